@@ -1,0 +1,57 @@
+"""Settings of the engine: budgets, stage order and objective terms, frozen and validated.
+
+Only preferences live here. Contract rules (limits, gangs, eligibility) cannot be switched off.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Frozen(BaseModel):
+    """Base of every settings record: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SolverSettings(Frozen):
+    """How CP-SAT is run."""
+
+    budget_seconds: float = Field(
+        1.0, gt=0, description="Time for one snapshot, reading excluded; the best checked answer counts."
+    )
+    workers: int = Field(2, ge=1, description="CP-SAT search workers.")
+    seed: int = Field(0, ge=0, description="CP-SAT random seed.")
+
+
+class ObjectiveSettings(Frozen):
+    """Named preferences of formulation.md 1.2 to 1.4; the order of the stages is fixed, weights act inside."""
+
+    lost_work_cap_seconds: int = Field(
+        604_800,
+        ge=0,
+        description="Lost work of one pod is GPU-seconds since its group's last start, capped at this age [s].",
+    )
+    max_moved_gpus_per_admitted_gpu: float = Field(
+        -1.0,
+        ge=-1,
+        description="Ceiling on GPUs moved per GPU admitted by an eviction action; -1: none.",
+    )
+
+
+class OptionalRules(Frozen):
+    """Rules that KAI lacks; off by default for parity, hard when on."""
+
+    topology_spread: bool = Field(False, description="Enforce DoNotSchedule topology spread.")
+    pod_disruption_budgets: bool = Field(False, description="Never evict beyond a PodDisruptionBudget.")
+
+
+class Settings(Frozen):
+    """Everything an operator may set for the engine."""
+
+    solver: SolverSettings = SolverSettings()
+    objective: ObjectiveSettings = ObjectiveSettings()
+    rules: OptionalRules = OptionalRules()
+    max_snapshot_bytes: int = Field(
+        2 * 1024**3, gt=0, description="Largest decompressed snapshot that is read [bytes]."
+    )

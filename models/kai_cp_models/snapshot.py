@@ -1,0 +1,570 @@
+"""What the engine is told: one frozen picture of the cluster, ready to use.
+
+Everything is parsed before it gets here (``kai_cp/reader``): quantities are integers, labels that
+mean something are fields, references resolve. Sequences are sorted by name, so equal clusters give
+equal models whatever order the API listed them in.
+
+Units: ``milli_cpus``, ``memory_bytes``, ``milli_gpus`` (1000 = one device), ``*_mib`` (2**20 bytes),
+``*_seconds`` since the epoch (float, UTC). Section numbers refer to KAI's semantics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple
+
+UNLIMITED: Final = -1
+"""Quota, limit or count without bound."""
+
+CPU: Final = 0
+MEMORY: Final = 1
+GPU: Final = 2
+PODS: Final = 3
+"""Index of the four base dimensions in every resource vector; named resources follow."""
+
+BASE_DIMENSIONS: Final = ("cpu", "memory", "gpu", "pods")
+MILLI: Final = 1000
+
+
+class PodKey(NamedTuple):
+    """Identity of a pod: namespace and name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class GroupKey(NamedTuple):
+    """Identity of a pod group: namespace and name (KAI uses the name alone; section 14: fix)."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class PodStatus(Enum):
+    """Status of a pod at snapshot time (0.1). ``ALLOCATED`` and ``PIPELINED`` exist in a cycle only."""
+
+    PENDING = "Pending"
+    GATED = "Gated"
+    BINDING = "Binding"
+    BOUND = "Bound"
+    RUNNING = "Running"
+    RELEASING = "Releasing"
+    STUCK_IN_RELEASING = "StuckInReleasing"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+    ALLOCATED = "Allocated"
+    PIPELINED = "Pipelined"
+
+
+ACTIVE_ALLOCATED: Final = frozenset(
+    {PodStatus.ALLOCATED, PodStatus.PIPELINED, PodStatus.BINDING, PodStatus.BOUND, PodStatus.RUNNING}
+)
+"""Counts toward gang minimums (0.1)."""
+ACTIVE_USED: Final = ACTIVE_ALLOCATED | {PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING}
+"""Occupies node accounting (0.1)."""
+ALLOCATED: Final = frozenset(
+    {PodStatus.ALLOCATED, PodStatus.BINDING, PodStatus.BOUND, PodStatus.RUNNING}
+)
+"""Counts toward queue usage at snapshot time (0.1)."""
+ALIVE: Final = ACTIVE_ALLOCATED | {PodStatus.PENDING, PodStatus.GATED}
+
+
+class GpuKind(Enum):
+    """How a pod asks for GPUs (2.2); exactly one kind per pod."""
+
+    REGULAR = "Regular"
+    """Whole GPUs, or none at all."""
+    FRACTION = "Fraction"
+    """A portion of each of ``devices`` GPUs."""
+    MEMORY = "GpuMemory"
+    """``memory_mib`` on each of ``devices`` GPUs."""
+    MIG = "MigInstance"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """A pod's GPU request (2.2).
+
+    ``devices``: number of devices. ``milli_portion``: 1000 for whole GPUs, the portion in steps of
+    10 for FRACTION, 0 for MEMORY. ``memory_mib``: per device, MEMORY only. MIG instances are named
+    dimensions of the request vector.
+    """
+
+    kind: GpuKind = GpuKind.REGULAR
+    devices: int = 0
+    milli_portion: int = 1000
+    memory_mib: int = 0
+
+    @property
+    def shares(self) -> bool:
+        """Whether the pod shares devices with others (FRACTION or MEMORY)."""
+        return self.kind in (GpuKind.FRACTION, GpuKind.MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A pod's toleration; ``effect`` or ``key`` empty matches all."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One ``matchExpressions`` / ``matchFields`` entry. ``field`` is true for matchFields."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...]
+    field: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """A metav1.LabelSelector: all requirements hold (matchLabels become ``In`` requirements)."""
+
+    requirements: tuple[Requirement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodAffinityTerm:
+    """One (anti-)affinity term. ``namespaces`` is resolved: None means every namespace."""
+
+    selector: LabelSelector | None
+    topology_key: str
+    namespaces: tuple[str, ...] | None
+    weight: int = 0
+    """0 for a required term, 1 to 100 for a preferred one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadConstraint:
+    """A DoNotSchedule topology spread constraint (an option KAI lacks)."""
+
+    max_skew: int
+    topology_key: str
+    selector: LabelSelector | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRef:
+    """A pod's ``spec.resourceClaims[]``: ``name`` inside the pod, and the ResourceClaim it means.
+
+    ``claim`` is the object's name (from resourceClaimName, or status for a template), or "" while a
+    template's claim does not exist yet; then ``template`` names it.
+    """
+
+    name: str
+    claim: str
+    template: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """What a pod asks of a node. Equal specs are one object, so pods of a class share it.
+
+    ``requests``: vector aligned with ``Snapshot.dimensions`` (2.1); the GPU entry holds whole GPUs in
+    milli_gpus for REGULAR requests and 0 for shares.
+    """
+
+    requests: tuple[int, ...]
+    gpu: GpuRequest = GpuRequest()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    node_affinity: tuple[tuple[Requirement, ...], ...] | None = None
+    """Required terms: OR over terms of AND over requirements; None: no requirement."""
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[tuple[str, str, int], ...] = ()
+    """(host IP, protocol, port); IP "" and "0.0.0.0" mean every address."""
+    pod_affinity: tuple[PodAffinityTerm, ...] = ()
+    pod_anti_affinity: tuple[PodAffinityTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    claims: tuple[ClaimRef, ...] = ()
+    volume_claims: tuple[str, ...] = ()
+    """Names of PersistentVolumeClaims in the pod's namespace."""
+    config_maps: tuple[str, ...] = ()
+    """Names of ConfigMaps that must exist in the pod's namespace (7.1)."""
+    legacy_mig: bool = False
+    """An ``nvidia.com/mig-*`` annotation: never schedulable (2.4)."""
+    guaranteed: bool = False
+    """QoS class Guaranteed (NUMA policies look at it)."""
+    container_requests: tuple[tuple[int, ...], ...] = ()
+    """Per regular container, aligned with the dimensions; filled only when the numa plugin is on."""
+    scheduling_key: str = ""
+    """Extra identity of namespace-scoped needs (claims, volumes, affinity): pods that differ in it
+    are different classes although their requests agree. "" when the pod has none."""
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether the pod asks for any GPU, share or MIG instance (DRA claims not included)."""
+        return self.gpu.devices > 0 or self.gpu.kind is GpuKind.MIG
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod. ``node`` is set while it holds a place (0.1) and is a name in ``Snapshot.nodes``."""
+
+    key: PodKey
+    uid: str
+    spec: PodSpec
+    status: PodStatus
+    created: float
+    group: GroupKey | None = None
+    subgroup: str = ""
+    """Value of the ``kai.scheduler/subgroup-name`` label; "" when absent (means ``default``)."""
+    node: str | None = None
+    gpu_groups: tuple[str, ...] = ()
+    """Shared-GPU group ids, one per device, for a placed fractional pod (2.6)."""
+    order: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Task order (3.6), smaller first: (kubeflow rank, ray rank, label rank, -task priority)."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    nominated_node: str | None = None
+    ours: bool = True
+    """False for pods of other schedulers; they use nodes and reduce the fairness total."""
+    reservation: bool = False
+    """A KAI GPU reservation pod: charges everything except GPU (2.6)."""
+    scaling: bool = False
+    """A KAI scaling pod: does not reduce the fairness total (3.1)."""
+    claim_allocations: Mapping[str, Any] = field(default_factory=dict)
+    """DRA allocations promised in the pod's BindRequest, by claim name inside the pod."""
+    numa_zones: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
+    """Predicted or observed NUMA zones: (zone, ((dimension name, amount), ...))."""
+
+    @property
+    def sort_key(self) -> tuple[object, ...]:
+        """Task order (3.6): role, task priority, creation, uid."""
+        return (*self.order, self.created, self.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node taint; only NoSchedule and NoExecute refuse pods."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node.
+
+    ``gpu_memory_mib``: memory of each GPU, floored to a multiple of 100; 100 and ``gpu_memory_synced``
+    False when the label is missing (2.3). ``gpu_count``: ``nvidia.com/gpu.count`` or allocatable.
+    ``not_ready``: why the node takes no pods ("" when it does), from conditions and unschedulable.
+    """
+
+    name: str
+    allocatable: tuple[int, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    gpu_memory_mib: int = 100
+    gpu_memory_synced: bool = False
+    gpu_count: int = 0
+    mig_enabled: bool = False
+    mig_strategy: str = ""
+    not_ready: str = ""
+    healthy: bool = True
+    """Counts toward the fairness total (3.1): schedulable, Ready, no pressure."""
+    dra_gpus: int = 0
+    """Devices of gpu drivers in node-bound ResourceSlices (2.5); included in ``allocatable``."""
+
+
+class Shares(NamedTuple):
+    """An amount of the three fair resources: milli-CPUs, memory bytes, GPUs (as KAI's floats)."""
+
+    cpu: float
+    memory: float
+    gpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue (1.1). Memory in bytes, CPU in milli-CPUs, GPU in devices; -1 is unlimited."""
+
+    name: str
+    parent: str | None
+    created: float
+    priority: int = 100
+    quota: Shares = Shares(0, 0, 0)
+    limit: Shares = Shares(0, 0, 0)
+    weight: Shares = Shares(0, 0, 0)
+    display_name: str = ""
+    preempt_min_runtime_seconds: float | None = None
+    reclaim_min_runtime_seconds: float | None = None
+    usage: Shares = Shares(0, 0, 0)
+    """Historic share of the cluster, 0 to 1 (3.4); from ``--usage``, a snapshot has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyConstraint:
+    """Required and preferred level (node label keys, aliases resolved) in a Topology; "" = none."""
+
+    topology: str
+    required: str = ""
+    preferred: str = ""
+    error: str = ""
+    """Set when it cannot be resolved (unknown topology or level): the group is not placed (8.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subgroup:
+    """A node of the gang tree (1.2): with ``children`` a set, otherwise a pod set (leaf).
+
+    ``minimum``: leaf: minMember; set: number K of members that must be satisfied. The root of a pod
+    group is always a set named "". A group without subgroups has one leaf ``default`` under it.
+    """
+
+    name: str
+    minimum: int
+    children: tuple[Subgroup, ...] = ()
+    leaf: bool = True
+    constraint: TopologyConstraint | None = None
+
+    def leaves(self) -> tuple[Subgroup, ...]:
+        """All pod sets below (or itself), left to right."""
+        if self.leaf:
+            return (self,)
+        return tuple(leaf for child in self.children for leaf in child.leaves())
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """A pod group (1.2): KAI's job."""
+
+    key: GroupKey
+    uid: str
+    queue: str
+    priority: int
+    preemptible: bool
+    root: Subgroup
+    created: float
+    last_start: float | None = None
+    last_eviction: float | None = None
+    stale_since: float | None = None
+    preemption_delay_seconds: float = 0.0
+    staleness_grace_seconds: float | None = None
+    """None: the cluster's default; negative: never stale."""
+    backed_off: bool = False
+    """schedulingBackoff=1 and the last condition names the present node pool (9.7): not tried."""
+    mark_unschedulable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Topology object (1.4): node label keys, widest level first."""
+
+    name: str
+    levels: tuple[str, ...]
+
+
+ActionName = Literal["allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the snapshot's ``config`` and ``schedulerParams`` say (1.5, 11.1)."""
+
+    actions: tuple[ActionName, ...] = (
+        "allocate",
+        "consolidation",
+        "reclaim",
+        "preempt",
+        "stalegangeviction",
+    )
+    plugins: frozenset[str] = frozenset()
+    """Names of the active plugins; a missing one switches its rules or scores off."""
+    gpu_strategy: Literal["binpack", "spread"] = "binpack"
+    cpu_strategy: Literal["binpack", "spread"] = "binpack"
+    k_value: float = 1.0
+    saturation_multiplier: float = 1.0
+    default_preempt_min_runtime_seconds: float = 0.0
+    default_reclaim_min_runtime_seconds: float = 0.0
+    reclaim_resolve_method: Literal["lca", "queue"] = "lca"
+    max_consolidation_preemptees: int = 16
+    restrict_node_scheduling: bool = False
+    gpu_worker_label: str = "node-role.kubernetes.io/gpu-worker"
+    cpu_worker_label: str = "node-role.kubernetes.io/cpu-worker"
+    allow_consolidating_reclaim: bool = True
+    full_hierarchy_fairness: bool = True
+    default_staleness_grace_seconds: float = 60.0
+    schedule_csi_storage: bool = False
+    queue_depth: Mapping[str, int] = field(default_factory=dict)
+    scheduler_name: str = "kai-scheduler"
+    node_pool_label: str = ""
+    node_pool: str = ""
+    queue_label: str = "kai.scheduler/queue"
+    numa_ignore: frozenset[str] = frozenset()
+    numa_reconstruct: bool = True
+
+    def plugin(self, name: str) -> bool:
+        """Whether the plugin ``name`` is active."""
+        return name in self.plugins
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """An input object that was left out, and why; ``item`` like ``Pod default/x``."""
+
+    item: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One frozen picture of the cluster.
+
+    ``dimensions``: names of the entries of every resource vector; the first four are
+    ``BASE_DIMENSIONS``. ``now``: the instant at which it is read. ``extras``: parsed objects of the
+    rules that bring their own records (``dra``, ``volumes``, ``numa``, ``budgets``), by rule name.
+    """
+
+    now: float
+    dimensions: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    queues: tuple[Queue, ...]
+    groups: tuple[PodGroup, ...]
+    pods: tuple[Pod, ...]
+    topologies: tuple[Topology, ...] = ()
+    policy: Policy = Policy()
+    set_aside: tuple[SetAside, ...] = ()
+    config_maps: frozenset[tuple[str, str]] = frozenset()
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def node_index(self) -> dict[str, int]:
+        """Position of every node by name."""
+        return {node.name: i for i, node in enumerate(self.nodes)}
+
+    @cached_property
+    def queue_by_name(self) -> dict[str, Queue]:
+        """Every queue by name."""
+        return {queue.name: queue for queue in self.queues}
+
+    @cached_property
+    def group_by_key(self) -> dict[GroupKey, PodGroup]:
+        """Every pod group by key."""
+        return {group.key: group for group in self.groups}
+
+    @cached_property
+    def pod_by_key(self) -> dict[PodKey, Pod]:
+        """Every pod by key."""
+        return {pod.key: pod for pod in self.pods}
+
+    @cached_property
+    def members(self) -> dict[GroupKey, tuple[Pod, ...]]:
+        """Pods of every group in task order (3.6)."""
+        found: dict[GroupKey, list[Pod]] = {group.key: [] for group in self.groups}
+        for pod in self.pods:
+            if pod.group is not None and pod.group in found:
+                found[pod.group].append(pod)
+        return {key: tuple(sorted(pods, key=lambda p: p.sort_key)) for key, pods in found.items()}
+
+    @cached_property
+    def queue_path(self) -> dict[str, tuple[str, ...]]:
+        """Queue names from each queue up to its root, itself first."""
+        paths: dict[str, tuple[str, ...]] = {}
+        for queue in self.queues:
+            path = [queue.name]
+            parent = queue.parent
+            while parent is not None:
+                path.append(parent)
+                parent = self.queue_by_name[parent].parent
+            paths[queue.name] = tuple(path)
+        return paths
+
+    @cached_property
+    def leaf_queues(self) -> frozenset[str]:
+        """Queues without children: the only ones that run pod groups."""
+        parents = {queue.parent for queue in self.queues}
+        return frozenset(queue.name for queue in self.queues if queue.name not in parents)
+
+    @cached_property
+    def gpu_memory_bounds_mib(self) -> tuple[int, int] | None:
+        """(min, max) GPU memory over nodes above the default 100 (2.3); None when there is none."""
+        values = [node.gpu_memory_mib for node in self.nodes if node.gpu_memory_mib > 100]
+        return (min(values), max(values)) if values else None
+
+
+class Placement(NamedTuple):
+    """Where a pod shall be: node name and, for a share, one GPU group id per device."""
+
+    node: str
+    gpu_groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision of a cycle; the list of them in order is the plan (``decisions/1``).
+
+    ``kind`` Bind: the room is free now. Nominate: it is promised but not free yet. Evict: the pod is
+    deleted. A moved pod has an Evict and a Nominate.
+    """
+
+    kind: Literal["Bind", "Nominate", "Evict"]
+    pod: PodKey
+    group: GroupKey | None
+    node: str
+    action: ActionName
+    message: str = ""
+    gpu_groups: tuple[str, ...] = ()
+    triggers: tuple[GroupKey, ...] = ()
+    """Evict only: the pod groups it makes room for."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What the binder needs beyond the place: ``resourceClaimAllocations``, ``numaZones`` …"""
+
+
+@dataclass(frozen=True, slots=True)
+class Unscheduled:
+    """Why a pod group waits. ``reason``: one token (user-needs 6.3); ``proved``: see formulation 1.6."""
+
+    group: GroupKey
+    reason: str
+    message: str
+    proved: bool
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one stage of a cycle solved. ``gap`` = (objective - bound) / max(1, |objective|), 0 when proved."""
+
+    name: str
+    status: Literal["OPTIMAL", "FEASIBLE", "GREEDY"]
+    objective: float = 0.0
+    bound: float = 0.0
+    gap: float = 0.0
+    variables: int = 0
+    constraints: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReport:
+    """Fair share and allocation of a queue before and after the cycle."""
+
+    fair_share: Shares
+    allocated_before: Shares
+    allocated_after: Shares
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer of a cycle: decisions in order, and everything needed to explain them."""
+
+    decisions: tuple[Decision, ...] = ()
+    unscheduled: tuple[Unscheduled, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    queues: Mapping[str, QueueReport] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
