@@ -16,15 +16,16 @@ __all__ = ["RULES", "DeviceRule", "Mask", "Row", "RuleState", "Scores", "open_ru
 RULES: Final[tuple[DeviceRule, ...]] = ()
 
 
-def open_rules(
-    snapshot: Snapshot, options: OptionalRules = OptionalRules()
-) -> tuple[tuple[DeviceRule, RuleState], ...]:
-    """The active rules with their states, in the order of ``RULES``."""
-    return tuple((rule, rule.open(snapshot)) for rule in RULES if rule.active(snapshot, options))
+def open_rules(snapshot: Snapshot, options: OptionalRules | None = None) -> tuple[RuleState, ...]:
+    """The states of the active rules, in the order of ``RULES``; ``options``: none is on."""
+    return tuple(rule.open(snapshot) for rule in _active(snapshot, options))
 
 
-def set_aside(snapshot: Snapshot, options: OptionalRules = OptionalRules()) -> tuple[SetAside, ...]:
+def set_aside(snapshot: Snapshot, options: OptionalRules | None = None) -> tuple[SetAside, ...]:
     """Objects that active rules could not use, in the order of ``RULES``."""
-    return tuple(
-        item for rule in RULES if rule.active(snapshot, options) for item in rule.set_aside(snapshot)
-    )
+    return tuple(item for rule in _active(snapshot, options) for item in rule.set_aside(snapshot))
+
+
+def _active(snapshot: Snapshot, options: OptionalRules | None) -> tuple[DeviceRule, ...]:
+    chosen = options if options is not None else OptionalRules.model_validate({})
+    return tuple(rule for rule in RULES if rule.active(snapshot, chosen))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,30 @@ Mask = NDArray[np.bool_]
 Scores = NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One linear row: sum(entering * count) - sum(leaving * evicted) <= bound.
+
+    ``entering``: coefficient by (class, node) of the pods of that class newly placed on the node;
+    ``leaving``: coefficient by pod that holds a place, of the boolean "is evicted". ``bound`` counts
+    all of them as staying and the pods that are already releasing as gone.
+    """
+
+    entering: Mapping[tuple[int, int], int]
+    bound: int
+    leaving: Mapping[PodKey, int] = field(default_factory=dict)
+    name: str = ""
+
+
 class RuleState:
     """Accounting of one rule inside a ledger. The defaults are those of a rule without an opinion.
 
     Nodes are positions in ``Snapshot.nodes``. When ``concerns`` is False for a pod, the pod neither
     is restricted by the rule nor restricts others by it: no other method needs to be called for it.
     """
+
+    name: ClassVar[str] = ""
+    """The rule's ``NAME``."""
 
     def copy(self) -> RuleState:
         """An independent state for a trial; constants are shared."""
@@ -73,20 +91,13 @@ class RuleState:
         """Why no eviction can ever help the pod (4.3); "" when one might."""
         return ""
 
+    def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
+        """The rule for ``classes`` (one pod of each; ``sizes`` pods exist) as rows over ``nodes``.
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One linear row: sum(entering * count) - sum(leaving * evicted) <= bound.
-
-    ``entering``: coefficient by (class, node) of the pods of that class newly placed on the node;
-    ``leaving``: coefficient by pod that holds a place, of the boolean "is evicted". ``bound`` counts
-    all of them as staying and the pods that are already releasing as gone.
-    """
-
-    entering: Mapping[tuple[int, int], int]
-    bound: int
-    leaving: Mapping[PodKey, int] = field(default_factory=dict)
-    name: str = ""
+        Every placement that the rule allows satisfies the rows; a rule whose rows allow more says so
+        in its docstring, and ``mask`` and ``place`` decide when the counts are realised.
+        """
+        return ()
 
 
 class DeviceRule(Protocol):
@@ -99,15 +110,6 @@ class DeviceRule(Protocol):
 
     def open(self, snapshot: Snapshot) -> RuleState:
         """Parsed tables and the accounting of the pods that hold a place."""
-
-    def rows(
-        self, state: RuleState, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]
-    ) -> Iterable[Row]:
-        """The rule for ``classes`` (one pod of each; ``sizes`` pods exist) as rows over ``nodes``.
-
-        Every placement that the rule allows satisfies the rows; a rule whose rows allow more says so
-        in its docstring, and ``place`` decides when the counts are realised.
-        """
 
     def set_aside(self, snapshot: Snapshot) -> Iterator[SetAside]:
         """Objects of this rule that could not be used, and why."""
