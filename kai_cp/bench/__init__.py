@@ -1,0 +1,1 @@
+"""The benchmark suites: generated and recorded clusters, openb, gangs; results and report."""

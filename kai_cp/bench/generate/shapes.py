@@ -1,0 +1,183 @@
+"""The shapes of generated clusters. Each is a function (nodes, seed) -> raw snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from kai_cp.bench.generate.builder import DAYS, Builder
+from kai_cp.bench.generate.objects import Gang, NodeShape, Request
+
+_WHOLE: Final = (*((Request(g), 1) for g in (1, 2, 4, 8)), *((Request(8), size) for size in (2, 4, 8)))
+    (Request(1), 1),
+    (Request(2), 1),
+    (Request(4), 1),
+    (Request(8), 1),
+    (Request(8), 2),
+    (Request(8), 4),
+    (Request(8), 8),
+)
+_WHOLE_WEIGHTS: Final = (55, 9, 12, 12, 6, 4, 2)
+_SHARES: Final = tuple((Request(fraction=f), 1) for f in (0.25, 0.3, 0.5, 0.6))
+_MIXED: Final = (*_WHOLE, *_SHARES)
+_MIXED_WEIGHTS: Final = (*_WHOLE_WEIGHTS, 4, 5, 6, 4)
+
+
+def _ask(builder: Builder, share: float, queues: list[str], *, mixed: bool = False) -> None:
+    """Pending pod groups until they ask for ``share`` of the cluster."""
+    asked = 0.0
+    kinds, weights = (_MIXED, _MIXED_WEIGHTS) if mixed else (_WHOLE, _WHOLE_WEIGHTS)
+    while asked < share * builder.capacity:
+        request, size = builder.random.choices(kinds, weights=weights)[0]
+        queue = builder.random.choice(queues)
+        builder.pend(Gang(builder.name(), queue, request, size, builder.priority(), builder.age(DAYS / 2)))
+        asked += size * request.amount
+
+
+def fill(nodes: int, seed: int) -> dict[str, Any]:
+    """An empty cluster that is asked for 120 % of its GPUs."""
+    builder = Builder(seed, nodes)
+    _ask(builder, 1.2, builder.leaves)
+    return builder.raw.snapshot()
+
+
+def contended(nodes: int, seed: int) -> dict[str, Any]:
+    """Full; half of the queues over their quota, the other half waiting."""
+    builder = Builder(seed, nodes)
+    half = len(builder.leaves) // 2
+    builder.fill(1.0, builder.leaves[:half], _MIXED, _MIXED_WEIGHTS)
+    _ask(builder, 0.23, builder.leaves[half:])
+    _ask(builder, 0.05, builder.leaves[:half])
+    return builder.raw.snapshot()
+
+
+def fragmented(nodes: int, seed: int) -> dict[str, Any]:
+    """93 % full of small scattered pods; pods that want whole or half nodes wait."""
+    builder = Builder(seed, nodes)
+    builder.fill(0.93, builder.leaves, ((Request(1), 1), (Request(2), 1)), (85, 15), scatter=True)
+    asked = 0
+    while asked < 0.055 * builder.capacity:
+        gpus = builder.random.choices((1, 2, 4, 8), weights=(62, 6, 17, 15))[0]
+        queue = builder.random.choice(builder.leaves)
+        builder.pend(Gang(builder.name(), queue, Request(gpus), 1, "train", builder.age(DAYS / 2)))
+        asked += gpus
+    return builder.raw.snapshot()
+
+
+def racks(nodes: int, seed: int) -> dict[str, Any]:
+    """60 % full; gangs of whole nodes with required or preferred racks wait, beside single pods."""
+    builder = Builder(seed, nodes)
+    builder.fill(0.6, builder.leaves, _WHOLE, _WHOLE_WEIGHTS)
+    asked = 0
+    while asked < 0.5 * builder.capacity:
+        kind = builder.random.random()
+        size = builder.random.choice((2, 4, 8)) if kind < 0.3 else 1
+        gpus = 8 if size > 1 else builder.random.choice((1, 1, 2, 4, 8))
+        level = "rack" if size > 1 else ""
+        queue = builder.random.choice(builder.leaves)
+        builder.pend(
+            Gang(
+                builder.name(),
+                queue,
+                Request(gpus),
+                size,
+                "train",
+                builder.age(DAYS / 2),
+                level=level,
+                preferred=size > 1 and builder.random.random() < 0.4,
+            )
+        )
+        asked += size * gpus
+    return builder.raw.snapshot()
+
+
+def backlog(nodes: int, seed: int) -> dict[str, Any]:
+    """Full, three quarters of the cluster asked again in many small pod groups, hardly anyone entitled."""
+    builder = Builder(seed, nodes)
+    builder.fill(1.0, builder.leaves, _WHOLE, _WHOLE_WEIGHTS)
+    _ask(builder, 2.4, builder.leaves)
+    return builder.raw.snapshot()
+
+
+def quiet(nodes: int, seed: int) -> dict[str, Any]:
+    """Full and nothing waits: the cycle that an idle scheduler runs every second."""
+    builder = Builder(seed, nodes)
+    builder.fill(1.0, builder.leaves, _WHOLE, _WHOLE_WEIGHTS)
+    return builder.raw.snapshot()
+
+
+def busy(nodes: int, seed: int) -> dict[str, Any]:
+    """85 % full of one-GPU pods, a quarter of their number waits (10,000 nodes: about 68,000 pods)."""
+    builder = Builder(seed, nodes)
+    builder.fill(0.85, builder.leaves, ((Request(1), 1), (Request(2), 1)), (95, 5))
+    waiting = len(builder.raw.pods) // 4
+    for _ in range(waiting):
+        queue = builder.random.choice(builder.leaves)
+        builder.pend(Gang(builder.name(), queue, Request(1), 1, builder.priority(), builder.age(DAYS / 2)))
+    return builder.raw.snapshot()
+
+
+def mixed(nodes: int, seed: int) -> dict[str, Any]:
+    """90 % full with fractions, another 30 % asked."""
+    builder = Builder(seed, nodes)
+    builder.fill(0.9, builder.leaves, _MIXED, _MIXED_WEIGHTS)
+    _ask(builder, 0.3, builder.leaves, mixed=True)
+    return builder.raw.snapshot()
+
+
+def nvl72(nodes: int, seed: int) -> dict[str, Any]:
+    """GB200 NVL72 racks of 18 nodes with 4 GPUs, a third busy.
+
+    A gang of 288 GPUs waits in four segments of 72 that each need one rack, with 200 small pod groups.
+    """
+    shape = NodeShape(4, 144, 960, 189_471, "NVIDIA-GB200")
+    builder = Builder(seed, nodes, shape=shape, rack=18, racks_in_zone=10)
+    kinds = ((Request(1), 1), (Request(2), 1), (Request(4), 1), (Request(4), 4))
+    builder.fill(0.34, builder.leaves, kinds, (50, 20, 20, 10))
+    builder.pend(Gang("segments", builder.leaves[0], Request(4), 72, "train", DAYS, level="rack", segments=4))
+    for _ in range(200):
+        request, size = builder.random.choices(kinds, weights=(40, 25, 25, 10))[0]
+        level = "rack" if size > 1 else ""
+        queue = builder.random.choice(builder.leaves)
+        builder.pend(Gang(builder.name(), queue, request, size, "train", builder.age(DAYS / 2), level=level))
+    return builder.raw.snapshot()
+
+
+def unschedulable(nodes: int, seed: int) -> dict[str, Any]:
+    """Full of work over its quota, and a gang of ten whole nodes while only nine can be emptied.
+
+    Every other node holds one pod that is not preemptible: no eviction helps, which counting proves.
+    """
+    builder = Builder(seed, nodes)
+    half = len(builder.leaves) // 2
+    emptied = min(9, nodes - 1)
+    hungry = builder.leaves[:half]
+
+    def train() -> bool:
+        queue = builder.random.choice(hungry)
+        return builder.run(Gang(builder.name(), queue, Request(1), 1, "train", builder.age()))
+
+    for i in range(nodes - emptied):
+        queue = builder.leaves[half + i % half]
+        builder.run(Gang(builder.name(), queue, Request(1), 1, "build", builder.age()))
+        for _ in range(builder.shape.gpus - 1):  # the tightest node first: the one just begun
+            train()
+    while train():
+        pass
+    builder.pend(Gang("too-large", builder.leaves[-1], Request(8), emptied + 1, "train", 3600))
+    return builder.raw.snapshot()
+
+
+SHAPES: Final[dict[str, Callable[[int, int], dict[str, Any]]]] = {
+    "fill": fill,
+    "contended": contended,
+    "fragmented": fragmented,
+    "racks": racks,
+    "backlog": backlog,
+    "quiet": quiet,
+    "busy": busy,
+    "mixed": mixed,
+    "nvl72": nvl72,
+    "unschedulable": unschedulable,
+}
+"""Every shape by name."""
