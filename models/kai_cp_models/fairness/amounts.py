@@ -1,0 +1,147 @@
+"""Amounts: what a pod costs its queue in the three fair resources (2.3, 2.4).
+
+A share given as GPU memory has no size of its own; it depends on the node. So there are three views:
+``accepted`` once the node is known, ``optimistic`` against the largest GPUs (it can only refuse what no
+node could take), ``pessimistic`` against the smallest (demand, order and the size of a reclaim).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI, GpuKind, Node, Pod, Snapshot
+
+Amounts = tuple[int, int, int]
+"""(milli_cpus, memory_bytes, milli_gpus)."""
+Mask = tuple[bool, bool, bool]
+"""One flag per fair resource, in the order of ``Amounts``."""
+
+NOTHING: Final[Amounts] = (0, 0, 0)
+
+_DEFAULT_GPU_MEMORY_MIB: Final = 100
+"""Memory of a GPU about which nothing is known (2.3)."""
+_MILLI_STEP: Final = 10
+"""Shares are charged in hundredths of a device (2.3)."""
+_MIG_NAME: Final = re.compile(r"^nvidia\.com/mig-(\d+)g\.(\d+)gb$")
+
+
+def accepted(snapshot: Snapshot, pod: Pod, node: Node) -> Amounts:
+    """What the pod is charged once it is placed on ``node`` (2.3, end)."""
+    gpu = pod.spec.gpu
+    if gpu.kind is GpuKind.MEMORY:
+        shares = gpu.devices * memory_portion(gpu.memory_mib, node.gpu_memory_mib)
+        return _with_gpus(snapshot, pod, shares)
+    return _with_gpus(snapshot, pod, _sized_gpus(snapshot, pod))
+
+
+def optimistic(snapshot: Snapshot, pod: Pod) -> Amounts:
+    """The least the pod can be charged: memory shares against the largest GPU (limits, quotas)."""
+    return optimistic_batch(snapshot, (pod,))
+
+
+def pessimistic(snapshot: Snapshot, pod: Pod) -> Amounts:
+    """The size in order, demand and reclaim: memory shares against the smallest GPU, not rounded (2.3)."""
+    return pessimistic_batch(snapshot, (pod,))
+
+
+def optimistic_batch(snapshot: Snapshot, pods: Iterable[Pod]) -> Amounts:
+    """``optimistic`` of several pods, rounded up once for all of them."""
+    bounds = snapshot.gpu_memory_bounds_mib
+    return _batch(snapshot, pods, bounds[1] if bounds else _DEFAULT_GPU_MEMORY_MIB)
+
+
+def pessimistic_batch(snapshot: Snapshot, pods: Iterable[Pod]) -> Amounts:
+    """``pessimistic`` of several pods, rounded up once for all of them: three thirds are one GPU."""
+    return _batch(snapshot, pods, smallest_gpu_mib(snapshot))
+
+
+def smallest_gpu_mib(snapshot: Snapshot) -> int:
+    """The divisor of pessimistic memory shares."""
+    bounds = snapshot.gpu_memory_bounds_mib
+    return bounds[0] if bounds else _DEFAULT_GPU_MEMORY_MIB
+
+
+def total(amounts: Iterable[Amounts]) -> Amounts:
+    """Sum of amounts."""
+    cpu = memory = gpu = 0
+    for one in amounts:
+        cpu += one[0]
+        memory += one[1]
+        gpu += one[2]
+    return cpu, memory, gpu
+
+
+def add(left: Amounts, right: Amounts) -> Amounts:
+    """``left`` plus ``right``."""
+    return left[0] + right[0], left[1] + right[1], left[2] + right[2]
+
+
+def subtract(left: Amounts, right: Amounts) -> Amounts:
+    """``left`` minus ``right``."""
+    return left[0] - right[0], left[1] - right[1], left[2] - right[2]
+
+
+def involved(snapshot: Snapshot, pods: Iterable[Pod]) -> Mask:
+    """Resources that the pods ask for, as reclaim's saturation test sees them (4.4).
+
+    MIG instances cost GPUs but do not mark GPU as involved.
+    """
+    cpu = memory = gpu = False
+    for pod in pods:
+        cpu = cpu or pod.spec.requests[CPU] > 0
+        memory = memory or pod.spec.requests[MEMORY] > 0
+        gpu = gpu or pod.spec.gpu.shares or pod.spec.requests[GPU] > 0 or claim_milli_gpus(snapshot, pod) > 0
+    return cpu, memory, gpu
+
+
+def memory_portion(memory_mib: int, gpu_memory_mib: int) -> int:
+    """The milli_gpus that a memory share takes of one device: rounded up to hundredths (2.3)."""
+    return -(-100 * memory_mib // gpu_memory_mib) * _MILLI_STEP
+
+
+def claim_milli_gpus(snapshot: Snapshot, pod: Pod) -> int:
+    """GPUs that the pod asks for through resource claims (2.5)."""
+    claims: Mapping[object, int] = snapshot.extras.get("claim_milli_gpus", {})
+    return claims.get(pod.key, 0)
+
+
+def mig_milli_gpus(dimensions: tuple[str, ...], vector: tuple[int, ...]) -> int:
+    """What the MIG instances in a resource vector cost: their g numbers (2.4)."""
+    return MILLI * sum(vector[i] * slices for i, slices in mig_slices(dimensions))
+
+
+@lru_cache(maxsize=64)
+def mig_slices(dimensions: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
+    """(dimension index, g number) of every MIG instance type that counts (2.4)."""
+    matches = ((i, _MIG_NAME.match(name)) for i, name in enumerate(dimensions))
+    return tuple((i, int(match[1])) for i, match in matches if match)
+
+
+def _batch(snapshot: Snapshot, pods: Iterable[Pod], gpu_memory_mib: int) -> Amounts:
+    cpu = memory = gpu = shared_mib = 0
+    for pod in pods:
+        if pod.spec.gpu.kind is GpuKind.MEMORY:
+            shared_mib += pod.spec.gpu.devices * pod.spec.gpu.memory_mib
+            sized = _with_gpus(snapshot, pod, 0)
+        else:
+            sized = _with_gpus(snapshot, pod, _sized_gpus(snapshot, pod))
+        cpu += sized[0]
+        memory += sized[1]
+        gpu += sized[2]
+    return cpu, memory, gpu - (-MILLI * shared_mib // gpu_memory_mib)
+
+
+def _sized_gpus(snapshot: Snapshot, pod: Pod) -> int:
+    """milli_gpus of every kind but MEMORY."""
+    spec = pod.spec
+    if spec.gpu.kind is GpuKind.FRACTION:
+        return spec.gpu.milli_portion * spec.gpu.devices
+    return spec.requests[GPU] + mig_milli_gpus(snapshot.dimensions, spec.requests)
+
+
+def _with_gpus(snapshot: Snapshot, pod: Pod, milli_gpus: int) -> Amounts:
+    requests = pod.spec.requests
+    return requests[CPU], requests[MEMORY], milli_gpus + claim_milli_gpus(snapshot, pod)

@@ -1,0 +1,75 @@
+"""Gates: queue limits, and quotas of what cannot be preempted (3.7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.fairness.totals import Ints
+from kai_cp_models.snapshot import MILLI, UNLIMITED
+
+Bound = Literal["limit", "quota", "fair share"]
+
+RESOURCE_NAMES: Final = ("CPU", "memory", "GPU")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Which bound of which queue stands in the way. Numbers in the units of ``Amounts``."""
+
+    queue: str
+    resource: int
+    """Index in ``Amounts``."""
+    limit: int
+    """The bound's value."""
+    used: int
+    requested: int
+    bound: Bound = "limit"
+
+    @property
+    def message(self) -> str:
+        """One sentence with numbers and units: "queue team-a: limit 8 GPUs, used 8, needs 2"."""
+        bound, used, needs = in_words(self.resource, self.limit, self.used, self.requested)
+        held = "used by non-preemptible pods" if self.bound == "quota" else "used"
+        return f"queue {self.queue}: {self.bound} {bound}, {held} {used}, needs {needs}"
+
+
+def over_limit(book: QueueBook, queue: str, amounts: Amounts) -> Refusal | None:
+    """The first limit, leaf to root, that ``amounts`` more would exceed."""
+    return first_over(book, queue, amounts, book.allocated, book.limit, "limit")
+
+
+def non_preemptible_over_quota(book: QueueBook, queue: str, amounts: Amounts) -> Refusal | None:
+    """The first quota, leaf to root, that ``amounts`` more of non-preemptible pods would exceed."""
+    return first_over(book, queue, amounts, book.non_preemptible, book.quota, "quota")
+
+
+def first_over(
+    book: QueueBook, queue: str, amounts: Amounts, used: Ints, bounds: Ints, bound: Bound
+) -> Refusal | None:
+    """The first bound on the queue's path that ``used`` plus ``amounts`` exceeds in a requested resource."""
+    path = book.path(queue)
+    for i, held, most in zip(path.tolist(), used[path].tolist(), bounds[path].tolist(), strict=True):
+        for resource, requested in enumerate(amounts):
+            unlimited = most[resource] == UNLIMITED
+            if requested != 0 and not unlimited and held[resource] + requested > most[resource]:
+                return Refusal(book.name(i), resource, most[resource], held[resource], requested, bound)
+    return None
+
+
+def in_words(resource: int, bound: int, used: int, requested: int) -> tuple[str, str, str]:
+    """The bound with its unit, the other two without it."""
+    if resource == 1:
+        return f"{_gib(bound)} GiB memory", _gib(used), _gib(requested)
+    unit = ("CPUs", "", "GPUs")[resource] if bound != MILLI else ("CPU", "", "GPU")[resource]
+    return f"{_thousandths(bound)} {unit}", _thousandths(used), _thousandths(requested)
+
+
+def _gib(amount: int) -> str:
+    return f"{round(amount / 2**30, 2):g}"
+
+
+def _thousandths(amount: int) -> str:
+    return f"{round(amount / MILLI, 3):.10g}"
