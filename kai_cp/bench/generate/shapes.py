@@ -9,14 +9,6 @@ from kai_cp.bench.generate.builder import DAYS, Builder
 from kai_cp.bench.generate.objects import Gang, NodeShape, Request
 
 _WHOLE: Final = (*((Request(g), 1) for g in (1, 2, 4, 8)), *((Request(8), size) for size in (2, 4, 8)))
-    (Request(1), 1),
-    (Request(2), 1),
-    (Request(4), 1),
-    (Request(8), 1),
-    (Request(8), 2),
-    (Request(8), 4),
-    (Request(8), 8),
-)
 _WHOLE_WEIGHTS: Final = (55, 9, 12, 12, 6, 4, 2)
 _SHARES: Final = tuple((Request(fraction=f), 1) for f in (0.25, 0.3, 0.5, 0.6))
 _MIXED: Final = (*_WHOLE, *_SHARES)
