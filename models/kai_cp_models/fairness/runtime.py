@@ -1,0 +1,64 @@
+"""Runtime: pod groups that may not be disturbed yet, and those that may not disturb yet (4.1, 4.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from kai_cp_models.snapshot import ActionName, PodGroup, Queue, Snapshot
+
+Setting = Literal["preempt_min_runtime_seconds", "reclaim_min_runtime_seconds"]
+
+
+def protected(snapshot: Snapshot, group: PodGroup, action: ActionName, trigger_queue: str) -> bool:
+    """Whether the group runs for less than the time it is granted against ``action`` (4.6).
+
+    Only reclaim and preempt know such a time. An elastic group may give up surplus pods all the same.
+    """
+    if group.last_start is None or not snapshot.policy.plugin("minruntime"):
+        return False
+    if action == "reclaim":
+        granted = reclaim_min_runtime(snapshot, group.queue, trigger_queue)
+    elif action == "preempt":
+        granted = preempt_min_runtime(snapshot, group.queue)
+    else:
+        return False
+    return snapshot.now < group.last_start + granted
+
+
+def preempt_min_runtime(snapshot: Snapshot, queue: str) -> float:
+    """Seconds that a group in ``queue`` runs before it may be preempted: nearest setting, leaf to root."""
+    found = _nearest(_path(snapshot, queue), "preempt_min_runtime_seconds")
+    return snapshot.policy.default_preempt_min_runtime_seconds if found is None else found
+
+
+def reclaim_min_runtime(snapshot: Snapshot, queue: str, trigger_queue: str) -> float:
+    """Seconds that a group in ``queue`` runs before ``trigger_queue`` may reclaim from it.
+
+    Method ``queue``: nearest setting, leaf to root. Method ``lca``: nearest one from the child of the
+    lowest common ancestor upwards; between different top-level queues only the victim's top-level one.
+    """
+    path = _path(snapshot, queue)
+    if snapshot.policy.reclaim_resolve_method == "lca":
+        shared = set(snapshot.queue_path[trigger_queue])
+        common = sum(one.name in shared for one in path)
+        # With nothing in common the walk starts at the victim's top-level queue.
+        path = path[max(len(path) - common - 1, 0) :]
+    found = _nearest(path, "reclaim_min_runtime_seconds")
+    return snapshot.policy.default_reclaim_min_runtime_seconds if found is None else found
+
+
+def delayed(snapshot: Snapshot, group: PodGroup) -> float | None:
+    """Seconds left before the group may trigger evictions (4.1); None when it may now."""
+    since = group.created if group.last_eviction is None else max(group.created, group.last_eviction)
+    left = since + group.preemption_delay_seconds - snapshot.now
+    return left if left > 0 else None
+
+
+def _path(snapshot: Snapshot, queue: str) -> Sequence[Queue]:
+    return [snapshot.queue_by_name[name] for name in snapshot.queue_path[queue]]
+
+
+def _nearest(path: Sequence[Queue], setting: Setting) -> float | None:
+    values: list[float | None] = [getattr(queue, setting) for queue in path]
+    return next((value for value in values if value is not None), None)
