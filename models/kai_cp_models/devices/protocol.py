@@ -11,7 +11,7 @@ for ``now=False``. A moved pod is both: leaving its old node and placed on the n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -57,6 +57,10 @@ class RuleState:
     def concerns(self, pod: Pod) -> bool:
         """Whether the pod matters to this rule at all."""
         raise NotImplementedError
+
+    def identity(self, pod: Pod) -> Hashable:
+        """What makes the pod special to this rule: pods of equal spec and identity are one class."""
+        return None
 
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
         """Nodes that accept the pod; None: all. ``now``: leaving pods count as still there."""

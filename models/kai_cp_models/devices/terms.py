@@ -1,0 +1,60 @@
+"""Label selectors and topology domains, shared by affinity and spread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.snapshot import LabelSelector, Pod, PodAffinityTerm, Requirement, Snapshot
+
+
+def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """Whether a metav1.LabelSelector selects the labels: None selects nothing, an empty one all."""
+    return selector is not None and all(_holds(need, labels) for need in selector.requirements)
+
+
+def _holds(need: Requirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(need.key)
+    if need.operator == "In":
+        return value in need.values
+    if need.operator == "NotIn":
+        return value not in need.values
+    if need.operator == "Exists":
+        return value is not None
+    return need.operator == "DoesNotExist" and value is None
+
+
+def matches(term: PodAffinityTerm, pod: Pod) -> bool:
+    """Whether a pod is one that the term speaks of."""
+    return (term.namespaces is None or pod.key.namespace in term.namespaces) and selects(
+        term.selector, pod.labels
+    )
+
+
+class Domains:
+    """The nodes' topology domains: per node label key, a number for each value."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._nodes = snapshot.nodes
+        self._parsed = cache(self._parse)
+
+    def _parse(self, key: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        values = sorted({node.labels[key] for node in self._nodes if key in node.labels})
+        number = {value: i for i, value in enumerate(values)}
+        found = [number[node.labels[key]] if key in node.labels else -1 for node in self._nodes]
+        return np.array(found, dtype=np.int64), tuple(values)
+
+    def of(self, key: str) -> NDArray[np.int64]:
+        """Domain of every node; -1: the node lacks the label."""
+        return self._parsed(key)[0]
+
+    def names(self, key: str) -> tuple[str, ...]:
+        """Label values, in the order of the domains' numbers."""
+        return self._parsed(key)[1]
+
+    def count(self, key: str) -> int:
+        """Number of domains."""
+        return len(self.names(key))
