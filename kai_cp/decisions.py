@@ -1,0 +1,237 @@
+"""``decisions/1``: a plan as the JSON document that ``solve`` writes, and back (format page, section 3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final, Literal, TypeVar, get_args
+
+from kai_cp_models.snapshot import (
+    ActionName,
+    Decision,
+    GroupKey,
+    Plan,
+    PodKey,
+    QueueReport,
+    Shares,
+    Snapshot,
+    Stage,
+    Unscheduled,
+)
+
+Option = TypeVar("Option")
+
+SCHEMA: Final = "decisions/1"
+ENGINE: Final = "kai_cp"
+
+_DECISION_KEYS: Final = frozenset(
+    {"kind", "namespace", "pod", "podGroup", "node", "gpuGroups", "action", "for", "message"}
+)
+_KINDS: Final[tuple[Literal["Bind", "Nominate", "Evict"], ...]] = ("Bind", "Nominate", "Evict")
+_ACTIONS: Final[tuple[ActionName, ...]] = get_args(ActionName)
+_STATUSES: Final[tuple[Literal["OPTIMAL", "FEASIBLE", "GREEDY"], ...]] = ("OPTIMAL", "FEASIBLE", "GREEDY")
+_PHASES: Final = ("read", "prepare", "solve", "check", "write")
+
+
+class BadDecisions(ValueError):
+    """A document that is not ``decisions/1``; the text names the field."""
+
+
+@cache
+def version() -> str:
+    """The version of the installed package."""
+    from importlib.metadata import version as installed
+
+    return installed("kai-cp")
+
+
+def rfc3339(seconds: float) -> str:
+    """An instant in UTC, ``Z`` at the end; a fraction only where there is one."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def from_rfc3339(text: str) -> float:
+    """Seconds since the epoch; a time without zone is UTC. Raises ValueError."""
+    when = datetime.fromisoformat(text)
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+def to_json(
+    snapshot: Snapshot, plan: Plan, *, sha256: str = "", timings: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """The document of a plan for ``snapshot``.
+
+    ``sha256``: of the snapshot as it was read; ``timings``: seconds of the phases the engine does not know.
+    """
+    seconds = {**plan.timings, **(timings or {})}
+    return {
+        "schema": SCHEMA,
+        "engine": ENGINE,
+        "version": version(),
+        "snapshotSha256": sha256,
+        "now": rfc3339(snapshot.now),
+        "decisions": [_decision(decision) for decision in plan.decisions],
+        "unscheduled": [
+            {
+                "podGroup": str(entry.group),
+                "reason": entry.reason,
+                "message": entry.message,
+                "proof": "proved" if entry.proved else "not proved",
+                "details": dict(entry.details),
+            }
+            for entry in plan.unscheduled
+        ],
+        "setAside": [{"object": entry.item, "reason": entry.reason} for entry in snapshot.set_aside],
+        "stages": [
+            {
+                "name": stage.name,
+                "status": stage.status,
+                "objective": _number(stage.objective),
+                "bound": _number(stage.bound),
+                "gap": round(stage.gap, 6),
+                "variables": stage.variables,
+                "constraints": stage.constraints,
+                "seconds": round(stage.seconds, 6),
+            }
+            for stage in plan.stages
+        ],
+        "timings": {
+            name: round(seconds.get(name, 0.0), 6)
+            for name in (*_PHASES, *sorted(seconds.keys() - set(_PHASES)))
+        },
+        "queues": {
+            name: {
+                "fairShare": _shares(report.fair_share),
+                "allocatedBefore": _shares(report.allocated_before),
+                "allocatedAfter": _shares(report.allocated_after),
+            }
+            for name, report in sorted(plan.queues.items())
+        },
+    }
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "kind": decision.kind,
+        "namespace": decision.pod.namespace,
+        "pod": decision.pod.name,
+        "podGroup": None if decision.group is None else decision.group.name,
+        "node": decision.node,
+    }
+    if decision.kind == "Evict":
+        document |= {"action": decision.action, "for": [str(group) for group in decision.triggers]}
+    else:
+        document["gpuGroups"] = list(decision.gpu_groups)
+        if decision.kind == "Bind":
+            document["gpuDevices"] = None
+        document["action"] = decision.action
+    return {**document, "message": decision.message, **decision.details}
+
+
+def _number(value: float) -> float | int | None:
+    if not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) else round(value, 6)
+
+
+def _shares(shares: Shares) -> dict[str, float | int | None]:
+    return {"gpu": _number(shares.gpu), "cpu": _number(shares.cpu), "memory": _number(shares.memory)}
+
+
+def from_json(document: Any) -> Plan:
+    """The plan of a document; raises ``BadDecisions``. What is not in the document keeps its default."""
+    if not isinstance(document, dict):
+        raise BadDecisions("not a JSON object")
+    schema = document.get("schema", SCHEMA)
+    if schema != SCHEMA:
+        raise BadDecisions(f"schema is {schema!r}, expected {SCHEMA!r}")
+    if not isinstance(document.get("decisions"), list):
+        raise BadDecisions("decisions is missing or not a list")
+    return Plan(
+        decisions=tuple(_read_decision(d, f"decisions[{i}]") for i, d in enumerate(document["decisions"])),
+        unscheduled=tuple(
+            _read_unscheduled(entry, f"unscheduled[{i}]")
+            for i, entry in enumerate(document.get("unscheduled") or ())
+        ),
+        stages=tuple(
+            _read_stage(stage, f"stages[{i}]") for i, stage in enumerate(document.get("stages") or ())
+        ),
+        queues={name: _read_queue(report) for name, report in (document.get("queues") or {}).items()},
+        timings=dict(document.get("timings") or {}),
+    )
+
+
+def _text(entry: Any, key: str, where: str) -> str:
+    value = entry.get(key) if isinstance(entry, dict) else None
+    if not isinstance(value, str) or not value:
+        raise BadDecisions(f"{where}.{key} is missing or not a text")
+    return value
+
+
+def _one_of(options: tuple[Option, ...], entry: Any, key: str, where: str) -> Option:
+    value = _text(entry, key, where)
+    for option in options:
+        if option == value:
+            return option
+    raise BadDecisions(f"{where}.{key} is {value!r}, expected one of {', '.join(map(str, options))}")
+
+
+def _group(text: str, namespace: str = "default") -> GroupKey:
+    return GroupKey(*text.split("/", 1)) if "/" in text else GroupKey(namespace, text)
+
+
+def _texts(entry: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
+    values = entry.get(key) or ()
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+        raise BadDecisions(f"{where}.{key} is not a list of texts")
+    return tuple(values)
+
+
+def _read_decision(entry: Any, where: str) -> Decision:
+    namespace = entry.get("namespace") or "default"
+    group = entry.get("podGroup")
+    return Decision(
+        kind=_one_of(_KINDS, entry, "kind", where),
+        pod=PodKey(namespace, _text(entry, "pod", where)),
+        group=_group(group, namespace) if isinstance(group, str) and group else None,
+        node=_text(entry, "node", where),
+        action=_one_of(_ACTIONS, entry, "action", where),
+        message=str(entry.get("message") or ""),
+        gpu_groups=_texts(entry, "gpuGroups", where),
+        triggers=tuple(_group(text, namespace) for text in _texts(entry, "for", where)),
+        details={
+            key: value
+            for key, value in entry.items()
+            if key not in _DECISION_KEYS and not (key == "gpuDevices" and value is None)
+        },
+    )
+
+
+def _read_unscheduled(entry: Any, where: str) -> Unscheduled:
+    return Unscheduled(
+        group=_group(_text(entry, "podGroup", where)),
+        reason=_text(entry, "reason", where),
+        message=str(entry.get("message") or ""),
+        proved=entry.get("proof") == "proved",
+        details=dict(entry.get("details") or {}),
+    )
+
+
+def _read_stage(entry: Any, where: str) -> Stage:
+    amounts = {
+        key: entry.get(key) or 0
+        for key in ("objective", "bound", "gap", "variables", "constraints", "seconds")
+    }
+    return Stage(_text(entry, "name", where), _one_of(_STATUSES, entry, "status", where), **amounts)
+
+
+def _read_queue(report: Any) -> QueueReport:
+    def shares(key: str) -> Shares:
+        amounts = report.get(key) or {}
+        return Shares(*(amounts.get(name) or 0 for name in ("cpu", "memory", "gpu")))
+
+    if not isinstance(report, dict):
+        raise BadDecisions("queues holds something that is not an object")
+    return QueueReport(shares("fairShare"), shares("allocatedBefore"), shares("allocatedAfter"))

@@ -1,0 +1,173 @@
+"""A long-lived process that answers tasks in time: the deadline is held from outside the solver.
+
+CP-SAT can overrun its own time limit (inside presolve, for one), so the parent never waits longer than
+agreed: it keeps the last answer the worker sent, kills the worker when its time is up, and starts
+another. Workers are forked from a small server process that has imported the engine and has no
+threads, so a new one is ready in milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+ENGINE_MODULES: Final = ("kai_cp.reader", "kai_cp.decisions", "kai_cp_models.engine")
+"""Imported once, before any worker is forked."""
+
+_STOP_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of a task.
+
+    ``answer``: the last one sent, None if there was none. ``end``: *done* when the job returned, *late*
+    when its time was up, *failed* when it raised or its process died; then ``failure`` is one line and
+    ``details`` the traceback.
+    """
+
+    answer: Any
+    end: Literal["done", "late", "failed"]
+    failure: str = ""
+    details: str = ""
+
+
+class Channel:
+    """The worker's line to its parent."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def until(self, deadline: float) -> None:
+        """The parent shall wait until ``deadline`` (``time.monotonic()``: one clock for all processes)."""
+        self._connection.send(("until", deadline))
+
+    def answer(self, value: Any) -> None:
+        """Send an answer; it replaces the one before."""
+        self._connection.send(("answer", value))
+
+
+Job = Callable[[Any, Channel], None]
+
+
+class Worker:
+    """One process that runs ``job(task, channel)`` for task after task. A context manager.
+
+    ``job`` is a module's function, so that its name can be sent.
+    """
+
+    def __init__(self, job: Job, preload: Sequence[str] = ENGINE_MODULES) -> None:
+        self._job = job
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(list(preload))
+        self._process: ForkServerProcess | None = None
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the process if none runs; returns at once."""
+        if self._process is not None:
+            return
+        # A thread pool started by an import would make forking unsafe; our arrays need none.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(self._job, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        self._process, self._connection = process, ours
+
+    def stop(self) -> None:
+        """Kill the process, whatever it does."""
+        process, connection = self._process, self._connection
+        self._process = self._connection = None
+        if connection is not None:
+            connection.close()
+        if process is not None:
+            process.kill()
+            process.join(_STOP_SECONDS)
+
+    def run(self, task: Any, deadline: float | None = None) -> Reply:
+        """Do ``task``; return when it is done, at the latest at the deadline (given here or by the job)."""
+        answer: Any = None
+        try:
+            connection = self._send(task)
+            while deadline is None or connection.poll(max(0.0, deadline - time.monotonic())):
+                kind, value = connection.recv()
+                if kind == "until":
+                    deadline = value
+                elif kind == "answer":
+                    answer = value
+                elif kind == "done":
+                    return Reply(answer, "done")
+                else:
+                    return Reply(answer, "failed", *value)
+        except (EOFError, OSError):
+            return Reply(answer, "failed", self._death())
+        except BaseException:
+            self.stop()
+            raise
+        self.stop()
+        self.start()
+        return Reply(answer, "late")
+
+    def _send(self, task: Any) -> Connection:
+        self.start()
+        assert self._connection is not None
+        self._connection.send(task)
+        return self._connection
+
+    def _death(self) -> str:
+        code = None
+        if self._process is not None:
+            self._process.join(_STOP_SECONDS)
+            code = self._process.exitcode
+        self.stop()
+        if code is not None and code < 0:
+            with contextlib.suppress(ValueError):
+                return f"the worker process was ended by {signal.Signals(-code).name}"
+        return f"the worker process ended with status {code}"
+
+
+def _serve(job: Job, connection: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    channel = Channel(connection)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            task = connection.recv()
+            try:
+                job(task, channel)
+            except (BrokenPipeError, ConnectionResetError):
+                raise
+            except Exception as error:
+                failure = "".join(traceback.format_exception_only(error)).strip()
+                connection.send(("failed", (failure, traceback.format_exc())))
+            else:
+                connection.send(("done", None))
+
+
+def _end_with_parent() -> None:
+    """Never outlive the parent, not even inside a solve."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
