@@ -1,0 +1,222 @@
+"""CEL selectors over devices: ``device.driver``, ``device.attributes``, ``device.capacity``.
+
+The CEL library is imported when the first expression is compiled. A result depends only on the
+expression and on the part of the device that the expression can see, so results are cached by both:
+devices that differ in their UUID alone are evaluated once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from kai_cp_models.devices.quantity import Version, quantity, version
+
+_TOKEN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WHOLE: Final = re.compile(
+    r"\b(all|exists|exists_one|existsOne|map|filter|size|dyn|string|type)\s*\(|==\s*device\b"
+)
+"""Ways to look at a map as a whole instead of at named entries."""
+_OPTIONAL: Final = re.compile(
+    r"""(device(?:\.\w+|\[\s*(?:"[^"]*"|'[^']*')\s*\])*)\.\?(\w+)\.orValue\(([^()]*)\)"""
+)
+_BIND: Final = re.compile(r"\bcel\.bind\s*\(")
+
+Value = tuple[str, str | int | bool | Version]
+"""Kind (``string``, ``int``, ``bool``, ``version``) and value, so that true and 1 differ."""
+Named = tuple[tuple[tuple[str, str], Value], ...]
+"""Attributes by (domain, name), sorted."""
+Amounts = tuple[tuple[tuple[str, str], Fraction], ...]
+"""Capacities by (domain, name), sorted."""
+
+
+class View(NamedTuple):
+    """A device as CEL sees it."""
+
+    driver: str
+    attributes: Named
+    capacity: Amounts
+    shareable: bool = False
+
+
+class SelectorError(ValueError):
+    """An expression that cannot be parsed."""
+
+
+def check(expression: str) -> None:
+    """Raise SelectorError if the expression cannot be parsed."""
+    _program(expression)
+
+
+def matches(expression: str, device: View) -> bool:
+    """Whether the device satisfies the expression; an evaluation error means no."""
+    return _evaluate(expression, _visible(expression, device))
+
+
+def _visible(expression: str, device: View) -> View:
+    """The device without the attributes and capacities that the expression cannot name."""
+    tokens = _tokens(expression)
+    if tokens is None:
+        return device
+    return device._replace(
+        attributes=tuple(item for item in device.attributes if item[0][1] in tokens),
+        capacity=tuple(item for item in device.capacity if item[0][1] in tokens),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _tokens(expression: str) -> frozenset[str] | None:
+    return None if _WHOLE.search(expression) else frozenset(_TOKEN.findall(expression))
+
+
+@lru_cache(maxsize=65536)
+def _evaluate(expression: str, device: View) -> bool:
+    from celpy.celtypes import BoolType
+    from celpy.evaluation import CELEvalError
+
+    program = _program(expression)
+    try:
+        result = program.evaluate({"device": _as_cel(device)})
+    except (CELEvalError, ValueError, TypeError, KeyError):
+        return False
+    return isinstance(result, BoolType) and bool(result)
+
+
+@lru_cache(maxsize=4096)
+def _program(expression: str) -> Any:
+    from celpy import Environment
+    from celpy.celparser import CELParseError
+
+    environment = Environment()
+    try:
+        return environment.program(environment.compile(_plain(expression)), functions=_functions())
+    except CELParseError as error:
+        detail = str(error).strip().splitlines()
+        raise SelectorError(f"cannot parse CEL {expression!r}: {detail[0] if detail else error}") from error
+
+
+def _plain(expression: str) -> str:
+    """The expression without ``cel.bind`` and ``.?``, which the library lacks, in equivalent CEL."""
+    plain = _OPTIONAL.sub(r"(has(\1.\2) ? \1.\2 : (\3))", expression)
+    while (found := _BIND.search(plain)) is not None:
+        parts, end = _arguments(plain, found.end())
+        if len(parts) != 3:
+            raise SelectorError(f"cannot parse CEL {expression!r}: cel.bind takes three arguments")
+        name, value, body = parts
+        plain = f"{plain[: found.start()]}[{value}].map({name.strip()}, {body})[0]{plain[end:]}"
+    return plain
+
+
+def _arguments(expression: str, start: int) -> tuple[list[str], int]:
+    """Arguments of a call whose parenthesis opened just before ``start``, and where it ends."""
+    parts, depth, quote, begin = [], 0, "", start
+    for i in range(start, len(expression)):
+        char = expression[i]
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "\"'":
+            quote = char
+        elif char in "([{":
+            depth += 1
+        elif char in ")]}" and depth:
+            depth -= 1
+        elif char == "," and not depth:
+            parts.append(expression[begin:i])
+            begin = i + 1
+        elif char == ")":
+            return [*parts, expression[begin:i]], i + 1
+    raise SelectorError(f"cannot parse CEL {expression!r}: parenthesis not closed")
+
+
+@lru_cache(maxsize=1)
+def _functions() -> dict[str, Callable[..., Any]]:
+    """The Kubernetes functions on quantities, versions and strings."""
+    from celpy.celtypes import BoolType, DoubleType, IntType, ListType, StringType
+
+    def parses(parse: Callable[[str], object]) -> Callable[..., Any]:
+        def test(written: str) -> Any:
+            try:
+                parse(str(written))
+            except ValueError:
+                return BoolType(False)
+            return BoolType(True)
+
+        return test
+
+    def substring(written: str, *bounds: int) -> Any:
+        return StringType(written[slice(*bounds)] if len(bounds) > 1 else written[bounds[0] :])
+
+    return {
+        "quantity": lambda written: quantity(str(written)),
+        "isQuantity": parses(quantity),
+        "semver": lambda written, normalize=False: version(
+            _normal(str(written)) if normalize else str(written)
+        ),
+        "isSemver": parses(version),
+        "compareTo": lambda a, b: IntType((a > b) - (a < b)),
+        "isGreaterThan": lambda a, b: BoolType(a > b),
+        "isLessThan": lambda a, b: BoolType(a < b),
+        "add": lambda a, b: a + Fraction(b),
+        "sub": lambda a, b: a - Fraction(b),
+        "sign": lambda a: IntType((a > 0) - (a < 0)),
+        "isInteger": lambda a: BoolType(a.denominator == 1),
+        "asInteger": lambda a: IntType(int(a)),
+        "asApproximateFloat": lambda a: DoubleType(float(a)),
+        "major": lambda a: IntType(a.numbers[0]),
+        "minor": lambda a: IntType(a.numbers[1]),
+        "patch": lambda a: IntType(a.numbers[2]),
+        "lowerAscii": lambda a: StringType(a.lower()),
+        "upperAscii": lambda a: StringType(a.upper()),
+        "trim": lambda a: StringType(a.strip()),
+        "replace": lambda a, old, new, n=-1: StringType(a.replace(old, new, int(n))),
+        "split": lambda a, by, n=-1: ListType(
+            [StringType(part) for part in a.split(by, int(n) if n < 0 else int(n) - 1)]
+        ),
+        "substring": substring,
+        "indexOf": lambda a, b: IntType(a.find(b)),
+        "lastIndexOf": lambda a, b: IntType(a.rfind(b)),
+        "charAt": lambda a, i: StringType(a[int(i) : int(i) + 1]),
+        "join": lambda a, by="": StringType(by.join(a)),
+    }
+
+
+def _normal(written: str) -> str:
+    """A version with the leniency of ``semver(text, true)``: a v in front, missing parts are 0."""
+    core, *rest = re.split(r"(?=[-+])", written.removeprefix("v"), maxsplit=1)
+    numbers = [str(int(part)) for part in core.split(".")]
+    return ".".join([*numbers, "0", "0"][: max(3, len(numbers))]) + "".join(rest)
+
+
+def _as_cel(device: View) -> Any:
+    from celpy.celtypes import BoolType, IntType, MapType, StringType
+
+    class Domains(MapType):
+        """Attributes by domain; a domain that the device lacks is empty, as Kubernetes has it."""
+
+        def __getitem__(self, key: Any) -> Any:
+            return super().__getitem__(key) if key in self else MapType()
+
+    def wrapped(value: object) -> Any:
+        if isinstance(value, bool):
+            return BoolType(value)
+        if isinstance(value, int):
+            return IntType(value)
+        return StringType(value) if isinstance(value, str) else value
+
+    def by_domain(items: Mapping[tuple[str, str], object]) -> Any:
+        domains: dict[Any, Any] = {}
+        for (domain, name), value in items.items():
+            domains.setdefault(StringType(domain), MapType())[StringType(name)] = wrapped(value)
+        return Domains(domains)
+
+    return MapType(
+        {
+            StringType("driver"): StringType(device.driver),
+            StringType("attributes"): by_domain({name: value for name, (_, value) in device.attributes}),
+            StringType("capacity"): by_domain(dict(device.capacity)),
+            StringType("allowMultipleAllocations"): BoolType(device.shareable),
+        }
+    )
