@@ -1,0 +1,112 @@
+"""Required affinity and anti-affinity between pods (7.1, InterPodAffinity).
+
+Anti-affinity is symmetric: the new pod's terms against the pods that are there, and their terms against
+the new pod. Both hold in the end, and for binds also beside the pods that are still there now. Affinity
+finds its partner in the end or among the pods that have not left yet; a pod that matches its own
+terms may be the first of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kai_cp_models.check.world import World
+from kai_cp_models.snapshot import LabelSelector, Pod, PodAffinityTerm
+
+Place = tuple[Pod, str]
+"""A pod and its node."""
+
+
+def broken(world: World) -> Iterator[str]:
+    """Placed pods whose required terms, or those of their neighbours, do not hold."""
+    if not world.snapshot.policy.plugin("predicates") or not _anything(world):
+        return
+    names = [node.name for node in world.snapshot.nodes]
+    now = [(r.pod, name) for name, r in world.occupants(names, now=True)]
+    end = [(r.pod, name) for name, r in world.occupants(names, now=False)]
+    for key, decision in sorted(world.placed.items()):
+        pod, node = world.pod(key), decision.node
+        yield from _apart(world, pod, node, end, "in the end")
+        if key in world.binds:
+            yield from _apart(world, pod, node, now, "now")
+        yield from _together(world, pod, node, now + end)
+
+
+def _anything(world: World) -> bool:
+    """Whether any pod that matters has a required term."""
+    return any(
+        pod.spec.pod_anti_affinity or (pod.key in world.placed and pod.spec.pod_affinity)
+        for pod in world.snapshot.pods
+        if pod.node is not None or pod.key in world.placed
+    )
+
+
+def _required(terms: tuple[PodAffinityTerm, ...]) -> list[PodAffinityTerm]:
+    return [term for term in terms if term.weight == 0]
+
+
+def _domain(world: World, node: str, key: str) -> str | None:
+    return world.node(node).labels.get(key)
+
+
+def _apart(world: World, pod: Pod, node: str, others: list[Place], when: str) -> Iterator[str]:
+    mine = _required(pod.spec.pod_anti_affinity)
+    for other, where in others:
+        if other.key == pod.key:
+            continue
+        for holder, term, against in (
+            *((pod, term, other) for term in mine),
+            *((other, term, pod) for term in _required(other.spec.pod_anti_affinity)),
+        ):
+            domain = _domain(world, node, term.topology_key)
+            same = domain is not None and domain == _domain(world, where, term.topology_key)
+            if same and _selects(term, against):
+                yield (
+                    f"affinity: pod {pod.key} on node {node} meets pod {other.key} on node {where} {when}:"
+                    f" anti-affinity of {holder.key} in one {term.topology_key}"
+                )
+
+
+def _together(world: World, pod: Pod, node: str, others: list[Place]) -> Iterator[str]:
+    terms = _required(pod.spec.pod_affinity)
+    if not terms:
+        return
+    partners = [
+        (other, where)
+        for other, where in others
+        if other.key != pod.key and all(_selects(term, other) for term in terms)
+    ]
+    first = not partners and all(_selects(term, pod) for term in terms)
+    for term in terms:
+        domain = _domain(world, node, term.topology_key)
+        if domain is None:
+            yield f"affinity: pod {pod.key} needs a {term.topology_key}, node {node} has none"
+        elif not first and not any(_domain(world, w, term.topology_key) == domain for _, w in partners):
+            yield (
+                f"affinity: pod {pod.key} on node {node} finds no pod that its affinity wants in"
+                f" {term.topology_key}={domain}"
+            )
+
+
+def _selects(term: PodAffinityTerm, pod: Pod) -> bool:
+    inside = term.namespaces is None or pod.key.namespace in term.namespaces
+    return inside and selects(term.selector, pod.labels)
+
+
+def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """Whether a label selector takes a set of labels; none takes nothing, an empty one everything."""
+    if selector is None:
+        return False
+    for requirement in selector.requirements:
+        value = labels.get(requirement.key)
+        if requirement.operator == "In":
+            holds = value is not None and value in requirement.values
+        elif requirement.operator == "NotIn":
+            holds = value is None or value not in requirement.values
+        elif requirement.operator == "Exists":
+            holds = value is not None
+        else:
+            holds = value is None
+        if not holds:
+            return False
+    return True

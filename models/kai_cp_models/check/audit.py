@@ -1,0 +1,61 @@
+"""The audit: all subjects, asked one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kai_cp_models.check import (
+    affinity,
+    capacity,
+    gangs,
+    nodes,
+    ports,
+    protocol,
+    queues,
+    reclaim,
+    runtime,
+    sharing,
+    shrinking,
+    stale,
+    topology,
+    victims,
+)
+from kai_cp_models.check.world import World
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import Plan, Snapshot
+
+Subject = Callable[[World], Iterator[str]]
+
+SUBJECTS: Final[tuple[Subject, ...]] = (
+    protocol.broken,
+    capacity.broken,
+    sharing.broken,
+    nodes.broken,
+    ports.broken,
+    affinity.broken,
+    gangs.broken,
+    shrinking.broken,
+    queues.broken,
+    victims.broken,
+    runtime.broken,
+    reclaim.broken,
+    stale.broken,
+    topology.broken,
+)
+"""Every rule there is; one line each."""
+
+DEVICE_RULES: Final[tuple[Subject, ...]] = ()
+"""Claimed devices, NUMA zones, volumes and ConfigMaps; same shape."""
+
+
+def violations(snapshot: Snapshot, plan: Plan, options: OptionalRules | None = None) -> list[str]:
+    """Every rule that the plan breaks, in words; empty when the plan may be sent.
+
+    What was illegal in the snapshot already is not reported, only what the plan adds or worsens.
+    ``options``: rules that KAI lacks and that are on.
+    """
+    if not plan.decisions:
+        return []
+    world = World(snapshot, plan, options if options is not None else OptionalRules.model_validate({}))
+    return [fault for subject in (*SUBJECTS, *DEVICE_RULES) for fault in subject(world)]

@@ -1,0 +1,66 @@
+"""Capacity: a node holds what its pods ask for, in every dimension it advertises (2.1, 2.6).
+
+A bind must fit beside all that is there at this instant, releasing and evicted pods included; binds and
+nominations must fit after all releases. Pods stuck in releasing never free their room. A dimension that
+a node does not advertise is never charged, and no pod that asks for it is put there. A node that is
+over its capacity takes no pod at all, whatever the pod asks for (2.1). Reservation pods are charged
+everything but the GPU, which their GPU group is charged; a new GPU group brings a reservation pod and
+costs one more pod slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kai_cp_models.check import amounts
+from kai_cp_models.check.world import Resident, World
+from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI, PODS, Node
+
+
+def broken(world: World) -> Iterator[str]:
+    """Nodes that would hold more than they have."""
+    for name in world.bound_nodes:
+        yield from _over(world, world.node(name), world.now(name), "now")
+    for name in world.target_nodes:
+        yield from _over(world, world.node(name), world.end(name), "in the end")
+
+
+def used(world: World, node: Node, residents: Iterable[Resident]) -> list[int]:
+    """What pods take of a node, aligned with the dimensions."""
+    total = [0] * len(world.snapshot.dimensions)
+    shared: set[str] = set()
+    known = {group for r in world.before(node.name) for group in r.gpu_groups}
+    for resident in residents:
+        pod = resident.pod
+        for i, amount in enumerate(pod.spec.requests):
+            if amount and not (i == GPU and (pod.reservation or pod.spec.gpu.shares)):
+                total[i] += amount
+        shared.update(resident.gpu_groups)
+    total[GPU] += MILLI * len(shared)
+    if len(total) > PODS:
+        total[PODS] += len(shared - known)
+    return total
+
+
+def _over(world: World, node: Node, residents: tuple[Resident, ...], when: str) -> Iterator[str]:
+    total = used(world, node, residents)
+    newest = ", ".join(sorted(str(r.pod.key) for r in residents if r.placed)[:3])
+    for i, (amount, room) in enumerate(zip(total, node.allocatable, strict=True)):
+        dimension = world.snapshot.dimensions[i]
+        if 0 < room < amount:
+            numbers = _numbers(i, amount, room, dimension)
+            yield f"capacity: node {node.name} would hold {numbers} {when} (placed there: {newest})"
+        elif room <= 0:
+            for resident in residents:
+                if resident.placed and _asks(resident, i):
+                    yield f"capacity: pod {resident.pod.key} asks for {dimension}, node {node.name} has none"
+
+
+def _asks(resident: Resident, dimension: int) -> bool:
+    return resident.pod.spec.requests[dimension] > 0 or (dimension == GPU and bool(resident.gpu_groups))
+
+
+def _numbers(index: int, amount: int, room: int, dimension: str) -> str:
+    if index in (CPU, MEMORY, GPU):
+        return f"{amounts.number(index, amount)} of {amounts.in_words(index, room)}"
+    return f"{amount} of {room} {dimension}"

@@ -1,0 +1,61 @@
+"""Gangs: what gets a place gets it whole, and starts together (4.2, 5.1, 5.2).
+
+Every subgroup that gets a pod, and every set above it, reaches its minimum after the plan. A pod group
+that is not ready gets nothing; a pod that names an unknown subgroup never gets anything (1.2). A gang of
+which a needed pod is only nominated has no bind in this cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kai_cp_models.check import tree
+from kai_cp_models.check.world import World
+from kai_cp_models.snapshot import PodGroup
+
+
+def broken(world: World) -> Iterator[str]:
+    """Pod groups that get a place in part."""
+    for group in world.touched_groups:
+        if group.backed_off and any(p.key in world.added for p in world.snapshot.members[group.key]):
+            yield f"gangs: pod group {group.key} gets a place, but it is backed off on this node pool"
+        yield from _whole(world, group)
+        yield from _together(world, group)
+
+
+def _whole(world: World, group: PodGroup) -> Iterator[str]:
+    known = tree.leaf_names(group)
+    new = []
+    for pod in world.snapshot.members[group.key]:
+        if pod.key in world.added:
+            if tree.leaf_name(pod) in known:
+                new.append(pod)
+            else:
+                yield f"gangs: pod {pod.key} gets a place, but its subgroup {tree.leaf_name(pod)} is unknown"
+    if not new:
+        return
+    alive = tree.alive(world.snapshot.members[group.key])
+    if not tree.satisfied(group.root, alive):
+        needs = tree.needs(group.root, alive)
+        yield f"gangs: pod group {group.key} gets a place, but it is not ready: {needs}"
+    added = tree.counts(new)
+    after = tree.counts(world.active_after(group.key))
+    for subgroup in tree.walk(group.root):
+        if tree.size(subgroup, added) and not tree.satisfied(subgroup, after):
+            yield f"gangs: {tree.label(group, subgroup)} is placed in part: {tree.needs(subgroup, after)}"
+
+
+def _together(world: World, group: PodGroup) -> Iterator[str]:
+    members = world.snapshot.members[group.key]
+    bound = [pod for pod in members if pod.key in world.binds]
+    waiting = tree.counts(pod for pod in members if pod.key in world.nominations)
+    if not bound or not waiting:
+        return
+    runs = tree.counts(p for p in world.active_after(group.key) if p.key not in world.nominations)
+    for leaf in group.root.leaves():
+        if waiting[leaf.name] and runs[leaf.name] < leaf.minimum:
+            yield (
+                f"gangs: {tree.label(group, leaf)} starts in part: {runs[leaf.name]} of at least"
+                f" {leaf.minimum} pods are bound or run, {waiting[leaf.name]} are only nominated,"
+                f" but {bound[0].key} is bound"
+            )

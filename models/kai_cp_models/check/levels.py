@@ -1,0 +1,143 @@
+"""Queue levels: what every queue holds and may hold while reclaim is judged (3.1, 4.4).
+
+Only the division of the cluster into fair shares is taken from the engine; a second one would be no
+check of the rules here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from kai_cp_models.check import amounts
+from kai_cp_models.check.amounts import Amounts
+from kai_cp_models.check.queues import held
+from kai_cp_models.check.world import World
+from kai_cp_models.fairness.share import fair_shares
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, PodGroup, Shares, Snapshot
+
+Bound = Literal["quota", "fair_share", "allocatable"]
+_NOISE = 1e-6
+_SCALE = (1.0, 1.0, float(MILLI))
+
+
+@dataclass
+class Level:
+    """One queue; bounds in the units of ``Amounts``, -1 without bound."""
+
+    name: str
+    held: Amounts
+    firm: Amounts
+    """Held by non-preemptible pod groups."""
+    bounds: Mapping[Bound, tuple[float, float, float]]
+
+    def over(self, resource: int, amount: float, bound: Bound) -> bool:
+        """Whether an amount exceeds a bound."""
+        most = self.bounds[bound][resource]
+        return most != UNLIMITED and amount > most + _NOISE
+
+    def under(self, resource: int, amount: float, bound: Bound) -> bool:
+        """Whether an amount is strictly below a finite bound."""
+        most = self.bounds[bound][resource]
+        return most != UNLIMITED and amount < most - _NOISE
+
+    def exceeds(self, total: Amounts, bound: Bound) -> bool:
+        """Whether a total exceeds a bound in at least one resource."""
+        return any(self.over(i, amount, bound) for i, amount in enumerate(total))
+
+    def within(self, total: Amounts, bound: Bound) -> bool:
+        """Whether a total is within a bound in all resources."""
+        return not self.exceeds(total, bound)
+
+    def shares(self, resource: int) -> bool:
+        """Whether the queue has a fair share of a resource at all."""
+        return self.bounds["fair_share"][resource] > 0
+
+    def ratio(self, resource: int, amount: float) -> float:
+        """Saturation: an amount relative to the fair share."""
+        share = self.bounds["fair_share"][resource]
+        if share == UNLIMITED:
+            return 0.0
+        if share == 0:
+            return math.inf if amount > 0 else 0.0
+        return amount / share
+
+    def described(self) -> str:
+        """Held, quota and fair share in words."""
+        parts = []
+        for i, name in enumerate(amounts.NAMES):
+            quota, share = (self.bounds[b][i] for b in ("quota", "fair_share"))
+            bounds = f"quota {_bound(i, quota)}, fair share {_bound(i, share)}"
+            parts.append(f"{name} {amounts.number(i, self.held[i])} ({bounds})")
+        return "holds " + ", ".join(parts)
+
+
+class Levels:
+    """All queues, with what they hold so far."""
+
+    def __init__(self, snapshot: Snapshot, total: Mapping[str, Amounts], firm: Mapping[str, Amounts]) -> None:
+        self._snapshot = snapshot
+        self._levels: dict[str, Level] = {}
+        shares = fair_shares(snapshot)
+        for queue in snapshot.queues:
+            share = shares[queue.name]
+            bounds: dict[Bound, tuple[float, float, float]] = {
+                "quota": _scaled(queue.quota),
+                "fair_share": _scaled(share),
+                "allocatable": _scaled(_allocatable(queue.quota, queue.limit, share)),
+            }
+            none = (0, 0, 0)
+            self._levels[queue.name] = Level(
+                queue.name, total.get(queue.name, none), firm.get(queue.name, none), bounds
+            )
+
+    @staticmethod
+    def before_reclaim(world: World) -> Levels:
+        """Totals when reclaim starts: the snapshot and what the actions before it placed."""
+        actions = world.snapshot.policy.actions
+        earlier = actions[: actions.index("reclaim")] if "reclaim" in actions else ()
+        placed = [world.pod(k) for k in world.added if world.placed[k].action in earlier]
+        present = [p for p in world.snapshot.pods if p.status in ACTIVE_ALLOCATED]
+        total, firm = (held(world, present + placed, firm=f, moved=False) for f in (False, True))
+        return Levels(world.snapshot, total, firm)
+
+    def __getitem__(self, queue: str) -> Level:
+        return self._levels[queue]
+
+    def charge(self, group: PodGroup, amount: Amounts, sign: int) -> None:
+        """Add or take an amount at a group's queue and all above it."""
+        for name in self._snapshot.queue_path.get(group.queue, ()):
+            level = self._levels[name]
+            change = amounts.plus if sign > 0 else amounts.minus
+            level.held = change(level.held, amount)
+            if not group.preemptible:
+                level.firm = change(level.firm, amount)
+
+
+def levelled(snapshot: Snapshot, mine: str, theirs: str) -> tuple[str, str]:
+    """The first queues that differ on the way down to two leaf queues."""
+    left, right = reversed(snapshot.queue_path[mine]), reversed(snapshot.queue_path[theirs])
+    return next((a, b) for a, b in zip(left, right, strict=False) if a != b)
+
+
+def _allocatable(quota: Shares, limit: Shares, fair_share: Shares) -> Shares:
+    """Up to where a queue is undisturbed (3.1)."""
+    found = []
+    for deserved, most, share in zip(quota, limit, fair_share, strict=True):
+        if deserved == UNLIMITED:
+            found.append(most)
+        else:
+            larger = max(deserved, share)
+            found.append(larger if most == UNLIMITED else min(most, larger))
+    return Shares(*found)
+
+
+def _scaled(shares: Shares) -> tuple[float, float, float]:
+    cpu, memory, gpu = (x if x == UNLIMITED else x * scale for x, scale in zip(shares, _SCALE, strict=True))
+    return cpu, memory, gpu
+
+
+def _bound(resource: int, value: float) -> str:
+    return "unlimited" if value == UNLIMITED else amounts.number(resource, value)

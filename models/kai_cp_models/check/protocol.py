@@ -1,0 +1,96 @@
+"""Protocol: a plan is well formed.
+
+Every decision names a known pod and node; a pod is bound, nominated and evicted at most once; only
+pending pods are bound; only pending or evicted pods are nominated; only running pods are evicted, and
+never one that this cycle placed (14.1); a share names one distinct GPU group per device. Actions come
+in the order of the policy, and an eviction comes before the nominations that rely on it
+(snapshot format, section 3).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kai_cp_models.check.world import World
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Decision, PodStatus
+
+
+def broken(world: World) -> Iterator[str]:
+    """Faults of form."""
+    for decision in world.plan.decisions:
+        yield from _alone(world, decision)
+    for (kind, key), times in Counter((d.kind, d.pod) for d in world.plan.decisions).items():
+        if times > 1:
+            yield f"protocol: {kind} of pod {key} appears {times} times"
+    yield from _kinds_together(world)
+    yield from _order(world)
+
+
+def _alone(world: World, decision: Decision) -> Iterator[str]:
+    what = f"protocol: {decision.kind} of pod {decision.pod}"
+    pod = world.snapshot.pod_by_key.get(decision.pod)
+    if pod is None:
+        yield f"{what}: no such pod"
+        return
+    if decision.node not in world.snapshot.node_index:
+        yield f"{what}: no such node {decision.node!r}"
+        return
+    if decision.action not in world.snapshot.policy.actions:
+        yield f"{what}: action {decision.action} is not one of the policy's actions"
+    if pod.group != decision.group:
+        yield f"{what}: the pod belongs to pod group {pod.group}, not to {decision.group}"
+    if decision.kind == "Evict":
+        if pod.status not in ACTIVE_ALLOCATED:
+            yield f"{what}: the pod does not run, it is {pod.status.value}"
+        elif pod.node != decision.node:
+            yield f"{what}: the pod is on node {pod.node}, not on {decision.node}"
+        if pod.group not in world.snapshot.group_by_key:
+            yield f"{what}: it belongs to no pod group"
+        return
+    if world.group_of(pod) is None:
+        yield f"{what}: it belongs to no pod group"
+    if decision.kind == "Bind" and pod.status is not PodStatus.PENDING:
+        yield f"{what}: the pod is {pod.status.value}, not Pending"
+    if (
+        decision.kind == "Nominate"
+        and pod.status is not PodStatus.PENDING
+        and decision.pod not in world.evictions
+    ):
+        yield f"{what}: the pod is {pod.status.value} and is not evicted"
+    wanted = pod.spec.gpu.devices if pod.spec.gpu.shares else 0
+    if len(decision.gpu_groups) != wanted:
+        yield f"{what}: {len(decision.gpu_groups)} GPU groups are named, {wanted} needed"
+    if len(set(decision.gpu_groups)) < len(decision.gpu_groups):
+        yield f"{what}: the same GPU group is named twice: {', '.join(decision.gpu_groups)}"
+
+
+def _kinds_together(world: World) -> Iterator[str]:
+    for key in world.binds:
+        if key in world.nominations:
+            yield f"protocol: pod {key} is bound and nominated"
+        if key in world.evictions:
+            yield f"protocol: pod {key} is bound and evicted (a moved pod is nominated)"
+
+
+def _order(world: World) -> Iterator[str]:
+    rank = {action: i for i, action in enumerate(world.snapshot.policy.actions)}
+    latest = -1
+    for decision in world.plan.decisions:
+        mine = rank.get(decision.action, latest)
+        if mine < latest:
+            what = f"{decision.kind} of pod {decision.pod} by {decision.action}"
+            yield f"protocol: {what} comes after a later action"
+        latest = max(latest, mine)
+    position = {(d.kind, d.pod): i for i, d in enumerate(world.plan.decisions)}
+    first_nomination: dict[tuple[object, str], int] = {}
+    for i, decision in enumerate(world.plan.decisions):
+        if decision.kind == "Nominate":
+            first_nomination.setdefault((decision.group, decision.action), i)
+    for key, decision in world.evictions.items():
+        at = position["Evict", key]
+        if at > position.get(("Nominate", key), at):
+            yield f"protocol: pod {key} is nominated before it is evicted"
+        for trigger in decision.triggers:
+            if at > first_nomination.get((trigger, decision.action), at):
+                yield f"protocol: pod {key} is evicted for {trigger} after {trigger} was nominated"

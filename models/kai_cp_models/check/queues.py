@@ -1,0 +1,84 @@
+"""Queues: limits, and quotas of work that cannot be preempted, at the queue and all above it (3.7).
+
+For every resource that the plan adds to a queue: what the queue holds in the end stays within its
+limit, and what its non-preemptible pod groups hold within its quota. Binds hold this already while the
+victims are still there. Where a queue was over its bound before, nothing is added to it, unless the
+plan frees more. Only leaf queues run anything (4.1).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from kai_cp_models.check import amounts
+from kai_cp_models.check.world import World
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, Pod, Shares
+
+Held = dict[str, amounts.Amounts]
+
+_SCALE = (1, 1, MILLI)
+"""Shares count GPUs in devices, amounts in thousandths."""
+_NOISE = 1e-6
+
+
+def broken(world: World) -> Iterator[str]:
+    """Queues that get more than they may have."""
+    yield from _homeless(world)
+    binds = [world.pod(key) for key in world.binds]
+    added = [world.pod(key) for key in sorted(world.added)]
+    present = [p for p in world.snapshot.pods if p.status in ACTIVE_ALLOCATED]
+    staying = [p for p in present if p.key not in world.evictions]
+    moved = [world.pod(key) for key in world.moved]
+    yield from _over(world, present + binds, binds, "now")
+    yield from _over(world, staying + moved + added, added, "in the end")
+
+
+def _homeless(world: World) -> Iterator[str]:
+    for group in world.touched_groups:
+        if not any(p.key in world.added for p in world.snapshot.members[group.key]):
+            continue
+        if group.queue not in world.snapshot.queue_by_name:
+            yield f"queues: pod group {group.key} gets a place, but its queue {group.queue!r} does not exist"
+        elif group.queue not in world.snapshot.leaf_queues:
+            yield f"queues: pod group {group.key} gets a place, but its queue {group.queue} is not a leaf"
+
+
+def held(world: World, pods: Iterable[Pod], *, firm: bool, moved: bool = True) -> Held:
+    """What queues hold through ``pods``, ancestors included; ``firm``: non-preemptible pod groups only.
+
+    ``moved``: charge evicted pods that move at their new node, otherwise at the old one.
+    """
+    found: Held = defaultdict(lambda: (0, 0, 0))
+    for pod in pods:
+        group = world.group_of(pod)
+        if group is None or (firm and group.preemptible) or group.queue not in world.snapshot.queue_path:
+            continue
+        decision = world.placed.get(pod.key)
+        node = decision.node if decision is not None and (moved or pod.node is None) else pod.node
+        if node is None:
+            continue
+        cost = amounts.charge(world.snapshot, pod, world.node(node))
+        for queue in world.snapshot.queue_path[group.queue]:
+            found[queue] = amounts.plus(found[queue], cost)
+    return found
+
+
+def _over(world: World, pods: list[Pod], added: list[Pod], when: str) -> Iterator[str]:
+    if not added:
+        return
+    for firm in (False, True):
+        total = held(world, pods, firm=firm, moved=when != "now")
+        more = held(world, added, firm=firm)
+        for name in sorted(more):
+            queue = world.snapshot.queue_by_name[name]
+            bounds: Shares = queue.quota if firm else queue.limit
+            for i, bound in enumerate(bounds):
+                most = bound * _SCALE[i]
+                if more[name][i] and bound != UNLIMITED and total[name][i] > most + _NOISE:
+                    what = "quota, used by non-preemptible pods" if firm else "limit"
+                    yield (
+                        f"queues: queue {name} would hold {amounts.number(i, total[name][i])} of"
+                        f" {amounts.in_words(i, most)} ({what}) {when},"
+                        f" {amounts.number(i, more[name][i])} new"
+                    )

@@ -1,0 +1,218 @@
+"""Reclaim: the plan's net losses pass KAI's fairness tests, trigger by trigger (4.4).
+
+Triggers stand in the order of their first decision, and every lost pod counts for the first of its
+triggers that may take it. Each is judged on totals that include what earlier triggers got and took.
+A victim that is moved is not a loss. Within one victim queue some order of the units must pass; as
+totals only fall, that is so if and only if the tests hold before some unit that is taken last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kai_cp_models.check import amounts, tree
+from kai_cp_models.check.amounts import Amounts
+from kai_cp_models.check.levels import Level, Levels, levelled
+from kai_cp_models.check.victims import takers
+from kai_cp_models.check.world import World
+from kai_cp_models.snapshot import GroupKey, Pod, PodGroup
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A trigger, the pods it gets from reclaim, and the units it takes, by victim queue."""
+
+    group: PodGroup
+    gets: list[Pod]
+    takes: dict[str, list[list[Pod]]]
+    moves: frozenset[str]
+    """Queues whose pods it moves."""
+
+
+def broken(world: World) -> Iterator[str]:
+    """Reclaims that fairness does not allow."""
+    if not world.snapshot.policy.plugin("proportion"):
+        return
+    claims = _claims(world)
+    if not claims:
+        return
+    levels = Levels.before_reclaim(world)
+    for claim in claims:
+        yield from _judge(world, levels, claim)
+        for pod in claim.gets:
+            node = world.node(world.placed[pod.key].node)
+            levels.charge(claim.group, amounts.charge(world.snapshot, pod, node), 1)
+        for units in claim.takes.values():
+            for pod in (pod for unit in units for pod in unit):
+                victim = world.group_of(pod)
+                assert victim is not None
+                levels.charge(victim, _held(world, pod), -1)
+
+
+def _claims(world: World) -> list[Claim]:
+    gets: dict[GroupKey, list[Pod]] = {}
+    taken: dict[GroupKey, list[Pod]] = {}
+    moves: dict[GroupKey, set[str]] = {}
+    for decision in world.plan.decisions:
+        if decision.action != "reclaim" or decision.pod not in world.snapshot.pod_by_key:
+            continue
+        pod = world.pod(decision.pod)
+        group = world.group_of(pod)
+        if group is None:
+            continue
+        if pod.key in world.added:
+            gets.setdefault(group.key, []).append(pod)
+        elif decision.kind == "Evict" and (able := takers(world, group, decision)):
+            trigger = able[0].key
+            gets.setdefault(trigger, [])
+            if pod.key in world.lost:
+                taken.setdefault(trigger, []).append(pod)
+            else:
+                moves.setdefault(trigger, set()).add(group.queue)
+    groups = world.snapshot.group_by_key
+    return [
+        Claim(groups[key], pods, _units(world, taken.get(key, [])), frozenset(moves.get(key, ())))
+        for key, pods in gets.items()
+        if groups[key].queue in world.snapshot.leaf_queues
+    ]
+
+
+def _units(world: World, pods: list[Pod]) -> dict[str, list[list[Pod]]]:
+    """Units by victim queue: the first ``minimum`` lost pods of a pod set together, others alone."""
+    by_group: dict[GroupKey, list[Pod]] = {}
+    for pod in pods:
+        if pod.group is not None:
+            by_group.setdefault(pod.group, []).append(pod)
+    found: dict[str, list[list[Pod]]] = {}
+    for key, lost in by_group.items():
+        group = world.snapshot.group_by_key[key]
+        minimum = {leaf.name: leaf.minimum for leaf in group.root.leaves()}
+        core: list[Pod] = []
+        units = found.setdefault(group.queue, [])
+        for pod in sorted(lost, key=lambda p: p.sort_key):
+            name = tree.leaf_name(pod)
+            if minimum.get(name, 0) > 0:
+                minimum[name] -= 1
+                core.append(pod)
+            else:
+                units.append([pod])
+        if core:
+            units.append(core)
+    return found
+
+
+def _held(world: World, pod: Pod) -> Amounts:
+    assert pod.node is not None
+    return amounts.charge(world.snapshot, pod, world.node(pod.node))
+
+
+def _cost(world: World, pods: list[Pod]) -> Amounts:
+    total = (0, 0, 0)
+    for pod in pods:
+        total = amounts.plus(total, _held(world, pod))
+    return total
+
+
+def _judge(world: World, levels: Levels, claim: Claim) -> Iterator[str]:
+    what = f"reclaim: pod group {claim.group.key} of queue {claim.group.queue}"
+    request = amounts.demand(world.snapshot, claim.gets)
+    path = world.snapshot.queue_path[claim.group.queue]
+    yield from _may_reclaim(levels, claim, request, path, what)
+    for queue in sorted(claim.moves | claim.takes.keys()):
+        mine, theirs = levelled(world.snapshot, claim.group.queue, queue)
+        if not _candidate(levels[mine], levels[theirs], request):
+            yield f"{what} may not disturb queue {theirs}: {levels[theirs].described()}"
+    costs = {queue: [_cost(world, unit) for unit in units] for queue, units in claim.takes.items()}
+    pooled: dict[tuple[str, str], list[Amounts]] = {}
+    for queue, units in costs.items():
+        pooled.setdefault(levelled(world.snapshot, claim.group.queue, queue), []).extend(units)
+    below = {  # what the trigger's own path loses
+        name: _sum(
+            c for queue, units in costs.items() if name in world.snapshot.queue_path[queue] for c in units
+        )
+        for name in path
+    }
+    for (mine, theirs), units in pooled.items():
+        quota = levels[mine].within(
+            amounts.plus(amounts.minus(levels[mine].held, below[mine]), request), "quota"
+        )
+        if not any(_last(levels[theirs], units, unit, quota) for unit in units):
+            lost = _sum(units)
+            yield (
+                f"{what} takes too much from queue {theirs}: {levels[theirs].described()},"
+                f" loses {', '.join(amounts.in_words(i, x) for i, x in enumerate(lost) if x)}"
+            )
+    yield from _saturation(world, levels, claim, request, pooled, below, what)
+
+
+def _may_reclaim(
+    levels: Levels, claim: Claim, request: Amounts, path: tuple[str, ...], what: str
+) -> Iterator[str]:
+    leaf = levels[path[0]]
+    if not leaf.within(amounts.plus(leaf.held, request), "fair_share"):
+        asked = ", ".join(amounts.in_words(i, x) for i, x in enumerate(request) if x)
+        yield f"{what} may not reclaim: with {asked} its queue is over its fair share: {leaf.described()}"
+    if not claim.group.preemptible:
+        for name in path:
+            level = levels[name]
+            if not level.within(amounts.plus(level.firm, request), "quota"):
+                yield f"{what} is non-preemptible and over the quota of queue {name}: {level.described()}"
+
+
+def _candidate(mine: Level, theirs: Level, request: Amounts) -> bool:
+    """The victim filter."""
+    if not mine.within(amounts.plus(mine.held, request), "quota"):
+        return theirs.exceeds(theirs.held, "allocatable")
+    asked = [i for i, x in enumerate(request) if x]
+    over = any(theirs.over(i, theirs.held[i], "quota") for i in asked)
+    return over or not any(theirs.under(i, theirs.held[i], "quota") for i in asked)
+
+
+def _last(theirs: Level, units: list[Amounts], last: Amounts, entitled: bool) -> bool:
+    """Whether a unit may be taken after all the others."""
+    remaining = amounts.plus(amounts.minus(theirs.held, _sum(units)), last)
+    return theirs.exceeds(remaining, "allocatable") or (entitled and theirs.exceeds(remaining, "quota"))
+
+
+def _saturation(
+    world: World,
+    levels: Levels,
+    claim: Claim,
+    request: Amounts,
+    pooled: dict[tuple[str, str], list[Amounts]],
+    below: dict[str, Amounts],
+    what: str,
+) -> Iterator[str]:
+    """A level over its fair share ends less saturated than each sibling it takes from."""
+    multiplier = max(world.snapshot.policy.saturation_multiplier, 1.0)
+    asks = amounts.involves(world.snapshot, claim.gets)
+    for (mine, theirs), units in pooled.items():
+        gives = amounts.involves(
+            world.snapshot,
+            [
+                pod
+                for queue, taken in claim.takes.items()
+                if theirs in world.snapshot.queue_path[queue]
+                for unit in taken
+                for pod in unit
+            ],
+        )
+        held = amounts.plus(amounts.minus(levels[mine].held, below[mine]), request)
+        left = amounts.minus(levels[theirs].held, _sum(units))
+        for i in range(3):
+            if not (asks[i] or gives[i]) or not levels[theirs].shares(i):
+                continue
+            ours, others = levels[mine].ratio(i, held[i]), levels[theirs].ratio(i, left[i])
+            if ours > 1 + 1e-9 and ours * multiplier >= others - 1e-9:
+                yield (
+                    f"{what} leaves queue {mine} at {ours:.3g} of its fair share of {amounts.NAMES[i]},"
+                    f" queue {theirs} that it takes from at {others:.3g}"
+                )
+
+
+def _sum(costs: Iterable[Amounts]) -> Amounts:
+    total = (0, 0, 0)
+    for cost in costs:
+        total = amounts.plus(total, cost)
+    return total

@@ -1,0 +1,83 @@
+"""Min runtime: what started lately is protected from reclaim and preempt (4.6).
+
+Protected until last start + min runtime. A protected pod group may only lose or move pods above its
+minimum, and only if it has such pods at all; every subgroup that met its minimum must still meet it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kai_cp_models.check import tree
+from kai_cp_models.check.victims import takers
+from kai_cp_models.check.world import World
+from kai_cp_models.snapshot import Decision, PodGroup, PodStatus
+
+
+def broken(world: World) -> Iterator[str]:
+    """Protected pod groups that are touched."""
+    for group in world.touched_groups:
+        if group.last_start is None:
+            continue
+        evicted = [p.key for p in world.snapshot.members[group.key] if p.key in world.evictions]
+        for action in ("reclaim", "preempt"):
+            decisions = [world.evictions[key] for key in evicted if world.evictions[key].action == action]
+            if not decisions:
+                continue
+            # Of several triggers that may take it, the one that asks for the shortest runtime counts.
+            runtime = min(_min_runtime(world, group, decision) for decision in decisions)
+            age = world.snapshot.now - group.last_start
+            if age < runtime and not _spares_the_minimum(world, group):
+                yield (
+                    f"runtime: pod {decisions[0].pod} of pod group {group.key} is evicted by {action}"
+                    f" {age:g} s after its start, it is protected for {runtime:g} s"
+                )
+
+
+def _min_runtime(world: World, victim: PodGroup, decision: Decision) -> float:
+    """Seconds for which the victim is protected from the triggers of an eviction."""
+    if not world.snapshot.policy.plugin("minruntime"):
+        return 0.0
+    if decision.action == "preempt":
+        return preempt_min_runtime(world, victim.queue)
+    return min(
+        (reclaim_min_runtime(world, t.queue, victim.queue) for t in takers(world, victim, decision)),
+        default=0.0,
+    )
+
+
+def preempt_min_runtime(world: World, queue: str) -> float:
+    """First value from the victim's leaf up, else the default."""
+    queues = world.snapshot.queue_by_name
+    for name in world.snapshot.queue_path.get(queue, ()):
+        value = queues[name].preempt_min_runtime_seconds
+        if value is not None:
+            return max(value, 0.0)
+    return world.snapshot.policy.default_preempt_min_runtime_seconds
+
+
+def reclaim_min_runtime(world: World, trigger: str, victim: str) -> float:
+    """By method ``lca`` from below the lowest common ancestor up, by ``queue`` from the leaf up."""
+    snapshot = world.snapshot
+    path = snapshot.queue_path.get(victim, ())
+    if snapshot.policy.reclaim_resolve_method == "lca" and path:
+        shared = set(snapshot.queue_path.get(trigger, ())) & set(path)
+        # Without a common ancestor only the top-level queue is asked; otherwise the child of the lowest one.
+        first = next((i - 1 for i, name in enumerate(path) if name in shared), len(path) - 1)
+        path = path[max(first, 0) :]
+    for name in path:
+        value = snapshot.queue_by_name[name].reclaim_min_runtime_seconds
+        if value is not None:
+            return max(value, 0.0)
+    return snapshot.policy.default_reclaim_min_runtime_seconds
+
+
+def _spares_the_minimum(world: World, group: PodGroup) -> bool:
+    members = world.snapshot.members[group.key]
+    have = tree.counts(members)
+    elastic = any(have[leaf.name] > leaf.minimum for leaf in group.root.leaves()) or any(
+        len(subgroup.children) > subgroup.minimum for subgroup in tree.walk(group.root) if not subgroup.leaf
+    )
+    releasing = (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING)
+    kept = tree.counts([*world.active_after(group.key), *(p for p in members if p.status in releasing)])
+    return elastic and tree.satisfied(group.root, kept)

@@ -1,0 +1,72 @@
+"""Shared GPUs: the pods of a GPU group fit into the memory of one device (2.6).
+
+A group is joined only while somebody stays in it: when all its pods are releasing or evicted, its
+device becomes a whole one again. A pod is bound into a group only if the group has the memory now.
+(How many devices a node has is the subject of ``capacity``.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from kai_cp_models.check import amounts
+from kai_cp_models.check.world import Resident, World
+from kai_cp_models.snapshot import Node
+
+
+def broken(world: World) -> Iterator[str]:
+    """GPU groups that are overfull, or joined while they go away."""
+    for name in world.target_nodes:
+        arrivals = [r for r in world.arriving(name) if r.gpu_groups]
+        if not arrivals:
+            continue
+        node = world.node(name)
+        bound = [r for r in arrivals if r.pod.key in world.binds]
+        yield from _overfull(node, world.now(name), bound, "now")
+        yield from _overfull(node, world.end(name), arrivals, "in the end")
+        yield from _going_away(world, name, arrivals)
+    yield from _elsewhere(world)
+
+
+def _memory(node: Node, residents: Iterable[Resident]) -> Counter[str]:
+    used: Counter[str] = Counter()
+    for resident in residents:
+        for group in resident.gpu_groups:
+            used[group] += amounts.share_mib(resident.pod, node)
+    return used
+
+
+def _overfull(node: Node, there: Iterable[Resident], arrivals: list[Resident], when: str) -> Iterator[str]:
+    used = _memory(node, there)
+    for group in sorted({group for r in arrivals for group in r.gpu_groups}):
+        if used[group] > node.gpu_memory_mib:
+            yield (
+                f"sharing: GPU group {group} on node {node.name} would hold {used[group]} MiB"
+                f" of {node.gpu_memory_mib} {when}"
+            )
+
+
+def _going_away(world: World, node: str, arrivals: list[Resident]) -> Iterator[str]:
+    known = {group for r in world.before(node) for group in r.gpu_groups}
+    staying = {group for r in world.staying(node) for group in r.gpu_groups}
+    for resident in arrivals:
+        for group in resident.gpu_groups:
+            if group in known - staying:
+                where = f"GPU group {group} on node {node}"
+                yield f"sharing: pod {resident.pod.key} joins {where}, which is going away"
+
+
+def _elsewhere(world: World) -> Iterator[str]:
+    """A group id means one device of one node."""
+    home: dict[str, str] = {}
+    for node in world.snapshot.nodes:
+        for resident in world.before(node.name):
+            for group in resident.gpu_groups:
+                # Ids of running pods may be small numbers that repeat per node; only uuids are unique.
+                home[group] = node.name if home.get(group, node.name) == node.name else ""
+    for key, decision in world.placed.items():
+        for group in decision.gpu_groups:
+            if home.setdefault(group, decision.node) not in (decision.node, ""):
+                where = f"node {decision.node}, it is on {home[group]}"
+                yield f"sharing: pod {key} names GPU group {group} on {where}"

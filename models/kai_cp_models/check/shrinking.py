@@ -1,0 +1,66 @@
+"""Shrinking: what a pod group loses, it loses in the order of its eviction units (5.4).
+
+Surplus pods go first, latest in task order first; then whole surplus subgroups; then everything. A
+subgroup that met its minimum is left meeting it, or with nothing at all. Moved pods count as kept.
+Pods of equal rank and age may stand in for each other. What was below its minimum before is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kai_cp_models.check import tree
+from kai_cp_models.check.world import World
+from kai_cp_models.snapshot import Pod, PodGroup, Subgroup
+
+
+def broken(world: World) -> Iterator[str]:
+    """Pod groups that are torn, or shrink in the wrong order."""
+    for group in world.touched_groups:
+        lost = [p for p in world.snapshot.members[group.key] if p.key in world.lost]
+        if lost and not all(world.evictions[p.key].action == "stalegangeviction" for p in lost):
+            yield from _torn(world, group)
+            yield from _wrong_pod(world, group, lost)
+
+
+def _torn(world: World, group: PodGroup) -> Iterator[str]:
+    before = tree.counts(world.active_before(group.key))
+    after = tree.counts(world.active_after(group.key))
+    for subgroup in tree.walk(group.root):
+        left = tree.size(subgroup, after)
+        shrinks = left < tree.size(subgroup, before)
+        met = tree.satisfied(subgroup, before)
+        if shrinks and met and left and not tree.satisfied(subgroup, after):
+            yield (
+                f"shrinking: {tree.label(group, subgroup)} is evicted in part:"
+                f" {tree.needs(subgroup, after)} stay"
+            )
+        if shrinks and met and not subgroup.leaf and tree.satisfied(subgroup, after):
+            yield from _surplus_left(group, subgroup, before, after)
+
+
+def _surplus_left(
+    group: PodGroup, subgroup: Subgroup, before: tree.Counts, after: tree.Counts
+) -> Iterator[str]:
+    """A member is dropped whole only when no surplus pod is left below the set."""
+    dropped = [c for c in subgroup.children if tree.satisfied(c, before) and not tree.satisfied(c, after)]
+    spare = [leaf for leaf in subgroup.leaves() if after[leaf.name] > leaf.minimum]
+    if dropped and spare:
+        yield (
+            f"shrinking: {tree.label(group, dropped[0])} is evicted whole while"
+            f" {tree.label(group, spare[0])} keeps {after[spare[0].name]} pods,"
+            f" {spare[0].minimum} are its minimum"
+        )
+
+
+def _wrong_pod(world: World, group: PodGroup, lost: list[Pod]) -> Iterator[str]:
+    staying = [p for p in world.active_before(group.key) if p.key not in world.evictions]
+    for pod in lost:
+        later = [p for p in staying if tree.leaf_name(p) == tree.leaf_name(pod) and _rank(p) > _rank(pod)]
+        if later:
+            yield f"shrinking: pod {pod.key} is evicted before {later[0].key}, which comes later in task order"
+
+
+def _rank(pod: Pod) -> tuple[object, ...]:
+    """Task order without the uid, which only breaks ties."""
+    return pod.sort_key[:-1]

@@ -1,0 +1,51 @@
+"""Stale gangs: below the minimum for longer than the grace period, all of it is evicted (4.8).
+
+Stale: no succeeded pod, at least one pod that holds a place, and the gang tree is not satisfied by the
+pods that hold one (with minSubGroup: an optional subgroup that never started makes nobody stale; 14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kai_cp_models.check import tree
+from kai_cp_models.check.world import World
+from kai_cp_models.snapshot import ACTIVE_USED, PodGroup, PodStatus
+
+
+def broken(world: World) -> Iterator[str]:
+    """Evictions of gangs that are not stale, or only in part."""
+    for group in world.touched_groups:
+        members = world.snapshot.members[group.key]
+        evicted = [
+            p
+            for p in members
+            if p.key in world.evictions and world.evictions[p.key].action == "stalegangeviction"
+        ]
+        if not evicted:
+            continue
+        what = f"stale: pod group {group.key} is evicted"
+        reason = _fresh(world, group)
+        if reason:
+            yield f"{what}, but {reason}"
+        for pod in world.active_after(group.key):
+            yield f"{what}, but its pod {pod.key} keeps or gets a place"
+            break
+
+
+def _fresh(world: World, group: PodGroup) -> str:
+    """Why the gang is not stale; "" when it is."""
+    members = world.snapshot.members[group.key]
+    if any(p.status is PodStatus.SUCCEEDED for p in members):
+        return "a pod of it has succeeded"
+    holding = tree.counts(p for p in members if p.status in ACTIVE_USED)
+    if tree.satisfied(group.root, holding):
+        return f"it has its minimum: {tree.needs(group.root, holding)}"
+    grace = group.staleness_grace_seconds
+    if grace is None:
+        grace = world.snapshot.policy.default_staleness_grace_seconds
+    if grace < 0:
+        return "its grace period is without end"
+    since = group.stale_since if group.stale_since is not None else world.snapshot.now
+    age = world.snapshot.now - since
+    return f"it is below its minimum for {age:g} s of {grace:g} s of grace" if age < grace else ""

@@ -1,0 +1,62 @@
+"""Topology: required levels hold for whole subtrees, constrained pods stay inside the topology (8.2, 8.3).
+
+A subtree with a required level is in one domain of that level: its new pods and all its active pods,
+those of other subgroups too (14: pinned to the whole constrained subtree). A node without all the level
+labels is not in the topology. Pods that were spread over several domains before may stay so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kai_cp_models.check import tree
+from kai_cp_models.check.world import World
+from kai_cp_models.snapshot import PodGroup, Subgroup, Topology, TopologyConstraint
+
+Domain = tuple[str, ...]
+
+
+def broken(world: World) -> Iterator[str]:
+    """Constrained subtrees whose new pods leave their domain or the topology."""
+    if not world.snapshot.policy.plugin("topology"):
+        return
+    for group in world.touched_groups:
+        for subgroup in tree.walk(group.root):
+            if subgroup.constraint is not None:
+                yield from _constrained(world, group, subgroup, subgroup.constraint)
+
+
+def _constrained(
+    world: World, group: PodGroup, subgroup: Subgroup, constraint: TopologyConstraint
+) -> Iterator[str]:
+    leaves = {leaf.name for leaf in subgroup.leaves()}
+    members = [p for p in world.active_after(group.key) if tree.leaf_name(p) in leaves]
+    placed = [p for p in members if p.key in world.placed]
+    if not placed:
+        return
+    what = f"topology: {tree.label(group, subgroup)}"
+    topology = next((t for t in world.snapshot.topologies if t.name == constraint.topology), None)
+    if constraint.error or topology is None:
+        yield f"{what}: placed although {constraint.error or f'topology {constraint.topology} is unknown'}"
+        return
+    for pod in placed:
+        missing = [x for x in topology.levels if x not in world.node(world.placed[pod.key].node).labels]
+        if missing:
+            yield f"{what}: pod {pod.key} is on node {world.placed[pod.key].node}, which has no {missing[0]}"
+    if not constraint.required:
+        return
+    used = {_domain(world, topology, constraint.required, world.placed[p.key].node) for p in placed}
+    held = {
+        _domain(world, topology, constraint.required, p.node)
+        for p in members
+        if p.key not in world.placed and p.node is not None
+    }
+    if (held and not used <= held) or (not held and len(used) > 1):
+        domains = ", ".join(sorted(".".join(domain) for domain in used | held))
+        yield f"{what}: spans several domains of {constraint.required}: {domains}"
+
+
+def _domain(world: World, topology: Topology, level: str, node: str) -> Domain:
+    levels = topology.levels[: topology.levels.index(level) + 1]
+    labels = world.node(node).labels
+    return tuple(labels.get(name, "") for name in levels)

@@ -1,0 +1,97 @@
+"""Victims: who may be evicted, by which action and for whom (4.1, 4.3).
+
+Only active, preemptible pod groups are victims. Every eviction names pod groups that it makes room for;
+each of them gets a place that is nominated in this plan, and one of them may take the victim: in
+``preempt`` from the same queue and of strictly higher priority, in ``reclaim`` from another leaf queue.
+Consolidation serves preemptible pod groups only and loses nobody. A pod group inside its preemption
+delay triggers nothing. (Stale gangs: ``stale``; min runtime: ``runtime``; fairness: ``reclaim``.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kai_cp_models.check.world import World
+from kai_cp_models.snapshot import UNLIMITED, Decision, GroupKey, Pod, PodGroup
+
+
+def broken(world: World) -> Iterator[str]:
+    """Evictions without a right to them."""
+    for key, decision in world.evictions.items():
+        victim = world.group_of(world.pod(key))
+        if victim is not None and decision.action != "stalegangeviction":
+            yield from _victim(world, world.pod(key), victim, decision)
+    yield from _triggers(world)
+    yield from _consolidated(world)
+
+
+def takers(world: World, victim: PodGroup, decision: Decision) -> list[PodGroup]:
+    """The triggers of an eviction that may take the victim."""
+    groups = world.snapshot.group_by_key
+    named = [groups[key] for key in decision.triggers if key in groups]
+    return [trigger for trigger in named if not _refusal(trigger, victim, decision.action)]
+
+
+def _victim(world: World, pod: Pod, victim: PodGroup, decision: Decision) -> Iterator[str]:
+    what = f"victims: pod {pod.key} of pod group {victim.key} is evicted by {decision.action}"
+    if decision.action == "allocate":
+        yield f"{what}, which evicts nobody"
+        return
+    if not victim.preemptible:
+        yield f"{what}, but is not preemptible"
+    if victim.queue not in world.snapshot.leaf_queues:
+        yield f"{what}, but its queue {victim.queue!r} is no leaf queue"
+    if decision.action == "consolidation" and pod.key in world.lost:
+        yield f"{what} without a new place"
+    if not decision.triggers:
+        yield f"{what} for nobody"
+    elif not takers(world, victim, decision):
+        groups = world.snapshot.group_by_key
+        named = [groups[key] for key in decision.triggers if key in groups]
+        reasons = [_refusal(trigger, victim, decision.action) for trigger in named] or ["unknown pod groups"]
+        yield f"{what}, but no trigger may take it: {'; '.join(reasons)}"
+
+
+def _refusal(trigger: PodGroup, victim: PodGroup, action: str) -> str:
+    """Why a trigger may not take a victim; "" when it may."""
+    if trigger.key == victim.key:
+        return f"{trigger.key} is the victim itself"
+    if action == "preempt" and trigger.queue != victim.queue:
+        return f"{trigger.key} is in queue {trigger.queue}, the victim in {victim.queue}"
+    if action == "preempt" and trigger.priority <= victim.priority:
+        return f"{trigger.key} has priority {trigger.priority}, the victim {victim.priority}"
+    if action == "reclaim" and trigger.queue == victim.queue:
+        return f"{trigger.key} is in the victim's queue {victim.queue}"
+    if action == "consolidation" and not trigger.preemptible:
+        return f"{trigger.key} is not preemptible"
+    return ""
+
+
+def _triggers(world: World) -> Iterator[str]:
+    served: dict[tuple[GroupKey, str], Decision] = {}
+    for decision in world.evictions.values():
+        for trigger in decision.triggers:
+            served.setdefault((trigger, decision.action), decision)
+    nominated = {world.pod(key).group for key in world.nominations.keys() & world.added}
+    for (key, action), decision in served.items():
+        what = f"victims: pod {decision.pod} is evicted by {action} for pod group {key}"
+        group = world.snapshot.group_by_key.get(key)
+        if group is None:
+            yield f"{what}, which does not exist"
+            continue
+        if key not in nominated:
+            yield f"{what}, which gets no place that it has to wait for"
+        since = max(group.created, group.last_eviction or group.created)
+        waited = world.snapshot.now - since
+        if waited < group.preemption_delay_seconds:
+            yield (
+                f"{what}, whose preemption delay of {group.preemption_delay_seconds:g} s"
+                f" is not over after {waited:g} s"
+            )
+
+
+def _consolidated(world: World) -> Iterator[str]:
+    most = world.snapshot.policy.max_consolidation_preemptees
+    moved = {world.pod(d.pod).group for d in world.evictions.values() if d.action == "consolidation"}
+    if most != UNLIMITED and len(moved) > most:
+        yield f"victims: consolidation moves {len(moved)} pod groups, at most {most} are allowed"

@@ -1,0 +1,188 @@
+"""The world of a plan: the snapshot, and what the decisions make of it.
+
+Three pictures of every node are told apart. *Before*: as the snapshot has it. *Now*: the pods that are
+there at this instant, releasing and evicted ones included, plus the binds. *In the end*: after every
+release and eviction, plus binds and nominations. A bind must be possible now and in the end, a
+nomination in the end. A pod that an earlier action placed and a later one withdrew has no decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    ACTIVE_USED,
+    Decision,
+    GroupKey,
+    Node,
+    Plan,
+    Pod,
+    PodGroup,
+    PodKey,
+    PodStatus,
+    Snapshot,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A pod on a node, with the GPU groups it uses there."""
+
+    pod: Pod
+    gpu_groups: tuple[str, ...]
+    placed: bool = False
+    """Whether this plan puts it there."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A snapshot and a plan. Decisions on unknown pods or nodes are left out of every picture."""
+
+    snapshot: Snapshot
+    plan: Plan
+    options: OptionalRules = OptionalRules.model_validate({})
+
+    # --- decisions by kind ---------------------------------------------------------------------
+
+    def _decisions(self, kind: str) -> dict[PodKey, Decision]:
+        """The last decision of a kind for every pod."""
+        return {
+            d.pod: d
+            for d in self.plan.decisions
+            if d.kind == kind and d.pod in self.snapshot.pod_by_key and d.node in self.snapshot.node_index
+        }
+
+    @cached_property
+    def binds(self) -> dict[PodKey, Decision]:
+        """Bound pods."""
+        return self._decisions("Bind")
+
+    @cached_property
+    def nominations(self) -> dict[PodKey, Decision]:
+        """Nominated pods, moved ones included."""
+        return self._decisions("Nominate")
+
+    @cached_property
+    def evictions(self) -> dict[PodKey, Decision]:
+        """Evicted pods, moved ones included."""
+        return self._decisions("Evict")
+
+    @cached_property
+    def placed(self) -> dict[PodKey, Decision]:
+        """The new place of every pod that gets one."""
+        return self.nominations | self.binds
+
+    @cached_property
+    def moved(self) -> frozenset[PodKey]:
+        """Pods that are evicted and get a new place."""
+        return frozenset(self.evictions.keys() & self.placed.keys())
+
+    @cached_property
+    def lost(self) -> frozenset[PodKey]:
+        """Pods that are evicted for good."""
+        return frozenset(self.evictions.keys() - self.placed.keys())
+
+    @cached_property
+    def added(self) -> frozenset[PodKey]:
+        """Pods that had no place and get one."""
+        return frozenset(self.placed.keys() - self.evictions.keys())
+
+    # --- pods ----------------------------------------------------------------------------------
+
+    def pod(self, key: PodKey) -> Pod:
+        """A pod by key."""
+        return self.snapshot.pod_by_key[key]
+
+    def node(self, name: str) -> Node:
+        """A node by name."""
+        return self.snapshot.nodes[self.snapshot.node_index[name]]
+
+    def group_of(self, pod: Pod) -> PodGroup | None:
+        """The pod group of a pod."""
+        return self.snapshot.group_by_key.get(pod.group) if pod.group is not None else None
+
+    @cached_property
+    def touched_groups(self) -> tuple[PodGroup, ...]:
+        """Pod groups that the plan changes."""
+        keys = {self.pod(key).group for key in (*self.placed, *self.evictions)}
+        return tuple(group for group in self.snapshot.groups if group.key in keys)
+
+    def active_before(self, group: GroupKey) -> Iterator[Pod]:
+        """Pods of a group that count toward its minimum before the plan."""
+        return (pod for pod in self.snapshot.members[group] if pod.status in ACTIVE_ALLOCATED)
+
+    def active_after(self, group: GroupKey) -> Iterator[Pod]:
+        """Pods of a group that count toward its minimum after the plan."""
+        for pod in self.snapshot.members[group]:
+            stays = pod.status in ACTIVE_ALLOCATED and pod.key not in self.evictions
+            if stays or pod.key in self.placed:
+                yield pod
+
+    def node_after(self, pod: Pod) -> str | None:
+        """Where an active pod is in the end."""
+        decision = self.placed.get(pod.key)
+        if decision is not None:
+            return decision.node
+        return None if pod.key in self.evictions else pod.node
+
+    # --- nodes ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _residents(self) -> Mapping[str, tuple[Resident, ...]]:
+        found: dict[str, list[Resident]] = {}
+        for pod in self.snapshot.pods:
+            if pod.node is not None and pod.status in ACTIVE_USED:
+                found.setdefault(pod.node, []).append(Resident(pod, pod.gpu_groups))
+        return {name: tuple(residents) for name, residents in found.items()}
+
+    @cached_property
+    def _arrivals(self) -> Mapping[str, tuple[Resident, ...]]:
+        found: dict[str, list[Resident]] = {}
+        for key, decision in self.placed.items():
+            resident = Resident(self.pod(key), decision.gpu_groups, placed=True)
+            found.setdefault(decision.node, []).append(resident)
+        return {name: tuple(residents) for name, residents in found.items()}
+
+    def before(self, node: str) -> tuple[Resident, ...]:
+        """Pods that hold a place on a node in the snapshot."""
+        return self._residents.get(node, ())
+
+    def staying(self, node: str) -> tuple[Resident, ...]:
+        """Pods of ``before`` that neither release nor are evicted."""
+        return tuple(
+            r
+            for r in self.before(node)
+            if r.pod.status is not PodStatus.RELEASING and r.pod.key not in self.evictions
+        )
+
+    def arriving(self, node: str) -> tuple[Resident, ...]:
+        """Pods that the plan puts on a node."""
+        return self._arrivals.get(node, ())
+
+    def now(self, node: str) -> tuple[Resident, ...]:
+        """Everything there at this instant, and the binds."""
+        return self.before(node) + tuple(r for r in self.arriving(node) if r.pod.key in self.binds)
+
+    def end(self, node: str) -> tuple[Resident, ...]:
+        """Everything there after all releases, evictions, binds and nominations."""
+        return self.staying(node) + self.arriving(node)
+
+    @cached_property
+    def bound_nodes(self) -> tuple[str, ...]:
+        """Nodes that get a pod now, by name."""
+        return tuple(sorted({d.node for d in self.binds.values()}))
+
+    @cached_property
+    def target_nodes(self) -> tuple[str, ...]:
+        """Nodes that get a pod now or later, by name."""
+        return tuple(sorted({d.node for d in self.placed.values()}))
+
+    def occupants(self, nodes: Iterable[str], *, now: bool) -> Iterator[tuple[str, Resident]]:
+        """(node, pod) of every pod on ``nodes``, now or in the end."""
+        for name in nodes:
+            for resident in self.now(name) if now else self.end(name):
+                yield name, resident
