@@ -90,6 +90,11 @@ class QueueTreeOrder(ABC):
         """The book changed for ``queue`` (and with it for its ancestors)."""
         self._stale.update(self._paths[self._book.index(queue)])
 
+    def use(self, book: QueueBook, queue: str) -> None:
+        """Follow another book from now on, which differs from the last one along the path of ``queue``."""
+        self._book = book
+        self.charged(queue)
+
     def peek(self) -> GroupKey | None:
         """The group that ``pop`` would give."""
         for i in sorted(self._stale, key=lambda i: -len(self._paths[i])):

@@ -121,7 +121,7 @@ def _share_surplus(
         for i in unsatisfied:
             weight = claims[i].weight / weights
             slices[i] = max(0.0, weight + k_value * (weight - claims[i].usage))
-        of = sum(slices.values())
+        of = math.fsum(slices.values())
         if of == 0:
             break
         offered, met = left, False
