@@ -28,6 +28,7 @@ NOW = 1_000_000.0
 MIG = ("nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb+me")
 DIMENSIONS = (*BASE_DIMENSIONS, *MIG)
 GIB = 2**30
+DEFAULT_POLICY = Policy(plugins=frozenset({"minruntime"}))
 
 
 def node(name: str = "n0", gpus: int = 8, cpus: int = 64, gib: int = 256, **fields: Any) -> Node:
@@ -118,7 +119,7 @@ def cluster(
     queues: Iterable[Queue],
     groups: Iterable[PodGroup] = (),
     *members: Iterable[Pod],
-    policy: Policy = Policy(plugins=frozenset({"minruntime"})),
+    policy: Policy = DEFAULT_POLICY,
     **fields: Any,
 ) -> Snapshot:
     """A snapshot; everything sorted by name as the reader does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from kai_cp_models.fairness.amounts import (
     accepted,
     involved,
@@ -15,7 +16,6 @@ from kai_cp_models.fairness.amounts import (
     total,
 )
 from kai_cp_models.snapshot import PodSpec
-
 from tests.kai_cp_models.fairness.builders import GIB, cluster, group, node, pods, queue, request
 
 SMALL = node("small", gpu_memory_mib=16_000, gpu_memory_synced=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
+
 from kai_cp_models.fairness.runtime import delayed, preempt_min_runtime, protected, reclaim_min_runtime
 from kai_cp_models.snapshot import Policy, Queue, Snapshot
-
 from tests.kai_cp_models.fairness.builders import NOW, cluster, group, node, queue
 
 Method = Literal["lca", "queue"]

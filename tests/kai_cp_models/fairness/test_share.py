@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kai_cp_models.fairness.share import Claim, cluster_total, divide_siblings, fair_shares
 from kai_cp_models.snapshot import UNLIMITED, PodStatus, Policy, Shares
-
 from tests.kai_cp_models.fairness.builders import GIB, cluster, group, node, pods, queue, request, running
 
 

@@ -1,0 +1,387 @@
+"""Fair order and victim order: worked steps, then against a naive comparator written from the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import inf
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.fairness.order import Entry, FairOrder, QueueTreeOrder, VictimOrder, group_sort_key
+from kai_cp_models.snapshot import GroupKey, Queue, Shares, Snapshot
+from tests.kai_cp_models.fairness.builders import cluster, group, node, pending, queue, running
+
+
+@dataclass
+class Scene:
+    """Queues that hold GPUs (one group each) and ask for some (another). Every leaf wants 12 more on top,
+    so shares do not depend on what is held or asked for."""
+
+    queues: Sequence[Queue]
+    held: Mapping[str, float] = field(default_factory=dict)
+    asks: Mapping[str, float] = field(default_factory=dict)
+
+    def build(self) -> tuple[Snapshot, QueueBook]:
+        asking = {name: group(f"ask-{name}", name) for name in self.asks}
+        holding = {name: group(f"run-{name}", name) for name in self.held}
+        members = [pending(asking[name], gpus) for name, gpus in self.asks.items()]
+        members += [running(holding[name], gpus) for name, gpus in self.held.items()]
+        parents = {queue.parent for queue in self.queues}
+        wanting = [group(f"want-{q.name}", q.name) for q in self.queues if q.name not in parents]
+        members += [pending(one, 12) for one in wanting]
+        groups = [*asking.values(), *holding.values(), *wanting]
+        snapshot = cluster([node(gpus=12)], self.queues, groups, *members)
+        return snapshot, QueueBook.of(snapshot)
+
+    def fair(self) -> list[str]:
+        """Queues in fair order, one pop each, nothing charged in between."""
+        snapshot, book = self.build()
+        return drain(snapshot, FairOrder(snapshot, book, entries(snapshot, self.asks, "ask")))
+
+    def victims(self) -> list[str]:
+        """Queues in victim order."""
+        snapshot, book = self.build()
+        return drain(snapshot, VictimOrder(snapshot, book, entries(snapshot, self.held, "run")))
+
+
+def entries(snapshot: Snapshot, gpus: Mapping[str, float], stem: str) -> dict[GroupKey, Entry]:
+    keys = {name: GroupKey("ns", f"{stem}-{name}") for name in gpus}
+    return {
+        keys[name]: (group_sort_key(snapshot.group_by_key[keys[name]], 0), (0, 0, round(size * 1000)))
+        for name, size in gpus.items()
+    }
+
+
+def drain(snapshot: Snapshot, order: QueueTreeOrder) -> list[str]:
+    found = []
+    while (key := order.pop()) is not None:
+        found.append(snapshot.group_by_key[key].queue)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("queues", "held", "asks", "first"),
+    [
+        # Step 2: b stays within its quota of 4 with its batch, a (higher priority) would pass its 2.
+        ([queue("a", quota=2, priority=200), queue("b", quota=4)], {}, {"a": 3, "b": 3}, "b"),
+        # Step 3: both within quota, so priority decides although b holds less.
+        ([queue("a", quota=6, priority=200), queue("b", quota=6)], {"a": 2}, {"a": 1, "b": 1}, "a"),
+        # Step 4: a has no GPU share at all (limit 0).
+        ([queue("a", limit=0), queue("b")], {"b": 5}, {"a": 1, "b": 1}, "b"),
+        # Step 5: 1/6 + 3/6 against 2/6 + 1/6 of equal shares of 6.
+        ([queue("a"), queue("b")], {"a": 1, "b": 2}, {"a": 3, "b": 1}, "b"),
+        # Step 6: equal with the batch (1 + 3 = 3 + 1), less without it.
+        ([queue("a"), queue("b")], {"a": 3, "b": 1}, {"a": 1, "b": 3}, "b"),
+        # Step 7: nothing is held and a batch of nothing is asked for: the smaller share (quota 2 : 6).
+        ([queue("a", quota=6, created=0), queue("b", quota=2, created=9)], {}, {"a": 0, "b": 0}, "b"),
+        # Step 8: alike in everything, the older one; then the name.
+        ([queue("a", created=5), queue("b", created=4)], {}, {"a": 1, "b": 1}, "b"),
+        ([queue("a", created=4), queue("b", created=4)], {}, {"a": 1, "b": 1}, "a"),
+    ],
+)
+def test_queue_order_step_by_step(
+    queues: list[Queue], held: dict[str, float], asks: dict[str, float], first: str
+) -> None:
+    assert Scene(queues, held, asks).fair()[0] == first
+
+
+def test_over_utilised_means_over_the_share_in_all_three() -> None:
+    # a holds more GPUs than its share of 2, b likewise; b also exceeds its shares of CPU and memory
+    # (limit 1 unit each) and comes last although it has the higher priority.
+    tight = Shares(1, 1, 2)
+    queues = [queue("a", limit=2), queue("b", limits=tight, priority=200)]
+    snapshot, book = Scene(queues, {}, {"a": 1, "b": 1}).build()
+    book.charge("a", (5000, 0, 3000), preemptible=True)
+    book.charge("b", (5000, 5000, 3000), preemptible=True)
+    asked = entries(snapshot, {"a": 1, "b": 1}, "ask")
+    assert drain(snapshot, FairOrder(snapshot, book, asked)) == ["a", "b"]
+    book.charge("b", (0, 5000, 0), preemptible=True, sign=-1)
+    assert drain(snapshot, FairOrder(snapshot, book, asked)) == ["b", "a"]
+
+
+def test_groups_of_a_leaf_by_priority_then_elastic_state_then_age_then_name() -> None:
+    groups = [
+        group("e", "a", priority=60),
+        group("d", "a", created=3.0),
+        group("c", "a", created=3.0),
+        group("b", "a", created=5.0),
+        group("a", "a", created=1.0),
+    ]
+    elastic = {"e": 2, "d": 0, "c": 0, "b": 0, "a": 1}
+    snapshot = cluster([node()], [queue("a")], groups)
+    book = QueueBook.of(snapshot)
+    asked = {g.key: (group_sort_key(g, elastic[g.key.name]), (0, 0, 1000)) for g in groups}
+    order = FairOrder(snapshot, book, asked)
+    assert [order.pop() for _ in groups] == [GroupKey("ns", name) for name in "ecdba"]
+    assert order.pop() is None
+    victims = VictimOrder(snapshot, book, asked)
+    assert [victims.pop() for _ in groups] == [GroupKey("ns", name) for name in "abdce"]
+
+
+def test_departments_are_compared_before_teams() -> None:
+    # d0 holds 4 of 6 (all by team b), d1 holds 2 of 6: c goes first although a holds nothing itself.
+    queues = [queue("d0"), queue("d1"), queue("a", "d0"), queue("b", "d0"), queue("c", "d1")]
+    scene = Scene(queues, {"b": 4, "c": 2}, {"a": 1, "b": 1, "c": 1})
+    assert scene.fair() == ["c", "a", "b"]
+
+
+def test_groups_outside_leaf_queues_are_left_out() -> None:
+    queues = [queue("d0"), queue("a", "d0")]
+    groups = [group("in-a-department", "d0"), group("nowhere", "gone")]
+    snapshot = cluster([node()], queues, groups)
+    order = FairOrder(
+        snapshot, QueueBook.of(snapshot), {g.key: (group_sort_key(g, 0), (0, 0, 0)) for g in groups}
+    )
+    assert len(order) == 0
+    assert order.pop() is None
+
+
+def test_victims_come_from_the_queue_that_stays_most_saturated_without_them() -> None:
+    # Both hold 6 of a share of 6. Without its 5-GPU job a would hold 1, b without its 2-GPU job 4.
+    queues = [queue("a", created=9), queue("b")]
+    groups = [group("big", "a"), group("rest-a", "a", priority=90)]
+    groups += [group("small", "b"), group("rest-b", "b", priority=90)]
+    sizes = {"big": 5, "rest-a": 1, "small": 2, "rest-b": 4}
+    members = [running(g, sizes[g.key.name]) for g in groups]
+    snapshot = cluster([node(gpus=12)], queues, groups, *members)
+    held: dict[GroupKey, Entry] = {
+        g.key: (group_sort_key(g, 1), (0, 0, sizes[g.key.name] * 1000)) for g in groups
+    }
+    order = VictimOrder(snapshot, QueueBook.of(snapshot), held)
+    # small leaves b at 4 > 1; then rest-b would leave 0 < 1, so big; then rest-a and rest-b leave 0 both,
+    # and hold the same: the newer queue a first.
+    assert [key.name for _ in groups if (key := order.pop())] == ["small", "big", "rest-a", "rest-b"]
+
+
+def test_a_shrunk_victim_counts_with_what_it_gave_up() -> None:
+    # a and b hold 6 each, one elastic job per queue, giving one GPU at a time: they take turns.
+    queues = [queue("a", created=9), queue("b")]
+    groups = {name: group(f"run-{name}", name) for name in "ab"}
+    snapshot = cluster([node(gpus=12)], queues, groups.values(), *(running(g, 6) for g in groups.values()))
+    left = {"a": 6, "b": 6}
+
+    def entry(name: str) -> Entry:
+        return group_sort_key(groups[name], 2), (0, 0, left[name] * 1000)
+
+    order = VictimOrder(snapshot, QueueBook.of(snapshot), {g.key: entry(n) for n, g in groups.items()})
+    taken = []
+    for _ in range(6):
+        key = order.pop()
+        assert key is not None
+        name = snapshot.group_by_key[key].queue
+        taken.append(name)
+        left[name] -= 1
+        order.push(key, entry(name))
+    # With all of the next candidate gone both queues stand at 0 whatever they gave, and without it they
+    # hold the same: step 5 never tells them apart, so the newer queue gives first, all the way.
+    assert taken == ["a"] * 6
+
+
+# --- against a naive comparator --------------------------------------------------------------------
+
+
+@dataclass
+class Naive:
+    """Section 3.5 word by word: nothing kept, nothing shared, exact ratios."""
+
+    snapshot: Snapshot
+    book: QueueBook
+    waiting: Mapping[GroupKey, Entry]
+    gone: Mapping[str, Amounts] | None = None
+    """Victim order: what was popped so far, per queue with all below it."""
+
+    def first(self) -> GroupKey | None:
+        roots = [queue.name for queue in self.snapshot.queues if queue.parent is None]
+        return self._best(roots)
+
+    def _best(self, siblings: list[str]) -> GroupKey | None:
+        heads = {name: head for name in siblings if (head := self._head(name)) is not None}
+        unbeaten = [
+            name
+            for name in heads
+            if not any(self._before(other, heads[other], name, heads[name]) for other in heads)
+        ]
+        if heads:
+            # Taken pair by pair steps 7 and 8 can run in a circle; then the text names no first queue.
+            assume(len(unbeaten) == 1)
+        return heads[unbeaten[0]] if heads else None
+
+    def _head(self, name: str) -> GroupKey | None:
+        children = [queue.name for queue in self.snapshot.queues if queue.parent == name]
+        if children:
+            return self._best(children)
+        mine = [key for key in self.waiting if self.snapshot.group_by_key[key].queue == name]
+        choose: Callable[..., GroupKey] = min if self.gone is None else max
+        return choose(mine, key=lambda key: self.waiting[key][0]) if mine else None
+
+    def _before(self, left: str, left_head: GroupKey, right: str, right_head: GroupKey) -> bool:
+        if left == right:
+            return False
+        if self.gone is not None:
+            left, left_head, right, right_head = right, right_head, left, left_head
+        mine, theirs = self._steps(left, left_head), self._steps(right, right_head)
+        if mine != theirs:
+            return mine < theirs
+        share, other = self._share(left), self._share(right)
+        if share != other:
+            if all(a <= b for a, b in zip(share, other, strict=True)):
+                return True
+            if all(a >= b for a, b in zip(share, other, strict=True)):
+                return False
+        queues = self.snapshot.queue_by_name
+        return (queues[left].created, left) < (queues[right].created, right)
+
+    def _share(self, name: str) -> list[float]:
+        shares = self.book.allocatable_share[self.book.index(name)].tolist()
+        return [inf if share == -1 else share for share in shares]
+
+    def _steps(self, name: str, head: GroupKey) -> tuple[object, ...]:
+        i = self.book.index(name)
+        held = self.book.allocated_of(name)
+        asked = self.waiting[head][1]
+        if self.gone is None:
+            counted = changed = [h + a for h, a in zip(held, asked, strict=True)]
+        else:
+            counted = list(held)
+            changed = [h - g - a for h, g, a in zip(held, self.gone[name], asked, strict=True)]
+        fair = self.book.fair_share[i].tolist()
+        quota = self.book.quota[i].tolist()
+        share = self.book.allocatable_share[i].tolist()
+        return (
+            all(f < h for f, h in zip(fair, held, strict=True)),
+            not all(q == -1 or c <= q for c, q in zip(counted, quota, strict=True)),
+            -self.snapshot.queue_by_name[name].priority,
+            any(s == 0 and c > 0 for c, s in zip(counted, share, strict=True)),
+            self._dominant(i, changed),
+            self._dominant(i, held),
+        )
+
+    def _dominant(self, i: int, amounts: Sequence[int]) -> Fraction:
+        found = []
+        for resource, amount in enumerate(amounts):
+            share = self.book.allocatable_share[i, resource]
+            share = self.book.cluster[resource] if share == -1 else share
+            unit = 1000 if resource == 2 else 1
+            ratio = Fraction(amount) / Fraction(share) if share else Fraction(amount, unit) * 1000
+            found.append(ratio)
+        return max(found)
+
+
+SMALL = st.sampled_from([0, 0, 1, 2, 3])
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[Snapshot, QueueBook, dict[GroupKey, Entry]]:
+    """Up to three departments with up to three teams each, and a few groups per team."""
+    queues: list[Queue] = []
+    teams: list[str] = []
+
+    def draw_queue(name: str, parent: str | None) -> Queue:
+        return queue(
+            name,
+            parent,
+            quota=draw(st.sampled_from([0, 1, 2, -1])),
+            limit=draw(st.sampled_from([-1, -1, 0, 4])),
+            weight=draw(st.sampled_from([0, 1, 2])),
+            priority=draw(st.sampled_from([100, 100, 200])),
+            created=float(draw(st.integers(0, 2))),
+        )
+
+    for d in range(draw(st.integers(1, 3))):
+        queues.append(draw_queue(f"d{d}", None))
+        for t in range(draw(st.integers(0, 3))):
+            queues.append(draw_queue(f"d{d}-t{t}", f"d{d}"))
+    parents = {q.parent for q in queues}
+    teams = [q.name for q in queues if q.name not in parents]
+    groups = [
+        group(f"g{i}", team, priority=draw(st.sampled_from([50, 60])), created=float(draw(SMALL)))
+        for i, team in enumerate(draw(st.lists(st.sampled_from(teams), max_size=6)))
+    ]
+    members = [running(g, draw(st.sampled_from([0, 1, 2]))) for g in groups]
+    members += [pending(g, draw(st.sampled_from([0, 1, 3]))) for g in groups]
+    snapshot = cluster([node(gpus=8, cpus=8)], queues, groups, *members)
+    book = QueueBook.of(snapshot)
+    for team in teams:
+        book.charge(team, (1000 * draw(SMALL), 1024 * draw(SMALL), 1000 * draw(SMALL)), preemptible=True)
+    size = st.tuples(st.sampled_from([0, 1000]), st.just(0), st.sampled_from([0, 1000, 2000]))
+    waiting = {g.key: (group_sort_key(g, draw(st.integers(0, 2))), draw(size)) for g in groups}
+    return snapshot, book, waiting
+
+
+@given(drawn=clusters(), data=st.data())
+def test_fair_order_is_the_naive_one_whatever_happens_in_between(
+    drawn: tuple[Snapshot, QueueBook, dict[GroupKey, Entry]], data: st.DataObject
+) -> None:
+    snapshot, book, waiting = drawn
+    order = FairOrder(snapshot, book, waiting)
+    for _ in range(12):
+        assert order.peek() == FairOrder(snapshot, book, waiting).peek()
+        assert order.peek() == Naive(snapshot, book, waiting).first()
+        step = data.draw(st.sampled_from(["serve", "refuse", "push", "discard", "charge"]))
+        keys = sorted(snapshot.group_by_key)
+        if not keys:
+            break
+        key = data.draw(st.sampled_from(keys))
+        leaf = snapshot.group_by_key[key].queue
+        if step in ("serve", "refuse"):
+            popped = order.pop()
+            if popped is None:
+                continue
+            entry = waiting.pop(popped)
+            if step == "serve":
+                book.charge(snapshot.group_by_key[popped].queue, entry[1], preemptible=True)
+                order.charged(snapshot.group_by_key[popped].queue)
+        elif step == "push":
+            waiting[key] = (
+                group_sort_key(snapshot.group_by_key[key], data.draw(st.integers(0, 2))),
+                (0, 0, 1000 * data.draw(SMALL)),
+            )
+            order.push(key, waiting[key])
+        elif step == "discard":
+            waiting.pop(key, None)
+            order.discard(key)
+        else:
+            book.charge(leaf, (0, 0, 1000), preemptible=True)
+            order.charged(leaf)
+        assert len(order) == len(waiting)
+
+
+@given(drawn=clusters(), data=st.data())
+def test_victim_order_is_the_naive_one_reversed(
+    drawn: tuple[Snapshot, QueueBook, dict[GroupKey, Entry]], data: st.DataObject
+) -> None:
+    snapshot, book, waiting = drawn
+    order = VictimOrder(snapshot, book, waiting)
+    gone: dict[str, Amounts] = {q.name: (0, 0, 0) for q in snapshot.queues}
+    while waiting:
+        expected = Naive(snapshot, book, waiting, gone).first()
+        assert order.pop() == expected
+        assert expected is not None
+        sort_key, held = waiting.pop(expected)
+        left = min(held[2], data.draw(st.sampled_from([0, 0, 1000])))
+        for name in snapshot.queue_path[snapshot.group_by_key[expected].queue]:
+            before = gone[name]
+            gone[name] = (before[0] + held[0], before[1], before[2] + held[2] - left)
+        if 0 < left < held[2]:
+            waiting[expected] = (sort_key, (0, 0, left))
+            order.push(expected, waiting[expected])
+        elif left:
+            for name in snapshot.queue_path[snapshot.group_by_key[expected].queue]:
+                gone[name] = (gone[name][0], gone[name][1], gone[name][2] + left)
+    assert order.pop() is None
+
+
+@given(drawn=clusters())
+def test_victim_order_gives_up_every_group_once(
+    drawn: tuple[Snapshot, QueueBook, dict[GroupKey, Entry]],
+) -> None:
+    snapshot, book, waiting = drawn
+    order = VictimOrder(snapshot, book, waiting)
+    found = [key for _ in waiting if (key := order.pop())]
+    assert sorted(found) == sorted(waiting)
