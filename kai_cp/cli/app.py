@@ -1,0 +1,60 @@
+"""The command line: which commands there are, and where each lives."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final
+
+import typer
+
+from kai_cp.cli.lazy import LazyCommand, LazyGroup
+
+_OFFLINE: Final = "On a snapshot"
+_CLUSTER: Final = "In a cluster"
+_MEASURE: Final = "Measure and tune"
+_SETTINGS: Final = "Settings"
+
+
+class Commands(LazyGroup):
+    """Every command of ``kai-cp``."""
+
+    table: ClassVar = {
+        "solve": LazyCommand("kai_cp.cli.solve", "Decide what to bind, nominate and evict.", _OFFLINE),
+        "check": LazyCommand("kai_cp.cli.check", "Check decisions against every contract rule.", _OFFLINE),
+        "inspect": LazyCommand("kai_cp.cli.inspect", "Show nodes, queues and who waits.", _OFFLINE),
+        "topology": LazyCommand("kai_cp.cli.topology", "Show racks, NVLink domains and room.", _OFFLINE),
+        "config": LazyCommand("kai_cp.cli.config", "Explain and show the settings.", _SETTINGS),
+        "bench": LazyCommand("kai_cp.bench.cli", "Run the benchmark suites.", _MEASURE),
+        "tune": LazyCommand("kai_cp.tune.cli", "Compare settings, or search better ones.", _MEASURE),
+        "scheduler": LazyCommand("kai_cp.kube.cli", "Schedule a live cluster.", _CLUSTER),
+        "binder": LazyCommand("kai_cp.kube.cli", "Bind pods as bind requests say.", _CLUSTER),
+        "gpu-reservation": LazyCommand("kai_cp.kube.cli", "Hold a shared GPU (runs in its pod).", _CLUSTER),
+        "crds": LazyCommand("kai_cp.kube.cli", "Print or install the resource definitions.", _CLUSTER),
+    }
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # Rich doubles the time of the overview; the commands' own pages use it.
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from kai_cp.decisions import version
+
+        typer.echo(f"kai-cp {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def overview(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Schedule AI clusters on KAI's objects: checked and proven decisions by constraint programming."""
+
+
+command = typer.main.get_command(app)

@@ -1,0 +1,70 @@
+"""What several commands share: reading options, and ending with a clear line."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import typer
+
+from kai_cp_models.settings import Settings
+
+BAD_INPUT = 1
+WRONG_USAGE = 2
+
+
+def complain(text: str) -> None:
+    """One line (or a few) to standard error."""
+    print(f"kai-cp: {text}", file=sys.stderr, flush=True)
+
+
+def fail(text: str, status: int) -> NoReturn:
+    """Complain and end."""
+    complain(text)
+    raise typer.Exit(status)
+
+
+def settings_or_exit(path: Path | None, overrides: Mapping[str, Any]) -> Settings:
+    """Settings of file and options; wrong ones end the program."""
+    from kai_cp.settings import BadSettings, load
+
+    for name, value in overrides.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            fail(f"{name}: {value} is no amount", WRONG_USAGE)
+    try:
+        return load(path, overrides)
+    except BadSettings as error:
+        fail(str(error), WRONG_USAGE)
+
+
+def instant_or_exit(text: str | None) -> float:
+    """The instant of ``--now``; the current time without it."""
+    from kai_cp.decisions import from_rfc3339
+
+    if text is None:
+        return time.time()
+    try:
+        return from_rfc3339(text)
+    except ValueError:
+        fail(f"--now: {text!r} is no RFC 3339 time such as 2026-11-20T12:00:00Z", WRONG_USAGE)
+
+
+def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
+    """A YAML or JSON file that holds keys and values; None without a path."""
+    import yaml
+
+    if path is None:
+        return None
+    try:
+        document = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"{option}: {path}: cannot be read: {error}", WRONG_USAGE)
+    except yaml.YAMLError as error:
+        fail(f"{option}: {path}: not YAML: {str(error).splitlines()[0]}", WRONG_USAGE)
+    if not isinstance(document, dict):
+        fail(f"{option}: {path}: expected queue names with their usage", WRONG_USAGE)
+    return document

@@ -1,0 +1,49 @@
+"""``kai-cp config``: what every setting means, and what is in force."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Explain and show the settings.", pretty_exceptions_enable=False)
+
+
+class ExplainFormat(StrEnum):
+    """How ``config explain`` prints."""
+
+    TEXT = "text"
+    MARKDOWN = "markdown"
+
+
+@app.command()
+def explain(
+    format: Annotated[ExplainFormat, typer.Option("--format", help="Text, or the page docs/settings.md.")] = (
+        ExplainFormat.TEXT
+    ),
+) -> None:
+    """Every setting with its meaning, unit, allowed values and default."""
+    from kai_cp.report.settings import as_markdown, as_text
+    from kai_cp.settings import describe
+
+    if format is ExplainFormat.MARKDOWN:
+        typer.echo(as_markdown(describe()), nl=False)
+    else:
+        from kai_cp.report.terminal import stdout
+
+        stdout().print(as_text(describe()))
+
+
+@app.command()
+def show(
+    config: Annotated[Path | None, typer.Option(help="Settings file (YAML); defaults without one.")] = None,
+) -> None:
+    """The settings in force, as a complete settings file, with the hash that records carry."""
+    from kai_cp.cli.common import settings_or_exit
+    from kai_cp.settings import as_yaml, digest
+
+    settings = settings_or_exit(config, {})
+    typer.echo(f"# configuration {digest(settings)}")
+    typer.echo(as_yaml(settings), nl=False)

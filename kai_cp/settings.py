@@ -1,0 +1,164 @@
+"""Settings: one YAML file into the engine's frozen records, and what every setting means.
+
+Unknown keys, wrong types and keys given twice are refused with file, line and the key's full path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from kai_cp_models.settings import Settings
+
+_UNITS: Final = {
+    "seconds": "s",
+    "bytes": "bytes",
+    "mib": "MiB",
+    "gpus": "GPUs",
+    "gpu": "GPUs per GPU",
+    "jobs": "pod groups",
+    "workers": "threads",
+}
+
+
+class BadSettings(ValueError):
+    """A settings file that cannot be used; each line of the text names file, line and key."""
+
+
+def load(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Settings of a YAML file (defaults without one).
+
+    ``overrides``: values by dotted path (``solver.budget_seconds``); None means not given.
+    """
+    lines: dict[str, int] = {}
+    document: dict[str, Any] = {}
+    if path is not None:
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadSettings(f"{path}: cannot be read: {error}") from None
+        document = _parse(text, str(path), lines)
+    for name, value in (overrides or {}).items():
+        if value is not None:
+            _put(document, name, value)
+    try:
+        return Settings.model_validate(document)
+    except ValidationError as error:
+        source = str(path or "settings")
+        raise BadSettings("\n".join(_complaints(error, source, lines))) from None
+
+
+def _parse(text: str, source: str, lines: dict[str, int]) -> dict[str, Any]:
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f":{mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise BadSettings(f"{source}{at}: not YAML: {problem}") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise BadSettings(f"{source}: expected keys and values, found a {type(document).__name__}")
+    twice = [
+        f"{source}:{line}: {name}: given twice"
+        for name, line in _keys(node)
+        if lines.setdefault(name, line) != line
+    ]
+    if twice:
+        raise BadSettings("\n".join(twice))
+    return document
+
+
+def _keys(node: yaml.Node | None, prefix: str = "") -> Iterator[tuple[str, int]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            name = f"{prefix}{key.value}"
+            yield name, key.start_mark.line + 1
+            yield from _keys(value, f"{name}.")
+
+
+def _put(document: dict[str, Any], name: str, value: Any) -> None:
+    *parents, last = name.split(".")
+    for parent in parents:
+        below = document.get(parent)
+        if not isinstance(below, dict):
+            below = document[parent] = {}
+        document = below
+    document[last] = value
+
+
+def _complaints(error: ValidationError, source: str, lines: Mapping[str, int]) -> Iterator[str]:
+    known = [setting.path for setting in describe()]
+    for problem in error.errors(include_url=False):
+        name = ".".join(str(part) for part in problem["loc"])
+        at = f":{lines[name]}" if name in lines else ""
+        if problem["type"] == "extra_forbidden":
+            close = get_close_matches(name, known, n=1, cutoff=0.6)
+            hint = f"; did you mean {close[0]}?" if close else "; `kai-cp config explain` lists all keys"
+            yield f"{source}{at}: {name}: unknown key{hint}"
+        else:
+            message = problem["msg"][:1].lower() + problem["msg"][1:]
+            yield f"{source}{at}: {name}: {message}, not {problem['input']!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as ``config explain`` shows it."""
+
+    path: str
+    default: Any
+    unit: str
+    allowed: str
+    meaning: str
+
+
+def describe() -> list[Setting]:
+    """Every setting, in the order of the records."""
+    return list(_describe(Settings, ""))
+
+
+def _describe(record: type[BaseModel], prefix: str) -> Iterator[Setting]:
+    for name, field in record.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from _describe(inner, f"{prefix}{name}.")
+        else:
+            unit = _UNITS.get(name.rsplit("_", 1)[-1], "")
+            default = field.get_default(call_default_factory=True)
+            yield Setting(prefix + name, default, unit, _allowed(field), field.description or "")
+
+
+def _allowed(field: FieldInfo) -> str:
+    kind = field.annotation
+    if kind is bool:
+        return "true, false"
+    words = {"int": "whole number", "float": "number"}
+    text = words.get(getattr(kind, "__name__", ""), str(kind).replace("typing.", ""))
+    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+    for limit in field.metadata:
+        for word, sign in signs.items():
+            if hasattr(limit, word):
+                text += f" {sign} {getattr(limit, word):,}"
+    return text
+
+
+def as_yaml(settings: Settings) -> str:
+    """The settings as a file that ``load`` reads back to the same."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+
+
+def digest(settings: Settings) -> str:
+    """Short hash that names a configuration in logs and records."""
+    canonical = json.dumps(settings.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
