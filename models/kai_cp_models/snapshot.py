@@ -72,9 +72,7 @@ ACTIVE_ALLOCATED: Final = frozenset(
 """Counts toward gang minimums (0.1)."""
 ACTIVE_USED: Final = ACTIVE_ALLOCATED | {PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING}
 """Occupies node accounting (0.1)."""
-ALLOCATED: Final = frozenset(
-    {PodStatus.ALLOCATED, PodStatus.BINDING, PodStatus.BOUND, PodStatus.RUNNING}
-)
+ALLOCATED: Final = frozenset({PodStatus.ALLOCATED, PodStatus.BINDING, PodStatus.BOUND, PodStatus.RUNNING})
 """Counts toward queue usage at snapshot time (0.1)."""
 ALIVE: Final = ACTIVE_ALLOCATED | {PodStatus.PENDING, PodStatus.GATED}
 

@@ -1,0 +1,82 @@
+"""Which pod groups an action considers, and with what they stand in the fair order (4.1)."""
+
+from __future__ import annotations
+
+from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.order import Entry, group_sort_key
+from kai_cp_models.fairness.runtime import delayed
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import ActionName, GroupKey, PodGroup, PodStatus
+from kai_cp_models.units import Batch
+
+
+def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
+    """The next batch of every pod group that ``action`` may serve (4.1); refusals are recorded."""
+    snapshot, ledger = cycle.snapshot, cycle.ledger
+    found: dict[GroupKey, Batch] = {}
+    for group in snapshot.groups:
+        gang = ledger.fixed.gangs[group.key]
+        if not any(ledger.status(pod) is PodStatus.PENDING for pod in gang.pods):
+            continue
+        refusal = _refusal(cycle, group, action)
+        if refusal is not None:
+            cycle.waiting.setdefault(group.key, refusal)
+            continue
+        batch = gang.next_batch(ledger.status)
+        if batch is not None:
+            found[group.key] = batch
+    return _within_depth(cycle, action, found)
+
+
+def _refusal(cycle: Cycle, group: PodGroup, action: ActionName) -> Waiting | None:
+    snapshot = cycle.snapshot
+    if group.queue not in snapshot.queue_by_name:
+        return Waiting("QueueDoesNotExist", f"queue {group.queue or '(none)'} does not exist", True)
+    if group.queue not in snapshot.leaf_queues:
+        return Waiting(
+            "QueueNotLeaf", f"queue {group.queue} has child queues; leaf queues run pods", True
+        )
+    if group.backed_off:
+        return Waiting("SchedulingBackoff", "schedulingBackoff is 1 and an earlier attempt failed", True)
+    gang = cycle.ledger.fixed.gangs[group.key]
+    if not gang.ready(cycle.ledger.status):
+        alive = sum(cycle.ledger.status(pod) is PodStatus.PENDING for pod in gang.pods)
+        needed = sum(leaf.minimum for leaf in group.root.leaves())
+        return Waiting(
+            "NotReady",
+            f"the gang is not complete: {alive} pending pods, the subgroups ask for {needed} in all",
+            True,
+        )
+    if action != "allocate":
+        if action == "consolidation" and not group.preemptible:
+            return Waiting("NonPreemptible", "consolidation serves preemptible pod groups only", True)
+        left = delayed(snapshot, group)
+        if left is not None:
+            return Waiting(
+                "PreemptionDelayNotElapsed", f"may evict others in {left:.0f} s (preemption delay)", True
+            )
+    return None
+
+
+def entry_of(ledger: Ledger, group: PodGroup, batch: Batch) -> Entry:
+    """How the pod group stands in the fair order with its next batch (3.5, 3.6)."""
+    gang = ledger.fixed.gangs[group.key]
+    asked = amounts.pessimistic_batch(ledger.snapshot, batch.all_pods)
+    return group_sort_key(group, gang.elastic_state(ledger.status)), asked
+
+
+def _within_depth(cycle: Cycle, action: ActionName, found: dict[GroupKey, Batch]) -> dict[GroupKey, Batch]:
+    """Keep ``queueDepthPerAction`` best groups of every leaf queue (4.1)."""
+    depth = cycle.snapshot.policy.queue_depth.get(action)
+    if not depth:
+        return found
+    by_queue: dict[str, list[PodGroup]] = {}
+    for key in found:
+        group = cycle.snapshot.group_by_key[key]
+        by_queue.setdefault(group.queue, []).append(group)
+    kept: set[GroupKey] = set()
+    for groups in by_queue.values():
+        groups.sort(key=lambda g: entry_of(cycle.ledger, g, found[g.key])[0])
+        kept |= {group.key for group in groups[:depth]}
+    return {key: batch for key, batch in found.items() if key in kept}

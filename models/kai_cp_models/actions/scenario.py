@@ -1,0 +1,151 @@
+"""Playing an eviction plan through as KAI would (4.7): evict, then place again in the fair order.
+
+The order matters: a victim that comes before the trigger in the fair order of the state after the
+eviction would take the room back in the next cycle, so such a plan is refused (formulation 1.3 d).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kai_cp_models.actions.common import entry_of
+from kai_cp_models.fairness.order import FairOrder
+from kai_cp_models.joint.problem import Answer, Ask, Offer
+from kai_cp_models.joint.realise import leave, realise
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.placement import Placer, gate
+from kai_cp_models.snapshot import ACTIVE_USED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.units import Batch, StatusOf
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """The ledger after the plan, and whether the fair order agrees with it."""
+
+    ledger: Ledger | None
+    order_broken: bool = False
+
+
+def play(
+    base: Ledger,
+    asks: Sequence[Ask],
+    offers: Sequence[Offer],
+    answer: Answer,
+    waiting: Mapping[GroupKey, Batch],
+) -> Played:
+    """Evict what the answer names, then place asks and victims in the fair order, greedily.
+
+    Where the greedy scores do not place every ask although the order is right, the model's own places
+    are taken (formulation 1.4.8).
+    """
+    ledger = base.copy()
+    gone: list[Pod] = []
+    for lost, offer in zip(answer.lost, offers, strict=True):
+        for pod in offer.pods:
+            if lost or pod.key in answer.moved:
+                leave(ledger, pod)
+                gone.append(pod)
+    victims: dict[GroupKey, list[Pod]] = {}
+    for pod in gone:
+        if pod.group is not None:
+            victims.setdefault(pod.group, []).append(pod)
+    wanted = {ask.group.key: ask for ask in asks}
+    played, early = _replay(ledger, wanted, victims, waiting)
+    if played is not None:
+        _keep_in_place(played, gone)
+        return Played(played)
+    if early:
+        return Played(None, order_broken=True)
+    made = realise(base, asks, offers, answer, pipeline_only=True)
+    if made is not None:
+        _keep_in_place(made, gone)
+    return Played(made)
+
+
+def _replay(
+    ledger: Ledger,
+    wanted: Mapping[GroupKey, Ask],
+    victims: Mapping[GroupKey, Sequence[Pod]],
+    waiting: Mapping[GroupKey, Batch],
+) -> tuple[Ledger | None, bool]:
+    """(ledger with everything placed, False), or (None, whether a lost victim came first)."""
+    snapshot = ledger.snapshot
+    batches: dict[GroupKey, Batch] = dict(waiting)
+    for key, pods in victims.items():
+        batch = _missing(ledger, key, pods)
+        if batch is not None:
+            batches[key] = batch
+    for key, ask in wanted.items():
+        batches[key] = ask.batch
+    order = FairOrder(
+        snapshot,
+        ledger.book,
+        {key: entry_of(ledger, snapshot.group_by_key[key], batch) for key, batch in batches.items()},
+    )
+    left = len(wanted)
+    returned = False
+    while (popped := order.pop()) is not None:
+        key = popped
+        group = snapshot.group_by_key[key]
+        gang = ledger.fixed.gangs[key]
+        if key in wanted:
+            if gate(ledger, group, batches[key]) is not None:
+                return None, returned
+            outcome = Placer(gang, pipeline_only=True).place(ledger, batches[key])
+            if not isinstance(outcome, Ledger):
+                return None, returned
+            ledger = outcome
+            left -= 1
+            order.use(ledger.book, group.queue)
+        elif key in victims:
+            back = _return(ledger, key, victims[key])
+            if back is not None:
+                returned = returned or left > 0
+                ledger = back
+                order.use(ledger.book, group.queue)
+    return ledger, False
+
+
+def _missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Batch | None:
+    """The evicted pods of a group as the batch that stands for it in the order."""
+    evicted = {pod.key for pod in pods}
+    return ledger.fixed.gangs[key].next_batch(_as_pending(ledger, evicted))
+
+
+def _as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
+    def status_of(pod: Pod) -> PodStatus:
+        status = ledger.status(pod)
+        if pod.key in evicted:
+            return status if pod.key in ledger.held else PodStatus.PENDING
+        return PodStatus.GATED if status is PodStatus.PENDING else status
+
+    return status_of
+
+
+def _return(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ledger | None:
+    """The ledger with as many batches of the evicted pods placed again as fit, or None."""
+    gang = ledger.fixed.gangs[key]
+    group = gang.group
+    evicted = {pod.key for pod in pods}
+    result: Ledger | None = None
+    while True:
+        current = result or ledger
+        batch = gang.next_batch(_as_pending(current, evicted))
+        if batch is None or gate(current, group, batch) is not None:
+            return result
+        outcome = Placer(gang, pipeline_only=True).place(current, batch)
+        if not isinstance(outcome, Ledger):
+            return result
+        result = outcome
+
+
+def _keep_in_place(ledger: Ledger, gone: Sequence[Pod]) -> None:
+    """A victim that returned to its own node and devices is never touched (4.7)."""
+    for pod in gone:
+        held = ledger.held.get(pod.key)
+        if held is None or pod.status not in ACTIVE_USED or pod.node is None:
+            continue
+        if ledger.snapshot.nodes[held.node].name == pod.node and set(held.gpu_groups) == set(pod.gpu_groups):
+            ledger.unplace(pod)
+            ledger.unevict(pod)

@@ -1,0 +1,107 @@
+"""The cycle: what the actions of one pass over a snapshot share, and the plan that comes out of it.
+
+Each action sees the ledger that the ones before left (0.2). The plan is the net effect: a place that
+was given and taken back leaves no trace, and neither does an eviction that nothing needs any more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import (
+    ACTIVE_USED,
+    ActionName,
+    Decision,
+    GroupKey,
+    Pod,
+    PodKey,
+    PodStatus,
+    Snapshot,
+    Stage,
+)
+
+_ORDER: Final[dict[str, int]] = {
+    name: i for i, name in enumerate(("stalegangeviction", "allocate", "consolidation", "reclaim", "preempt"))
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a pod group got nothing in an action, as known when it was refused."""
+
+    reason: str
+    message: str = ""
+    proved: bool = False
+    pod: Pod | None = None
+    """The pod that found no node, to be explained at the end."""
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Who evicts a pod and for whom."""
+
+    action: ActionName
+    triggers: tuple[GroupKey, ...]
+    message: str
+
+
+@dataclass
+class Cycle:
+    """The mutable state of one pass."""
+
+    snapshot: Snapshot
+    settings: Settings
+    ledger: Ledger
+    deadline: float
+    placed_by: dict[PodKey, ActionName] = field(default_factory=dict)
+    evicted_by: dict[PodKey, Eviction] = field(default_factory=dict)
+    waiting: dict[GroupKey, Waiting] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
+
+    def seconds_left(self) -> float:
+        """Time until the deadline; never negative."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """The net effect of the cycle so far, evictions of an action before what relies on them."""
+        found = list(self._decisions())
+        rank = {"Evict": 0, "Nominate": 1, "Bind": 1}
+        found.sort(key=lambda d: (_ORDER[d.action], rank[d.kind], d.pod))
+        return tuple(found)
+
+    def _decisions(self) -> Iterator[Decision]:
+        ledger = self.ledger
+        nodes = self.snapshot.nodes
+        for key, status in ledger.changed.items():
+            pod = self.snapshot.pod_by_key[key]
+            held = ledger.held.get(key)
+            if pod.status in ACTIVE_USED:
+                eviction = self.evicted_by[key]
+                yield Decision(
+                    "Evict",
+                    key,
+                    pod.group,
+                    pod.node or "",
+                    eviction.action,
+                    eviction.message,
+                    triggers=eviction.triggers,
+                )
+            if held is not None:
+                kind = "Nominate" if status is PodStatus.PIPELINED else "Bind"
+                action = self.placed_by.get(key, "allocate")
+                yield Decision(
+                    "Bind" if kind == "Bind" else "Nominate",
+                    key,
+                    pod.group,
+                    nodes[held.node].name,
+                    action,
+                    "room is free now" if kind == "Bind" else "room is promised, not free yet",
+                    held.gpu_groups,
+                    details=held.details,
+                )

@@ -1,0 +1,81 @@
+"""Admission of one more batch to those already admitted: joint re-placement, or a proof that there is none.
+
+Cheap answers come first: a batch like one that was refused before is refused for the same reason,
+because what is admitted only grows (formulation 1.6); a batch that does not fit the empty room of the
+action's start fits never. Only then is the joint model solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kai_cp_models.cycle import Waiting
+from kai_cp_models.joint.exact import ExactModel, TooLarge
+from kai_cp_models.joint.problem import Answer, Ask, signature
+from kai_cp_models.joint.realise import realise
+from kai_cp_models.joint.search import solve
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.settings import SolverSettings
+
+
+class Admission:
+    """What was admitted so far, and what is known to be impossible beside it."""
+
+    def __init__(
+        self,
+        base: Ledger,
+        settings: SolverSettings,
+        seconds_left: Callable[[], float],
+        *,
+        enabled: bool = True,
+    ) -> None:
+        self._base = base
+        self._settings = settings
+        self._seconds_left = seconds_left
+        self.enabled = enabled
+        self._asks: list[Ask] = []
+        self._dead: dict[tuple[object, ...], Waiting] = {}
+        self.unproved = 0
+        """Refusals that carry no proof."""
+        self.variables = 0
+        self.constraints = 0
+
+    def admitted(self, ask: Ask) -> None:
+        """Note that the batch has a place."""
+        self._asks.append(ask)
+
+    def known_dead(self, ask: Ask) -> Waiting | None:
+        """The refusal of an equal batch, which holds for this one too."""
+        found = self._dead.get(signature(self._base, ask))
+        if found is not None and not found.proved:
+            self.unproved += 1
+        return found
+
+    def decide(self, ledger: Ledger, ask: Ask, refusal: Waiting) -> Ledger | Waiting:
+        """A ledger with all admitted batches and this one placed, or the refusal with its proof."""
+        outcome, proved = self._solve(ask)
+        if outcome is not None:
+            self._asks.append(ask)
+            return outcome
+        result = Waiting(refusal.reason, refusal.message, proved, refusal.pod)
+        self._dead[signature(self._base, ask)] = result
+        self.unproved += not proved
+        return result
+
+    def _solve(self, ask: Ask) -> tuple[Ledger | None, bool]:
+        if not self.enabled or self._seconds_left() <= 0:
+            return None, False
+        asks = [*self._asks, ask]
+        try:
+            model = ExactModel(self._base, asks)
+        except TooLarge:
+            return None, False
+        for literal in model.admitted:
+            model.cp.add(literal == 1)
+        self.variables = max(self.variables, len(model.cp.proto.variables))
+        self.constraints = max(self.constraints, len(model.cp.proto.constraints))
+        outcome, solver = solve(model.cp, self._settings, self._seconds_left() / 2)
+        if outcome.status != "solved":
+            return None, outcome.status == "infeasible"
+        answer: Answer = model.answer(solver)
+        return realise(self._base, asks, (), answer, pipeline_only=False), False

@@ -1,0 +1,265 @@
+"""The joint problem of reclaim, preempt and consolidation: room for the asks, at the least disruption.
+
+On top of the exact placement model: victim units leave in their chain order, queue limits hold with
+the losses counted, and, for reclaim, every unit is taken while its queue still holds more than its
+due (4.4). What is minimised is formulation 1.4, stage by stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ortools.sat.python import cp_model
+
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.joint.exact import ExactModel
+from kai_cp_models.joint.offers import Ranked
+from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.search import Goal, Linear
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
+
+_EXACT_ORDER = 40
+"""Up to so many units the reverse order is compared exactly, by powers of two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """How far one trigger class may take from the queues: bounds per levelled victim queue.
+
+    ``bounds``: for every victim leaf queue, (levelled queue, per resource what it must hold more
+    than; None: never a reason to take).
+    """
+
+    takes: frozenset[int]
+    """Positions of the offers that the class may take."""
+    bounds: Mapping[str, tuple[str, tuple[int | None, int | None, int | None]]]
+
+
+class EvictingModel(ExactModel):
+    """The rows and goals of the module's docstring; all ``asks`` must be placed."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        action: ActionName,
+        asks: Sequence[Ask],
+        ranked: Sequence[Ranked],
+        dues: Sequence[Due],
+        *,
+        max_moved_groups: int = UNLIMITED,
+    ) -> None:
+        self.ranked = tuple(ranked)
+        self.action = action
+        super().__init__(ledger, asks, [item.offer for item in ranked], may_lose=action != "consolidation")
+        for literal in self.admitted:
+            self.cp.add(literal == 1)
+        self._chains()
+        self._limits()
+        self.taken = self._attribution(dues)
+        self._moved_groups = self._group_moves(max_moved_groups)
+
+    # --- rows ------------------------------------------------------------------------------------
+
+    def _chains(self) -> None:
+        previous: dict[GroupKey, tuple[int, cp_model.IntVar]] = {}
+        for item, lost in sorted(
+            zip(self.ranked, self.lost, strict=True), key=lambda pair: pair[0].offer.chain
+        ):
+            key = item.offer.group.key
+            if key in previous:
+                self.cp.add(lost <= previous[key][1])
+            elif item.offer.chain > 0:
+                self.cp.add(lost == 0)
+            previous[key] = (item.offer.chain, lost)
+
+    def _limits(self) -> None:
+        """Limits hold when the victims are gone and the asks are placed (3.7)."""
+        ledger = self.ledger
+        book, snapshot = ledger.book, ledger.snapshot
+        asked: dict[int, list[Amounts]] = {}
+        for ask in self.asks:
+            size = amounts.optimistic_batch(snapshot, ask.pods)
+            for i in book.path(ask.group.queue).tolist():
+                asked.setdefault(i, []).append(size)
+        for i, sizes in asked.items():
+            for r in range(3):
+                limit = int(book.limit[i, r])
+                total = sum(size[r] for size in sizes)
+                if limit == UNLIMITED or total == 0:
+                    continue
+                given = [
+                    item.holds[r] * lost
+                    for item, lost in zip(self.ranked, self.lost, strict=True)
+                    if item.holds[r] and i in book.path(item.offer.group.queue).tolist()
+                ]
+                self.cp.add(int(book.allocated[i, r]) + total - sum(given) <= limit)
+
+    def _attribution(self, dues: Sequence[Due]) -> list[dict[int, cp_model.IntVar]]:
+        """taken[e][o]: unit o is lost to class e of triggers; a unit is lost to exactly one."""
+        cp = self.cp
+        taken: list[dict[int, cp_model.IntVar]] = []
+        for e, due in enumerate(dues):
+            if len(dues) == 1:
+                taken.append({o: self.lost[o] for o in due.takes})
+            else:
+                taken.append({o: cp.new_bool_var(f"taken[{e},{o}]") for o in sorted(due.takes)})
+        for o, lost in enumerate(self.lost):
+            owners = [part[o] for part in taken if o in part]
+            if not owners:
+                cp.add(lost == 0)
+            elif len(dues) > 1:
+                cp.add(sum(owners) == lost)
+        for due, part in zip(dues, taken, strict=True):
+            self._due(due, part)
+        return taken
+
+    def _due(self, due: Due, part: Mapping[int, cp_model.IntVar]) -> None:
+        """Before a unit goes, its levelled queue holds more than its due in some resource (4.4)."""
+        book = self.ledger.book
+        by_level: dict[str, list[int]] = {}
+        for o in sorted(part, key=lambda o: self.ranked[o].rank):
+            found = due.bounds.get(self.ranked[o].offer.group.queue)
+            if found is not None:
+                by_level.setdefault(found[0], []).append(o)
+        for level, members in by_level.items():
+            i = book.index(level)
+            bounds = next(due.bounds[self.ranked[o].offer.group.queue][1] for o in members)
+            useful = [
+                r for r in range(3) if (bound := bounds[r]) is not None and int(book.allocated[i, r]) > bound
+            ]
+            if not useful:
+                for o in members:
+                    self.cp.add(part[o] == 0)
+                continue
+            self._keep_over(level, members, part, bounds, useful)
+
+    def _keep_over(
+        self,
+        level: str,
+        members: Sequence[int],
+        part: Mapping[int, cp_model.IntVar],
+        bounds: tuple[int | None, int | None, int | None],
+        useful: Sequence[int],
+    ) -> None:
+        book = self.ledger.book
+        i = book.index(level)
+        below = [o for o, item in enumerate(self.ranked) if i in book.path(item.offer.group.queue).tolist()]
+        whys = {
+            r: {
+                o: (self.cp.new_bool_var(f"over[{level},{r},{o}]") if len(useful) > 1 else part[o])
+                for o in members
+            }
+            for r in useful
+        }
+        if len(useful) > 1:
+            for o in members:
+                self.cp.add_bool_or([*(whys[r][o] for r in useful), ~part[o]])
+        for r in useful:
+            slack = int(book.allocated[i, r]) - (bounds[r] or 0) - 1
+            total = sum(self.ranked[o].holds[r] for o in below)
+            running: Linear = 0
+            done = 0
+            ordered = sorted(below, key=lambda o: self.ranked[o].rank)
+            cumulative = self.cp.new_int_var(0, max(total, 0), f"taken_before[{level},{r}]")
+            self.cp.add(cumulative == 0)
+            for o in ordered:
+                if o in whys[r]:
+                    literal = whys[r][o]
+                    self.cp.add(running + cumulative <= slack).only_enforce_if(literal)
+                running = running + self.ranked[o].holds[r] * self.lost[o]
+                done += 1
+                if done == 8:
+                    following = self.cp.new_int_var(0, max(total, 0), f"taken_before[{level},{r},{o}]")
+                    self.cp.add(following == cumulative + running)
+                    cumulative, running, done = following, 0, 0
+
+    def _group_moves(self, most: int) -> list[cp_model.IntVar]:
+        """moved_group[g]: some pod of g moves; at most ``most`` of them."""
+        by_group: dict[GroupKey, list[cp_model.IntVar]] = {}
+        for item in self.ranked:
+            for pod in item.offer.pods:
+                by_group.setdefault(item.offer.group.key, []).append(self.moved[pod.key])
+        found: list[cp_model.IntVar] = []
+        for key, literals in by_group.items():
+            moves = self.cp.new_bool_var(f"moved_group[{key}]")
+            self.cp.add_max_equality(moves, literals)
+            found.append(moves)
+        if most != UNLIMITED:
+            self.cp.add(sum(found) <= most)
+        return found
+
+    def forbid(self, answer: Answer) -> None:
+        """Forbid exactly this set of losses, or of moves where nothing is lost (lazy cut, 1.3 d)."""
+        literals = [~var if value else var for var, value in zip(self.lost, answer.lost, strict=True)]
+        if not any(answer.lost):
+            literals = [~var if key in answer.moved else var for key, var in self.moved.items()]
+        self.cp.add_bool_or(literals)
+
+    # --- goals -----------------------------------------------------------------------------------
+
+    def goals(self) -> list[Goal]:
+        """Formulation 1.4, stages 2 to 7 (reclaim, preempt) or 1.2 (consolidation)."""
+        pods = [(item, pod) for item in self.ranked for pod in item.offer.pods]
+        moves = [self.moved[pod.key] for _, pod in pods]
+        late = Goal("moved in reverse fair order", self._by_rank(pods))
+        if self.action == "consolidation":
+            return [
+                Goal("moved pods", sum(moves), 1),
+                Goal("moved pod groups", sum(self._moved_groups), 1),
+                late,
+            ]
+        stages = [Goal("threshold", self._threshold())]
+        for priority in sorted({item.offer.group.priority for item in self.ranked}, reverse=True):
+            work = [
+                item.work * lost
+                for item, lost in zip(self.ranked, self.lost, strict=True)
+                if item.offer.group.priority == priority
+            ]
+            stages.append(Goal(f"lost work at priority {priority} [GPU-milliseconds]", sum(work)))
+        stages.append(Goal("pod groups stopped", sum(self._stopped())))
+        stages.append(Goal("newest first", self._newest()))
+        stages.append(Goal("moved pods", sum(moves)))
+        stages.append(Goal("moved pod groups", sum(self._moved_groups)))
+        stages.append(late)
+        return stages
+
+    def _stopped(self) -> list[Linear]:
+        return [
+            lost
+            for item, lost in zip(self.ranked, self.lost, strict=True)
+            if item.offer.whole and not item.offer.placed_now
+        ]
+
+    def _threshold(self) -> Linear:
+        """How deep into the reverse fair order the losses reach, ages inside a bucket aside (1.4.2)."""
+        reached = [self.cp.new_bool_var(f"reached[{item.rank}]") for item in self.ranked]
+        for deeper, here in zip(reached[1:], reached, strict=False):
+            self.cp.add_implication(deeper, here)
+        buckets: dict[object, list[int]] = {}
+        for o, item in enumerate(self.ranked):
+            buckets.setdefault(item.bucket, []).append(o)
+        for members in buckets.values():
+            given = sum(self.ranked[o].weight * self.lost[o] for o in members)
+            open_ = sum(self.ranked[o].weight * reached[o] for o in members)
+            self.cp.add(given <= open_)
+        return sum(reached)
+
+    def _newest(self) -> Linear:
+        n = len(self.ranked)
+        if n <= _EXACT_ORDER:
+            return sum((1 << item.rank) * lost for item, lost in zip(self.ranked, self.lost, strict=True))
+        return sum((item.rank + 1) * lost for item, lost in zip(self.ranked, self.lost, strict=True))
+
+    def _by_rank(self, pods: Sequence[tuple[Ranked, object]]) -> Linear:
+        total: Linear = 0
+        position = 0
+        exact = len(pods) <= _EXACT_ORDER
+        for item in self.ranked:
+            for pod in reversed(item.offer.pods):
+                weight = (1 << position) if exact else position + 1
+                total = total + weight * self.moved[pod.key]
+                position += 1
+        return total

@@ -1,0 +1,182 @@
+"""What running pod groups could give up, and in which order policy takes it (3.6, 4.3, 4.6, 5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.order import VictimOrder, group_sort_key
+from kai_cp_models.fairness.reclaim import victim_allowed
+from kai_cp_models.fairness.runtime import protected
+from kai_cp_models.joint.problem import Ask, Offer
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    GPU,
+    MILLI,
+    ActionName,
+    GroupKey,
+    Pod,
+    PodGroup,
+    PodKey,
+    PodStatus,
+)
+
+Bucket = tuple[str, int, int]
+"""Units that policy does not tell apart but by age: leaf queue, priority, elastic state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """An offer with its place in the reverse fair order.
+
+    ``rank``: position when everything is popped; 0 goes first. ``weight``: milli-GPUs plus one per pod,
+    the measure of the threshold. ``work``: lost GPU-milliseconds, see ``lost_work``.
+    """
+
+    offer: Offer
+    rank: int
+    bucket: Bucket
+    holds: Amounts
+    weight: int
+    work: int
+
+
+def charge_of(ledger: Ledger, pods: tuple[Pod, ...]) -> Amounts:
+    """What placed pods are charged for in their queue, at the nodes where they are."""
+    snapshot = ledger.snapshot
+    found = []
+    for pod in pods:
+        place = ledger.place_of(pod)
+        if place is not None:
+            found.append(amounts.accepted(snapshot, pod, snapshot.nodes[place[0]]))
+    return amounts.total(found)
+
+
+def gpu_weight(pod: Pod) -> int:
+    """Milli-GPUs of a pod (a share counts its portion, a memory share a whole device), plus one."""
+    gpu = pod.spec.gpu
+    if gpu.shares:
+        return gpu.devices * (gpu.milli_portion or MILLI) + 1
+    return pod.spec.requests[GPU] + 1
+
+
+def ranked_offers(cycle: Cycle, asks: list[Ask], action: ActionName) -> list[Ranked]:
+    """Every unit that some ask may disturb, in reverse fair order."""
+    ledger = cycle.ledger
+    chains: dict[GroupKey, list[tuple[Offer, int]]] = {}
+    for group in cycle.snapshot.groups:
+        if group.preemptible and any(may_disturb(cycle.ledger, ask, group, action) for ask in asks):
+            chain = list(_chain(cycle, group))
+            if chain:
+                chains[group.key] = chain
+    age = _ages(cycle, chains)
+    entries = {}
+    holds = {key: [charge_of(ledger, offer.pods) for offer, _ in chain] for key, chain in chains.items()}
+    position = dict.fromkeys(chains, 0)
+    for key in chains:
+        entries[key] = _entry(cycle, key, chains, holds, 0)
+    order = VictimOrder(cycle.snapshot, ledger.book, entries)
+    found: list[Ranked] = []
+    while (popped := order.pop()) is not None:
+        group = cycle.snapshot.group_by_key[popped]
+        k = position[popped]
+        offer, state = chains[popped][k]
+        seconds = 0 if offer.placed_now else age[popped]
+        found.append(
+            Ranked(
+                offer,
+                len(found),
+                (group.queue, group.priority, state),
+                holds[popped][k],
+                sum(gpu_weight(pod) for pod in offer.pods),
+                sum(gpu_weight(pod) for pod in offer.pods) * seconds,
+            )
+        )
+        position[popped] = k + 1
+        if k + 1 < len(chains[popped]):
+            order.push(popped, _entry(cycle, popped, chains, holds, k + 1))
+    return found
+
+
+def _entry(
+    cycle: Cycle,
+    key: GroupKey,
+    chains: Mapping[GroupKey, list[tuple[Offer, int]]],
+    holds: Mapping[GroupKey, list[Amounts]],
+    k: int,
+) -> tuple[tuple[int, int, float, str, str], Amounts]:
+    group = cycle.snapshot.group_by_key[key]
+    return group_sort_key(group, chains[key][k][1]), amounts.total(holds[key][k:])
+
+
+def _chain(cycle: Cycle, group: PodGroup) -> Iterator[tuple[Offer, int]]:
+    """Eviction units of a group in order (5.4), each with the elastic state it leaves from."""
+    ledger = cycle.ledger
+    gang = ledger.fixed.gangs[group.key]
+    gone: set[PodKey] = set()
+
+    def status_of(pod: Pod) -> PodStatus:
+        return PodStatus.RELEASING if pod.key in gone else ledger.status(pod)
+
+    if not any(ledger.status(pod) in ACTIVE_ALLOCATED for pod in gang.pods):
+        return
+    k = 0
+    while unit := gang.next_eviction(status_of):
+        if any(_committed(cycle, pod) for pod in unit):
+            return
+        state = gang.elastic_state(status_of)
+        before = gang.satisfied(group.root, status_of)
+        gone.update(pod.key for pod in unit)
+        whole = not gang.satisfied(group.root, status_of) or not before
+        new = all(pod.key in ledger.held for pod in unit)
+        yield Offer(group, unit, k, whole, new), state
+        k += 1
+
+
+def _committed(cycle: Cycle, pod: Pod) -> bool:
+    """A place of this cycle that others were evicted for, or a moved pod: it stays as it is."""
+    return pod.key in cycle.ledger.held and cycle.placed_by.get(pod.key, "allocate") != "allocate"
+
+
+def _ages(cycle: Cycle, chains: Mapping[GroupKey, object]) -> dict[GroupKey, int]:
+    """Seconds of work each group would lose per device: since its last start, capped (1.4.3).
+
+    A group whose start is unknown counts the mean of the known ones, so publishing it never harms.
+    """
+    now, cap = cycle.snapshot.now, cycle.settings.objective.lost_work_cap_seconds
+    known = {
+        key: int(min(max(now - start, 1), cap))
+        for key in chains
+        if (start := cycle.snapshot.group_by_key[key].last_start) is not None
+    }
+    neutral = sum(known.values()) // len(known) if known else 1
+    return {key: known.get(key, neutral) for key in chains}
+
+
+def may_disturb(ledger: Ledger, ask: Ask, group: PodGroup, action: ActionName) -> bool:
+    """Whether the ask may evict or move pods of the group at all (4.3); units: see ``may_take``."""
+    if not group.preemptible or group.key == ask.group.key:
+        return False
+    if group.queue not in ledger.snapshot.queue_by_name:
+        return False
+    if action == "consolidation":
+        return True
+    if action == "preempt":
+        return group.queue == ask.group.queue and group.priority < ask.group.priority
+    if group.queue == ask.group.queue:
+        return False
+    asked = amounts.pessimistic_batch(ledger.snapshot, ask.pods)
+    return victim_allowed(ledger.book, ask.group.queue, asked, group.queue)
+
+
+def may_take(ledger: Ledger, ask: Ask, offer: Offer, action: ActionName) -> bool:
+    """Whether the ask may take this unit: eligible by queue and priority, and run long enough (4.6)."""
+    if not may_disturb(ledger, ask, offer.group, action):
+        return False
+    if not offer.whole or offer.placed_now:
+        return True
+    return not protected(ledger.snapshot, offer.group, action, ask.group.queue)

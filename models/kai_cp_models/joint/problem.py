@@ -1,0 +1,108 @@
+"""The joint problem of an action as plain values: who asks for room, and what could make room.
+
+*Asks* are batches that want a place, in fair order. *Offers* are eviction units of running pod groups
+(5.4) that may be lost or moved. Nothing here knows the solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import Pod, PodGroup, PodKey, PodSpec, Subgroup
+from kai_cp_models.units import Batch, Gang
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A batch that wants a place."""
+
+    group: PodGroup
+    gang: Gang
+    batch: Batch
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """Pods of the batch in placement order."""
+        return self.batch.all_pods
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One eviction unit: ``chain`` is its position in its group's chain; unit k+1 is lost after k.
+
+    ``whole``: losing it stops the group below its minimum. ``placed_now``: the pods got their places
+    earlier in this cycle, so nothing runs yet and taking them back costs nothing.
+    """
+
+    group: PodGroup
+    pods: tuple[Pod, ...]
+    chain: int
+    whole: bool
+    placed_now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A constrained subgroup of one ask: pods below it share one domain of ``level_domains``."""
+
+    subgroup: Subgroup
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Counts of a solved problem, ready to be realised pod by pod.
+
+    ``nodes_of``: for every placed pod (asks and moved pods) its node index and, for a share, the
+    names of the devices: existing group ids, or ``new-<k>`` for the k-th new device of the node.
+    """
+
+    nodes_of: Mapping[PodKey, tuple[int, tuple[str, ...]]]
+    admitted: tuple[bool, ...]
+    lost: tuple[bool, ...] = ()
+    moved: frozenset[PodKey] = frozenset()
+
+
+def leaves_with_scopes(batch: Batch) -> list[tuple[tuple[Subgroup, ...], Batch]]:
+    """Every leaf batch with the constrained subgroups above it (itself included), widest first."""
+    found: list[tuple[tuple[Subgroup, ...], Batch]] = []
+
+    def walk(part: Batch, above: tuple[Subgroup, ...]) -> None:
+        here = (*above, part.subgroup) if part.subgroup.constraint is not None else above
+        if part.subgroup.leaf:
+            found.append((here, part))
+        for child in part.parts:
+            walk(child, here)
+
+    walk(batch, ())
+    return found
+
+
+def signature(ledger: Ledger, ask: Ask) -> tuple[object, ...]:
+    """Asks with equal signatures are interchangeable where only room matters.
+
+    A group that is pinned by its own running pods, and a share by memory whose charge depends on the
+    queue, stand for themselves.
+    """
+    parts: list[object] = []
+    pinned = False
+    for scopes, leaf in leaves_with_scopes(ask.batch):
+        pinned = pinned or bool(scopes)
+        specs: dict[PodSpec, int] = {}
+        for pod in leaf.pods:
+            specs[pod.spec] = specs.get(pod.spec, 0) + 1
+        parts.append((tuple(s.constraint for s in scopes), tuple(specs.items())))
+    started = any(ledger.place_of(pod) is not None for pod in ask.gang.pods)
+    private = pinned and (started or len(parts) > 1)
+    memory = any(pod.spec.gpu.memory_mib for pod in ask.pods)
+    return (tuple(parts), ask.group.key if private else None, ask.group.queue if memory else None)
+
+
+def total_by_spec(pods: Sequence[Pod]) -> dict[PodSpec, int]:
+    """How many pods there are of every spec."""
+    found: dict[PodSpec, int] = {}
+    for pod in pods:
+        found[pod.spec] = found.get(pod.spec, 0) + 1
+    return found

@@ -1,0 +1,72 @@
+"""From the counts of a solved model to places in a ledger, pod by pod."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kai_cp_models.joint.problem import Answer, Ask, Offer
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.placement import Placer
+from kai_cp_models.snapshot import ACTIVE_USED, Pod
+
+
+def leave(ledger: Ledger, pod: Pod) -> None:
+    """The pod gives up its place: evicted if it runs, merely withdrawn if it was placed this cycle."""
+    if pod.key in ledger.held:
+        ledger.unplace(pod)
+    elif pod.status in ACTIVE_USED:
+        ledger.evict(pod)
+
+
+def realise(
+    ledger: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], answer: Answer, *, pipeline_only: bool
+) -> Ledger | None:
+    """A ledger with the answer's evictions and places, or None when a place turns out not to fit.
+
+    None happens only where a rule states itself as a relaxation in the model; the caller then keeps
+    what it had.
+    """
+    result = ledger.copy()
+    moved: list[Pod] = []
+    for lost, offer in zip(answer.lost, offers, strict=True):
+        for pod in offer.pods:
+            if lost or pod.key in answer.moved:
+                leave(result, pod)
+            if pod.key in answer.moved:
+                moved.append(pod)
+    fresh: dict[tuple[int, str], str] = {}
+    for pod in moved:
+        if not _put(result, pod, answer, fresh, pipeline_only=True):
+            return None
+    for admitted, ask in zip(answer.admitted, asks, strict=True):
+        if not admitted:
+            continue
+        for pod in ask.pods:
+            if not _put(result, pod, answer, fresh, pipeline_only=pipeline_only):
+                return None
+        Placer(ask.gang, pipeline_only=pipeline_only).start_together(result, ask.batch)
+    return result
+
+
+def _put(
+    ledger: Ledger,
+    pod: Pod,
+    answer: Answer,
+    fresh: dict[tuple[int, str], str],
+    *,
+    pipeline_only: bool,
+) -> bool:
+    node, names = answer.nodes_of[pod.key]
+    if not ledger.fits(pod, now=False)[node]:
+        return False
+    groups: list[str] = []
+    now = bool(ledger.fits(pod, now=True)[node])
+    for name in names:
+        if name.startswith("new-"):
+            if (node, name) not in fresh:
+                fresh[node, name] = ledger.fresh_group(pod, node, taken=groups)
+            name = fresh[node, name]
+        groups.append(name)
+    now = now and ledger.groups_free_now(pod, node, tuple(groups))
+    ledger.place(pod, node, tuple(groups), pipelined=pipeline_only or not now)
+    return True

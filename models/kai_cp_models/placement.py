@@ -1,0 +1,214 @@
+"""Greedy placement of one batch, as KAI places it (4.2, 6, 8): subgroup by subgroup, pod by pod.
+
+It gives the warm start, the last-resort answer, and, where it places all that is admitted, the answer
+itself. A batch is placed whole or not at all; failure returns the reason and leaves the ledger alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.gates import non_preemptible_over_quota, over_limit
+from kai_cp_models.ledger import Ledger, Mask
+from kai_cp_models.rules.domains import Candidates, candidates
+from kai_cp_models.rules.scores import scores
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    GPU,
+    MILLI,
+    GpuKind,
+    Pod,
+    PodGroup,
+    PodStatus,
+)
+from kai_cp_models.units import Batch, Gang
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlace:
+    """Why a batch has no place: the first pod that found no node, or a message of its subgroup.
+
+    The words for a pod are made later (``explain``), only for what is still waiting in the end.
+    """
+
+    message: str
+    subgroup: str = ""
+    pod: Pod | None = None
+
+
+def gate(ledger: Ledger, group: PodGroup, batch: Batch) -> tuple[str, str] | None:
+    """(reason token, message) when limits or non-preemptible quota refuse the batch (3.7), else None."""
+    asked = amounts.optimistic_batch(ledger.snapshot, batch.all_pods)
+    refusal = over_limit(ledger.book, group.queue, asked)
+    if refusal:
+        return "OverLimit", refusal.message
+    if not group.preemptible:
+        refusal = non_preemptible_over_quota(ledger.book, group.queue, asked)
+        if refusal:
+            return "NonPreemptibleOverQuota", refusal.message
+    return None
+
+
+@dataclass
+class Placer:
+    """Places batches of one pod group in ledgers.
+
+    ``pipeline_only``: every place is a promise (the simulations of eviction actions, 4.7).
+    ``prefer``: optional extra node mask by pod, tried before all others (a solver's answer).
+    """
+
+    gang: Gang
+    pipeline_only: bool = False
+    only: Callable[[Pod], Mask | None] | None = None
+
+    def place(self, ledger: Ledger, batch: Batch) -> Ledger | NoPlace:
+        """The ledger with the batch placed, or why it has no place. The input is not changed."""
+        everywhere = np.ones(len(ledger.idle), dtype=bool)
+        trial = ledger.copy()
+        outcome = self._subtree(trial, batch, everywhere, None)
+        if isinstance(outcome, NoPlace):
+            return outcome
+        self.start_together(outcome, batch)
+        return outcome
+
+    def _subtree(
+        self, ledger: Ledger, batch: Batch, mask: Mask, topology_score: NDArray[np.float64] | None
+    ) -> Ledger | NoPlace:
+        found = self._candidates(ledger, batch, mask)
+        if isinstance(found, NoPlace):
+            return found
+        if found is None:
+            return self._members(ledger, batch, mask, topology_score)
+        failure = NoPlace("no topology domain has room", batch.subgroup.name)
+        for domain in found.masks:
+            outcome = self._members(
+                ledger.copy(),
+                batch,
+                domain & mask,
+                found.score if found.score is not None else topology_score,
+            )
+            if isinstance(outcome, Ledger):
+                return outcome
+            failure = outcome
+        return failure
+
+    def _candidates(self, ledger: Ledger, batch: Batch, mask: Mask) -> Candidates | NoPlace | None:
+        constraint = batch.subgroup.constraint
+        if constraint is None or not ledger.snapshot.policy.plugin("topology"):
+            return None
+        if constraint.error:
+            return NoPlace(constraint.error, batch.subgroup.name)
+        tree = ledger.fixed.table.trees[constraint.topology]
+        active = [
+            place[0]
+            for pod in self.gang.pods_below(batch.subgroup)
+            if ledger.status(pod) in ACTIVE_ALLOCATED and (place := ledger.place_of(pod)) is not None
+        ]
+        found = candidates(
+            tree,
+            constraint,
+            batch.all_pods,
+            mask,
+            ledger.idle,
+            ledger.releasing,
+            ledger.shared_free(),
+            np.array(sorted(set(active)), dtype=np.int64),
+        )
+        if found.message:
+            return NoPlace(found.message, batch.subgroup.name)
+        return found
+
+    def _members(
+        self, ledger: Ledger, batch: Batch, mask: Mask, topology_score: NDArray[np.float64] | None
+    ) -> Ledger | NoPlace:
+        if batch.subgroup.leaf:
+            for pod in batch.pods:
+                failure = self._pod(ledger, pod, mask, topology_score)
+                if failure is not None:
+                    return failure
+            return ledger
+        for part in batch.parts:
+            outcome = self._subtree(ledger, part, mask, topology_score)
+            if isinstance(outcome, NoPlace):
+                return outcome
+            ledger = outcome
+        return ledger
+
+    def _pod(
+        self, ledger: Ledger, pod: Pod, mask: Mask, topology_score: NDArray[np.float64] | None
+    ) -> NoPlace | None:
+        fitting = ledger.fits(pod, now=False) & mask
+        if topology_score is not None:
+            fitting &= ~np.isnan(topology_score)
+        if self.only is not None:
+            allowed = self.only(pod)
+            if allowed is not None:
+                fitting &= allowed
+        if pod.spec.gpu.kind is GpuKind.MEMORY:
+            self._narrow_quota(ledger, pod, fitting)
+        if not fitting.any():
+            return NoPlace("", pod=pod)
+        now = ledger.fits(pod, now=True)
+        extra = ledger.extra_score(pod)
+        value = scores(
+            ledger.fixed.table,
+            pod,
+            fitting,
+            ledger.idle,
+            ledger.releasing,
+            now,
+            ledger.shares_room(pod),
+            topology_score,
+            extra,
+        )
+        node = int(np.argmax(np.where(fitting, value, -np.inf)))
+        put(ledger, pod, node, pipelined=self.pipeline_only or not now[node])
+        return None
+
+    def _narrow_quota(self, ledger: Ledger, pod: Pod, fitting: Mask) -> None:
+        """Keep nodes where the exact charge of a gpu-memory pod stays within limit and quota (3.7)."""
+        group = self.gang.group
+        for memory in np.unique(ledger.fixed.gpu_memory_mib[fitting]):
+            same = ledger.fixed.gpu_memory_mib == memory
+            node = ledger.snapshot.nodes[int(np.argmax(same & fitting))]
+            charge = amounts.accepted(ledger.snapshot, pod, node)
+            refused = over_limit(ledger.book, group.queue, charge) or (
+                not group.preemptible and non_preemptible_over_quota(ledger.book, group.queue, charge)
+            )
+            if refused:
+                fitting &= ~same
+
+    def start_together(self, ledger: Ledger, batch: Batch) -> None:
+        """Nominate the batch as a whole when some gang of it cannot start at once (4.2)."""
+        if self.pipeline_only:
+            return
+        status_of = ledger.status
+        for leaf in self.gang.group.root.leaves():
+            statuses = [status_of(pod) for pod in self.gang.by_leaf[leaf.name]]
+            solid = sum(
+                status in ACTIVE_ALLOCATED and status is not PodStatus.PIPELINED for status in statuses
+            )
+            if PodStatus.PIPELINED in statuses and solid < leaf.minimum:
+                for pod in batch.all_pods:
+                    ledger.pipeline(pod)
+                return
+
+
+def put(ledger: Ledger, pod: Pod, node: int, *, pipelined: bool) -> None:
+    """Place the pod on the node, choosing GPU groups for a share."""
+    if pod.spec.gpu.shares:
+        names, now = ledger.choose_groups(pod, node)
+        ledger.place(pod, node, names, pipelined=pipelined or not now)
+    else:
+        ledger.place(pod, node, pipelined=pipelined)
+
+
+def free_gpus(ledger: Ledger) -> NDArray[np.int64]:
+    """[N] whole GPUs free once everything releasing is gone."""
+    free: NDArray[np.int64] = np.maximum(ledger.idle[:, GPU] + ledger.releasing[:, GPU], 0) // MILLI
+    return free

@@ -1,0 +1,180 @@
+"""Units: what a pod group offers to be placed next, and what it offers to give up next (5.1 to 5.5).
+
+A pod group is a tree of subgroups. What it gets is always a whole *batch*: first everything missing
+for its minimum, then one increment at a time (one elastic pod, or one extra subgroup). What it loses
+is always a whole *eviction unit*: surplus pods first, then surplus subgroups, then all that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    ALIVE,
+    GroupKey,
+    Pod,
+    PodGroup,
+    PodStatus,
+    Snapshot,
+    Subgroup,
+)
+
+StatusOf = Callable[[Pod], PodStatus]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pods that are placed together or not at all, in the shape of the gang tree.
+
+    A leaf batch has ``pods``; a set batch has ``parts``, in subgroup order.
+    """
+
+    subgroup: Subgroup
+    pods: tuple[Pod, ...] = ()
+    parts: tuple[Batch, ...] = ()
+
+    @cached_property
+    def all_pods(self) -> tuple[Pod, ...]:
+        """Every pod of the batch, in placement order."""
+        return self.pods + tuple(pod for part in self.parts for pod in part.all_pods)
+
+
+class Gang:
+    """The gang tree of one pod group with its pods; statuses are asked for, never stored."""
+
+    def __init__(self, group: PodGroup, members: tuple[Pod, ...]) -> None:
+        self.group = group
+        self._leaf_names = {leaf.name for leaf in group.root.leaves()}
+        by_leaf: dict[str, list[Pod]] = {name: [] for name in self._leaf_names}
+        strangers: list[Pod] = []
+        for pod in members:
+            (by_leaf.get(pod.subgroup or "default", strangers)).append(pod)
+        self.by_leaf = {name: tuple(pods) for name, pods in by_leaf.items()}
+        self.strangers = tuple(strangers)
+        """Pods that name an unknown subgroup: never placed, never counted (1.2)."""
+        self.pods = tuple(pod for pod in members if (pod.subgroup or "default") in self._leaf_names)
+
+    def pods_below(self, subgroup: Subgroup) -> Iterator[Pod]:
+        """Pods of the leaves below ``subgroup``."""
+        for leaf in subgroup.leaves():
+            yield from self.by_leaf[leaf.name]
+
+    def count(self, leaf: Subgroup, statuses: frozenset[PodStatus], status_of: StatusOf) -> int:
+        """Pods of a leaf that are in one of ``statuses``."""
+        return sum(status_of(pod) in statuses for pod in self.by_leaf[leaf.name])
+
+    def satisfied(
+        self,
+        subgroup: Subgroup,
+        status_of: StatusOf,
+        statuses: frozenset[PodStatus] = ACTIVE_ALLOCATED,
+    ) -> bool:
+        """Whether the subtree meets its minimum with pods in ``statuses`` (5.1)."""
+        return self._met(subgroup, status_of, statuses) >= subgroup.minimum
+
+    def _met(self, subgroup: Subgroup, status_of: StatusOf, statuses: frozenset[PodStatus]) -> int:
+        if subgroup.leaf:
+            return self.count(subgroup, statuses, status_of)
+        return sum(self.satisfied(child, status_of, statuses) for child in subgroup.children)
+
+    def ready(self, status_of: StatusOf, subgroup: Subgroup | None = None) -> bool:
+        """Whether enough pods are alive and not gated for the minimum (5.2)."""
+        alive = ALIVE - {PodStatus.GATED}
+        return self.satisfied(subgroup or self.group.root, status_of, alive)
+
+    def elastic_state(self, status_of: StatusOf) -> int:
+        """0: some pod set below its minimum; 1: all exactly at it; 2: some above (3.6)."""
+        above = False
+        for leaf in self.group.root.leaves():
+            active = self.count(leaf, ACTIVE_ALLOCATED, status_of)
+            if active < leaf.minimum:
+                return 0
+            above = above or active > leaf.minimum
+        return 2 if above else 1
+
+    @property
+    def elastic(self) -> bool:
+        """Some pod set has more pods than its minimum (5.5)."""
+        return any(len(self.by_leaf[leaf.name]) > leaf.minimum for leaf in self.group.root.leaves())
+
+    def subgroup_key(self, subgroup: Subgroup, status_of: StatusOf) -> tuple[object, ...]:
+        """Subgroup order (3.6): below threshold, then required, then emptier, then by name."""
+        met = self._met(subgroup, status_of, ACTIVE_ALLOCATED)
+        required = subgroup.minimum > 0
+        if met < subgroup.minimum:
+            return (0, 0, 0.0, subgroup.name)
+        ratio = met / subgroup.minimum if required else float(met)
+        return (1, 0 if required else 1, ratio, subgroup.name)
+
+    # --- what comes next -------------------------------------------------------------------------
+
+    def next_batch(self, status_of: StatusOf) -> Batch | None:
+        """The next batch (5.3), or None when nothing is pending that could be placed."""
+        return self._next(self.group.root, status_of)
+
+    def _pending(self, leaf: Subgroup, status_of: StatusOf) -> list[Pod]:
+        return [pod for pod in self.by_leaf[leaf.name] if status_of(pod) is PodStatus.PENDING]
+
+    def _next(self, subgroup: Subgroup, status_of: StatusOf) -> Batch | None:
+        if subgroup.leaf:
+            missing = subgroup.minimum - self.count(subgroup, ACTIVE_ALLOCATED, status_of)
+            pods = self._pending(subgroup, status_of)[: max(missing, 1)]
+            return Batch(subgroup, pods=tuple(pods)) if pods else None
+        members = sorted(subgroup.children, key=lambda child: self.subgroup_key(child, status_of))
+        satisfied = sum(self.satisfied(child, status_of) for child in members)
+        if satisfied < subgroup.minimum:
+            # Members that cannot become ready would tear the gang (14.1, defect 8): skip them.
+            chosen = [
+                child
+                for child in members
+                if not self.satisfied(child, status_of) and self.ready(status_of, child)
+            ][: subgroup.minimum - satisfied]
+            parts = tuple(part for child in chosen if (part := self._next(child, status_of)))
+            return Batch(subgroup, parts=parts) if parts else None
+        for child in members:
+            below = not self.satisfied(child, status_of)
+            if below and not self.ready(status_of, child):
+                continue
+            part = self._next(child, status_of)
+            if part:
+                return Batch(subgroup, parts=(part,))
+        return None
+
+    # --- what goes next --------------------------------------------------------------------------
+
+    def next_eviction(self, status_of: StatusOf) -> tuple[Pod, ...]:
+        """The next eviction unit (5.4): pods that leave together; () when nothing is left."""
+        return tuple(self._shrink(self.group.root, status_of) or self._active(self.group.root, status_of))
+
+    def _active(self, subgroup: Subgroup, status_of: StatusOf) -> list[Pod]:
+        return [pod for pod in self.pods_below(subgroup) if status_of(pod) in ACTIVE_ALLOCATED]
+
+    def _reversed_members(self, subgroup: Subgroup, status_of: StatusOf) -> list[Subgroup]:
+        return sorted(subgroup.children, key=lambda child: self.subgroup_key(child, status_of), reverse=True)
+
+    def _shrink(self, subgroup: Subgroup, status_of: StatusOf) -> list[Pod]:
+        if subgroup.leaf:
+            active = self._active(subgroup, status_of)
+            return [active[-1]] if len(active) > subgroup.minimum else []
+        members = self._reversed_members(subgroup, status_of)
+        satisfied = [child for child in members if self.satisfied(child, status_of)]
+        if not satisfied:
+            return []
+        for child in members:
+            found = self._shrink(child, status_of)
+            if found:
+                return found
+        if len(satisfied) > subgroup.minimum:
+            for child in satisfied:
+                found = self._active(child, status_of)
+                if found:
+                    return found
+        return []
+
+
+def gangs_of(snapshot: Snapshot) -> dict[GroupKey, Gang]:
+    """The gang of every pod group."""
+    return {group.key: Gang(group, snapshot.members[group.key]) for group in snapshot.groups}
