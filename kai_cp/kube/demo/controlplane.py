@@ -115,7 +115,8 @@ class ControlPlane:
         """Start everything and wait until the API server is ready."""
         subprocess.run([str(self._binary), "certs", str(self.directory)], check=True)
         lines = [
-            f'{self.token(user)},{user},uid-{user},"{",".join(groups)}"' for user, groups in self._users.items()
+            f'{self.token(user)},{user},uid-{user},"{",".join(groups)}"'
+            for user, groups in self._users.items()
         ]
         (self.directory / "tokens.csv").write_text("\n".join(lines) + "\n")
         self._start_etcd()
@@ -212,7 +213,9 @@ class ControlPlane:
 
     def _wait_ready(self) -> None:
         context = ssl.create_default_context(cafile=str(self.ca))
-        request = urllib.request.Request(f"{self.url}/readyz", headers={"Authorization": "Bearer admin-token"})
+        request = urllib.request.Request(
+            f"{self.url}/readyz", headers={"Authorization": "Bearer admin-token"}
+        )
         opener = urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=context), urllib.request.ProxyHandler({})
         )

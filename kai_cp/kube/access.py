@@ -1,0 +1,103 @@
+"""What each process may ask of the API server: the one table that RBAC in ``deploy/`` must equal.
+
+Every call goes through :class:`kai_cp.kube.transport.Transport`, which refuses what is not listed here, and
+a test compares this table with ``deploy/base/rbac.yaml`` in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.resources import Resource
+
+Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
+Process = Literal["scheduler", "binder", "gpu-reservation", "reader", "admin"]
+
+
+class Grant(NamedTuple):
+    """One verb on one resource; ``subresource`` as in ``pods/status``. ``scope``: the namespace it is limited
+    to, by the role it is in: "" is the whole cluster, ``system`` our own, ``reservation`` KAI's for GPU
+    reservation pods."""
+
+    verb: Verb
+    group: str
+    resource: str
+    scope: str = ""
+
+
+def grants(verbs: str, *kinds: Resource, subresource: str = "", scope: str = "") -> Iterable[Grant]:
+    """Grants of every verb in ``verbs`` (space separated) on every kind."""
+    for kind in kinds:
+        for verb in verbs.split():
+            name = f"{kind.plural}/{subresource}" if subresource else kind.plural
+            yield Grant(verb, kind.group, name, scope)  # type: ignore[arg-type]
+
+
+READ: Final = (
+    r.PODS,
+    r.NODES,
+    r.CONFIG_MAPS,
+    r.VOLUMES,
+    r.VOLUME_CLAIMS,
+    r.PRIORITY_CLASSES,
+    r.STORAGE_CLASSES,
+    r.CSI_DRIVERS,
+    r.CSI_CAPACITIES,
+    r.RESOURCE_CLAIMS,
+    r.RESOURCE_SLICES,
+    r.DEVICE_CLASSES,
+    r.QUEUES,
+    r.POD_GROUPS,
+    r.BIND_REQUESTS,
+    r.TOPOLOGIES,
+    r.NODE_TOPOLOGIES,
+)
+"""What a snapshot is made of (snapshot format, section 2)."""
+
+ACCESS: Final[dict[Process, frozenset[Grant]]] = {
+    "scheduler": frozenset(
+        [
+            *grants("list watch", *READ),
+            *grants("get", r.SHARDS),
+            *grants("create delete", r.BIND_REQUESTS),
+            *grants("delete patch", r.PODS),
+            *grants("patch", r.PODS, subresource="status"),
+            *grants("patch", r.POD_GROUPS),
+            *grants("patch", r.POD_GROUPS, subresource="status"),
+            *grants("create patch", r.EVENTS),
+            *grants("get create update", r.LEASES, scope="system"),
+        ]
+    ),
+    "binder": frozenset(
+        [
+            *grants("list watch", r.PODS, r.NODES, r.BIND_REQUESTS, r.VOLUMES, r.VOLUME_CLAIMS),
+            *grants("list watch", r.STORAGE_CLASSES),
+            *grants("get", r.RESOURCE_CLAIMS),
+            *grants("create", r.PODS, subresource="binding"),
+            *grants("patch", r.PODS, r.VOLUME_CLAIMS, r.VOLUMES),
+            *grants("patch", r.PODS, subresource="status"),
+            *grants("delete", r.PODS),
+            *grants("patch", r.BIND_REQUESTS, subresource="status"),
+            *grants("update", r.RESOURCE_CLAIMS, subresource="status"),
+            *grants("create patch delete", r.CONFIG_MAPS),
+            *grants("create patch", r.EVENTS),
+            *grants("create", r.PODS, scope="reservation"),
+            *grants("get create update", r.LEASES, scope="system"),
+        ]
+    ),
+    "gpu-reservation": frozenset(grants("patch", r.PODS, scope="reservation")),
+    "reader": frozenset([*grants("get list watch", *READ), *grants("get list watch", r.SHARDS)]),
+    "admin": frozenset(grants("get create", r.CRDS)),
+}
+"""Declared access by process. ``reader`` is the command line's, ``admin`` that of ``kai-cp crds --apply``."""
+
+
+def permits(process: Process, verb: Verb, resource: Resource, subresource: str, namespace: str) -> bool:
+    """Whether the table allows the call. A scoped grant needs a namespace; RBAC knows which one."""
+    name = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    return any(
+        grant[:3] == (verb, resource.group, name) and (not grant.scope or bool(namespace))
+        for grant in ACCESS[process]
+    )

@@ -1,0 +1,43 @@
+"""Errors of the Kubernetes edge: the only ones that leave ``kai_cp.kube``."""
+
+from __future__ import annotations
+
+
+class KubeError(Exception):
+    """Something went wrong between this process and the API server."""
+
+
+class NotReachable(KubeError):
+    """No answer: connection refused, reset, or timed out."""
+
+
+class Unauthorized(KubeError):
+    """The API server does not accept our credentials (401); the process must end (11.2)."""
+
+
+class LeaseLost(KubeError):
+    """A write was refused here because this process no longer holds its lease."""
+
+
+class NotGranted(KubeError):
+    """A call outside the declared access of this process: a defect, found before the server refuses it."""
+
+
+class Gone(KubeError):
+    """A list or watch cannot go on from its resource version (410): list anew."""
+
+
+class ApiError(KubeError):
+    """The API server refused; ``status`` is the HTTP status, ``reason`` Kubernetes' own word for it."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same request may succeed later without a change on our side."""
+        return self.status in (408, 429, 500, 502, 503, 504)

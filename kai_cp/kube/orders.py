@@ -1,0 +1,179 @@
+"""What decisions become in the API: BindRequests (9.1), events and conditions as plain objects."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from kai_cp.kube import names, resources
+from kai_cp.kube.resources import Resource
+from kai_cp.kube.store import Object
+from kai_cp_models.snapshot import Decision
+
+PORTION_DIGITS: Final = 2
+
+
+def rfc3339(seconds: float) -> str:
+    """Time as the API writes it: UTC, whole seconds."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def owner(item: Mapping[str, Any], resource: Resource) -> Object:
+    """Owner reference to an object, so that it takes its dependents with it."""
+    meta = item["metadata"]
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+    }
+
+
+def annotations_of(item: Mapping[str, Any]) -> Mapping[str, str]:
+    """Annotations of an object; none is an empty mapping."""
+    return item["metadata"].get("annotations") or {}
+
+
+def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
+    """Labels of an object; none is an empty mapping."""
+    return item["metadata"].get("labels") or {}
+
+
+def limits(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Resource requests of the pod's containers, limits standing in for requests that are not given."""
+    found = []
+    for container in [*(pod["spec"].get("containers") or ()), *(pod["spec"].get("initContainers") or ())]:
+        needs = container.get("resources") or {}
+        found.append({**(needs.get("limits") or {}), **(needs.get("requests") or {})})
+    return found
+
+
+def resource_type(pod: Mapping[str, Any]) -> str:
+    """``receivedResourceType`` of a pod: how it asks for GPUs (2.2)."""
+    annotations = annotations_of(pod)
+    if names.GPU_FRACTION in annotations or names.GPU_MEMORY in annotations:
+        return "Fraction"
+    if any(key.startswith(names.MIG_PREFIX) for needs in limits(pod) for key in needs):
+        return "MigInstance"
+    return "Regular"
+
+
+def received_gpu(pod: Mapping[str, Any], node: Mapping[str, Any] | None) -> Object:
+    """``receivedGPU`` of a pod on a node: number of devices, and the portion of each with two decimals."""
+    annotations = annotations_of(pod)
+    devices = int(annotations.get(names.FRACTION_DEVICES) or 1)
+    if names.GPU_FRACTION in annotations:
+        portion = float(annotations[names.GPU_FRACTION])
+    elif names.GPU_MEMORY in annotations:
+        label = labels_of(node).get(names.GPU_MEMORY_LABEL, "0") if node is not None else "0"
+        memory = int(label) // 100 * 100 if label.isdigit() else 0
+        portion = int(annotations[names.GPU_MEMORY]) / memory if memory else 0.0
+    else:
+        needs = limits(pod)
+        devices = max((int(entry.get(names.GPU) or 0) for entry in needs), default=0)
+        portion = 1.0
+    return {"count": devices, "portion": f"{portion:.{PORTION_DIGITS}f}"}
+
+
+def bind_request(
+    pod: Mapping[str, Any],
+    node: Mapping[str, Any] | None,
+    decision: Decision,
+    pool: tuple[str, str] | None = None,
+) -> Object:
+    """The BindRequest of a ``Bind`` decision (9.1). ``pool``: node-pool label and value of the shard."""
+    meta = pod["metadata"]
+    labels = {names.SELECTED_NODE: decision.node}
+    if pool is not None and pool[0] and pool[1]:
+        labels[pool[0]] = pool[1]
+    spec: Object = {
+        "podName": meta["name"],
+        "selectedNode": decision.node,
+        "receivedResourceType": resource_type(pod),
+        "receivedGPU": received_gpu(pod, node),
+    }
+    if decision.gpu_groups:
+        spec["selectedGPUGroups"] = list(decision.gpu_groups)
+    for theirs, ours in (
+        ("resourceClaimAllocations", "resourceClaimAllocations"),
+        ("extendedResourceClaimAllocation", "extendedResourceClaimAllocation"),
+        ("predictedNUMAZones", "numaZones"),
+    ):
+        value = decision.details.get(ours)
+        if value:
+            spec[theirs] = value
+    return {
+        "apiVersion": resources.BIND_REQUESTS.api_version,
+        "kind": resources.BIND_REQUESTS.kind,
+        "metadata": {
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "ownerReferences": [owner(pod, resources.PODS)],
+        },
+        "spec": spec,
+    }
+
+
+def failed_for_good(request: Mapping[str, Any]) -> bool:
+    """Whether a BindRequest will not be tried again (1.3); the default limit allows no failure."""
+    status = request.get("status") or {}
+    if status.get("phase") != "Failed":
+        return False
+    limit = request["spec"].get("backoffLimit")
+    return limit is None or int(status.get("failedAttempts") or 0) >= int(limit)
+
+
+def belongs_to(request: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+    """Whether a BindRequest was made for this very pod, not for an earlier one of its name."""
+    owners = request["metadata"].get("ownerReferences") or ()
+    uids = [entry.get("uid") for entry in owners if entry.get("kind") == "Pod"]
+    return not uids or pod["metadata"].get("uid") in uids
+
+
+def event(
+    about: Mapping[str, Any],
+    resource: Resource,
+    *,
+    kind: str,
+    reason: str,
+    message: str,
+    component: str,
+    now: float,
+    annotations: Mapping[str, str] | None = None,
+) -> Object:
+    """An event about an object. Equal content has an equal name, so it is written once only."""
+    meta = about["metadata"]
+    namespace = meta.get("namespace") or "default"
+    content = "\0".join([meta.get("uid", ""), kind, reason, message, component])
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    stamp = rfc3339(now)
+    header: Object = {"name": f"{meta['name'][:220]}.{digest}", "namespace": namespace}
+    if annotations:
+        header["annotations"] = dict(annotations)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": header,
+        "involvedObject": {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": meta["name"],
+            "namespace": meta.get("namespace") or "",
+            "uid": meta.get("uid", ""),
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message[:1024],
+        "source": {"component": component},
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }
+
+
+def condition(conditions: Sequence[Mapping[str, Any]] | None, kind: str) -> Mapping[str, Any] | None:
+    """The condition of a type, or None."""
+    return next((entry for entry in conditions or () if entry.get("type") == kind), None)
