@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, TypeVar, get_args
@@ -150,21 +150,43 @@ def from_json(document: Any) -> Plan:
     if not isinstance(document.get("decisions"), list):
         raise BadDecisions("decisions is missing or not a list")
     return Plan(
-        decisions=tuple(_read_decision(d, f"decisions[{i}]") for i, d in enumerate(document["decisions"])),
-        unscheduled=tuple(
-            _read_unscheduled(entry, f"unscheduled[{i}]")
-            for i, entry in enumerate(document.get("unscheduled") or ())
-        ),
-        stages=tuple(
-            _read_stage(stage, f"stages[{i}]") for i, stage in enumerate(document.get("stages") or ())
-        ),
-        queues={name: _read_queue(report) for name, report in (document.get("queues") or {}).items()},
-        timings=dict(document.get("timings") or {}),
+        decisions=_all(document, "decisions", _read_decision),
+        unscheduled=_all(document, "unscheduled", _read_unscheduled),
+        stages=_all(document, "stages", _read_stage),
+        queues={
+            name: _read_queue(report, f"queues.{name}")
+            for name, report in _object(document, "queues").items()
+        },
+        timings=_object(document, "timings"),
     )
 
 
-def _text(entry: Any, key: str, where: str) -> str:
-    value = entry.get(key) if isinstance(entry, dict) else None
+def _all(document: dict[str, Any], key: str, read: Callable[[Any, str], Option]) -> tuple[Option, ...]:
+    entries = document.get(key) or []
+    if not isinstance(entries, list):
+        raise BadDecisions(f"{key} is not a list")
+    for i, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            raise BadDecisions(f"{key}[{i}] is not an object")
+    return tuple(read(entry, f"{key}[{i}]") for i, entry in enumerate(entries))
+
+
+def _object(entry: dict[str, Any], key: str, where: str = "") -> dict[str, Any]:
+    found = entry.get(key) or {}
+    if not isinstance(found, dict):
+        raise BadDecisions(f"{where}{key} is not an object")
+    return found
+
+
+def _amount(entry: Mapping[str, Any], key: str, where: str) -> float:
+    value = entry.get(key) or 0
+    if not isinstance(value, int | float):
+        raise BadDecisions(f"{where}.{key} is not a number")
+    return value
+
+
+def _text(entry: Mapping[str, Any], key: str, where: str) -> str:
+    value = entry.get(key)
     if not isinstance(value, str) or not value:
         raise BadDecisions(f"{where}.{key} is missing or not a text")
     return value
@@ -215,23 +237,28 @@ def _read_unscheduled(entry: Any, where: str) -> Unscheduled:
         reason=_text(entry, "reason", where),
         message=str(entry.get("message") or ""),
         proved=entry.get("proof") == "proved",
-        details=dict(entry.get("details") or {}),
+        details=_object(entry, "details", f"{where}."),
     )
 
 
 def _read_stage(entry: Any, where: str) -> Stage:
-    amounts = {
-        key: entry.get(key) or 0
-        for key in ("objective", "bound", "gap", "variables", "constraints", "seconds")
-    }
-    return Stage(_text(entry, "name", where), _one_of(_STATUSES, entry, "status", where), **amounts)
+    return Stage(
+        _text(entry, "name", where),
+        _one_of(_STATUSES, entry, "status", where),
+        objective=_amount(entry, "objective", where),
+        bound=_amount(entry, "bound", where),
+        gap=_amount(entry, "gap", where),
+        variables=int(_amount(entry, "variables", where)),
+        constraints=int(_amount(entry, "constraints", where)),
+        seconds=_amount(entry, "seconds", where),
+    )
 
 
-def _read_queue(report: Any) -> QueueReport:
+def _read_queue(report: Any, where: str) -> QueueReport:
     def shares(key: str) -> Shares:
-        amounts = report.get(key) or {}
-        return Shares(*(amounts.get(name) or 0 for name in ("cpu", "memory", "gpu")))
+        amounts = _object(report, key, f"{where}.")
+        return Shares(*(_amount(amounts, name, f"{where}.{key}") for name in ("cpu", "memory", "gpu")))
 
     if not isinstance(report, dict):
-        raise BadDecisions("queues holds something that is not an object")
+        raise BadDecisions(f"{where} is not an object")
     return QueueReport(shares("fairShare"), shares("allocatedBefore"), shares("allocatedAfter"))

@@ -1,0 +1,195 @@
+"""``kai-cp solve``: snapshots in, decisions out, each within its budget."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kai_cp.cli.common import (
+    BAD_INPUT,
+    WRONG_USAGE,
+    complain,
+    fail,
+    instant_or_exit,
+    mapping_or_exit,
+    settings_or_exit,
+)
+
+if TYPE_CHECKING:
+    from kai_cp.inputs import Input
+    from kai_cp.solving import Result
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Format(StrEnum):
+    """What goes to standard output."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@app.command()
+def solve(
+    snapshots: Annotated[
+        list[str],
+        typer.Argument(metavar="SNAPSHOT…", help="KAI snapshots: .zip, .json, .json.gz, a directory, or -."),
+    ],
+    output_dir: Annotated[
+        Path | None, typer.Option(help="Write NAME.json (decisions/1) for every input into this directory.")
+    ] = None,
+    format: Annotated[
+        Format, typer.Option("--format", help="On standard output: tables, or decisions/1.")
+    ] = Format.TABLE,
+    now: Annotated[
+        str | None, typer.Option(metavar="RFC3339", help="Read the snapshots as of this time; default: now.")
+    ] = None,
+    budget: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time for one snapshot.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file; see `kai-cp config explain`.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Solver threads.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Solver random seed.")] = None,
+    usage: Annotated[
+        Path | None,
+        typer.Option(
+            help="Historic share of the cluster by queue (YAML: QUEUE: {gpu: 0.3}); snapshots have none."
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show long tables in full.")] = False,
+    debug: Annotated[bool, typer.Option(help="Show tracebacks of failures.")] = False,
+) -> None:
+    """Decide what to bind, nominate and evict, and say why the rest waits.
+
+    Nothing is changed anywhere. Exit status: 0 all solved, 1 an input was bad, 2 wrong usage.
+    """
+    from kai_cp.__main__ import STARTED
+    from kai_cp.solving import Task, job
+    from kai_cp.solving import solve as solve_one
+    from kai_cp.worker import Worker
+
+    settings = settings_or_exit(
+        config, {"solver.budget_seconds": budget, "solver.workers": workers, "solver.seed": seed}
+    )
+    instant = instant_or_exit(now)
+    usage_by_queue = mapping_or_exit(usage, "--usage")
+    inputs, missing = _inputs(snapshots, output_dir)
+    results: list[Result] = []
+    started = STARTED
+    with Worker(job) as worker, _progress(inputs) as items:
+        for item in items:
+            data = sys.stdin.buffer.read() if item.path is None else None
+            result = solve_one(worker, Task(item, data, instant, settings, usage_by_queue, started))
+            if result.document is not None and output_dir is not None:
+                (output_dir / f"{item.name}.json").write_bytes(result.document)
+            results.append(result)
+            started = time.monotonic()
+    for result in results:
+        if result.problem:
+            complain(f"{result.input.label}: {result.problem}")
+        if debug and result.details:
+            complain(result.details)
+    if format is Format.JSON:
+        _print_json(results)
+    else:
+        _print_tables(results, output_dir, everything)
+    if missing or any(result.problem for result in results):
+        raise typer.Exit(BAD_INPUT)
+
+
+def _inputs(arguments: Sequence[str], output_dir: Path | None) -> tuple[list[Input], int]:
+    """The inputs that are there, and how many arguments named none; usage errors end the program."""
+    from kai_cp.inputs import BadInput, clashes, expand
+
+    found: list[Input] = []
+    missing = 0
+    for argument in arguments:
+        try:
+            found += expand(argument)
+        except BadInput as error:
+            missing += 1
+            complain(str(error))
+    if output_dir is None:
+        return found, missing
+    for same in clashes(found):
+        labels = " and ".join(item.label for item in same)
+        fail(f"{labels} would both be written to {output_dir / same[0].name}.json", WRONG_USAGE)
+    try:
+        output_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(f"--output-dir: {error}", WRONG_USAGE)
+    for item in found:
+        target = output_dir / f"{item.name}.json"
+        if item.path is not None and target.exists() and target.samefile(item.path):
+            fail(f"--output-dir: {target} is an input and would be overwritten", WRONG_USAGE)
+    return found, missing
+
+
+@contextmanager
+def _progress(inputs: Sequence[Input]) -> Iterator[Iterable[Input]]:
+    """The inputs one by one, with a bar on a terminal."""
+    if not sys.stderr.isatty():
+        yield inputs
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    from kai_cp.report.terminal import stderr
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=stderr(), transient=True) as progress:
+
+        def one_by_one() -> Iterator[Input]:
+            bar = progress.add_task("", total=len(inputs))
+            for item in inputs:
+                progress.update(bar, description=f"solving {item.name}")
+                yield item
+                progress.advance(bar)
+
+        yield one_by_one()
+
+
+def _print_json(results: Sequence[Result]) -> None:
+    """One document as it is; of several, each on one line."""
+    import orjson
+
+    documents = [result.document for result in results if result.document is not None]
+    for document in documents:
+        text = document if len(documents) == 1 else orjson.dumps(orjson.loads(document)) + b"\n"
+        sys.stdout.buffer.write(text)
+    sys.stdout.buffer.flush()
+
+
+def _print_tables(results: Sequence[Result], output_dir: Path | None, everything: bool) -> None:
+    """A report for every input (for a batch that is written to files: one row), then the batch."""
+    import orjson
+
+    from kai_cp.report.decisions import report
+    from kai_cp.report.headline import batch
+    from kai_cp.report.terminal import plural, stdout
+
+    console = stdout()
+    rows = [
+        (result, None if result.document is None else orjson.loads(result.document)) for result in results
+    ]
+    if output_dir is None or len(rows) == 1:
+        for result, document in rows:
+            if document is not None:
+                console.print(report(result.input.name, document, late=result.late, everything=everything))
+    if len(rows) > 1:
+        console.print(batch((r.input.name, document, r.problem) for r, document in rows))
+    written = sum(document is not None for _, document in rows)
+    if output_dir is not None:
+        console.print(f"{plural(written, 'answer')} written to {output_dir}")

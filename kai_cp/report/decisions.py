@@ -1,0 +1,155 @@
+"""The report of one answer: what is bound, nominated and evicted and why, and why the rest waits."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from kai_cp.report.headline import headline
+from kai_cp.report.terminal import amount, table
+
+_NODES_SHOWN: Final = 3
+_ROWS_SHOWN: Final = 40
+
+Document = Mapping[str, Any]
+Cell = str | Text
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table of the report. ``right``: columns of numbers; ``fixed``: columns that are never broken."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    right: Sequence[str] = ()
+    fixed: Sequence[str] = ()
+
+    def render(self, most: int | None) -> RenderableType:
+        """As a table of at most so many rows."""
+        result = table(*self.columns, title=self.title, right=self.right, fixed=self.fixed)
+        for row in self.rows[:most]:
+            result.add_row(*row)
+        if most is None or len(self.rows) <= most:
+            return result
+        hidden = len(self.rows) - most
+        return Group(result, Text(f" … {hidden:,} more; --all shows them\n", style="dim"))
+
+
+def report(name: str, document: Document, *, late: bool = False, everything: bool = False) -> RenderableType:
+    """The whole report. ``everything``: long tables in full."""
+    most = None if everything else _ROWS_SHOWN
+    tables = [section.render(most) for section in _sections(document) if section.rows]
+    return Group(headline(name, document, late), "", *tables)
+
+
+def _sections(document: Document) -> Iterator[Section]:
+    decisions: Sequence[Document] = document["decisions"]
+    of = {kind: [d for d in decisions if d["kind"] == kind] for kind in ("Bind", "Nominate", "Evict")}
+    new_place = {_pod(d): d["node"] for d in of["Nominate"]}
+    evicted = {_pod(d) for d in of["Evict"]}
+    yield _placed("Bound now", of["Bind"])
+    fresh = [d for d in of["Nominate"] if _pod(d) not in evicted]
+    yield _placed("Nominated: the room is promised, not free yet", fresh)
+    yield _evicted(of["Evict"], new_place)
+    yield _waiting(document["unscheduled"])
+    yield _queues(document["queues"])
+    yield _stages(document["stages"])
+    left_out = [(entry["object"], entry["reason"]) for entry in document["setAside"]]
+    yield Section("Set aside: left out of this answer", ("Object", "Reason"), left_out, fixed=("Object",))
+
+
+def _pod(decision: Document) -> tuple[str, str]:
+    return decision["namespace"], decision["pod"]
+
+
+def _by_group(decisions: Sequence[Document]) -> dict[tuple[str, str, str], list[Document]]:
+    """Decisions by pod group, action and whom an eviction is for."""
+    found: dict[tuple[str, str, str], list[Document]] = defaultdict(list)
+    for decision in decisions:
+        group = f"{decision['namespace']}/{decision['podGroup'] or decision['pod']}"
+        found[group, decision["action"], ", ".join(decision.get("for", ()))].append(decision)
+    return found
+
+
+def _nodes(names: Sequence[str]) -> str:
+    counted = Counter(names)
+    shown = [f"{name} ×{count}" if count > 1 else name for name, count in counted.most_common(_NODES_SHOWN)]
+    if len(counted) > _NODES_SHOWN:
+        shown.append(f"{len(counted) - _NODES_SHOWN} more")
+    return ", ".join(shown)
+
+
+def _why(decisions: Sequence[Document]) -> str:
+    messages = list(dict.fromkeys(d["message"] for d in decisions if d["message"]))
+    return "; ".join(messages[:2]) + (f"; {len(messages) - 2} more" if len(messages) > 2 else "")
+
+
+def _placed(title: str, decisions: Sequence[Document]) -> Section:
+    rows = [
+        (group, str(len(pods)), _nodes([d["node"] for d in pods]), action, _why(pods))
+        for (group, action, _), pods in _by_group(decisions).items()
+    ]
+    columns = ("Pod group", "Pods", "Nodes", "By", "Why")
+    return Section(title, columns, rows, right=("Pods",), fixed=("Pod group", "By"))
+
+
+def _evicted(decisions: Sequence[Document], new_place: Mapping[tuple[str, str], str]) -> Section:
+    rows = []
+    for (group, action, triggers), pods in _by_group(decisions).items():
+        places = [new_place[_pod(d)] for d in pods if _pod(d) in new_place]
+        goes = [f"moves to {_nodes(places)}"] if places else []
+        if len(places) < len(pods):
+            goes.append(f"{len(pods) - len(places)} wait again" if places else "waits again")
+        old = _nodes([d["node"] for d in pods])
+        rows.append((group, str(len(pods)), old, action, triggers, "; ".join(goes), _why(pods)))
+    columns = ("Pod group", "Pods", "From", "By", "For", "And then", "Why")
+    return Section("Evicted", columns, rows, right=("Pods",), fixed=("Pod group", "By"))
+
+
+def _waiting(entries: Sequence[Document]) -> Section:
+    rows = [
+        (
+            entry["podGroup"],
+            Text(entry["reason"], style="bold"),
+            Text(entry["proof"], style="green" if entry["proof"] == "proved" else "yellow"),
+            entry["message"],
+        )
+        for entry in entries
+    ]
+    columns = ("Pod group", "Reason", "Proof", "Because")
+    return Section("Stay pending", columns, rows, fixed=columns[:3])
+
+
+def _queues(queues: Mapping[str, Document]) -> Section:
+    rows = [
+        (name, *(amount(report[key]["gpu"]) for key in ("fairShare", "allocatedBefore", "allocatedAfter")))
+        for name, report in queues.items()
+        if report["allocatedBefore"] != report["allocatedAfter"]
+    ]
+    numbers = ("Fair share", "Before", "After")
+    title = "GPUs of the queues that this changes"
+    return Section(title, ("Queue", *numbers), rows, right=numbers, fixed=("Queue",))
+
+
+def _stages(stages: Sequence[Document]) -> Section:
+    rows = [
+        (
+            stage["name"],
+            Text(stage["status"], style="green" if stage["status"] == "OPTIMAL" else "yellow"),
+            amount(stage["objective"]),
+            amount(stage["bound"]),
+            f"{stage['gap']:.2%}" if stage["gap"] else "0",
+            f"{stage['variables']:,}",
+            f"{stage['constraints']:,}",
+            f"{stage['seconds']:.3f}",
+        )
+        for stage in stages
+    ]
+    numbers = ("Objective", "Bound", "Gap", "Variables", "Constraints", "Seconds")
+    return Section("Stages", ("Stage", "Status", *numbers), rows, right=numbers, fixed=("Stage", "Status"))

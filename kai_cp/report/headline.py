@@ -1,0 +1,101 @@
+"""Headline: the one line that answers, and the one-row-an-input table of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from kai_cp.report.terminal import plural, table
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many pods a document binds, nominates, evicts; ``moved`` ones are evicted and nominated."""
+
+    bound: int
+    nominated: int
+    evicted: int
+    moved: int
+    waiting: int
+    """Pod groups that stay pending."""
+
+    @staticmethod
+    def of(document: Mapping[str, Any]) -> Counts:
+        """Count the decisions of a document."""
+        pods: dict[str, set[tuple[str, str]]] = {"Bind": set(), "Nominate": set(), "Evict": set()}
+        for decision in document["decisions"]:
+            pods[decision["kind"]].add((decision["namespace"], decision["pod"]))
+        moved = pods["Evict"] & pods["Nominate"]
+        return Counts(
+            bound=len(pods["Bind"]),
+            nominated=len(pods["Nominate"] - moved),
+            evicted=len(pods["Evict"] - moved),
+            moved=len(moved),
+            waiting=len(document["unscheduled"]),
+        )
+
+
+def quality(document: Mapping[str, Any]) -> str:
+    """How good the answer is known to be: proved optimal, or the widest gap, or greedy only."""
+    stages = document["stages"]
+    if all(stage["status"] == "OPTIMAL" for stage in stages):
+        return "proved optimal"
+    gap = max(stage["gap"] for stage in stages)
+    if any(stage["status"] == "FEASIBLE" for stage in stages):
+        return f"best found, gap up to {gap:.1%}"
+    return "greedy answer only"
+
+
+def seconds(document: Mapping[str, Any]) -> float:
+    """Time from the start of reading to the end of writing."""
+    timings = document["timings"]
+    return float(sum(timings.get(name, 0.0) for name in ("read", "prepare", "solve", "check", "write")))
+
+
+def headline(name: str, document: Mapping[str, Any], late: bool) -> Text:
+    """The first line of a report."""
+    counts = Counts.of(document)
+    parts = [
+        f"{plural(number, 'pod')} {word}"
+        for number, word in (
+            (counts.bound, "bound"),
+            (counts.nominated, "nominated"),
+            (counts.moved, "moved"),
+            (counts.evicted, "evicted"),
+        )
+        if number
+    ]
+    line = Text.assemble((name, "bold"), ": ", (", ".join(parts) or "nothing to change", "bold"), ". ")
+    if counts.waiting:
+        verb = "stays" if counts.waiting == 1 else "stay"
+        line.append(f"{plural(counts.waiting, 'pod group')} {verb} pending. ")
+    word = quality(document)
+    style = "green" if word == "proved optimal" else "yellow"
+    line.append(word[:1].upper() + word[1:], style=style)
+    line.append(f", {seconds(document):.2f} s.")
+    if late:
+        line.append(" Stopped at the deadline: this is the last answer before it.", style="yellow")
+    return line
+
+
+def batch(rows: Iterable[tuple[str, Mapping[str, Any] | None, str]]) -> Table:
+    """One row per input: (name, document, problem)."""
+    numbers = ("Bound", "Nominated", "Moved", "Evicted", "Waiting", "Set aside", "Seconds")
+    result = table("Input", *numbers, "Answer", right=numbers, fixed=("Input",))
+    for name, document, problem in rows:
+        if document is None:
+            result.add_row(name, *[""] * len(numbers), Text(problem, style="red"))
+            continue
+        counts = Counts.of(document)
+        result.add_row(
+            name,
+            *map(str, (counts.bound, counts.nominated, counts.moved, counts.evicted, counts.waiting)),
+            str(len(document["setAside"])),
+            f"{seconds(document):.2f}",
+            Text(problem, style="red") if problem else quality(document),
+        )
+    return result

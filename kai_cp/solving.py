@@ -1,0 +1,135 @@
+"""One snapshot from file to ``decisions/1``: the job of ``solve``'s worker, and its budget.
+
+Reading, deciding and writing all happen in the worker, so nothing large crosses the pipe: it sends
+finished documents, the first of them before anything is decided.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from kai_cp.decisions import to_json
+from kai_cp.inputs import Input
+from kai_cp.worker import Channel, Reply, Worker
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Plan, PodStatus, Snapshot, Stage, Unscheduled
+
+DECIDING: Final = 0.8
+"""Share of the budget that is left for deciding however long reading took."""
+ENGINE: Final = 0.95
+"""Share of the time for deciding after which the engine itself ends; the rest is for writing."""
+GRACE: Final = 0.1
+"""Share of the budget that the parent waits beyond it before it kills the worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One snapshot to be solved.
+
+    ``data``: its bytes, when there is no path. ``started``: ``time.monotonic()`` when work on it began.
+    ``usage``: historic share of the cluster by queue.
+    """
+
+    input: Input
+    data: bytes | None
+    now: float
+    settings: Settings
+    usage: Mapping[str, Any] | None
+    started: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a task. ``document``: JSON, None when the input could not be read.
+
+    ``problem``: one line when the input was bad or the engine failed. ``late``: the worker was stopped at the
+    deadline, and the document is the last it sent.
+    """
+
+    input: Input
+    document: bytes | None
+    problem: str = ""
+    details: str = ""
+    late: bool = False
+
+
+def deadline(started: float, read: float, budget: float) -> float:
+    """When an answer is due: a budget after the start, but no less than ``DECIDING`` of it after reading."""
+    return max(started + budget, read + DECIDING * budget)
+
+
+def solve(worker: Worker, task: Task) -> Result:
+    """Have the worker solve one snapshot."""
+    return _result(task.input, worker.run(task))
+
+
+def _result(item: Input, reply: Reply) -> Result:
+    late = reply.end == "late"
+    if reply.end != "failed":
+        return Result(item, reply.answer, late=late)
+    if reply.answer is None:
+        return Result(item, None, reply.failure, reply.details)
+    problem = f"the engine failed ({reply.failure}); the last checked answer counts"
+    return Result(item, reply.answer, problem, reply.details)
+
+
+def job(task: Task, channel: Channel) -> None:
+    """The worker's side: read, parse, decide; send every better document."""
+    from kai_cp_models.engine import decide
+
+    budget = task.settings.solver.budget_seconds
+    snapshot, digest = _read(task)
+    read = time.monotonic()
+    due = deadline(task.started, read, budget)
+    channel.until(due + GRACE * budget)
+
+    def send(plan: Plan) -> None:
+        begin = time.monotonic()
+        document = to_json(snapshot, plan, sha256=digest, timings={"read": read - task.started})
+        document["timings"]["write"] = round(time.monotonic() - begin, 6)
+        channel.answer(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+    def send_interim(plan: Plan) -> None:
+        send(interim(snapshot, plan))
+
+    send_interim(Plan())
+    plan = decide(snapshot, task.settings, deadline=read + ENGINE * (due - read), emit=send_interim)
+    send(plan)
+
+
+def _read(task: Task) -> tuple[Snapshot, str]:
+    from kai_cp.reader import parse
+    from kai_cp.reader.container import load
+
+    gc.disable()  # Millions of fresh objects, none of them garbage.
+    try:
+        raw, digest = load(task.input.path or task.data, task.settings.max_snapshot_bytes)
+        return parse(raw, now=task.now, usage=task.usage), digest
+    finally:
+        gc.enable()
+
+
+def interim(snapshot: Snapshot, plan: Plan) -> Plan:
+    """``plan`` as it stands if time ends now: who was not looked at is named, and no stage is left out."""
+    decided = {decision.group for decision in plan.decisions if decision.kind != "Evict"}
+    explained = {entry.group for entry in plan.unscheduled}
+    waiting = {
+        pod.group
+        for pod in snapshot.pods
+        if pod.group is not None and pod.status is PodStatus.PENDING and pod.group in snapshot.group_by_key
+    }
+    missing = tuple(
+        Unscheduled(group, "NotDecidedInTime", "the budget ended before this pod group was looked at", False)
+        for group in sorted(waiting - decided - explained)
+    )
+    solved = {stage.name for stage in plan.stages}
+    skipped = tuple(
+        Stage(action, "GREEDY", gap=1.0) for action in snapshot.policy.actions if action not in solved
+    )
+    return replace(plan, unscheduled=plan.unscheduled + missing, stages=plan.stages + skipped)

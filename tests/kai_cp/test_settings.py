@@ -1,0 +1,73 @@
+"""Settings files: what is accepted, and how what is not is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kai_cp.report.settings import as_markdown
+from kai_cp.settings import BadSettings, as_yaml, describe, digest, load
+from kai_cp_models.settings import Settings
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "kai-cp.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_nothing_given_means_defaults(tmp_path: Path) -> None:
+    assert load() == load(write(tmp_path, "# nothing\n")) == Settings()
+
+
+def test_options_win_over_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "solver:\n  budget_seconds: 5\n  workers: 3\n")
+    settings = load(path, {"solver.budget_seconds": 9.0, "solver.seed": None})
+    assert (settings.solver.budget_seconds, settings.solver.workers, settings.solver.seed) == (9.0, 3, 0)
+
+
+def test_settings_survive_being_written(tmp_path: Path) -> None:
+    settings = load(None, {"solver.seed": 7, "rules.topology_spread": True})
+    again = load(write(tmp_path, as_yaml(settings)))
+    assert again == settings
+    assert digest(again) == digest(settings) != digest(Settings())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "solver:\n  budget_second: 1\n",
+            ":2: solver.budget_second: unknown key; did you mean solver.budget_",
+        ),
+        ("limits: off\n", ":1: limits: unknown key; `kai-cp config explain` lists all keys"),
+        ("solver:\n  workers: 0\n", ":2: solver.workers: input should be greater than or equal to 1, not 0"),
+        ("solver:\n  seed: 1\n  seed: 2\n", ":3: solver.seed: given twice"),
+        ("solver: [1\n", "not YAML"),
+        ("- a\n", "expected keys and values, found a list"),
+        ("solver: 3\n", ":1: solver: "),
+    ],
+)
+def test_wrong_file_names_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(BadSettings) as error:
+        load(path)
+    assert str(error.value).startswith(str(path))
+    assert words in str(error.value)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match=r"none\.yaml: cannot be read"):
+        load(tmp_path / "none.yaml")
+
+
+def test_every_setting_is_explained() -> None:
+    for setting in describe():
+        assert setting.meaning, setting.path
+        assert setting.allowed, setting.path
+
+
+def test_page_in_the_docs_is_the_one_made_from_the_settings() -> None:
+    page = Path(__file__).parents[2] / "docs" / "settings.md"
+    assert page.read_text("utf-8") == as_markdown(describe()), "run: make docs"
