@@ -58,7 +58,7 @@ def _wrong_pod(world: World, group: PodGroup, lost: list[Pod]) -> Iterator[str]:
     for pod in lost:
         later = [p for p in staying if tree.leaf_name(p) == tree.leaf_name(pod) and _rank(p) > _rank(pod)]
         if later:
-            yield f"shrinking: pod {pod.key} is evicted before {later[0].key}, which comes later in task order"
+            yield f"shrinking: pod {pod.key} is evicted before {later[0].key}, which comes after it"
 
 
 def _rank(pod: Pod) -> tuple[object, ...]:

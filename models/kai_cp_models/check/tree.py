@@ -61,5 +61,7 @@ def needs(subgroup: Subgroup, have: Counts) -> str:
     """What a subgroup has, and its minimum."""
     if subgroup.leaf:
         return f"{have[subgroup.name]} of at least {subgroup.minimum} pods"
+    if len(subgroup.children) == 1:
+        return needs(subgroup.children[0], have)
     met = sum(satisfied(child, have) for child in subgroup.children)
     return f"{met} of at least {subgroup.minimum} subgroups"

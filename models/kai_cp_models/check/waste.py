@@ -68,7 +68,7 @@ class _Room:
                 s.constraint is not None and s.constraint.required for s in tree.walk(group.root)
             ):
                 for node in self.world.snapshot.nodes:
-                    if self._fits([(unit[0], node.name)]) and nodes.accepts(
+                    if self._fits([(unit[0], node.name)]) and not nodes.refusals(
                         self.world.snapshot, unit[0], node
                     ):
                         yield f"pod {unit[0].key} is lost, but would fit on {node.name}"
