@@ -133,17 +133,20 @@ class _Demand:
 
     @classmethod
     def of(cls, pods: Sequence[Pod]) -> _Demand:
-        found: dict[int, int] = {}
-        specs: dict[int, PodSpec] = {}
+        seen: dict[int, int] = {}
+        spec_of: dict[int, PodSpec] = {}
         for pod in pods:
             key = id(pod.spec)
-            found[key] = found.get(key, 0) + 1
-            specs[key] = pod.spec
-        requests = np.array([spec.requests for spec in specs.values()], dtype=np.int64)
-        for i, spec in enumerate(specs.values()):
+            seen[key] = seen.get(key, 0) + 1
+            spec_of[key] = pod.spec
+        found: dict[PodSpec, int] = {}
+        for key, count in seen.items():
+            found[spec_of[key]] = found.get(spec_of[key], 0) + count
+        requests = np.array([spec.requests for spec in found], dtype=np.int64)
+        for i, spec in enumerate(found):
             if spec.gpu.kind is GpuKind.FRACTION:
                 requests[i, GPU] = spec.gpu.milli_portion * spec.gpu.devices
-        return cls(tuple(specs.values()), requests, np.array(list(found.values()), dtype=np.int64))
+        return cls(tuple(found), requests, np.array(list(found.values()), dtype=np.int64))
 
     @property
     def pods(self) -> int:
@@ -335,6 +338,8 @@ class _Search:
         total = self.demand.total
         free = self._summed(level, np.maximum(self.free, 0))[allowed].max(axis=0)
         short = int(np.argmax(total / np.maximum(free, 1)))
+        if total[short] <= free[short]:
+            return f"{name}: {count} pods in {where}: each has too little of something free"
         what = BASE_DIMENSIONS[short] if short < len(BASE_DIMENSIONS) else "of an extended resource"
         return (
             f"{name}: needs {amount(short, int(total[short]))} {what} for {count} pods in {where}, "
