@@ -1,0 +1,97 @@
+"""Writes ``demo-cluster.json``: six nodes, three teams, and one of everything a cycle does.
+
+- *vision* is owed 16 GPUs and holds 4; its gang of two whole nodes reclaims from *language*, which
+  holds more than its quota.
+- Notebooks share GPUs; a gang that must stay in one rack finds one; an elastic pod group grows.
+- In *serving*, a request of higher priority preempts batch work of the same queue.
+- Three pod groups wait, each for another reason; one pod is malformed and is set aside.
+
+Run: ``.venv/bin/python examples/make_demo_cluster.py``
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kai_cp.bench.generate.objects import Gang, NodeShape, RawCluster, Request, ago, group, node, pod, queue
+
+DAY = 86_400
+TARGET = Path(__file__).with_name("demo-cluster.json")
+
+
+def add_nodes(cluster: RawCluster) -> None:
+    """Eight nodes in two racks; the last two have half as many GPUs."""
+    for i in range(8):
+        shape = NodeShape() if i < 6 else NodeShape(gpus=4, cpus=64, memory_gib=512)
+        labels = {"zone": "zone-1", "rack": "rack-a" if i % 2 == 0 else "rack-b"}
+        cluster.nodes.append(node(f"gpu-{i}", shape, labels))
+
+
+def add_queues(cluster: RawCluster) -> None:
+    """Two departments; GPUs are what is scarce."""
+    born = 90 * DAY
+    cluster.queues.append(queue("research", 40, ago(born)))
+    cluster.queues.append(queue("language", 24, ago(born - 60), "research"))
+    cluster.queues.append(queue("vision", 16, ago(born - 120), "research"))
+    cluster.queues.append(queue("product", 16, ago(born - 180)))
+    serving = queue("serving", 12, ago(born - 240), "product")
+    serving["spec"]["resources"]["gpu"]["limit"] = 16
+    cluster.queues.append(serving)
+
+
+def run(cluster: RawCluster, gang: Gang, *places: str, gpu_group: str = "") -> None:
+    """A pod group whose pods run on ``places``."""
+    cluster.groups.append(group(gang, running=True))
+    cluster.pods += [pod(gang, i, place, gpu_group) for i, place in enumerate(places)]
+
+
+def wait(cluster: RawCluster, gang: Gang, **labels: str) -> None:
+    """A pod group that waits; ``labels`` are added to its pods' node selector."""
+    cluster.groups.append(group(gang, running=False))
+    for i in range(gang.size):
+        found: dict[str, Any] = pod(gang, i)
+        if labels:
+            found["spec"]["nodeSelector"] = labels
+        cluster.pods.append(found)
+
+
+def demo() -> dict[str, Any]:
+    """The snapshot."""
+    cluster = RawCluster()
+    add_nodes(cluster)
+    add_queues(cluster)
+    whole, half, quarter = Request(gpus=8), Request(gpus=4), Request(gpus=2)
+    run(cluster, Gang("llm-base", "language", whole, 2, age_seconds=3 * DAY), "gpu-0", "gpu-2")
+    run(cluster, Gang("llm-tune", "language", whole, 1, age_seconds=9 * 3600), "gpu-4")
+    run(cluster, Gang("llm-sweep-1", "language", half, 1, age_seconds=5400), "gpu-1")
+    run(cluster, Gang("llm-sweep-2", "language", half, 1, age_seconds=5400), "gpu-1")
+    run(cluster, Gang("llm-eval", "language", quarter, 2, age_seconds=1800), "gpu-3", "gpu-3")
+    run(cluster, Gang("segment", "vision", half, 1, age_seconds=DAY), "gpu-5")
+    run(
+        cluster,
+        Gang("notebook-ann", "vision", Request(fraction=0.5), age_seconds=7200),
+        "gpu-5",
+        gpu_group="shared-1",
+    )
+    run(cluster, Gang("batch-score", "serving", half, 2, age_seconds=4 * 3600), "gpu-6", "gpu-7")
+
+    wait(cluster, Gang("detector", "vision", whole, 2, age_seconds=900))
+    wait(cluster, Gang("notebook-bob", "vision", Request(fraction=0.25), age_seconds=600))
+    wait(cluster, Gang("notebook-eve", "vision", Request(fraction=0.5), age_seconds=500))
+    wait(cluster, Gang("chat-api", "serving", half, 1, priority="inference", age_seconds=300))
+    wait(cluster, Gang("giant", "language", Request(gpus=16), 1, age_seconds=4000))
+    wait(
+        cluster,
+        Gang("legacy", "language", quarter, 1, age_seconds=3000),
+        **{"nvidia.com/gpu.product": "Tesla-V100"},
+    )
+    wait(cluster, Gang("replay", "serving", half, 4, age_seconds=2000))
+    wait(cluster, Gang("broken", "vision", Request(fraction=0.5), age_seconds=100))
+    cluster.pods[-1]["metadata"]["annotations"]["gpu-fraction"] = "half"
+    return cluster.snapshot()
+
+
+if __name__ == "__main__":
+    TARGET.write_text(json.dumps(demo(), indent=1) + "\n", "utf-8")

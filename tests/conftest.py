@@ -1,0 +1,24 @@
+"""Fixtures and settings of all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).parents[1]
+
+settings.register_profile(
+    "kai_cp", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("kai_cp")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The reference data beside the project; tests that need it skip where it is absent."""
+    path = ROOT.parent / "shared"
+    if not path.is_dir():
+        pytest.skip("the reference data is not at ../shared")
+    return path
