@@ -45,9 +45,13 @@ class QueueTreeOrder(ABC):
         self._book = book
         tree = book.tree
         self._paths = tuple(path.tolist() for path in tree.paths)
+        self._height = [-len(path) for path in self._paths]
         self._fair_share = book.fair_share_floor.tolist()
-        self._quota = book.quota.tolist()
+        self._quota = [_bounds(quota) for quota in book.quota.tolist()]
         self._share = [_bounds(shares) for shares in book.allocatable_share.tolist()]
+        self._without = [tuple(r for r in range(3) if shares[r] == 0) for shares in self._share]
+        """Resources of which a queue has no share at all."""
+        self._priority = [-queue.priority for queue in tree.queues]
         self._divisors = [_divisors(shares, book.cluster) for shares in book.allocatable_share.tolist()]
         self._seniority = [(queue.created, queue.name) for queue in tree.queues]
         self._waiting: list[list[tuple[SortKey, GroupKey]]] = [[] for _ in tree.queues]
@@ -97,7 +101,7 @@ class QueueTreeOrder(ABC):
 
     def peek(self) -> GroupKey | None:
         """The group that ``pop`` would give."""
-        for i in sorted(self._stale, key=lambda i: -len(self._paths[i])):
+        for i in sorted(self._stale, key=self._height.__getitem__):
             self._refresh(i)
         self._stale.clear()
         first = self._choose(self._book.tree.roots)
@@ -134,11 +138,11 @@ class QueueTreeOrder(ABC):
         self, i: int, allocated: Sequence[int], counted: Sequence[int]
     ) -> tuple[bool, bool, int, bool]:
         """Steps 1 to 4; ``counted``: what steps 2 and 4 look at."""
-        fair, quota, share = self._fair_share[i], self._quota[i], self._share[i]
+        fair, quota, without = self._fair_share[i], self._quota[i], self._without[i]
         over_utilised = allocated[0] > fair[0] and allocated[1] > fair[1] and allocated[2] > fair[2]
-        beyond = any(q != UNLIMITED and c > q for c, q in zip(counted, quota, strict=True))
-        unentitled = any(s == 0 and c > 0 for c, s in zip(counted, share, strict=True))
-        return over_utilised, beyond, -self._book.tree.queues[i].priority, unentitled
+        beyond = counted[0] > quota[0] or counted[1] > quota[1] or counted[2] > quota[2]
+        unentitled = bool(without) and any(counted[resource] > 0 for resource in without)
+        return over_utilised, beyond, self._priority[i], unentitled
 
     @abstractmethod
     def _first(self, waiting: list[tuple[SortKey, GroupKey]]) -> GroupKey:

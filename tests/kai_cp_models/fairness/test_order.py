@@ -70,6 +70,8 @@ def drain(snapshot: Snapshot, order: QueueTreeOrder) -> list[str]:
     [
         # Step 2: b stays within its quota of 4 with its batch, a (higher priority) would pass its 2.
         ([queue("a", quota=2, priority=200), queue("b", quota=4)], {}, {"a": 3, "b": 3}, "b"),
+        # … "within" means exactly at it, too: 3 of 3 goes before 3 of 2.
+        ([queue("a", quota=2, priority=200), queue("b", quota=3)], {}, {"a": 3, "b": 3}, "b"),
         # Step 3: both within quota, so priority decides although b holds less.
         ([queue("a", quota=6, priority=200), queue("b", quota=6)], {"a": 2}, {"a": 1, "b": 1}, "a"),
         # Step 4: a has no GPU share at all (limit 0).
@@ -89,6 +91,38 @@ def test_queue_order_step_by_step(
     queues: list[Queue], held: dict[str, float], asks: dict[str, float], first: str
 ) -> None:
     assert Scene(queues, held, asks).fair()[0] == first
+
+
+@pytest.mark.parametrize(
+    ("queues", "held", "first"),
+    [
+        # Step 2: what a holds now is above its quota; b is within its own (its job does not count twice).
+        ([queue("a", quota=2, priority=200), queue("b", quota=4)], {"a": 3, "b": 3}, "a"),
+        # Step 3: the lower queue priority gives first.
+        ([queue("a", quota=6, priority=200), queue("b", quota=6)], {"a": 3, "b": 1}, "b"),
+        # Step 4: a holds GPUs without having any share of them.
+        ([queue("a", limit=0), queue("b")], {"a": 1, "b": 5}, "a"),
+        # Step 5 ties at nothing left; step 6: the one that holds more.
+        ([queue("a"), queue("b")], {"a": 2, "b": 3}, "b"),
+        # Step 7: nobody holds GPUs; the larger share (quota 6 : 2) gives first, older or not.
+        ([queue("a", quota=6, created=0), queue("b", quota=2, created=9)], {"a": 0, "b": 0}, "a"),
+        # Step 8: the newer one, then the later name.
+        ([queue("a", created=5), queue("b", created=4)], {"a": 1, "b": 1}, "a"),
+        ([queue("a", created=4), queue("b", created=4)], {"a": 1, "b": 1}, "b"),
+    ],
+)
+def test_victim_order_step_by_step(queues: list[Queue], held: dict[str, float], first: str) -> None:
+    assert Scene(queues, held).victims()[0] == first
+
+
+def test_an_order_can_follow_another_book() -> None:
+    snapshot, book = Scene([queue("a"), queue("b")], {}, {"a": 1, "b": 1}).build()
+    order = FairOrder(snapshot, book, entries(snapshot, {"a": 1, "b": 1}, "ask"))
+    assert order.peek() == GroupKey("ns", "ask-a")
+    other = book.copy()
+    other.charge("a", (0, 0, 2000), preemptible=True)
+    order.use(other, "a")
+    assert order.peek() == GroupKey("ns", "ask-b")
 
 
 def test_over_utilised_means_over_the_share_in_all_three() -> None:
