@@ -11,6 +11,7 @@ from typing import Any, Final
 from kai_cp.kube import resources as r
 from kai_cp.kube import transforms as t
 from kai_cp.kube.errors import KubeError
+from kai_cp.kube.members import Members
 from kai_cp.kube.options import SchedulerOptions
 from kai_cp.kube.reflector import Reflector
 from kai_cp.kube.resources import Resource
@@ -81,6 +82,8 @@ class ClusterCache:
                 metadata_only=kind.metadata_only,
                 optional=kind.optional,
             )
+
+        self.members = Members(self.stores[r.PODS])
 
     def start(self) -> None:
         """Begin to follow; returns at once."""

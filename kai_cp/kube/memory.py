@@ -106,7 +106,7 @@ class MemoryCluster:
         self._requests.pop((namespace, name), None)
 
     def _act(self, decision: Decision, plan: Plan) -> Result:
-        pod = self._pods.get(tuple(decision.pod))
+        pod = self._pods.get(decision.pod)
         if pod is None:
             return Result(decision, "gone", "no such pod")
         if decision.kind == "Bind":
@@ -221,11 +221,11 @@ class MemoryCluster:
             del self._requests[key]
 
     def _annotate(self, group: GroupKey, name: str) -> None:
-        item = self._groups.get(tuple(group))
+        item = self._groups.get(group)
         if item is not None:
             annotations = {**orders.annotations_of(item), name: orders.rfc3339(self.now)}
             meta = {**item["metadata"], "annotations": annotations}
-            self._groups[tuple(group)] = {**item, "metadata": meta}
+            self._groups[group] = {**item, "metadata": meta}
 
     def _change_pod(self, pod: Object, *, status: Object | None = None, **meta: Any) -> None:
         changed = {**pod, "metadata": {**pod["metadata"], **meta}}

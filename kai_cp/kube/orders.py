@@ -43,7 +43,7 @@ def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
 
 def limits(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Resource requests of the pod's containers, limits standing in for requests that are not given."""
-    found = []
+    found: list[Mapping[str, Any]] = []
     for container in [*(pod["spec"].get("containers") or ()), *(pod["spec"].get("initContainers") or ())]:
         needs = container.get("resources") or {}
         found.append({**(needs.get("limits") or {}), **(needs.get("requests") or {})})

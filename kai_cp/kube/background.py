@@ -1,0 +1,79 @@
+"""Writes that nobody waits for: events and conditions, newest state per object, by a few threads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+from kai_cp.kube.errors import KubeError, LeaseLost
+
+LOG = logging.getLogger(__name__)
+Write = Callable[[], None]
+
+
+class BackgroundWriter:
+    """Carries writes out in the order of their first submission.
+
+    A write submitted under a key that still waits replaces the older one. Beyond ``limit`` waiting writes the
+    oldest is dropped: what it said will be said again by the next cycle that still finds it true.
+    """
+
+    def __init__(self, workers: int, *, limit: int = 20_000) -> None:
+        self._waiting: OrderedDict[Hashable, Write] = OrderedDict()
+        self._limit = limit
+        self._busy = 0
+        self._stopping = False
+        self._condition = threading.Condition()
+        self.dropped = 0
+        self._threads = [
+            threading.Thread(target=self._run, name=f"report-{i}", daemon=True)
+            for i in range(max(1, workers))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, key: Hashable, write: Write) -> None:
+        """Have ``write`` called soon; errors are logged, not raised."""
+        with self._condition:
+            if self._stopping:
+                return
+            self._waiting[key] = write
+            if len(self._waiting) > self._limit:
+                self._waiting.popitem(last=False)
+                self.dropped += 1
+            self._condition.notify()
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until nothing waits; whether that came true."""
+        with self._condition:
+            return self._condition.wait_for(lambda: not self._waiting and not self._busy, seconds)
+
+    def stop(self) -> None:
+        """Forget what waits and end the threads."""
+        with self._condition:
+            self._stopping = True
+            self._waiting.clear()
+            self._condition.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._waiting or self._stopping)
+                if self._stopping:
+                    return
+                _, write = self._waiting.popitem(last=False)
+                self._busy += 1
+            try:
+                write()
+            except LeaseLost:
+                LOG.info("report not written: the lease is gone")
+            except KubeError as error:
+                LOG.warning("report not written", extra={"error": str(error)})
+            except Exception:
+                LOG.exception("report not written")
+            finally:
+                with self._condition:
+                    self._busy -= 1
+                    self._condition.notify_all()

@@ -1,0 +1,272 @@
+"""The live cluster: plans become BindRequests, deletions and annotations (9.1, 9.6)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from kai_cp.kube import names, orders, resources
+from kai_cp.kube.backoff import BindBackoff
+from kai_cp.kube.cache import ClusterCache
+from kai_cp.kube.errors import ApiError, KubeError, LeaseLost, NotReachable
+from kai_cp.kube.options import SchedulerOptions
+from kai_cp.kube.port import Outcome, Result
+from kai_cp.kube.recorder import Recorder
+from kai_cp.kube.store import Object
+from kai_cp.kube.transport import Transport
+from kai_cp_models.snapshot import Decision, GroupKey, Plan
+
+LOG = logging.getLogger(__name__)
+WRITERS: Final = 8
+
+
+class LiveCluster:
+    """A cluster behind its API server. What was written shows in the next snapshot at once."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        cache: ClusterCache,
+        options: SchedulerOptions,
+        recorder: Recorder,
+        backoff: BindBackoff,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._transport = transport
+        self._options = options
+        self._recorder = recorder
+        self._backoff = backoff
+        self._clock = clock
+        self._cache = cache
+        self._pods = cache.stores[resources.PODS]
+        self._nodes = cache.stores[resources.NODES]
+        self._groups = cache.stores[resources.POD_GROUPS]
+        self._requests = cache.stores[resources.BIND_REQUESTS]
+        self._requests.listen(self._request_changed)
+        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
+
+    def close(self) -> None:
+        """End the writing threads; what waits is not written."""
+        self._writers.shutdown(wait=False, cancel_futures=True)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """The cluster now; pods whose bind keeps failing show as gated while they are held."""
+        return self._backoff.mask(self._cache.snapshot(), self._clock())
+
+    def tidy(self) -> None:
+        """Delete BindRequests that failed for good, or whose pod or node is gone; the pods are free again."""
+        for request in self._requests.all():
+            if not self._is_ours(request) or (request.get("status") or {}).get("phase") == "Succeeded":
+                continue
+            key = (request["metadata"]["namespace"], request["spec"]["podName"])
+            pod = self._pods.get(key)
+            lost = self._nodes.get(("", request["spec"]["selectedNode"])) is None
+            stranger = pod is not None and not orders.belongs_to(request, pod)
+            if orders.failed_for_good(request) or lost or stranger:
+                self._drop(request)
+
+    def apply(self, plan: Plan) -> Sequence[Result]:
+        """Carry the plan out. Writes go in parallel, a gang's binds next to each other."""
+        placed = {d.group for d in plan.decisions if d.group and self._has_place(d.group)}
+        results = list(self._writers.map(self._act, plan.decisions))
+        self._note_evictions(plan, results)
+        self._note_starts(plan, results, placed)
+        return results
+
+    def _act(self, decision: Decision) -> Result:
+        try:
+            pod = self._pods.get(decision.pod)
+            if pod is None:
+                return Result(decision, "gone", "no such pod")
+            if decision.kind == "Bind":
+                return Result(decision, *self._bind(pod, decision))
+            if decision.kind == "Evict":
+                return Result(decision, *self._evict(pod, decision))
+            message = decision.message or f"waits for room on node {decision.node}"
+            self._recorder.say(pod, resources.PODS, "Normal", "Pipelined", message, topic="scheduling")
+            return Result(decision, "done")
+        except LeaseLost:
+            raise
+        except (ApiError, NotReachable) as error:
+            return Result(decision, "failed", str(error))
+
+    def _bind(self, pod: Object, decision: Decision) -> tuple[Outcome, str]:
+        if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
+            return "conflict", "it is bound or terminating"
+        node = self._nodes.get(("", decision.node))
+        if node is None:
+            return "gone", f"no node {decision.node}"
+        pool = (self._options.nodepool_label_key, self._options.partition_label_value)
+        namespace, name = decision.pod
+        request = orders.bind_request(pod, node, decision, pool)
+        try:
+            made = self._transport.create(resources.BIND_REQUESTS, namespace, request)
+        except ApiError as error:
+            return self._not_ordered(pod, request, error)
+        self._requests.put(made, ours=True)
+        if all(pool) and orders.labels_of(pod).get(pool[0]) != pool[1]:
+            self._keep_pod(
+                self._transport.patch(
+                    resources.PODS, namespace, name, {"metadata": {"labels": {pool[0]: pool[1]}}}
+                )
+            )
+        message = f"pod {namespace}/{name} is to be bound to node {decision.node}"
+        self._recorder.say(pod, resources.PODS, "Normal", "Scheduled", message, topic="scheduling")
+        return "done", ""
+
+    def _not_ordered(self, pod: Object, request: Object, error: ApiError) -> tuple[Outcome, str]:
+        namespace, name = request["metadata"]["namespace"], request["metadata"]["name"]
+        if error.status == 404:
+            return "gone", error.message
+        if error.status == 409:
+            known = self._requests.get((namespace, name))
+            if known is None or "metadata" not in known:
+                return "conflict", "a BindRequest exists that is not visible yet"
+            if orders.belongs_to(known, pod) and known["spec"] == request["spec"]:
+                return "done", "it had been written already"
+            if not orders.belongs_to(known, pod):
+                self._drop(known)
+            return "conflict", "another BindRequest of the same name exists"
+        self._backoff.failed(pod["metadata"]["uid"], self._clock())
+        self._recorder.say(pod, resources.PODS, "Warning", "FailedBinding", error.message, topic="scheduling")
+        self._condition(pod, "PodScheduled", "BindingError", error.message)
+        return "failed", str(error)
+
+    def _evict(self, pod: Object, decision: Decision) -> tuple[Outcome, str]:
+        if "deletionTimestamp" in pod["metadata"]:
+            return "conflict", "it is terminating already"
+        namespace, name = decision.pod
+        if self._options.update_pod_eviction_condition:
+            reason = "PreemptionByScheduler"
+            self._condition(pod, "DisruptionTarget", reason, decision.message, status="True")
+        answer = self._transport.delete(resources.PODS, namespace, name, uid=pod["metadata"]["uid"])
+        if answer is None:
+            return "gone", "it left by itself"
+        if answer.get("kind") == "Pod" or "spec" in answer:
+            self._keep_pod(answer)
+        else:
+            self._pods.remove(pod, ours=True)
+        return "done", ""
+
+    def _note_evictions(self, plan: Plan, results: Sequence[Result]) -> None:
+        done: dict[tuple[GroupKey, str], list[Decision]] = defaultdict(list)
+        for decision, outcome, _ in results:
+            if decision.kind == "Evict" and outcome == "done" and decision.group is not None:
+                done[decision.group, decision.action].append(decision)
+        for (key, action), decisions in done.items():
+            group = self._groups.get(key)
+            if group is None:
+                continue
+            annotations = {names.EVICTED_PODS: str(len(decisions)), names.EVICTOR_ACTION: action}
+            trigger = next((t for d in decisions for t in d.triggers), None)
+            if trigger is not None:
+                annotations[names.EVICTOR_NAME] = trigger.name
+                annotations[names.EVICTOR_NAMESPACE] = trigger.namespace
+            message = decisions[0].message or f"{len(decisions)} pods evicted by {action}"
+            self._recorder.say(
+                group, resources.POD_GROUPS, "Normal", "Evict", message, again=True, annotations=annotations
+            )
+            if action != "stalegangeviction":
+                self.annotate(key, {names.LAST_EVICTION: orders.rfc3339(self._clock())})
+
+    def _note_starts(self, plan: Plan, results: Sequence[Result], placed: set[GroupKey]) -> None:
+        waits = {d.group for d in plan.decisions if d.kind == "Nominate"}
+        started = {
+            decision.group
+            for decision, outcome, _ in results
+            if decision.kind == "Bind" and outcome == "done" and decision.group is not None
+        }
+        stamp = orders.rfc3339(self._clock())
+        begun = sorted(key for key in started if key not in waits and key not in placed)
+        list(self._writers.map(lambda key: self.annotate(key, {names.LAST_START: stamp}), begun))
+
+    def annotate(self, key: GroupKey, annotations: Mapping[str, str | None]) -> None:
+        """Set (None: remove) annotations of a pod group; nothing is written when nothing changes."""
+        group = self._groups.get(key)
+        if group is None:
+            return
+        present = orders.annotations_of(group)
+        if all(present.get(name) == value for name, value in annotations.items()):
+            return
+        body = {"metadata": {"annotations": dict(annotations)}}
+        try:
+            changed = self._transport.patch(resources.POD_GROUPS, *key, body)
+        except LeaseLost:
+            raise
+        except KubeError as error:
+            LOG.warning("annotation not written", extra={"podGroup": str(key), "error": str(error)})
+            return
+        if changed is not None:
+            self._groups.put(changed, ours=True)
+
+    def _condition(self, pod: Object, kind: str, reason: str, message: str, *, status: str = "False") -> None:
+        entry = {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message[:1024],
+            "lastTransitionTime": orders.rfc3339(self._clock()),
+        }
+        meta = pod["metadata"]
+        body = {"status": {"conditions": [entry]}}
+        try:
+            changed = self._transport.patch(
+                resources.PODS, meta["namespace"], meta["name"], body, subresource="status", strategic=True
+            )
+        except LeaseLost:
+            raise
+        except KubeError as error:
+            LOG.warning("condition not written", extra={"pod": meta["name"], "error": str(error)})
+            return
+        self._keep_pod(changed)
+
+    def _keep_pod(self, pod: Object | None) -> None:
+        if pod is not None:
+            self._pods.put(pod, ours=True)
+
+    def _drop(self, request: Object) -> None:
+        meta = request["metadata"]
+        try:
+            self._transport.delete(
+                resources.BIND_REQUESTS, meta["namespace"], meta["name"], uid=meta.get("uid", "")
+            )
+        except LeaseLost:
+            raise
+        except KubeError as error:
+            LOG.warning("BindRequest not deleted", extra={"pod": meta["name"], "error": str(error)})
+            return
+        self._requests.remove(request, ours=True)
+
+    def _is_ours(self, request: Object) -> bool:
+        key, value = self._options.nodepool_label_key, self._options.partition_label_value
+        return not key or (orders.labels_of(request).get(key) or "") == value
+
+    def _has_place(self, key: GroupKey) -> bool:
+        for pod in self._members(key):
+            meta = pod["metadata"]
+            placed = pod["spec"].get("nodeName") or self._requests.get((meta["namespace"], meta["name"]))
+            if placed and "deletionTimestamp" not in meta:
+                return True
+        return False
+
+    def _members(self, key: GroupKey) -> list[Object]:
+        return self._cache.members.of(key)
+
+    def _request_changed(self, old: Object | None, new: Object | None) -> None:
+        request = new or old
+        assert request is not None
+        owners = request["metadata"].get("ownerReferences") or ()
+        uid = next((entry["uid"] for entry in owners if entry.get("kind") == "Pod"), "")
+        before = ((old or {}).get("status") or {}).get("phase")
+        after = ((new or {}).get("status") or {}).get("phase")
+        if not uid or before == after:
+            return
+        if after == "Failed":
+            self._backoff.failed(uid, self._clock())
+        elif after == "Succeeded":
+            self._backoff.succeeded(uid)

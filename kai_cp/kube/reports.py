@@ -1,0 +1,230 @@
+"""Why pods wait, said where KAI's users look: conditions and events (9.7), only when it changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kai_cp.kube import names, orders, resources
+from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.cache import ClusterCache
+from kai_cp.kube.live import LiveCluster
+from kai_cp.kube.options import Mode, SchedulerOptions
+from kai_cp.kube.recorder import Recorder
+from kai_cp.kube.staleness import stale_groups
+from kai_cp.kube.store import Object
+from kai_cp.kube.transport import Transport
+from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus, Snapshot, Unscheduled
+
+CONDITION: Final = "UnschedulableOnNodePool"
+UNDECIDED: Final = frozenset({"NotDecidedInTime"})
+"""Reasons that say nothing about the pods: an autoscaler must not act on them."""
+NOT_READY: Final = "NotReady"
+REWRITE_SECONDS: Final = 30.0
+"""A condition whose message alone changed is not written again sooner."""
+PLACED: Final = frozenset({PodStatus.BINDING, PodStatus.BOUND, PodStatus.RUNNING})
+
+
+class Reporter:
+    """Writes the reasons of a cycle. All writes go through the background writer."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        cache: ClusterCache,
+        cluster: LiveCluster,
+        options: SchedulerOptions,
+        recorder: Recorder,
+        writer: BackgroundWriter,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._transport = transport
+        self._cluster = cluster
+        self._options = options
+        self._recorder = recorder
+        self._writer = writer
+        self._clock = clock
+        self._pods = cache.stores[resources.PODS]
+        self._groups = cache.stores[resources.POD_GROUPS]
+        self._cache = cache
+        self._written: dict[tuple[str, ...], float] = {}
+        self._aside: dict[str, str] = {}
+
+    @property
+    def pool(self) -> str:
+        """The node pool as conditions name it."""
+        return self._options.partition_label_value or "default"
+
+    def report(self, snapshot: Snapshot, plan: Plan) -> float | None:
+        """Say what the cycle found; when to look again because a rewrite was put off, or None."""
+        if self._options.mode is Mode.OBSERVE:
+            return None
+        placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
+        again: list[float] = []
+        waiting = {entry.group for entry in plan.unscheduled}
+        for entry in plan.unscheduled:
+            if entry.reason not in UNDECIDED:
+                again += self._waits(snapshot, entry, placed)
+        for group in snapshot.groups:
+            if group.key not in waiting:
+                self._clear(snapshot, group.key, placed)
+        if self._options.mode is Mode.ENFORCE:
+            self._mark_stale(snapshot, plan)
+        self._report_set_aside(snapshot)
+        return min(again, default=None)
+
+    def _waits(self, snapshot: Snapshot, entry: Unscheduled, placed: set[PodKey]) -> list[float]:
+        group = self._groups.get(entry.group)
+        record = snapshot.group_by_key.get(entry.group)
+        if group is None or record is None:
+            return []
+        message = entry.message
+        if group["spec"].get("schedulingBackoff") == 1:
+            message = f"{self.pool}: {message}"
+        if entry.reason == NOT_READY:
+            self._recorder.say(group, resources.POD_GROUPS, "Normal", NOT_READY, message, topic="scheduling")
+            return []
+        members = snapshot.members[entry.group]
+        again: list[float] = []
+        for pod in members:
+            if pod.status is PodStatus.PENDING and pod.key not in placed:
+                again += self._mark_pod(pod.key, message, condition=record.mark_unschedulable)
+        self._recorder.say(
+            group, resources.POD_GROUPS, "Warning", "Unschedulable", message, topic="scheduling"
+        )
+        if not any(pod.status in PLACED for pod in members) and not any(p.key in placed for p in members):
+            again += self._mark_group(group, entry, message)
+        return again
+
+    def _mark_pod(self, key: PodKey, message: str, *, condition: bool) -> list[float]:
+        pod = self._pods.get(key)
+        if pod is None or pod["spec"].get("nodeName"):
+            return []
+        self._recorder.say(pod, resources.PODS, "Warning", "Unschedulable", message, topic="scheduling")
+        if not condition:
+            return []
+        message = message[:1024]
+        present = orders.condition((pod.get("status") or {}).get("conditions"), "PodScheduled")
+        if present is not None and present.get("reason") == "Unschedulable":
+            if present.get("message") == message:
+                return []
+            put_off = self._put_off(("pod", *key))
+            if put_off is not None:
+                return [put_off]
+        entry = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastTransitionTime": orders.rfc3339(self._clock()),
+        }
+        self._submit(("pod", *key), lambda: self._write_pod(key, entry))
+        return []
+
+    def _write_pod(self, key: PodKey, entry: Object) -> None:
+        pod = self._pods.get(key)
+        if pod is None or pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
+            return
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [entry]}}
+        changed = self._transport.patch(resources.PODS, *key, body, subresource="status", strategic=True)
+        if changed is not None:
+            self._pods.put(changed, ours=True)
+
+    def _mark_group(self, group: Object, entry: Unscheduled, message: str) -> list[float]:
+        conditions = list((group.get("status") or {}).get("schedulingConditions") or ())
+        mine = [item for item in conditions if item.get("nodePool") == self.pool]
+        reason: Object = {"reason": entry.reason, "message": message}
+        if "queueDetails" in entry.details:
+            reason["details"] = dict(entry.details)
+        if mine and conditions[-1] is mine[-1]:
+            told = (mine[-1].get("reasons") or [{}])[0]
+            if told.get("reason") == entry.reason:
+                if told.get("message") == message:
+                    return []
+                put_off = self._put_off(("group", *entry.group))
+                if put_off is not None:
+                    return [put_off]
+        last = max((int(i.get("transitionID") or 0) for i in conditions if _numeric(i)), default=0)
+        new = {
+            "type": CONDITION,
+            "nodePool": self.pool,
+            "reason": "Unschedulable",
+            "message": message,
+            "reasons": [reason],
+            "status": "True",
+            "transitionID": str(last + 1),
+            "lastTransitionTime": orders.rfc3339(self._clock()),
+        }
+        kept = [item for item in conditions if item.get("nodePool") != self.pool]
+        self._write_conditions(entry.group, [*kept, new])
+        return []
+
+    def _clear(self, snapshot: Snapshot, key: GroupKey, placed: set[PodKey]) -> None:
+        group = self._groups.get(key)
+        conditions = ((group or {}).get("status") or {}).get("schedulingConditions")
+        if not conditions or all(item.get("nodePool") != self.pool for item in conditions):
+            return
+        unsettled = (PodStatus.PENDING, PodStatus.GATED, PodStatus.BINDING)
+        if any(pod.status in unsettled for pod in snapshot.members[key]):
+            return
+        if any(pod.key in placed for pod in snapshot.members[key]):
+            return
+        self._write_conditions(key, [item for item in conditions if item.get("nodePool") != self.pool])
+
+    def _write_conditions(self, key: GroupKey, conditions: list[Object]) -> None:
+        def write() -> None:
+            body = {"status": {"schedulingConditions": conditions}}
+            changed = self._transport.patch(resources.POD_GROUPS, *key, body, subresource="status")
+            if changed is not None:
+                self._groups.put(changed, ours=True)
+
+        self._submit(("group", *key), write)
+
+    def _mark_stale(self, snapshot: Snapshot, plan: Plan) -> None:
+        stale = stale_groups(snapshot, plan)
+        for group in snapshot.groups:
+            if group.key in stale and group.stale_since is None:
+                stamp = orders.rfc3339(self._clock())
+                self._cluster.annotate(group.key, {names.STALE_SINCE: stamp})
+                item = self._groups.get(group.key)
+                if item is not None:
+                    text = "fewer pods run than the pod group's minimum"
+                    self._recorder.say(item, resources.POD_GROUPS, "Warning", "StaleJob", text, again=True)
+            elif group.key not in stale and group.stale_since is not None:
+                self._cluster.annotate(group.key, {names.STALE_SINCE: None})
+
+    def _report_set_aside(self, snapshot: Snapshot) -> None:
+        """An event on each object that was left out of the cycle, and why."""
+        now = {entry.item: entry.reason for entry in snapshot.set_aside}
+        for item, reason in now.items():
+            if self._aside.get(item) == reason:
+                continue
+            found = self._find(item)
+            if found is not None:
+                self._recorder.say(*found, "Warning", "SetAside", reason)
+        self._aside = now
+
+    def _find(self, item: str) -> tuple[Mapping[str, Any], resources.Resource] | None:
+        kind, _, key = item.partition(" ")
+        namespace, _, name = key.rpartition("/")
+        for resource, store in self._cache.stores.items():
+            if resource.kind == kind:
+                found = store.get((namespace, name))
+                return (found, resource) if found is not None else None
+        return None
+
+    def _put_off(self, key: tuple[str, ...]) -> float | None:
+        due = self._written.get(key, 0.0) + REWRITE_SECONDS
+        return due if due > self._clock() else None
+
+    def _submit(self, key: tuple[str, ...], write: Callable[[], None]) -> None:
+        self._written[key] = self._clock()
+        if len(self._written) > 50_000:
+            self._written.clear()
+        self._writer.submit(("condition", *key), write)
+
+
+def _numeric(item: Mapping[str, Any]) -> bool:
+    return str(item.get("transitionID") or "").isdigit()

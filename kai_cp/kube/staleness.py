@@ -1,0 +1,39 @@
+"""Which gangs run below their minimum, as the annotations that time their eviction say it (4.8)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kai_cp_models.snapshot import ACTIVE_USED, GroupKey, Plan, PodGroup, PodStatus, Snapshot, Subgroup
+
+
+def stale_groups(snapshot: Snapshot, plan: Plan) -> frozenset[GroupKey]:
+    """Groups that are stale once the plan is carried out: some pod active, the minimum not reached."""
+    placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
+    return frozenset(
+        group.key for group in snapshot.groups if _is_stale(snapshot, group, {key for key in placed})
+    )
+
+
+def _is_stale(snapshot: Snapshot, group: PodGroup, placed: set[tuple[str, str]]) -> bool:
+    members = snapshot.members[group.key]
+    if any(pod.status is PodStatus.SUCCEEDED for pod in members):
+        return False
+    active = [pod for pod in members if pod.status in ACTIVE_USED or pod.key in placed]
+    if not any(pod.status in ACTIVE_USED for pod in members):
+        return False
+    return not _satisfied(group.root, Counter(pod.subgroup or "default" for pod in active))
+
+
+def _satisfied(subgroup: Subgroup, active: Counter[str]) -> bool:
+    if subgroup.leaf:
+        return active[subgroup.name] >= subgroup.minimum
+    return sum(_satisfied(child, active) for child in subgroup.children) >= subgroup.minimum
+
+
+def next_eviction(snapshot: Snapshot, group: PodGroup, since: float) -> float | None:
+    """When a stale group's grace period ends, or None when it never does."""
+    grace = group.staleness_grace_seconds
+    if grace is None:
+        grace = snapshot.policy.default_staleness_grace_seconds
+    return None if grace < 0 else since + grace
