@@ -1,0 +1,89 @@
+"""BindRequests (1.3, 9.1): places promised to pods, and what was promised with them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kai_cp.reader.fields import Json, Malformed, int_at, object_at, objects_at, text_at, texts_at
+from kai_cp.reader.notes import Identity, Notes, title
+from kai_cp_models.snapshot import PodKey
+
+_SPEC: Final = frozenset(
+    (
+        "podName",
+        "selectedNode",
+        "receivedResourceType",
+        "receivedGPU",
+        "selectedGPUGroups",
+        "resourceClaimAllocations",
+        "extendedResourceClaimAllocation",
+        "predictedNUMAZones",
+        "backoffLimit",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A BindRequest that has not failed for good, to a node of the snapshot.
+
+    ``owner``: uid of the pod it was made for, "" when not recorded. ``numa_zones``: raw.
+    """
+
+    node: str
+    gpu_groups: tuple[str, ...] = ()
+    claim_allocations: Mapping[str, Any] = field(default_factory=dict)
+    numa_zones: Any = None
+    owner: str = ""
+
+    def meant_for(self, uid: str) -> bool:
+        """Whether it was made for the pod with this uid, not for an earlier one of the same name."""
+        return not self.owner or not uid or self.owner == uid
+
+
+def read_promises(
+    objects: Mapping[Identity, Json], nodes: Container[str], notes: Notes
+) -> dict[PodKey, Promise]:
+    """The live promises by pod; failed ones and those to unknown nodes do not exist (9.1)."""
+    found: dict[PodKey, Promise] = {}
+    for identity, obj in sorted(objects.items()):
+        try:
+            spec = object_at(obj, "spec")
+            notes.unknown(spec, _SPEC, "rawObjects.bindRequests[].spec")
+            pod = PodKey(identity[0], text_at(spec, "podName", "spec") or identity[1])
+            promise = _promise(obj, spec)
+        except Malformed as problem:
+            notes.aside(title("BindRequest", identity), problem)
+            continue
+        if promise is not None and promise.node in nodes:
+            found.setdefault(pod, promise)
+    return found
+
+
+def _promise(obj: Json, spec: Json) -> Promise | None:
+    status = object_at(obj, "status")
+    if text_at(status, "phase", "status") == "Failed":
+        limit = int_at(spec, "backoffLimit", "spec")
+        if limit is None or (int_at(status, "failedAttempts", "status") or 0) >= limit:
+            return None
+    allocations: dict[str, Any] = {}
+    for i, row in enumerate(objects_at(spec, "resourceClaimAllocations", "spec")):
+        name = text_at(row, "name", f"spec.resourceClaimAllocations[{i}]")
+        allocations[name] = row.get("allocation")
+    return Promise(
+        node=text_at(spec, "selectedNode", "spec"),
+        gpu_groups=texts_at(spec, "selectedGPUGroups", "spec"),
+        claim_allocations=allocations,
+        numa_zones=spec.get("predictedNUMAZones"),
+        owner=_owner(object_at(obj, "metadata")),
+    )
+
+
+def _owner(metadata: Json) -> str:
+    for i, owner in enumerate(objects_at(metadata, "ownerReferences", "metadata")):
+        where = f"metadata.ownerReferences[{i}]"
+        if text_at(owner, "kind", where) == "Pod":
+            return text_at(owner, "uid", where)
+    return ""

@@ -1,0 +1,154 @@
+"""What a raw pod says of itself, before it meets nodes, pod groups and BindRequests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kai_cp.reader.affinity import Namespaces
+from kai_cp.reader.fields import Json, Malformed, list_at, object_at, strings_at, text_at
+from kai_cp.reader.numa import Zones, annotated_zones
+from kai_cp.reader.podspec import NO_SPEC, SpecDraft, read_spec, spec_key
+from kai_cp.reader.shares import group_labels
+from kai_cp.reader.times import instant_at
+from kai_cp_models.snapshot import PodKey
+
+GROUP_ANNOTATION: Final = "pod-group-name"
+SUBGROUP_LABEL: Final = "kai.scheduler/subgroup-name"
+_PRIORITY_LABEL: Final = "kai.scheduler/task-priority"
+_KUBEFLOW_LABEL: Final = "training.kubeflow.org/job-role"
+_RAY_LABEL: Final = "ray.io/node-type"
+_APP_LABEL: Final = "app"
+_RESERVATION: Final = "kai-resource-reservation"
+_SCALING: Final = "scaling-pod"
+_WHOLE: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_ENDED: Final = frozenset(("Succeeded", "Failed"))
+_MOST_SPECS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """A pod as its own object tells it. ``deleted``: its deletionTimestamp, seconds."""
+
+    key: PodKey
+    uid: str
+    draft: SpecDraft
+    phase: str
+    deleted: float | None
+    node: str
+    gated: bool
+    created: float
+    group: str
+    subgroup: str
+    labels: Mapping[str, str]
+    order: tuple[int, int, int, int]
+    nominated: str
+    scheduler: str
+    reservation: bool
+    scaling: bool
+    gpu_groups: tuple[str, ...]
+    numa_zones: Zones
+    warnings: tuple[str, ...] = ()
+    """Annotations that were read as absent, and why."""
+
+
+@dataclass
+class ParseMemo:
+    """Remembers what objects said, so that an unchanged object is not read again.
+
+    Give the same memo to every ``parse`` of one cluster. Objects are told apart by uid and
+    resourceVersion; those without either are read afresh.
+    """
+
+    specs: dict[bytes, SpecDraft] = field(default_factory=dict)
+    facts: dict[tuple[str, str], PodFacts] = field(default_factory=dict)
+    namespaces: Namespaces = field(default_factory=dict)
+
+
+class FactReader:
+    """Reads pods with a memo."""
+
+    def __init__(self, memo: ParseMemo, namespaces: Namespaces) -> None:
+        if memo.namespaces != namespaces or len(memo.specs) > _MOST_SPECS:
+            # Namespace selectors are resolved inside the specs.
+            memo.specs.clear()
+            memo.facts.clear()
+            memo.namespaces = namespaces
+        self._memo = memo
+        self._namespaces = namespaces
+        self._seen: dict[tuple[str, str], PodFacts] = {}
+
+    def read(self, pod: Json, namespace: str, name: str) -> PodFacts:
+        """The facts of a pod; Malformed names the field that cannot be read."""
+        metadata = pod["metadata"]
+        uid, version = metadata.get("uid"), metadata.get("resourceVersion")
+        if not (isinstance(uid, str) and isinstance(version, str) and uid and version):
+            return self._facts(pod, metadata, namespace, name)
+        known = self._memo.facts.get((uid, version))
+        if known is None or known.key != (namespace, name):
+            known = self._facts(pod, metadata, namespace, name)
+        self._seen[uid, version] = known
+        return known
+
+    def close(self) -> None:
+        """Forget what was not met this time."""
+        self._memo.facts = self._seen
+
+    def _facts(self, pod: Json, metadata: Json, namespace: str, name: str) -> PodFacts:
+        spec = object_at(pod, "spec")
+        status = object_at(pod, "status")
+        labels = strings_at(metadata, "labels", "metadata")
+        annotations = strings_at(metadata, "annotations", "metadata")
+        phase = text_at(status, "phase", "status")
+        app = labels.get(_APP_LABEL)
+        zones: Zones = ()
+        warnings: tuple[str, ...] = ()
+        try:
+            zones = annotated_zones(annotations)
+        except Malformed as problem:
+            warnings = (f"{problem}; read as absent",)
+        return PodFacts(
+            key=PodKey(namespace, name),
+            uid=text_at(metadata, "uid", "metadata"),
+            draft=NO_SPEC if phase in _ENDED else self._draft(pod, spec, annotations, namespace, name),
+            phase=phase,
+            deleted=instant_at(metadata, "deletionTimestamp", "metadata"),
+            node=text_at(spec, "nodeName", "spec"),
+            gated=bool(list_at(spec, "schedulingGates", "spec")),
+            created=instant_at(metadata, "creationTimestamp", "metadata") or 0.0,
+            group=annotations.get(GROUP_ANNOTATION, ""),
+            subgroup=labels.get(SUBGROUP_LABEL, ""),
+            labels=labels,
+            order=_order(labels),
+            nominated=text_at(status, "nominatedNodeName", "status"),
+            scheduler=text_at(spec, "schedulerName", "spec"),
+            reservation=app == _RESERVATION,
+            scaling=app == _SCALING,
+            gpu_groups=group_labels(labels),
+            numa_zones=zones,
+            warnings=warnings,
+        )
+
+    def _draft(
+        self, pod: Json, spec: Json, annotations: Mapping[str, str], namespace: str, name: str
+    ) -> SpecDraft:
+        key = spec_key(pod, spec, annotations, namespace, name)
+        known = self._memo.specs.get(key)
+        if known is None:
+            known = read_spec(pod, spec, annotations, namespace, name, self._namespaces)
+            self._memo.specs[key] = known
+        return known
+
+
+def _order(labels: Mapping[str, str]) -> tuple[int, int, int, int]:
+    """Pod order inside a pod set (3.6): kubeflow master, ray head, labelled priority."""
+    kubeflow = labels.get(_KUBEFLOW_LABEL) not in ("master", "launcher")
+    ray = labels.get(_RAY_LABEL) != "head"
+    text = labels.get(_PRIORITY_LABEL)
+    if text is None:
+        return (kubeflow, ray, 2, 0)
+    if _WHOLE.fullmatch(text):
+        return (kubeflow, ray, 0, -int(text))
+    return (kubeflow, ray, 1, 0)

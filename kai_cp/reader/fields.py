@@ -1,0 +1,142 @@
+"""Typed access to raw JSON: every wrong type becomes :class:`Malformed`, naming the field.
+
+``null`` and a missing key are the same, as in Go.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+Json = Mapping[str, Any]
+
+EMPTY: Final[Json] = {}
+NOTHING: Final[Sequence[Any]] = ()
+_SHOWN = 80
+
+
+class Malformed(Exception):
+    """A field that cannot be read. ``str()`` is ``field: problem``."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(field, problem)
+        self.field = field
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem}"
+
+    def below(self, where: str) -> Malformed:
+        """The same problem, seen from an enclosing object."""
+        return Malformed(path(where, self.field), self.problem)
+
+
+def shown(value: Any) -> str:
+    """A value as short JSON, for messages."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        text = repr(type(value).__name__)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def path(where: str, key: str) -> str:
+    """``where.key``; a key with dots or slashes is bracketed: ``metadata.labels[a.b/c]``."""
+    if "/" in key or ("." in key and not key[0].isalpha()):
+        return f"{where}[{key}]"
+    return f"{where}.{key}" if where else key
+
+
+def entry(where: str, key: str) -> str:
+    """Path of an entry of a map with free keys: ``metadata.annotations[gpu-fraction]``."""
+    return f"{where}[{key}]"
+
+
+def object_at(holder: Json, key: str, where: str = "") -> Json:
+    """The object under ``key``, empty when absent."""
+    value = holder.get(key)
+    if value is None:
+        return EMPTY
+    if isinstance(value, dict):
+        return value
+    raise Malformed(path(where, key), f"{shown(value)} is not an object")
+
+
+def list_at(holder: Json, key: str, where: str = "") -> Sequence[Any]:
+    """The list under ``key``, empty when absent."""
+    value = holder.get(key)
+    if value is None:
+        return NOTHING
+    if isinstance(value, list):
+        return value
+    raise Malformed(path(where, key), f"{shown(value)} is not a list")
+
+
+def objects_at(holder: Json, key: str, where: str = "") -> Sequence[Json]:
+    """The list of objects under ``key``, empty when absent."""
+    values = list_at(holder, key, where)
+    for i, value in enumerate(values):
+        if not isinstance(value, dict):
+            raise Malformed(f"{path(where, key)}[{i}]", f"{shown(value)} is not an object")
+    return values
+
+
+def text_at(holder: Json, key: str, where: str = "") -> str:
+    """The string under ``key``, "" when absent."""
+    value = holder.get(key)
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    raise Malformed(path(where, key), f"{shown(value)} is not a string")
+
+
+def texts_at(holder: Json, key: str, where: str = "") -> tuple[str, ...]:
+    """The list of strings under ``key``, empty when absent."""
+    values = list_at(holder, key, where)
+    for i, value in enumerate(values):
+        if not isinstance(value, str):
+            raise Malformed(f"{path(where, key)}[{i}]", f"{shown(value)} is not a string")
+    return tuple(values)
+
+
+def strings_at(holder: Json, key: str, where: str = "") -> Mapping[str, str]:
+    """The string map (labels, annotations) under ``key``, empty when absent."""
+    values = object_at(holder, key, where)
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise Malformed(entry(path(where, key), name), f"{shown(value)} is not a string")
+    return values
+
+
+def int_at(holder: Json, key: str, where: str = "", *, minimum: int | None = None) -> int | None:
+    """The integer under ``key`` (64 bits), None when absent."""
+    value = holder.get(key)
+    if value is None:
+        return None
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise Malformed(path(where, key), f"{shown(value)} is not a whole number")
+    if minimum is not None and value < minimum:
+        raise Malformed(path(where, key), f"{value} is below {minimum}")
+    return value
+
+
+def number_at(holder: Json, key: str, where: str = "") -> float | None:
+    """The finite number under ``key``, None when absent."""
+    value = holder.get(key)
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not abs(value) < 1e300:
+        raise Malformed(path(where, key), f"{shown(value)} is not a number")
+    return float(value)
+
+
+def bool_at(holder: Json, key: str, where: str = "", *, default: bool = False) -> bool:
+    """The boolean under ``key``, ``default`` when absent."""
+    value = holder.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool):
+        return value
+    raise Malformed(path(where, key), f"{shown(value)} is neither true nor false")

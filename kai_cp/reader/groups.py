@@ -1,0 +1,151 @@
+"""Pod groups (1.2) with priority, preemptibility, scheduler state and gang tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kai_cp.reader.fields import (
+    Json,
+    Malformed,
+    bool_at,
+    entry,
+    int_at,
+    object_at,
+    objects_at,
+    shown,
+    strings_at,
+    text_at,
+)
+from kai_cp.reader.notes import Identity, Notes, title
+from kai_cp.reader.pools import pool_of
+from kai_cp.reader.subgroups import read_tree
+from kai_cp.reader.times import duration_at, instant, instant_at
+from kai_cp.reader.topologies import Fabric
+from kai_cp_models.snapshot import GroupKey, PodGroup, Policy
+
+_SPEC: Final = frozenset(
+    (
+        "minMember",
+        "minSubGroup",
+        "queue",
+        "priorityClassName",
+        "preemptibility",
+        "topologyConstraint",
+        "subGroups",
+        "markUnschedulable",
+        "schedulingBackoff",
+        "preemptionDelay",
+        "stalenessGracePeriod",
+    )
+)
+_LAST_START: Final = "kai.scheduler/last-start-timestamp"
+_LAST_EVICTION: Final = "kai.scheduler/last-eviction-timestamp"
+_STALE: Final = "kai.scheduler/stale-podgroup-timestamp"
+
+_DEFAULT_PRIORITY = 50
+_NON_PREEMPTIBLE_FROM = 100
+
+
+class Priorities:
+    """Priority classes by name, and the value of a class that is missing (1.2)."""
+
+    def __init__(self, objects: Mapping[Identity, Json], notes: Notes) -> None:
+        self._values: dict[str, int] = {}
+        defaults: list[int] = []
+        for identity, obj in objects.items():
+            try:
+                value = int_at(obj, "value") or 0
+                if bool_at(obj, "globalDefault"):
+                    defaults.append(value)
+            except Malformed as problem:
+                notes.aside(title("PriorityClass", identity), problem)
+                continue
+            self._values[identity[1]] = value
+        # Kubernetes takes the lowest of several global defaults.
+        self._default = min(defaults, default=_DEFAULT_PRIORITY)
+
+    def value(self, name: str) -> int:
+        """Priority of a pod group that names the class ``name``."""
+        return self._values.get(name, self._default)
+
+
+def read_groups(
+    objects: Mapping[Identity, Json],
+    policy: Policy,
+    priorities: Priorities,
+    fabrics: Mapping[str, Fabric],
+    notes: Notes,
+) -> dict[GroupKey, PodGroup]:
+    """Pod groups by key."""
+    found: dict[GroupKey, PodGroup] = {}
+    for identity, obj in objects.items():
+        key = GroupKey(*identity)
+        try:
+            found[key] = _group(key, obj, policy, priorities, fabrics, notes)
+        except Malformed as problem:
+            notes.aside(title("PodGroup", identity), problem)
+    return found
+
+
+def _group(
+    key: GroupKey,
+    obj: Json,
+    policy: Policy,
+    priorities: Priorities,
+    fabrics: Mapping[str, Fabric],
+    notes: Notes,
+) -> PodGroup:
+    metadata = object_at(obj, "metadata")
+    spec = object_at(obj, "spec")
+    notes.unknown(spec, _SPEC, "rawObjects.podGroups[].spec")
+    annotations = strings_at(metadata, "annotations", "metadata")
+    priority = priorities.value(text_at(spec, "priorityClassName", "spec"))
+    return PodGroup(
+        key=key,
+        uid=text_at(metadata, "uid", "metadata"),
+        queue=text_at(spec, "queue", "spec"),
+        priority=priority,
+        preemptible=_preemptible(spec, priority),
+        root=read_tree(spec, fabrics),
+        created=instant_at(metadata, "creationTimestamp", "metadata") or 0.0,
+        last_start=_state(annotations, _LAST_START, key, notes),
+        last_eviction=_state(annotations, _LAST_EVICTION, key, notes),
+        stale_since=_state(annotations, _STALE, key, notes),
+        preemption_delay_seconds=max(duration_at(spec, "preemptionDelay", "spec") or 0.0, 0.0),
+        staleness_grace_seconds=duration_at(spec, "stalenessGracePeriod", "spec"),
+        backed_off=_backed_off(obj, spec, metadata, policy),
+        mark_unschedulable=bool_at(spec, "markUnschedulable", "spec", default=True),
+    )
+
+
+def _preemptible(spec: Json, priority: int) -> bool:
+    text = text_at(spec, "preemptibility", "spec")
+    if text == "":
+        return priority < _NON_PREEMPTIBLE_FROM
+    if text in ("preemptible", "non-preemptible"):
+        return text == "preemptible"
+    raise Malformed("spec.preemptibility", f"{shown(text)} is neither preemptible nor non-preemptible")
+
+
+def _state(annotations: Mapping[str, str], name: str, key: GroupKey, notes: Notes) -> float | None:
+    """A time that the scheduler itself wrote; when unreadable the group counts as without it."""
+    text = annotations.get(name)
+    if not text:
+        return None
+    try:
+        return instant(text, entry("metadata.annotations", name))
+    except Malformed as problem:
+        notes.aside(title("PodGroup", key), f"{problem}; read as absent")
+        return None
+
+
+def _backed_off(obj: Json, spec: Json, metadata: Json, policy: Policy) -> bool:
+    if int_at(spec, "schedulingBackoff", "spec") != 1:
+        return False
+    conditions = objects_at(object_at(obj, "status"), "schedulingConditions", "status")
+    if not conditions:
+        return False
+    where = f"status.schedulingConditions[{len(conditions) - 1}]"
+    pool = pool_of(strings_at(metadata, "labels", "metadata"), policy)
+    return (text_at(conditions[-1], "nodePool", where) or "default") == pool

@@ -1,0 +1,154 @@
+"""Nodes (2.3 to 2.5, 3.1, 7.2): amounts, GPU memory, MIG mode, readiness."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kai_cp.reader.fields import (
+    Json,
+    Malformed,
+    bool_at,
+    entry,
+    object_at,
+    objects_at,
+    shown,
+    strings_at,
+    text_at,
+)
+from kai_cp.reader.notes import Identity, Notes, title
+from kai_cp.reader.policy import go_bool
+from kai_cp.reader.resources import MIG_PREFIX, Amounts, amounts, vector
+from kai_cp_models.snapshot import MILLI, Node, Policy, Taint
+
+_GPU_MEMORY: Final = "nvidia.com/gpu.memory"
+_GPU_COUNT: Final = "nvidia.com/gpu.count"
+_MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
+_MIG_ENABLED: Final = "node-role.kubernetes.io/mig-enabled"
+_DEFAULT_GPU_MEMORY_MIB = 100
+_BYTES_FROM = 2**20
+_PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+_WHOLE: Final = re.compile(r"\d{1,15}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDraft:
+    """A node before the dimensions of the snapshot are known."""
+
+    node: Node
+    amounts: Amounts
+
+    def finished(self, dimensions: tuple[str, ...]) -> Node:
+        """The node with its vector."""
+        return replace(self.node, allocatable=vector(self.amounts, dimensions))
+
+
+def read_nodes(
+    objects: Mapping[Identity, Json], policy: Policy, dra_gpus: Mapping[str, int], notes: Notes
+) -> dict[str, NodeDraft]:
+    """Nodes by name. With restricted scheduling nodes without a worker label are left out (7.3)."""
+    found: dict[str, NodeDraft] = {}
+    for identity, obj in objects.items():
+        try:
+            draft = _draft(obj, identity[1], dra_gpus.get(identity[1], 0), notes)
+        except Malformed as problem:
+            notes.aside(title("Node", identity), problem)
+            continue
+        labels = draft.node.labels
+        works = policy.gpu_worker_label in labels or policy.cpu_worker_label in labels
+        if works or not policy.restrict_node_scheduling:
+            found[identity[1]] = draft
+    return found
+
+
+def count_dra_gpus(slices: Iterable[Any]) -> dict[str, int]:
+    """Devices of GPU drivers in slices bound to a node, by node (2.5); unreadable slices count none."""
+    found: dict[str, int] = {}
+    for raw in slices:
+        spec = raw.get("spec") if isinstance(raw, dict) else None
+        if not isinstance(spec, dict):
+            continue
+        node, driver, devices = spec.get("nodeName"), spec.get("driver"), spec.get("devices")
+        if isinstance(node, str) and isinstance(driver, str) and isinstance(devices, list):
+            found[node] = found.get(node, 0) + ("gpu" in driver.lower()) * len(devices)
+    return found
+
+
+def _draft(obj: Json, name: str, dra_gpus: int, notes: Notes) -> NodeDraft:
+    metadata = object_at(obj, "metadata")
+    spec = object_at(obj, "spec")
+    status = object_at(obj, "status")
+    labels = strings_at(metadata, "labels", "metadata")
+    found = amounts(object_at(status, "allocatable", "status"), "status.allocatable")
+    memory_mib, synced = _gpu_memory_mib(labels, name, notes)
+    problems = _problems(spec, status)
+    gpus = found.get("gpu", 0) // MILLI
+    if dra_gpus:
+        found["gpu"] = found.get("gpu", 0) + dra_gpus * MILLI
+    node = Node(
+        name=name,
+        allocatable=(),
+        labels=labels,
+        taints=tuple(_taints(spec)),
+        gpu_memory_mib=memory_mib,
+        gpu_memory_synced=synced,
+        gpu_count=_gpu_count(labels, gpus),
+        mig_enabled=_mig_enabled(labels, found),
+        mig_strategy=labels.get(_MIG_STRATEGY, ""),
+        not_ready=", ".join(problems),
+        healthy=not problems,
+        dra_gpus=dra_gpus,
+    )
+    return NodeDraft(node, found)
+
+
+def _gpu_memory_mib(labels: Mapping[str, str], name: str, notes: Notes) -> tuple[int, bool]:
+    """Memory of each GPU and whether the node tells it (2.3)."""
+    text = labels.get(_GPU_MEMORY)
+    if text is None:
+        return _DEFAULT_GPU_MEMORY_MIB, False
+    if not _WHOLE.fullmatch(text):
+        problem = f"{shown(text)} is not a number of MiB; the label is ignored"
+        notes.aside(f"Node {name}", f"{entry('metadata.labels', _GPU_MEMORY)}: {problem}")
+        return _DEFAULT_GPU_MEMORY_MIB, False
+    mib = int(text)
+    if mib >= _BYTES_FROM:
+        mib //= _BYTES_FROM
+    mib -= mib % 100
+    return (mib, True) if mib else (_DEFAULT_GPU_MEMORY_MIB, False)
+
+
+def _gpu_count(labels: Mapping[str, str], allocatable: int) -> int:
+    text = labels.get(_GPU_COUNT, "")
+    return int(text) if _WHOLE.fullmatch(text) else allocatable
+
+
+def _mig_enabled(labels: Mapping[str, str], found: Amounts) -> bool:
+    """The label when there is one, otherwise whether MIG instances can be had (2.4)."""
+    if _MIG_ENABLED not in labels:
+        return any(name.startswith(MIG_PREFIX) for name in found)
+    try:
+        return go_bool(labels[_MIG_ENABLED])
+    except ValueError:
+        return False
+
+
+def _taints(spec: Json) -> Iterable[Taint]:
+    for i, raw in enumerate(objects_at(spec, "taints", "spec")):
+        where = f"spec.taints[{i}]"
+        yield Taint(text_at(raw, "key", where), text_at(raw, "value", where), text_at(raw, "effect", where))
+
+
+def _problems(spec: Json, status: Json) -> list[str]:
+    """Why the node takes no pods (7.2), in words."""
+    problems = ["unschedulable"] if bool_at(spec, "unschedulable", "spec") else []
+    for i, condition in enumerate(objects_at(status, "conditions", "status")):
+        where = f"status.conditions[{i}]"
+        kind, value = text_at(condition, "type", where), text_at(condition, "status", where)
+        if kind == "Ready" and value != "True":
+            problems.append("not Ready" if value == "False" else f"Ready is {value or 'not told'}")
+        elif kind in _PRESSURES and value != "False":
+            problems.append(kind)
+    return problems

@@ -1,0 +1,112 @@
+"""What the reader could not use: objects set aside with a reason, unknown fields counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from kai_cp.reader.fields import Json, Malformed, shown
+from kai_cp_models.snapshot import SetAside
+
+Identity = tuple[str, str]
+"""Namespace ("" for cluster-scoped kinds) and name."""
+
+
+class Notes:
+    """Collects while a snapshot is read."""
+
+    def __init__(self) -> None:
+        self._items: set[tuple[str, str]] = set()
+        self.ignored: Counter[str] = Counter()
+        """Unknown fields and list names: how often each was met."""
+
+    def aside(self, item: str, reason: object) -> None:
+        """Set an object aside. ``item``: ``Pod default/x``."""
+        self._items.add((item, str(reason)))
+
+    def unknown(self, holder: Json, known: frozenset[str], where: str) -> None:
+        """Count the keys of ``holder`` that are not ``known``."""
+        if not holder.keys() <= known:
+            self.ignored.update(f"{where}.{key}".lstrip(".") for key in holder.keys() - known)
+
+    def set_aside(self) -> tuple[SetAside, ...]:
+        """Everything set aside, sorted, so that the order of lists does not show."""
+        return tuple(SetAside(item, reason) for item, reason in sorted(self._items))
+
+
+def title(kind: str, identity: Identity) -> str:
+    """``Kind namespace/name`` or ``Kind name``."""
+    namespace, name = identity
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def raw_list(raw_objects: Json, name: str, notes: Notes) -> list[Any]:
+    """The list ``name`` of ``rawObjects``; null and missing are empty, another type is reported."""
+    value = raw_objects.get(name)
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return value
+    notes.aside("snapshot", f"rawObjects.{name}: {shown(value)} is not a list")
+    return []
+
+
+def identify(obj: Json, *, namespaced: bool) -> Identity:
+    """Namespace and name of an object."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        raise Malformed("metadata", f"{shown(metadata)} is not an object")
+    name = metadata.get("name")
+    if not isinstance(name, str) or not name:
+        raise Malformed("metadata.name", f"{shown(name)} is not a name")
+    if not namespaced:
+        return "", name
+    namespace = metadata.get("namespace")
+    if namespace is None or namespace == "":
+        return "default", name
+    if not isinstance(namespace, str):
+        raise Malformed("metadata.namespace", f"{shown(namespace)} is not a name")
+    return namespace, name
+
+
+def unique(
+    objects: Iterable[Any],
+    kind: str,
+    list_name: str,
+    notes: Notes,
+    *,
+    namespaced: bool,
+    prefer: Callable[[Json], bool] = lambda obj: True,
+) -> Mapping[Identity, Json]:
+    """Objects by identity. Of several with one name the first in ``prefer`` and in text order stays."""
+    found: dict[Identity, Json] = {}
+    twice: dict[Identity, list[Json]] = {}
+    for i, obj in enumerate(objects):
+        if not isinstance(obj, dict):
+            notes.aside(f"{kind} {list_name}[{i}]", f"{shown(obj)} is not an object")
+            continue
+        try:
+            identity = identify(obj, namespaced=namespaced)
+        except Malformed as problem:
+            notes.aside(f"{kind} {list_name}[{i}]", problem)
+            continue
+        other = found.setdefault(identity, obj)
+        if other is not obj:
+            twice.setdefault(identity, [other]).append(obj)
+    for identity, copies in twice.items():
+        found[identity] = min(copies, key=lambda obj: (not prefer(obj), canonical(obj)))
+        notes.aside(
+            title(kind, identity), f"metadata.name: {len(copies)} objects have this name; one of them is read"
+        )
+    return found
+
+
+def canonical(value: Any) -> bytes:
+    """A text of a JSON value that is equal for equal values."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return repr(value).encode("utf-8", "replace")

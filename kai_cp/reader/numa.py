@@ -1,0 +1,44 @@
+"""NUMA zones that a pod is known or expected to use (6): annotation or BindRequest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from kai_cp.reader.fields import Malformed, entry, object_at, shown, text_at
+from kai_cp.reader.resources import amounts
+
+Zones = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+
+_ANNOTATIONS: Final = ("kai.scheduler/numa-placement-observed", "kai.scheduler/numa-placement-predicted")
+
+
+def annotated_zones(annotations: Mapping[str, str]) -> Zones:
+    """Zones from the observed placement, else from the predicted one."""
+    for name in _ANNOTATIONS:
+        text = annotations.get(name)
+        if text:
+            field = entry("metadata.annotations", name)
+            try:
+                return read_zones(orjson.loads(text), field)
+            except orjson.JSONDecodeError:
+                raise Malformed(field, f"{shown(text)} is not JSON") from None
+    return ()
+
+
+def read_zones(value: Any, field: str) -> Zones:
+    """A list of ``{zone, amount}``."""
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise Malformed(field, f"{shown(value)} is not a list")
+    found = []
+    for i, row in enumerate(value):
+        where = f"{field}[{i}]"
+        if not isinstance(row, dict):
+            raise Malformed(where, f"{shown(row)} is not an object")
+        amount = amounts(object_at(row, "amount", where), f"{where}.amount")
+        found.append((text_at(row, "zone", where), tuple(sorted(amount.items()))))
+    return tuple(found)

@@ -1,0 +1,179 @@
+"""Pods with status, place and pod group resolved against the rest of the snapshot (0.1, 2.6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kai_cp.reader.binds import Promise
+from kai_cp.reader.facts import GROUP_ANNOTATION, SUBGROUP_LABEL, FactReader, PodFacts
+from kai_cp.reader.fields import Json, Malformed, shown
+from kai_cp.reader.notes import Identity, Notes, title
+from kai_cp.reader.numa import Zones, read_zones
+from kai_cp.reader.podspec import SpecDraft
+from kai_cp.reader.requests import readable_requests
+from kai_cp.reader.shares import group_labels
+from kai_cp.reader.subgroups import DEFAULT
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    ACTIVE_USED,
+    MILLI,
+    GpuKind,
+    GpuRequest,
+    GroupKey,
+    PodKey,
+    PodSpec,
+    PodStatus,
+    Policy,
+)
+
+_PHASES: Final = {"Succeeded": PodStatus.SUCCEEDED, "Failed": PodStatus.FAILED}
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedFacts:
+    """A pod that stays in the snapshot: its facts, and what the rest of the snapshot makes of them."""
+
+    facts: PodFacts
+    draft: SpecDraft
+    status: PodStatus
+    group: GroupKey | None
+    node: str | None
+    promise: Promise | None = None
+    gpu_groups: tuple[str, ...] = ()
+    numa_zones: Zones = ()
+
+
+@dataclass
+class PodResolver:
+    """Decides of every pod whether it stays, and as what.
+
+    ``hidden``: by pod group and subgroup the pods that run but could not be kept; the gang has them.
+    """
+
+    policy: Policy
+    now: float
+    stuck_seconds: float
+    nodes: Container[str]
+    left_out_nodes: Container[str]
+    promises: Mapping[PodKey, Promise]
+    groups: Container[GroupKey]
+    notes: Notes
+    hidden: Counter[tuple[GroupKey, str]] = field(default_factory=Counter)
+
+    def resolve(self, objects: Mapping[Identity, Json], reader: FactReader) -> list[PlacedFacts]:
+        """All pods that stay, sorted by key."""
+        found: list[PlacedFacts] = []
+        for identity in sorted(objects):
+            obj = objects[identity]
+            try:
+                placed = self._placed(reader.read(obj, *identity))
+            except Malformed as problem:
+                self.notes.aside(title("Pod", identity), problem)
+                placed = self._remnant(identity, obj)
+            if placed is not None:
+                found.append(placed)
+        return found
+
+    def status(self, facts: PodFacts, promise: Promise | None) -> PodStatus:
+        """Status at snapshot time, in the order of the table of section 0.1."""
+        if facts.phase == "Running":
+            if facts.deleted is None:
+                return PodStatus.RUNNING
+            stuck = self.now - facts.deleted > self.stuck_seconds
+            return PodStatus.STUCK_IN_RELEASING if stuck else PodStatus.RELEASING
+        if facts.phase in ("Pending", ""):
+            if facts.deleted is not None:
+                return PodStatus.RELEASING
+            if facts.node:
+                return PodStatus.BOUND
+            if promise is not None:
+                return PodStatus.BINDING
+            return PodStatus.GATED if facts.gated else PodStatus.PENDING
+        return _PHASES.get(facts.phase, PodStatus.UNKNOWN)
+
+    def _placed(self, facts: PodFacts) -> PlacedFacts | None:
+        key = GroupKey(facts.key.namespace, facts.group)
+        group = key if facts.group and key in self.groups else None
+        promise = self.promises.get(facts.key)
+        if promise is not None and not promise.meant_for(facts.uid):
+            promise = None
+        status = self.status(facts, promise)
+        for warning in facts.warnings:
+            self.notes.aside(title("Pod", facts.key), warning)
+        if status not in ACTIVE_USED:
+            return None if group is None else PlacedFacts(facts, facts.draft, status, group, None)
+        node = facts.node or (promise.node if promise is not None else "")
+        if node not in self.nodes and (node or status is not PodStatus.RELEASING):
+            self._away(facts, node, status, group)
+            return None
+        if not node:
+            return None if group is None else PlacedFacts(facts, facts.draft, status, group, None)
+        gpu_groups: tuple[str, ...] = ()
+        if facts.draft.spec.gpu.shares:
+            gpu_groups = (promise.gpu_groups if promise is not None else ()) or facts.gpu_groups
+        zones = facts.numa_zones
+        if promise is not None and not zones and self.policy.plugin("numa"):
+            zones = read_zones(promise.numa_zones, "BindRequest.spec.predictedNUMAZones")
+        return PlacedFacts(facts, facts.draft, status, group, node, promise, gpu_groups, zones)
+
+    def _away(self, facts: PodFacts, node: str, status: PodStatus, group: GroupKey | None) -> None:
+        """A pod on no node of the snapshot. That is normal for pods of other node pools."""
+        if group is not None and status in ACTIVE_ALLOCATED:
+            self.hidden[group, facts.subgroup or DEFAULT] += 1
+        if group is None and (self.policy.node_pool_label or node in self.left_out_nodes):
+            return
+        problem = f"node {shown(node)} is not in the snapshot" if node else "a placed pod has no node"
+        self.notes.aside(title("Pod", facts.key), f"spec.nodeName: {problem}")
+
+    def _remnant(self, identity: Identity, obj: Json) -> PlacedFacts | None:
+        """What keeps the room of a placed pod that cannot be read: it is never decided about.
+
+        Its readable requests count on its node; it belongs to no pod group, but its gang has it.
+        """
+        spec, status, metadata = (_object(obj.get(key)) for key in ("spec", "status", "metadata"))
+        node = spec.get("nodeName")
+        if not isinstance(node, str) or node not in self.nodes:
+            return None
+        if status.get("phase") not in ("Running", "Pending"):
+            return None
+        labels = {k: v for k, v in _object(metadata.get("labels")).items() if isinstance(v, str)}
+        name = _object(metadata.get("annotations")).get(GROUP_ANNOTATION)
+        group = GroupKey(identity[0], name) if isinstance(name, str) else None
+        if group is not None and group in self.groups and metadata.get("deletionTimestamp") is None:
+            self.hidden[group, labels.get(SUBGROUP_LABEL) or DEFAULT] += 1
+        amounts = readable_requests(spec)
+        shared = group_labels(labels)
+        gpu = GpuRequest(devices=amounts.get("gpu", 0) // MILLI)
+        if shared:
+            amounts.pop("gpu", None)
+            gpu = GpuRequest(GpuKind.FRACTION, len(shared))
+        draft = SpecDraft(PodSpec((), gpu), amounts)
+        scheduler = spec.get("schedulerName")
+        facts = PodFacts(
+            key=PodKey(*identity),
+            uid="",
+            draft=draft,
+            phase="Running",
+            deleted=None,
+            node=node,
+            gated=False,
+            created=0.0,
+            group="",
+            subgroup="",
+            labels=labels,
+            order=(0, 0, 0, 0),
+            nominated="",
+            scheduler=scheduler if isinstance(scheduler, str) else "",
+            reservation=False,
+            scaling=False,
+            gpu_groups=shared,
+            numa_zones=(),
+        )
+        return PlacedFacts(facts, draft, PodStatus.RUNNING, None, node, gpu_groups=shared)
+
+
+def _object(value: object) -> Json:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,132 @@
+"""What a pod asks of a node, read once for every distinct raw spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import orjson
+
+from kai_cp.reader.affinity import (
+    Namespaces,
+    read_node_affinity,
+    read_pod_terms,
+    read_spread,
+    read_tolerations,
+)
+from kai_cp.reader.fields import Json, Malformed, object_at, strings_at
+from kai_cp.reader.needs import read_claims, read_config_maps, read_host_ports, read_volume_claims
+from kai_cp.reader.requests import guaranteed, read_requests
+from kai_cp.reader.resources import MIG_PREFIX, Amounts, vector
+from kai_cp.reader.shares import DEVICES, FRACTION, MEMORY, read_gpu
+from kai_cp_models.snapshot import PodSpec
+
+_SHARED_CONFIG_MAP: Final = "runai/shared-gpu-configmap"
+_ANNOTATIONS: Final = (MEMORY, FRACTION, DEVICES, _SHARED_CONFIG_MAP)
+_FIELDS: Final = ("containers", "initContainers", "overhead", "nodeSelector", "tolerations")
+_NAMESPACED: Final = ("affinity", "topologySpreadConstraints", "resourceClaims", "volumes")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpecDraft:
+    """A pod's spec before the dimensions of the snapshot are known.
+
+    ``namespaced``: it names objects or pods of its namespace, so pods of two namespaces differ.
+    """
+
+    spec: PodSpec
+    amounts: Amounts
+    containers: tuple[Amounts, ...] = ()
+
+    @property
+    def namespaced(self) -> bool:
+        """Whether the spec means something else in another namespace."""
+        spec = self.spec
+        return bool(
+            spec.claims
+            or spec.volume_claims
+            or spec.config_maps
+            or spec.pod_affinity
+            or spec.pod_anti_affinity
+            or spec.spread
+        )
+
+    def finished(self, dimensions: tuple[str, ...], key: str, *, numa: bool) -> PodSpec:
+        """The spec with its vectors and its scheduling key."""
+        return replace(
+            self.spec,
+            requests=vector(self.amounts, dimensions),
+            container_requests=tuple(vector(row, dimensions) for row in self.containers) if numa else (),
+            scheduling_key=key,
+        )
+
+
+NO_SPEC: Final = SpecDraft(PodSpec(()), {})
+"""Spec of a pod that has ended: it asks for nothing any more."""
+
+
+def spec_key(pod: Json, spec: Json, annotations: Mapping[str, str], namespace: str, name: str) -> bytes:
+    """A text that is equal for pods whose drafts are equal."""
+    status = pod.get("status")
+    parts: list[object] = [spec.get(key) for key in _FIELDS]
+    if annotations:
+        parts.append([annotations.get(key) for key in _ANNOTATIONS])
+        parts.append(_legacy_mig(annotations))
+    if isinstance(status, dict):
+        parts.append(status.get("qosClass"))
+    if any(spec.get(key) is not None for key in _NAMESPACED):
+        parts += [namespace, [spec.get(key) for key in _NAMESPACED]]
+        if spec.get("resourceClaims") is not None and isinstance(status, dict):
+            parts.append(status.get("resourceClaimStatuses"))
+        if spec.get("topologySpreadConstraints") is not None:
+            parts.append(pod["metadata"].get("labels"))
+        volumes = spec.get("volumes")
+        if isinstance(volumes, list) and any(isinstance(v, dict) and "ephemeral" in v for v in volumes):
+            parts.append(name)
+    try:
+        return orjson.dumps(parts)
+    except TypeError as problem:
+        raise Malformed("spec", f"is not JSON: {problem}") from None
+
+
+def read_spec(
+    pod: Json,
+    spec: Json,
+    annotations: Mapping[str, str],
+    namespace: str,
+    name: str,
+    namespaces: Namespaces,
+) -> SpecDraft:
+    """The draft of a pod's spec."""
+    status = object_at(pod, "status")
+    amounts, containers = read_requests(spec)
+    gpu = read_gpu(annotations, amounts)
+    affinity = object_at(spec, "affinity", "spec")
+    prefix = annotations.get(_SHARED_CONFIG_MAP)
+    maps = {found for found in read_config_maps(spec) if not prefix or not found.startswith(prefix)}
+    labels = strings_at(object_at(pod, "metadata"), "labels", "metadata")
+    return SpecDraft(
+        PodSpec(
+            requests=(),
+            gpu=gpu,
+            node_selector=tuple(sorted(strings_at(spec, "nodeSelector", "spec").items())),
+            node_affinity=read_node_affinity(affinity),
+            tolerations=tuple(read_tolerations(spec)),
+            host_ports=tuple(sorted(set(read_host_ports(spec)))),
+            pod_affinity=tuple(read_pod_terms(affinity, "podAffinity", namespace, namespaces)),
+            pod_anti_affinity=tuple(read_pod_terms(affinity, "podAntiAffinity", namespace, namespaces)),
+            spread=tuple(read_spread(spec, labels)),
+            claims=tuple(read_claims(spec, status)),
+            volume_claims=tuple(sorted(set(read_volume_claims(spec, name)))),
+            config_maps=tuple(sorted(maps)),
+            legacy_mig=_legacy_mig(annotations),
+            guaranteed=guaranteed(spec, status),
+        ),
+        amounts,
+        containers,
+    )
+
+
+def _legacy_mig(annotations: Mapping[str, str]) -> bool:
+    return any(name.startswith(MIG_PREFIX) for name in annotations)

@@ -1,0 +1,34 @@
+"""The shard's node pool: which nodes, queues and pod groups belong to it (7.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kai_cp.reader.fields import Json
+from kai_cp.reader.notes import Identity
+from kai_cp_models.snapshot import Policy
+
+UNLABELLED = "default"
+"""Name of the pool of an object without the label, as KAI shows it."""
+
+
+def pool_of(labels: Mapping[str, str], policy: Policy) -> str:
+    """Pool name of an object."""
+    return labels.get(policy.node_pool_label) or UNLABELLED
+
+
+def in_pool(objects: Mapping[Identity, Json], policy: Policy) -> dict[Identity, Json]:
+    """The objects of the shard's pool: the label has its value, or is absent when the value is "".
+
+    KAI filters before it exports; a snapshot put together elsewhere may not have been.
+    """
+    if not policy.node_pool_label:
+        return dict(objects)
+    return {key: obj for key, obj in objects.items() if _belongs(obj, policy)}
+
+
+def _belongs(obj: Json, policy: Policy) -> bool:
+    labels = obj["metadata"].get("labels")
+    if not isinstance(labels, dict) or policy.node_pool_label not in labels:
+        return not policy.node_pool
+    return bool(policy.node_pool) and labels[policy.node_pool_label] == policy.node_pool

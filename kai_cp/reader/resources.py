@@ -1,0 +1,87 @@
+"""Resource names as dimensions of the vector, and resource lists as amounts (2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from kai_cp.reader.fields import Json, Malformed, entry, shown
+from kai_cp.reader.quantity import quantity
+from kai_cp_models.snapshot import BASE_DIMENSIONS, MILLI
+
+Amounts = dict[str, int]
+"""Amount by dimension name, in the unit of the dimension."""
+
+MIG_PREFIX: Final = "nvidia.com/mig-"
+
+
+class Dimension(NamedTuple):
+    """``milli``: counted in thousandths. ``whole``: only whole units are accepted."""
+
+    name: str
+    milli: bool
+    whole: bool = False
+
+
+@lru_cache(maxsize=4096)
+def dimension(name: str) -> Dimension | None:
+    """The dimension of a resource name; None for names that are never accounted.
+
+    Every name that ends in ``gpu`` is a GPU. MIG instances are whole counts, CPUs, extended
+    resources, hugepages and attachable volumes thousandths, memory and storage bytes.
+    """
+    if name == "cpu":
+        return Dimension("cpu", milli=True)
+    if name in ("memory", "pods", "ephemeral-storage", "storage"):
+        return Dimension(name, milli=False)
+    if name.endswith("gpu"):
+        return Dimension("gpu", milli=True, whole=True)
+    if name.startswith(MIG_PREFIX):
+        return Dimension(name, milli=False)
+    if "/" in name or name.startswith(("hugepages-", "attachable-volumes-")):
+        return Dimension(name, milli=True)
+    return None
+
+
+def amounts(resources: Json, where: str) -> Amounts:
+    """A ``ResourceList`` as amounts; zero amounts are left out."""
+    found: Amounts = {}
+    for name, value in resources.items():
+        kind = dimension(name)
+        if kind is None:
+            continue
+        field = entry(where, name) if "/" in name else f"{where}.{name}"
+        amount = quantity(value, field, milli=kind.milli)
+        if kind.whole and amount % MILLI:
+            raise Malformed(field, f"{shown(value)} is not a whole number")
+        if amount:
+            found[kind.name] = found.get(kind.name, 0) + amount
+    return found
+
+
+def add(into: Amounts, other: Mapping[str, int]) -> None:
+    """``into`` += ``other``."""
+    for name, amount in other.items():
+        into[name] = into.get(name, 0) + amount
+
+
+def raise_to(into: Amounts, other: Mapping[str, int]) -> None:
+    """``into`` = element-wise maximum of both."""
+    for name, amount in other.items():
+        if amount > into.get(name, 0):
+            into[name] = amount
+
+
+def dimensions_of(asked: Iterable[str], offered: Iterable[str]) -> tuple[str, ...]:
+    """Dimensions of a snapshot: the base ones, what any pod asks for, and MIG instances on nodes.
+
+    Other resources that nodes offer and nobody asks for cannot matter.
+    """
+    named = set(asked) | {name for name in offered if name.startswith(MIG_PREFIX)}
+    return (*BASE_DIMENSIONS, *sorted(named - set(BASE_DIMENSIONS)))
+
+
+def vector(found: Mapping[str, int], dimensions: tuple[str, ...]) -> tuple[int, ...]:
+    """Amounts aligned with ``dimensions``."""
+    return tuple(found.get(name, 0) for name in dimensions)

@@ -1,0 +1,91 @@
+"""A pod's GPU request: whole devices, a portion, an amount of memory, or MIG instances (2.2)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from kai_cp.reader.fields import Malformed, entry, shown
+from kai_cp.reader.resources import MIG_PREFIX, Amounts
+from kai_cp_models.snapshot import MILLI, GpuKind, GpuRequest
+
+FRACTION: Final = "gpu-fraction"
+MEMORY: Final = "gpu-memory"
+DEVICES: Final = "gpu-fraction-num-devices"
+GROUP_LABEL: Final = "runai-gpu-group"
+
+_NUMBER: Final = re.compile(r"[+-]?(\d{1,20}(\.\d{0,20})?|\.\d{1,20})([eE][+-]?\d{1,3})?", re.ASCII)
+_WHOLE: Final = re.compile(r"[+-]?\d{1,15}", re.ASCII)
+_MOST_DEVICES = 1024
+
+
+def read_gpu(annotations: Mapping[str, str], amounts: Amounts) -> GpuRequest:
+    """The GPU request; for a share the whole GPUs that containers ask for are dropped from ``amounts``.
+
+    The memory annotation is read first and a portion overrides it, as in KAI.
+    """
+    shared = _share(annotations)
+    if shared is not None:
+        amounts.pop("gpu", None)
+        return shared
+    devices = amounts.get("gpu", 0) // MILLI
+    if any(name.startswith(MIG_PREFIX) for name in amounts):
+        return GpuRequest(GpuKind.MIG, devices)
+    return GpuRequest(GpuKind.REGULAR, devices)
+
+
+def _share(annotations: Mapping[str, str]) -> GpuRequest | None:
+    found: GpuRequest | None = None
+    if MEMORY in annotations:
+        mib = _whole(annotations, MEMORY, 0)
+        # "0" asks for nothing.
+        found = GpuRequest(GpuKind.MEMORY, 1, 0, mib) if mib else None
+    if FRACTION in annotations:
+        found = GpuRequest(GpuKind.FRACTION, 1, _milli_portion(annotations[FRACTION]))
+    if found is None or DEVICES not in annotations:
+        return found
+    devices = _whole(annotations, DEVICES, 1)
+    if devices > _MOST_DEVICES:
+        raise Malformed(_field(DEVICES), f"{devices} is more than {_MOST_DEVICES}")
+    return GpuRequest(found.kind, devices, found.milli_portion, found.memory_mib)
+
+
+def _field(name: str) -> str:
+    return entry("metadata.annotations", name)
+
+
+def _whole(annotations: Mapping[str, str], name: str, minimum: int) -> int:
+    text = annotations[name]
+    if not _WHOLE.fullmatch(text):
+        raise Malformed(_field(name), f"{shown(text)} is not a whole number")
+    if int(text) < minimum:
+        raise Malformed(_field(name), f"{shown(text)} is below {minimum}")
+    return int(text)
+
+
+def _milli_portion(text: str) -> int:
+    """Portion in thousandths, rounded to hundredths of a device as KAI charges it (2.2)."""
+    if not _NUMBER.fullmatch(text):
+        raise Malformed(_field(FRACTION), f"{shown(text)} is not a number")
+    portion = float(text)
+    if not 0 < portion <= 1:
+        raise Malformed(_field(FRACTION), f"{shown(text)} is not above 0 and at most 1")
+    hundredths = math.floor(portion * 100 + 0.5)
+    if hundredths == 0:
+        raise Malformed(_field(FRACTION), f"{shown(text)} is below a hundredth of a GPU")
+    return hundredths * 10
+
+
+def group_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Shared-GPU groups that the labels of a placed pod name, one per device (1.7)."""
+    several = sorted(
+        value or key[len(GROUP_LABEL) + 1 :]
+        for key, value in labels.items()
+        if key.startswith(GROUP_LABEL) and key[len(GROUP_LABEL) :].startswith("/")
+    )
+    if several:
+        return tuple(several)
+    only = labels.get(GROUP_LABEL)
+    return (only,) if only else ()

@@ -1,0 +1,99 @@
+"""The gang tree of a pod group: minMember, minSubGroup, parents (1.2, 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kai_cp.reader.fields import Json, Malformed, int_at, objects_at, shown, text_at
+from kai_cp.reader.topologies import Fabric, read_constraint
+from kai_cp_models.snapshot import Subgroup, TopologyConstraint
+
+DEFAULT: Final = "default"
+"""The pod set of a pod group without subgroups, and of pods without a subgroup label."""
+_DEEPEST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    name: str
+    parent: str
+    min_member: int | None
+    min_sub_group: int | None
+    constraint: TopologyConstraint | None
+    where: str
+
+
+def read_tree(spec: Json, fabrics: Mapping[str, Fabric]) -> Subgroup:
+    """The root set, named ""."""
+    constraint = read_constraint(spec, "spec", fabrics)
+    members = [
+        _member(raw, f"spec.subGroups[{i}]", fabrics)
+        for i, raw in enumerate(objects_at(spec, "subGroups", "spec"))
+    ]
+    min_member = int_at(spec, "minMember", "spec", minimum=0)
+    min_sub_group = int_at(spec, "minSubGroup", "spec", minimum=0)
+    if not members:
+        leaf = Subgroup(DEFAULT, 1 if min_member is None else min_member)
+        return Subgroup("", 1, (leaf,), leaf=False, constraint=constraint)
+    by_name: dict[str, _Member] = {}
+    for member in members:
+        if member.name in by_name:
+            raise Malformed(f"{member.where}.name", f"{shown(member.name)} names two subgroups")
+        by_name[member.name] = member
+    children: dict[str, list[_Member]] = {}
+    for member in members:
+        if member.parent and member.parent not in by_name:
+            raise Malformed(f"{member.where}.parent", f"{shown(member.parent)} is not a subgroup")
+        children.setdefault(member.parent, []).append(member)
+    _refuse_cycles(by_name)
+    roots = tuple(_subtree(member, children) for member in _by_name(children[""]))
+    return Subgroup(
+        "", len(roots) if min_sub_group is None else min_sub_group, roots, leaf=False, constraint=constraint
+    )
+
+
+def _member(raw: Json, where: str, fabrics: Mapping[str, Fabric]) -> _Member:
+    name = text_at(raw, "name", where)
+    if not name:
+        raise Malformed(f"{where}.name", "is missing")
+    return _Member(
+        name,
+        # KAI looks parents up in lower case (1.2).
+        text_at(raw, "parent", where).lower(),
+        int_at(raw, "minMember", where, minimum=0),
+        int_at(raw, "minSubGroup", where, minimum=0),
+        read_constraint(raw, where, fabrics),
+        where,
+    )
+
+
+def _by_name(members: list[_Member]) -> list[_Member]:
+    return sorted(members, key=lambda member: member.name)
+
+
+def _refuse_cycles(by_name: Mapping[str, _Member]) -> None:
+    for member in by_name.values():
+        above, steps = member, 0
+        while above.parent:
+            above, steps = by_name[above.parent], steps + 1
+            if steps > min(len(by_name), _DEEPEST):
+                raise Malformed(f"{member.where}.parent", "the parents form a cycle or go too deep")
+
+
+def _subtree(member: _Member, children: Mapping[str, list[_Member]]) -> Subgroup:
+    below = children.get(member.name)
+    if below is None:
+        # A leaf without minMember is optional: nil is 0 here, unlike in the pod group itself (1.2).
+        return Subgroup(member.name, member.min_member or 0, constraint=member.constraint)
+    subtrees = tuple(_subtree(child, children) for child in _by_name(below))
+    minimum = len(subtrees) if member.min_sub_group is None else member.min_sub_group
+    return Subgroup(member.name, minimum, subtrees, leaf=False, constraint=member.constraint)
+
+
+def lowered(root: Subgroup, hidden: Mapping[str, int]) -> Subgroup:
+    """The tree with leaf minimums reduced by pods that run where the snapshot cannot show them."""
+    if root.leaf:
+        return replace(root, minimum=max(0, root.minimum - hidden.get(root.name, 0)))
+    return replace(root, children=tuple(lowered(child, hidden) for child in root.children))

@@ -1,0 +1,71 @@
+"""Topology objects and the constraints that name their levels (1.4, 8.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kai_cp.reader.fields import Json, Malformed, object_at, objects_at, shown, text_at
+from kai_cp.reader.notes import Identity, Notes, title
+from kai_cp_models.snapshot import Topology, TopologyConstraint
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """A topology with the aliases of its levels."""
+
+    topology: Topology
+    aliases: Mapping[str, str]
+
+    def level(self, name: str) -> str | None:
+        """The node label that a level's label or alias means."""
+        return name if name in self.topology.levels else self.aliases.get(name)
+
+
+def read_topologies(objects: Mapping[Identity, Json], notes: Notes) -> dict[str, Fabric]:
+    """Topologies by name."""
+    found: dict[str, Fabric] = {}
+    for identity, obj in objects.items():
+        try:
+            found[identity[1]] = _fabric(obj, identity[1])
+        except Malformed as problem:
+            notes.aside(title("Topology", identity), problem)
+    return found
+
+
+def _fabric(obj: Json, name: str) -> Fabric:
+    labels: list[str] = []
+    aliases: dict[str, str] = {}
+    for i, level in enumerate(objects_at(object_at(obj, "spec"), "levels", "spec")):
+        where = f"spec.levels[{i}]"
+        label = text_at(level, "nodeLabel", where)
+        if not label or label in labels:
+            raise Malformed(f"{where}.nodeLabel", f"{shown(label)} is empty or not unique")
+        labels.append(label)
+        alias = text_at(level, "alias", where)
+        if alias:
+            aliases[alias] = label
+    if not labels:
+        raise Malformed("spec.levels", "there are none")
+    return Fabric(Topology(name, tuple(labels)), aliases)
+
+
+def read_constraint(holder: Json, where: str, fabrics: Mapping[str, Fabric]) -> TopologyConstraint | None:
+    """The ``topologyConstraint`` of a pod group or subgroup; None when it names no topology."""
+    raw = object_at(holder, "topologyConstraint", where)
+    inner = f"{where}.topologyConstraint"
+    name = text_at(raw, "topology", inner)
+    required = text_at(raw, "requiredTopologyLevel", inner)
+    preferred = text_at(raw, "preferredTopologyLevel", inner)
+    if not name:
+        return None
+    fabric = fabrics.get(name)
+    if fabric is None:
+        return TopologyConstraint(name, required, preferred, f"topology {shown(name)} does not exist")
+    if not required and not preferred:
+        return TopologyConstraint(name, error=f"no level of topology {shown(name)} is named")
+    for level in filter(None, (required, preferred)):
+        if fabric.level(level) is None:
+            problem = f"topology {shown(name)} has no level {shown(level)}"
+            return TopologyConstraint(name, required, preferred, problem)
+    return TopologyConstraint(name, fabric.level(required) or "", fabric.level(preferred) or "")
