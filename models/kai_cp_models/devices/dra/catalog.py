@@ -1,0 +1,163 @@
+"""What the cluster offers and what claims mean there: devices by node, and which satisfy a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.devices.dra import cel
+from kai_cp_models.devices.dra.objects import (
+    Claim,
+    Device,
+    DeviceClass,
+    Wanted,
+    claim,
+    collect,
+    device_class,
+    slices,
+)
+from kai_cp_models.devices.nodes import selected
+from kai_cp_models.devices.protocol import Mask
+from kai_cp_models.snapshot import SetAside, Snapshot, Taint, Toleration
+
+IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the extended resource that every device class has by its name."""
+
+
+class Catalog:
+    """Parsed devices, classes and claims of a snapshot; constant through a cycle."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        problems: list[SetAside] = []
+        self.snapshot = snapshot
+        found = slices(snapshot, problems)
+        self.devices: tuple[Device, ...] = found.devices
+        self.counters = found.counters
+        self.index = {device.id: i for i, device in enumerate(self.devices)}
+        where = snapshot.node_index
+        self.node_of = np.array([where.get(device.node or "", -1) for device in self.devices], dtype=np.int64)
+        self.local: dict[int, list[int]] = {}
+        self.reach: dict[int, Mask] = {}
+        for i, device in enumerate(self.devices):
+            if self.node_of[i] >= 0:
+                self.local.setdefault(int(self.node_of[i]), []).append(i)
+            else:
+                # A device of a node that does not exist (the slice may name nodes per device).
+                anywhere = np.full(len(snapshot.nodes), device.node is None)
+                chosen = selected(snapshot, device.selector)
+                self.reach[i] = anywhere if chosen is None else chosen
+        self.classes = {
+            c.name: c for c in collect(snapshot, "deviceClasses", "DeviceClass", device_class, problems)
+        }
+        parse = claim(snapshot.policy.queue_label)
+        self.claims = {
+            c.key: c for c in collect(snapshot, "resourceClaims", "ResourceClaim", parse, problems)
+        }
+        self._bad_classes = {name: _cel_problem(c.selectors) for name, c in self.classes.items()}
+        self.dead = {key: reason for key, c in self.claims.items() if (reason := self._dead(c))}
+        self._vectors: dict[tuple[object, ...], Mask] = {}
+        bad = ((f"DeviceClass {name}", reason) for name, reason in self._bad_classes.items() if reason)
+        problems += [SetAside(*entry) for entry in bad]
+        problems += [SetAside(f"ResourceClaim {'/'.join(key)}", reason) for key, reason in self.dead.items()]
+        self.problems = tuple(problems)
+
+    def _dead(self, found: Claim) -> str:
+        """Why the claim can never be allocated; "" if nothing is wrong with it."""
+        if found.allocation:
+            return ""
+        for alternatives in found.requests:
+            reasons = [self._unusable(wanted) for wanted in alternatives]
+            if all(reasons):
+                return reasons[0]
+        return ""
+
+    def _unusable(self, wanted: Wanted) -> str:
+        name = wanted.device_class
+        if name not in self.classes:
+            return f"device class {name} does not exist"
+        problem = self._bad_classes[name]
+        return f"device class {name}: {problem}" if problem else _cel_problem(wanted.selectors)
+
+    def usable(self, wanted: Wanted) -> bool:
+        """Whether the request's class exists and all its selectors can be parsed."""
+        return not self._unusable(wanted)
+
+    def satisfying(self, wanted: Wanted) -> Mask:
+        """Devices that satisfy a request by class, selectors, taints and (unshared) capacity."""
+        key = (wanted.device_class, wanted.selectors, wanted.tolerations, wanted.capacity)
+        if key not in self._vectors:
+            chosen = self.classes[wanted.device_class].selectors + wanted.selectors
+            self._vectors[key] = np.array(
+                [
+                    all(_tolerated(taint, wanted.tolerations) for taint in device.taints)
+                    and holds_capacity(device, wanted.capacity)
+                    and all(cel.matches(expression, device.view) for expression in chosen)
+                    for device in self.devices
+                ],
+                dtype=np.bool_,
+            )
+        return self._vectors[key]
+
+    def reaches(self, device: int, node: int) -> bool:
+        """Whether a node can use a device."""
+        own = int(self.node_of[device])
+        return own == node if own >= 0 else bool(self.reach[device][node])
+
+    def reachable(self, node: int) -> list[int]:
+        """Devices a node can use: its own first."""
+        return self.local.get(node, []) + [i for i, mask in self.reach.items() if mask[node]]
+
+    def per_node(self, devices: Mask) -> NDArray[np.int64]:
+        """How many devices of a set each node can use."""
+        own = devices & (self.node_of >= 0)
+        counts = np.bincount(self.node_of[own], minlength=len(self.snapshot.nodes)).astype(np.int64)
+        for i, mask in self.reach.items():
+            if devices[i]:
+                counts += mask
+        return counts
+
+    def extended(self) -> Mapping[str, DeviceClass]:
+        """Extended resources that device classes back, by resource name (2.5).
+
+        Where two classes name the same resource the newer one counts, then the first by name.
+        """
+        found = {IMPLICIT_RESOURCE + name: c for name, c in sorted(self.classes.items())}
+        for each in sorted(self.classes.values(), key=lambda c: c.name, reverse=True):
+            name = each.extended_resource
+            if name and (name not in found or found[name].created <= each.created):
+                found[name] = each
+        return found
+
+
+def capacity_of(device: Device, name: str) -> tuple[str, str]:
+    """Domain and name of a capacity that a request names with or without the domain."""
+    domain, _, plain = name.rpartition("/")
+    return (domain or device.id.driver, plain)
+
+
+def holds_capacity(device: Device, needs: tuple[tuple[str, Fraction], ...]) -> bool:
+    """Whether the whole device has the capacities that a request asks for."""
+    have = dict(device.view.capacity)
+    return all(have.get(capacity_of(device, name), Fraction(-1)) >= amount for name, amount in needs)
+
+
+def _cel_problem(selectors: tuple[str, ...]) -> str:
+    for expression in selectors:
+        try:
+            cel.check(expression)
+        except cel.SelectorError as error:
+            return str(error)
+    return ""
+
+
+def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+    return any(
+        (not t.effect or t.effect == taint.effect)
+        and (t.key == taint.key or (not t.key and t.operator == "Exists"))
+        and (t.operator == "Exists" or t.value == taint.value)
+        for t in tolerations
+    )

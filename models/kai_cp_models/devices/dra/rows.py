@@ -1,0 +1,65 @@
+"""Device counts as linear rows: what enters a node may not take more devices than are free there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from kai_cp_models.devices.dra.catalog import Catalog
+from kai_cp_models.devices.dra.objects import ALL, Wanted
+from kai_cp_models.devices.protocol import Mask, Row
+from kai_cp_models.snapshot import PodKey
+
+Request = tuple[Wanted, ...]
+
+
+def rows(
+    catalog: Catalog,
+    wants: Sequence[Sequence[Request]],
+    nodes: Sequence[int],
+    free: Mask,
+    releases: Mapping[PodKey, Sequence[int]],
+) -> Iterator[Row]:
+    """For every set of devices that some request accepts: requests within it against its free devices.
+
+    ``wants``: open requests per class; ``releases``: devices that an eviction frees. Only requests
+    with one alternative over unshareable devices are counted.
+    """
+    shareable = np.array([device.view.shareable for device in catalog.devices], dtype=np.bool_)
+    counted: list[tuple[int, int, Mask]] = []
+    for c, requests in enumerate(wants):
+        for request in requests:
+            fits = catalog.satisfying(request[0]) if catalog.usable(request[0]) else None
+            if (
+                len(request) == 1
+                and fits is not None
+                and not request[0].admin
+                and not (fits & shareable).any()
+            ):
+                counted.append((c, 1 if request[0].mode == ALL else request[0].count, fits))
+    groups = {fits.tobytes(): fits for _, _, fits in counted}
+    for devices in groups.values():
+        inside = [(c, count) for c, count, fits in counted if not (fits & ~devices).any()]
+        need: dict[int, int] = {}
+        for c, count in inside:
+            need[c] = need.get(c, 0) + count
+        available = catalog.per_node(devices & free)
+        for node in nodes:
+            leaving = _leaving(catalog, releases, devices, node)
+            yield Row({(c, node): n for c, n in need.items()}, int(available[node]), leaving, "dra")
+        if catalog.reach:
+            total = int(np.count_nonzero(devices & free))
+            entering = {(c, node): n for c, n in need.items() for node in nodes}
+            yield Row(entering, total, _leaving(catalog, releases, devices, None), "dra")
+
+
+def _leaving(
+    catalog: Catalog, releases: Mapping[PodKey, Sequence[int]], devices: Mask, node: int | None
+) -> dict[PodKey, int]:
+    """Devices of a set that each eviction frees on a node (None: anywhere)."""
+    found = {
+        pod: sum(bool(devices[i]) and (node is None or catalog.reaches(i, node)) for i in held)
+        for pod, held in releases.items()
+    }
+    return {pod: count for pod, count in found.items() if count}

@@ -1,0 +1,57 @@
+"""Node selectors of volumes, storage capacities, slices and allocations, as masks over the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kai_cp_models.devices.protocol import Mask
+from kai_cp_models.snapshot import Node, Snapshot
+
+Raw = Mapping[str, Any]
+
+
+def selected(snapshot: Snapshot, selector: Raw | None) -> Mask | None:
+    """Nodes that a core/v1 NodeSelector selects (terms are alternatives); None: no selector."""
+    if not selector:
+        return None
+    terms = selector.get("nodeSelectorTerms") or ()
+    return np.array([any(_term(node, term) for term in terms) for node in snapshot.nodes], dtype=np.bool_)
+
+
+def labelled(snapshot: Snapshot, selector: Raw | None) -> Mask | None:
+    """Nodes whose labels a metav1.LabelSelector selects; None: no selector."""
+    if selector is None:
+        return None
+    exact = (selector.get("matchLabels") or {}).items()
+    needs = [{"key": key, "operator": "In", "values": [value]} for key, value in exact]
+    needs += list(selector.get("matchExpressions") or ())
+    return np.array([_all(node.labels, needs) for node in snapshot.nodes], dtype=np.bool_)
+
+
+def _term(node: Node, term: Raw) -> bool:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    # A term without requirements selects nothing.
+    return bool(expressions or fields) and (
+        _all(node.labels, expressions) and _all({"metadata.name": node.name}, fields)
+    )
+
+
+def _all(labels: Mapping[str, str], needs: Any) -> bool:
+    return all(_holds(labels.get(need["key"]), need["operator"], need.get("values") or ()) for need in needs)
+
+
+def _holds(value: str | None, operator: str, values: Any) -> bool:
+    if operator == "In":
+        return value in values
+    if operator == "NotIn":
+        return value not in values
+    if operator in ("Exists", "DoesNotExist"):
+        return (value is not None) is (operator == "Exists")
+    try:
+        have, bound = int(value or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return have > bound if operator == "Gt" else operator == "Lt" and have < bound
