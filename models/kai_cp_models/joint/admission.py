@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kai_cp_models.cycle import Waiting
-from kai_cp_models.joint.exact import ExactModel, TooLarge
+from kai_cp_models.joint.choose import joint_model
+from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.problem import Answer, Ask, signature
 from kai_cp_models.joint.realise import realise
 from kai_cp_models.joint.search import solve
@@ -67,7 +68,7 @@ class Admission:
             return None, False
         asks = [*self._asks, ask]
         try:
-            model = ExactModel(self._base, asks)
+            model = joint_model(self._base, asks)
         except TooLarge:
             return None, False
         for literal in model.admitted:

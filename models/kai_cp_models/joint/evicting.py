@@ -14,11 +14,10 @@ from ortools.sat.python import cp_model
 
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.joint.exact import ExactModel
+from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.offers import Ranked
-from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.problem import Answer
 from kai_cp_models.joint.search import Goal, Linear
-from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
 
 _EXACT_ORDER = 40
@@ -38,22 +37,28 @@ class Due:
     bounds: Mapping[str, tuple[str, tuple[int | None, int | None, int | None]]]
 
 
-class EvictingModel(ExactModel):
+class EvictingModel:
     """The rows and goals of the module's docstring; all ``asks`` must be placed."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        model: JointModel,
         action: ActionName,
-        asks: Sequence[Ask],
         ranked: Sequence[Ranked],
         dues: Sequence[Due],
         *,
         max_moved_groups: int = UNLIMITED,
     ) -> None:
+        """``model``: the placement model of the asks and of the offers of ``ranked``, in its order."""
+        self.model = model
+        self.cp = model.cp
+        self.ledger = model.ledger
+        self.asks = model.asks
+        self.admitted = model.admitted
+        self.lost = model.lost
+        self.moved = model.moved
         self.ranked = tuple(ranked)
         self.action = action
-        super().__init__(ledger, asks, [item.offer for item in ranked], may_lose=action != "consolidation")
         for literal in self.admitted:
             self.cp.add(literal == 1)
         self._chains()

@@ -1,57 +1,21 @@
-"""The exact placement model: how many pods of every class go to every node, and which pods leave.
+"""The exact encoding: every node is a cell, every dimension a row, every shared device modelled.
 
-Sets: classes c (pods with equal specs and equal topology scope), nodes n, asks a, offers o.
-Variables: ``x[c,n]`` count of class c newly on node n; ``admitted[a]``; ``lost[o]``; ``moved[p]``;
-``chosen[a,s,d]`` the domain of a constrained subgroup; for shares ``w[c,n,j]`` on device j.
-
-Rows, for every node and dimension: what enters minus what leaves fits what is free in the end. A node
-that is already over its capacity may stay as it is, but nothing enters it. Never pod x node: pods of
-a class are counted, and nodes that cannot take a class have no variable.
+For every node and dimension: what enters minus what leaves fits what is free in the end. A node that
+is already over its capacity may stay as it is, but nothing enters it. For shares ``w[c,n,j]`` counts
+class c on device j of node n. Exact for any mix of requests; for clusters of up to a few hundred nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from ortools.sat.python import cp_model
 
-from kai_cp_models.joint.problem import Answer, Ask, Offer, leaves_with_scopes
+from kai_cp_models.joint.model import JointModel, PodClass, TooLarge
 from kai_cp_models.joint.search import Linear
-from kai_cp_models.ledger import Ledger, Mask
-from kai_cp_models.rules.table import accepting
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    GPU,
-    MILLI,
-    PODS,
-    GpuKind,
-    Pod,
-    PodKey,
-    Subgroup,
-)
-
-
-class TooLarge(Exception):
-    """The exact model would need more variables than can be solved in a cycle."""
-
-
-@dataclass
-class _Class:
-    """Pods that the model counts together; ``example`` stands for all of them."""
-
-    example: Pod
-    mask: Mask
-    terms: list[tuple[int, Linear]] = field(default_factory=list)
-    """(count, literal): how many pods each admitted ask or moved pod adds."""
-    x: dict[int, cp_model.IntVar] = field(default_factory=dict)
-    pods: list[tuple[Pod, int | None]] = field(default_factory=list)
-    """Pods in placement order with the ask they belong to (None: a moved pod)."""
-
-    @property
-    def most(self) -> int:
-        return sum(count for count, _ in self.terms)
+from kai_cp_models.snapshot import GPU, MILLI, PODS, Pod, PodKey
 
 
 @dataclass
@@ -62,120 +26,15 @@ class _DeviceVar:
     counts: dict[Hashable, cp_model.IntVar] = field(default_factory=dict)
 
 
-class ExactModel:
-    """Builds the rows of the module's docstring; callers add rows and objectives of their own."""
+class ExactModel(JointModel):
+    """See the module's docstring."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        asks: Sequence[Ask],
-        offers: Sequence[Offer] = (),
-        *,
-        may_lose: bool = True,
-        max_variables: int = 60_000,
-    ) -> None:
-        self.ledger = ledger
-        self.asks = tuple(asks)
-        self.offers = tuple(offers)
-        self.cp = cp_model.CpModel()
-        cp = self.cp
-        self.admitted = [cp.new_bool_var(f"admitted[{ask.group.key}]") for ask in asks]
-        self.lost = [
-            cp.new_bool_var(f"lost[{offer.group.key},{offer.chain}]") if may_lose else cp.new_constant(0)
-            for offer in offers
-        ]
-        self.moved: dict[PodKey, cp_model.IntVar] = {}
-        self.gone: dict[PodKey, Linear] = {}
-        self._pod: dict[PodKey, Pod] = {}
-        self._classes: dict[Hashable, _Class] = {}
-        self._devices: dict[int, list[_DeviceVar]] = {}
-        self._scope_domains: dict[tuple[int, str], dict[int, cp_model.IntVar]] = {}
-        for lost, offer in zip(self.lost, offers, strict=True):
-            for pod in offer.pods:
-                moved = cp.new_bool_var(f"moved[{pod.key}]")
-                self._pod[pod.key] = pod
-                self.moved[pod.key] = moved
-                self.gone[pod.key] = lost + moved
-                cp.add_at_most_one(lost, moved)
-        self._free = ledger.idle + ledger.releasing
-        self._collect_asks()
-        self._collect_moves()
-        self._counts(max_variables)
-        self._scopes()
-        self._nodes()
-        self._shares()
-        self._device_rules()
-
-    # --- classes ---------------------------------------------------------------------------------
-
-    def _collect_asks(self) -> None:
-        for a, ask in enumerate(self.asks):
-            for scopes, leaf in leaves_with_scopes(ask.batch):
-                for pod in leaf.pods:
-                    key: Hashable = (a, leaf.subgroup.name, pod.spec) if scopes else ("free", pod.spec)
-                    found = self._classes.get(key)
-                    if found is None:
-                        mask = accepting(self.ledger.fixed.table, pod).copy()
-                        for scope in scopes:
-                            mask &= self._in_topology(scope)
-                        found = self._classes[key] = _Class(pod, mask)
-                    found.terms.append((1, self.admitted[a]))
-                    found.pods.append((pod, a))
-
-    def _collect_moves(self) -> None:
-        for offer in self.offers:
-            gang = self.ledger.fixed.gangs[offer.group.key]
-            for pod in offer.pods:
-                place = self.ledger.place_of(pod)
-                if place is None:
-                    continue
-                mask = self._move_mask(gang.group.root, pod, place[0])
-                # A pod pinned by a constraint moves inside its present domain.
-                key: Hashable = ("free", pod.spec) if mask is None else ("pinned", mask.tobytes(), pod.spec)
-                found = self._classes.get(key)
-                if found is None:
-                    allowed = accepting(self.ledger.fixed.table, pod)
-                    found = self._classes[key] = _Class(pod, allowed if mask is None else allowed & mask)
-                found.terms.append((1, self.moved[pod.key]))
-                found.pods.append((pod, None))
-
-    def _move_mask(self, subgroup: Subgroup, pod: Pod, node: int) -> Mask | None:
-        mask: Mask | None = None
-        here: Subgroup | None = subgroup
-        while here is not None:
-            if here.constraint is not None and not here.constraint.error:
-                inside = self._in_topology(here)
-                if here.constraint.required:
-                    domain = self._domain_of(here)
-                    inside = inside & (domain == domain[node])
-                mask = inside if mask is None else mask & inside
-            here = next(
-                (
-                    child
-                    for child in here.children
-                    if any(leaf.name == (pod.subgroup or "default") for leaf in child.leaves())
-                ),
-                None,
-            )
-        return mask
-
-    def _in_topology(self, subgroup: Subgroup) -> Mask:
-        constraint = subgroup.constraint
-        if constraint is None or not self.ledger.snapshot.policy.plugin("topology"):
-            return np.ones(len(self._free), dtype=bool)
-        if constraint.error:
-            return np.zeros(len(self._free), dtype=bool)
-        return self.ledger.fixed.table.trees[constraint.topology].member
-
-    def _domain_of(self, subgroup: Subgroup) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        constraint = subgroup.constraint
-        assert constraint is not None
-        tree = self.ledger.fixed.table.trees[constraint.topology]
-        return tree.domain_at(constraint.required)
+    def _node_of(self, cell: int) -> int:
+        return cell
 
     def _counts(self, max_variables: int) -> None:
         most_free = self._free.copy()
-        for pod in self._pod.values():
+        for pod in self._leaver.values():
             place = self.ledger.place_of(pod)
             if place is not None:
                 most_free[place[0]] += np.array(pod.spec.requests, dtype=np.int64)
@@ -197,71 +56,28 @@ class ExactModel:
                 item.x[node] = self.cp.new_int_var(0, int(room[node]), f"x[{number},{node}]")
             self.cp.add(sum(item.x.values()) == sum(count * literal for count, literal in item.terms))
 
-    # --- topology --------------------------------------------------------------------------------
-
-    def _scopes(self) -> None:
-        if not self.ledger.snapshot.policy.plugin("topology"):
-            return
-        for a, ask in enumerate(self.asks):
-            for scopes, leaf in leaves_with_scopes(ask.batch):
-                for scope in scopes:
-                    if scope.constraint is None or not scope.constraint.required:
-                        continue
-                    if scope.constraint.error:
-                        self.cp.add(self.admitted[a] == 0)
-                        continue
-                    chosen = self._chosen(a, ask, scope)
-                    domain = self._domain_of(scope)
-                    for spec in {pod.spec for pod in leaf.pods}:
-                        item = self._classes[(a, leaf.subgroup.name, spec)]
-                        inside: dict[int, list[cp_model.IntVar]] = {}
-                        for node, var in item.x.items():
-                            inside.setdefault(int(domain[node]), []).append(var)
-                        for name, variables in inside.items():
-                            if name in chosen:
-                                self.cp.add(sum(variables) <= item.most * chosen[name])
-                            else:
-                                self.cp.add(sum(variables) == 0)
-
-    def _chosen(self, a: int, ask: Ask, scope: Subgroup) -> dict[int, cp_model.IntVar]:
-        found = self._scope_domains.get((a, scope.name))
-        if found is not None:
-            return found
-        domain = self._domain_of(scope)
-        allowed = {int(name) for name in np.unique(domain[domain >= 0])}
-        started = {
-            int(domain[place[0]])
-            for pod in ask.gang.pods_below(scope)
-            if self.ledger.status(pod) in ACTIVE_ALLOCATED
-            and (place := self.ledger.place_of(pod)) is not None
-        }
-        if started:
-            allowed &= started
-        chosen = {name: self.cp.new_bool_var(f"chosen[{a},{scope.name},{name}]") for name in sorted(allowed)}
-        self.cp.add(sum(chosen.values()) == self.admitted[a])
-        self._scope_domains[a, scope.name] = chosen
-        return chosen
+    def _capacity(self) -> None:
+        self._devices: dict[int, list[_DeviceVar]] = {}
+        self._nodes()
+        self._shares()
+        self._device_rules()
 
     # --- nodes -----------------------------------------------------------------------------------
 
     def _nodes(self) -> None:
-        entering: dict[int, list[tuple[_Class, cp_model.IntVar]]] = {}
+        entering: dict[int, list[tuple[PodClass, cp_model.IntVar]]] = {}
         for item in self._classes.values():
             for node, var in item.x.items():
                 entering.setdefault(node, []).append((item, var))
-        leaving: dict[int, list[Pod]] = {}
-        for pod in self._pod.values():
-            place = self.ledger.place_of(pod)
-            if place is not None:
-                leaving.setdefault(place[0], []).append(pod)
         self._entering = entering
-        self._leaving = leaving
         self._gpu_extra: dict[int, list[Linear]] = {}
         self._slot_extra: dict[int, list[Linear]] = {}
         share_nodes = {
             node for node, items in entering.items() if any(item.example.spec.gpu.shares for item, _ in items)
         }
-        share_nodes |= {node for node, pods in leaving.items() if any(pod.spec.gpu.shares for pod in pods)}
+        share_nodes |= {
+            node for node, pods in self._leaving.items() if any(pod.spec.gpu.shares for pod in pods)
+        }
         self._share_nodes = sorted(share_nodes)
 
     def _node_rows(self) -> None:
@@ -395,37 +211,25 @@ class ExactModel:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def hint(self, ledger: Ledger) -> None:
-        """Hint the placement that a greedy pass found for the asks in ``ledger``."""
-        for item in self._classes.values():
-            counts: dict[int, int] = {}
-            for pod, ask in item.pods:
-                held = ledger.held.get(pod.key)
-                if ask is not None and held is not None:
-                    counts[held.node] = counts.get(held.node, 0) + 1
-            for node, var in item.x.items():
-                self.cp.add_hint(var, counts.get(node, 0))
-
-    def answer(self, solver: cp_model.CpSolver) -> Answer:
-        """The solution pod by pod; pods of a class take its nodes in placement order."""
-        admitted = tuple(bool(solver.value(var)) for var in self.admitted)
-        lost = tuple(bool(solver.value(var)) for var in self.lost)
-        moved = frozenset(key for key, var in self.moved.items() if solver.value(var))
-        nodes_of: dict[PodKey, tuple[int, tuple[str, ...]]] = {}
+    def _places(
+        self,
+        going: Mapping[Hashable, Sequence[Pod]],
+        counts: Mapping[Hashable, Mapping[int, int]],
+        solver: cp_model.CpSolver,
+        gone: frozenset[PodKey],
+    ) -> dict[PodKey, tuple[int, tuple[str, ...]]]:
         room = {
             (node, device.name, key): solver.value(count)
             for node, devices in self._devices.items()
             for device in devices
             for key, count in device.counts.items()
         }
-        for key, item in self._classes.items():
-            slots = [node for node, var in sorted(item.x.items()) for _ in range(solver.value(var))]
-            going = [
-                pod for pod, ask in item.pods if (admitted[ask] if ask is not None else pod.key in moved)
-            ]
-            for pod, node in zip(going, slots, strict=True):
+        found: dict[PodKey, tuple[int, tuple[str, ...]]] = {}
+        for key, pods in going.items():
+            slots = [node for node, count in counts[key].items() for _ in range(count)]
+            for pod, node in zip(pods, slots, strict=True):
                 names: tuple[str, ...] = ()
-                if item.example.spec.gpu.shares:
+                if pod.spec.gpu.shares:
                     options = [
                         (room[node, device.name, key], device.name)
                         for device in self._devices[node]
@@ -435,10 +239,5 @@ class ExactModel:
                     names = tuple(name for _, name in options[: pod.spec.gpu.devices])
                     for name in names:
                         room[node, name, key] -= 1
-                nodes_of[pod.key] = (node, names)
-        return Answer(nodes_of, admitted, lost, moved)
-
-    @property
-    def uses_memory_shares(self) -> bool:
-        """Whether some class is charged by node (gpu-memory), so that queue rows are optimistic."""
-        return any(item.example.spec.gpu.kind is GpuKind.MEMORY for item in self._classes.values())
+                found[pod.key] = (node, names)
+        return found

@@ -1,0 +1,22 @@
+"""Which encoding of the joint model serves a problem: levels where they are exact, nodes elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kai_cp_models.joint.exact import ExactModel
+from kai_cp_models.joint.level import LevelModel
+from kai_cp_models.joint.model import JointModel, TooLarge
+from kai_cp_models.joint.problem import Ask, Offer
+from kai_cp_models.ledger import Ledger
+
+
+def joint_model(
+    ledger: Ledger, asks: Sequence[Ask], offers: Sequence[Offer] = (), *, may_lose: bool = True
+) -> JointModel:
+    """The smallest exact encoding of the problem; raises ``TooLarge`` when none is small enough."""
+    try:
+        return LevelModel(ledger, asks, offers, may_lose=may_lose)
+    except TooLarge:
+        pass
+    return ExactModel(ledger, asks, offers, may_lose=may_lose)

@@ -1,0 +1,370 @@
+"""The level encoding: where GPUs alone bind and sizes divide each other, counts decide everything.
+
+With sizes such as 8, 4, 2, 1 a placement exists if and only if for every size s the pods of size s and
+larger, measured in pieces of s, are no more than the pieces of s that the nodes offer (formulation
+2.1): sum over t >= s of (t/s) count_t <= sum over nodes of floor(free/s). No variable per node, except
+``g[s,n]`` for nodes that may gain room. A new shared device is one piece of size 1; what is inside a
+shared device is a pattern of portions. Largest-first filling turns the counts into places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.sat.python import cp_model
+
+from kai_cp_models.joint.model import JointModel, PodClass, TooLarge
+from kai_cp_models.joint.problem import leaves_with_scopes
+from kai_cp_models.joint.search import Linear
+from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, PodKey
+
+_MOST_PATTERNS = 400
+_MOST_CELLS = 4_000
+_MOST_MOVERS = 6_000
+
+Place = tuple[int, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class _Bin:
+    """Shared devices with equal free memory: existing ones (``names``), or new ones (``names`` empty)."""
+
+    free_mib: int
+    devices: tuple[tuple[int, str], ...]
+    patterns: tuple[tuple[int, ...], ...]
+    used: tuple[cp_model.IntVar, ...]
+
+
+class LevelModel(JointModel):
+    """See the module's docstring. Raises ``TooLarge`` where the encoding would not be exact."""
+
+    def _may_move(self, pod: Pod) -> bool:
+        size = pod.spec.requests[GPU] if not pod.spec.gpu.shares else MILLI
+        return self._movers <= _MOST_MOVERS and bool((self._free[:, GPU] >= size).any())
+
+    def _collect_leavers(self) -> None:
+        self._movers = sum(len(offer.pods) for offer in self.offers)
+        super()._collect_leavers()
+
+    def _node_of(self, cell: int) -> int:
+        return int(self._cells[cell][0])
+
+    # --- cells and conditions --------------------------------------------------------------------
+
+    def _counts(self, max_variables: int) -> None:
+        classes = list(self._classes.values())
+        self._sizes = _chain({self._size(item.example) for item in classes})
+        self._require(classes)
+        self._cut_cells(classes)
+        free = np.maximum(self._free[:, GPU], 0) // MILLI
+        for pods in self._leaving.values():
+            for pod in pods:
+                place = self.ledger.place_of(pod)
+                if place is not None:
+                    free[place[0]] += pod.spec.requests[GPU] // MILLI + pod.spec.gpu.shares
+        room = {
+            size: np.array([int((free[nodes] // size).sum()) for nodes in self._cells])
+            for size in self._sizes
+        }
+        for number, item in enumerate(classes):
+            if item.example.spec.gpu.shares:
+                # Shares are placed by pattern over the whole cluster, see ``_shares``.
+                continue
+            size = self._size(item.example)
+            for cell, nodes in enumerate(self._cells):
+                most = min(int(room[size][cell]), item.most)
+                if most > 0 and item.mask[nodes[0]]:
+                    item.x[cell] = self.cp.new_int_var(0, most, f"x[{number},{cell}]")
+            self.cp.add(sum(item.x.values()) == sum(count * literal for count, literal in item.terms))
+
+    def _size(self, pod: Pod) -> int:
+        return 1 if pod.spec.gpu.shares else pod.spec.requests[GPU] // MILLI
+
+    def _require(self, classes: Sequence[PodClass]) -> None:
+        """Raise unless GPUs alone bind on every node, whatever subset of the offers leaves."""
+        if (self._free < 0).any():
+            raise TooLarge("a node is over its capacity")
+        if any(rule.concerns(item.example) for rule in self.ledger.rules for item in classes):
+            raise TooLarge("a device rule has a say")
+        others = [d for d in range(self._free.shape[1]) if d != GPU]
+        ratios = np.zeros(len(others))
+        for item in classes:
+            spec = item.example.spec
+            simple = spec.gpu.kind is GpuKind.REGULAR or (
+                spec.gpu.kind is GpuKind.FRACTION and spec.gpu.devices == 1
+            )
+            if not simple or spec.gpu.devices == 0:
+                raise TooLarge("a pod asks for something else than whole GPUs or one share")
+            per_gpu = np.array([spec.requests[d] for d in others], dtype=float)
+            if spec.gpu.shares:
+                # As many pods as portions fit a device, and the slot of a new device's reservation.
+                per_gpu *= MILLI // max(spec.gpu.milli_portion, 1)
+                per_gpu[others.index(3)] += 1
+            else:
+                per_gpu /= self._size(item.example)
+            ratios = np.maximum(ratios, per_gpu)
+        free = self._free[:, others].astype(float)
+        gpus = self._free[:, GPU] / MILLI
+        shared = self.ledger.shared_free()
+        if ((gpus + shared)[:, None] * ratios > free).any():
+            raise TooLarge("CPU, memory or slots may bind")
+        for node, pods in self._leaving.items():
+            more = sum(self._size(pod) for pod in pods)
+            given = np.array([pod.spec.requests for pod in pods], dtype=float)[:, others]
+            each = np.array([self._size(pod) for pod in pods])[:, None] * ratios
+            slack = free[node] - (gpus[node] + shared[node]) * ratios
+            if (slack + np.minimum(given - each, 0).sum(axis=0) < 0).any() and more:
+                raise TooLarge("CPU, memory or slots may bind after an eviction")
+
+    def _cut_cells(self, classes: Sequence[PodClass]) -> None:
+        """Blocks of nodes that agree on every class's mask and every scope's domain."""
+        columns = [item.mask.astype(np.int64) for item in classes]
+        shares = [item for item in classes if item.example.spec.gpu.shares]
+        if shares and any((item.mask != shares[0].mask).any() for item in shares):
+            raise TooLarge("shares accept different nodes")
+        self._share_mask = shares[0].mask if shares else np.zeros(len(self._free), dtype=bool)
+        memory = self.ledger.fixed.gpu_memory_mib
+        if shares and len(np.unique(memory[self._share_mask])) > 1:
+            raise TooLarge("GPUs of different memory hold shares")
+        levels: dict[tuple[str, str], NDArray[np.int64]] = {}
+        for ask in self.asks:
+            for scopes, leaf in leaves_with_scopes(ask.batch):
+                if scopes and any(pod.spec.gpu.shares for pod in leaf.pods):
+                    raise TooLarge("a share has a topology constraint")
+                for scope in scopes:
+                    constraint = scope.constraint
+                    if constraint is not None and constraint.required and not constraint.error:
+                        levels[constraint.topology, constraint.required] = self._domain_of(scope)
+        columns += levels.values()
+        useful = np.flatnonzero(np.any([item.mask for item in classes], axis=0))
+        if not len(useful):
+            self._cells: list[NDArray[np.int64]] = []
+            return
+        matrix = np.stack([column[useful] for column in columns], axis=1)
+        _, cell_of = np.unique(matrix, axis=0, return_inverse=True)
+        order = np.argsort(cell_of, kind="stable")
+        starts = np.flatnonzero(np.diff(cell_of[order])) + 1
+        self._cells = [useful[part] for part in np.split(order, starts)]
+        if len(self._cells) > _MOST_CELLS:
+            raise TooLarge("too many kinds of nodes")
+
+    # --- capacity --------------------------------------------------------------------------------
+
+    def _capacity(self) -> None:
+        self._vacated: dict[tuple[int, str], Linear] = {}
+        for node, pods in self._leaving.items():
+            self._vacating(node, pods)
+        self._new: dict[int, cp_model.IntVar] = {}
+        self._bins: list[_Bin] = []
+        share_keys = [key for key, item in self._classes.items() if item.example.spec.gpu.shares]
+        if share_keys:
+            self._shares(share_keys)
+        for cell, nodes in enumerate(self._cells):
+            self._cell_rows(cell, nodes)
+
+    def _vacating(self, node: int, pods: Sequence[Pod]) -> None:
+        """A shared device is free again once all its members are gone."""
+        ledger = self.ledger
+        members: dict[str, list[Pod]] = {}
+        for pod in pods:
+            place = ledger.place_of(pod)
+            if place is not None and pod.spec.gpu.shares:
+                for name in place[1]:
+                    members.setdefault(name, []).append(pod)
+        for name, candidates in members.items():
+            device = ledger.devices[node, name]
+            if device.active + device.pipelined > len(candidates):
+                continue
+            vacated = self.cp.new_bool_var(f"vacated[{node},{name}]")
+            for pod in candidates:
+                self.cp.add(vacated <= self.gone[pod.key])
+            self._vacated[node, name] = vacated
+
+    def _cell_rows(self, cell: int, nodes: NDArray[np.int64]) -> None:
+        gaining = [int(node) for node in nodes if int(node) in self._leaving]
+        fixed = np.array([node for node in nodes if int(node) not in self._leaving], dtype=np.int64)
+        free = self._free[:, GPU] // MILLI
+        for size in self._sizes:
+            load: list[Linear] = [
+                (self._size(item.example) // size) * item.x[cell]
+                for item in self._classes.values()
+                if cell in item.x and self._size(item.example) >= size
+            ]
+            if size == 1 and cell in self._new:
+                load.append(self._new[cell])
+            if not load:
+                continue
+            pieces: list[Linear] = [self._pieces(node, size) for node in gaining]
+            constant = int((free[fixed] // size).sum()) if len(fixed) else 0
+            self.cp.add(sum(load) <= constant + sum(pieces))
+
+    def _pieces(self, node: int, size: int) -> Linear:
+        """How many pieces of ``size`` the node offers when some of its pods are gone."""
+        gives: list[Linear] = [
+            (pod.spec.requests[GPU] // MILLI) * self.gone[pod.key]
+            for pod in self._leaving[node]
+            if not pod.spec.gpu.shares
+        ]
+        gives += (
+            [vacated for (where, _), vacated in self._vacated.items() if where == node]
+            if self._vacated
+            else []
+        )
+        room: Linear = int(self._free[node, GPU]) // MILLI + sum(gives)
+        if size == 1:
+            return room
+        most = (
+            int(self._free[node, GPU]) // MILLI
+            + sum(pod.spec.requests[GPU] // MILLI + pod.spec.gpu.shares for pod in self._leaving[node])
+        ) // size
+        if most <= 0:
+            return 0
+        pieces = self.cp.new_int_var(0, most, f"g[{size},{node}]")
+        self.cp.add(size * pieces <= room)
+        return pieces
+
+    # --- shares ----------------------------------------------------------------------------------
+
+    def _shares(self, keys: Sequence[Hashable]) -> None:
+        """Portions of one device each, by patterns over devices with equal free memory."""
+        ledger = self.ledger
+        node = int(np.argmax(self._share_mask))
+        total = int(ledger.fixed.gpu_memory_mib[node])
+        items = [self._classes[key] for key in keys]
+        needs = [ledger.share_mib_on(item.example, node) for item in items]
+        most = sum(item.most for item in items)
+        by_free: dict[int, list[tuple[int, str]]] = {}
+        for (where, name), device in sorted(ledger.devices.items()):
+            free = device.future_free_mib(total)
+            if self._share_mask[where] and free >= min(needs):
+                by_free.setdefault(free, []).append((where, name))
+        bins: list[_Bin] = []
+        for free, devices in [*by_free.items(), (total, [])]:
+            patterns = _patterns(needs, free)
+            used = tuple(
+                self.cp.new_int_var(0, min(most, len(devices)) if devices else most, f"bin[{free},{p}]")
+                for p in range(len(patterns))
+            )
+            if devices:
+                gone = [self._vacated[device] for device in devices if device in self._vacated]
+                self.cp.add(sum(used) + sum(gone) <= len(devices))
+            bins.append(_Bin(free, tuple(devices), patterns, used))
+        self._bins = bins
+        self._share_keys = tuple(keys)
+        for position, item in enumerate(items):
+            held = [
+                pattern[position] * used
+                for one in bins
+                for pattern, used in zip(one.patterns, one.used, strict=True)
+                if pattern[position]
+            ]
+            self.cp.add(sum(held) >= sum(count * literal for count, literal in item.terms))
+        for cell, nodes in enumerate(self._cells):
+            if self._share_mask[nodes[0]]:
+                self._new[cell] = self.cp.new_int_var(0, most, f"new[{cell}]")
+        self.cp.add(sum(self._new.values()) == sum(bins[-1].used))
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def _places(
+        self,
+        going: Mapping[Hashable, Sequence[Pod]],
+        counts: Mapping[Hashable, Mapping[int, int]],
+        solver: cp_model.CpSolver,
+        gone: frozenset[PodKey],
+    ) -> dict[PodKey, Place]:
+        free = self._free[:, GPU] // MILLI
+        vacated: set[tuple[int, str]] = set()
+        for leaver in gone:
+            pod = self._leaver[leaver]
+            place = self.ledger.place_of(pod)
+            if place is not None and not pod.spec.gpu.shares:
+                free[place[0]] += pod.spec.requests[GPU] // MILLI
+        for device, literal in self._vacated.items():
+            if solver.value(literal):
+                vacated.add(device)
+                free[device[0]] += 1
+        found: dict[PodKey, Place] = {}
+        whole = [key for key in going if not self._classes[key].example.spec.gpu.shares]
+        whole.sort(key=lambda key: -self._size(self._classes[key].example))
+        for key in whole:
+            size = self._size(self._classes[key].example)
+            pods = iter(going[key])
+            for cell, count in counts[key].items():
+                for _ in range(count):
+                    node = _tightest(free, self._cells[cell], size)
+                    free[node] -= size
+                    found[next(pods).key] = (node, ())
+        if self._bins:
+            self._place_shares(going, solver, free, vacated, found)
+        return found
+
+    def _place_shares(
+        self,
+        going: Mapping[Hashable, Sequence[Pod]],
+        solver: cp_model.CpSolver,
+        free: NDArray[np.int64],
+        vacated: set[tuple[int, str]],
+        found: dict[PodKey, Place],
+    ) -> None:
+        waiting = [list(going[key]) for key in self._share_keys]
+        fresh: list[tuple[int, str]] = []
+        for cell, variable in self._new.items():
+            for _ in range(int(solver.value(variable))):
+                node = _tightest(free, self._cells[cell], 1)
+                free[node] -= 1
+                fresh.append((node, f"new-{len(fresh)}"))
+        for one in self._bins:
+            devices = [device for device in one.devices if device not in vacated] if one.devices else fresh
+            position = 0
+            for pattern, used in zip(one.patterns, one.used, strict=True):
+                for _ in range(int(solver.value(used))):
+                    node, name = devices[position]
+                    position += 1
+                    for kind, count in enumerate(pattern):
+                        for _ in range(min(count, len(waiting[kind]))):
+                            found[waiting[kind].pop(0).key] = (node, (name,))
+
+
+def _chain(sizes: set[int]) -> list[int]:
+    """The sizes, largest first; raises unless each divides the next larger one."""
+    ordered = sorted(sizes, reverse=True)
+    if not ordered or ordered[-1] < 1:
+        raise TooLarge("a pod asks for no GPU")
+    if any(larger % smaller for larger, smaller in pairwise(ordered)):
+        raise TooLarge("sizes do not divide each other")
+    return ordered
+
+
+def _tightest(free: NDArray[np.int64], nodes: NDArray[np.int64], size: int) -> int:
+    """The node with the least room that still takes ``size``."""
+    room = np.where(free[nodes] >= size, free[nodes], np.iinfo(np.int64).max)
+    return int(nodes[int(np.argmin(room))])
+
+
+def _patterns(needs: Sequence[int], free_mib: int) -> tuple[tuple[int, ...], ...]:
+    """Maximal ways to fill ``free_mib`` with portions of the given sizes."""
+    found: list[tuple[int, ...]] = []
+
+    def fill(kind: int, left: int, chosen: tuple[int, ...]) -> None:
+        if len(found) > _MOST_PATTERNS:
+            raise TooLarge("too many ways to share a device")
+        if kind == len(needs) - 1:
+            found.append((*chosen, left // max(needs[kind], 1)))
+            return
+        for count in range(left // max(needs[kind], 1), -1, -1):
+            fill(kind + 1, left - count * needs[kind], (*chosen, count))
+
+    fill(0, free_mib, ())
+    return tuple(
+        pattern
+        for pattern in found
+        if any(pattern)
+        and not any(
+            other != pattern and all(o >= p for o, p in zip(other, pattern, strict=True)) for other in found
+        )
+    )
