@@ -6,7 +6,6 @@ finished documents, the first of them before anything is decided.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from kai_cp.decisions import to_json
-from kai_cp.inputs import Input
+from kai_cp.reader.container import Source, UnreadableSnapshot
 from kai_cp.worker import Channel, Reply, Worker
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, PodStatus, Snapshot, Stage, Unscheduled
@@ -36,7 +35,7 @@ class Task:
     ``usage``: historic share of the cluster by queue.
     """
 
-    input: Input
+    source: Source
     data: bytes | None
     now: float
     settings: Settings
@@ -46,13 +45,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a task. ``document``: JSON, None when the input could not be read.
+    """What came of a task.
 
-    ``problem``: one line when the input was bad or the engine failed. ``late``: the worker was stopped at the
-    deadline, and the document is the last it sent.
+    ``document``: JSON, None when the input could not be read. ``problem``: one line that names the input,
+    when it was bad or the engine failed. ``late``: stopped at the deadline; the document is the last sent.
     """
 
-    input: Input
+    source: Source
     document: bytes | None
     problem: str = ""
     details: str = ""
@@ -66,32 +65,39 @@ def deadline(started: float, read: float, budget: float) -> float:
 
 def solve(worker: Worker, task: Task) -> Result:
     """Have the worker solve one snapshot."""
-    return _result(task.input, worker.run(task))
+    return _result(task.source, worker.run(task))
 
 
-def _result(item: Input, reply: Reply) -> Result:
-    late = reply.end == "late"
+def _result(source: Source, reply: Reply) -> Result:
+    if isinstance(reply.answer, str):
+        return Result(source, None, reply.answer)
     if reply.end != "failed":
-        return Result(item, reply.answer, late=late)
+        return Result(source, reply.answer, late=reply.end == "late")
     if reply.answer is None:
-        return Result(item, None, reply.failure, reply.details)
-    problem = f"the engine failed ({reply.failure}); the last checked answer counts"
-    return Result(item, reply.answer, problem, reply.details)
+        return Result(source, None, f"{source.path}: reading failed: {reply.failure}", reply.details)
+    problem = f"{source.path}: the engine failed: {reply.failure}; the last checked answer counts"
+    return Result(source, reply.answer, problem, reply.details)
 
 
 def job(task: Task, channel: Channel) -> None:
-    """The worker's side: read, parse, decide; send every better document."""
+    """The worker's side: read, decide, and send every better document, or why there is none (a text)."""
+    from kai_cp.reading import read
     from kai_cp_models.engine import decide
 
     budget = task.settings.solver.budget_seconds
-    snapshot, digest = _read(task)
-    read = time.monotonic()
-    due = deadline(task.started, read, budget)
+    data = task.source.path if task.data is None else task.data
+    try:
+        snapshot, digest = read(data, now=task.now, settings=task.settings, usage=task.usage)
+    except UnreadableSnapshot as problem:
+        channel.answer(str(problem))
+        return
+    read_at = time.monotonic()
+    due = deadline(task.started, read_at, budget)
     channel.until(due + GRACE * budget)
 
     def send(plan: Plan) -> None:
         begin = time.monotonic()
-        document = to_json(snapshot, plan, sha256=digest, timings={"read": read - task.started})
+        document = to_json(snapshot, plan, sha256=digest, timings={"read": read_at - task.started})
         document["timings"]["write"] = round(time.monotonic() - begin, 6)
         channel.answer(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
@@ -99,20 +105,8 @@ def job(task: Task, channel: Channel) -> None:
         send(interim(snapshot, plan))
 
     send_interim(Plan())
-    plan = decide(snapshot, task.settings, deadline=read + ENGINE * (due - read), emit=send_interim)
+    plan = decide(snapshot, task.settings, deadline=read_at + ENGINE * (due - read_at), emit=send_interim)
     send(plan)
-
-
-def _read(task: Task) -> tuple[Snapshot, str]:
-    from kai_cp.reader import parse
-    from kai_cp.reader.container import load
-
-    gc.disable()  # Millions of fresh objects, none of them garbage.
-    try:
-        raw, digest = load(task.input.path or task.data, task.settings.max_snapshot_bytes)
-        return parse(raw, now=task.now, usage=task.usage), digest
-    finally:
-        gc.enable()
 
 
 def interim(snapshot: Snapshot, plan: Plan) -> Plan:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import typer
 
 from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Snapshot
 
 BAD_INPUT = 1
 WRONG_USAGE = 2
@@ -68,3 +69,22 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
     if not isinstance(document, dict):
         fail(f"{option}: {path}: expected queue names with their usage", WRONG_USAGE)
     return document
+
+
+def snapshot_or_exit(
+    argument: str, now: float, settings: Settings, usage: Mapping[str, Any] | None = None
+) -> tuple[Snapshot, str, str]:
+    """The one snapshot that an argument names, its name and its SHA-256."""
+    from kai_cp.reader.container import UnreadableSnapshot
+    from kai_cp.reading import inputs, read
+
+    sources, problems = inputs([argument])
+    if problems:
+        fail(problems[0], BAD_INPUT)
+    if len(sources) != 1:
+        fail(f"{argument}: holds {len(sources)} snapshots; name one of them", WRONG_USAGE)
+    try:
+        snapshot, digest = read(sources[0].path, now=now, settings=settings, usage=usage)
+    except UnreadableSnapshot as problem:
+        fail(str(problem), BAD_INPUT)
+    return snapshot, sources[0].name, digest

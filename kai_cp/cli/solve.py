@@ -23,7 +23,7 @@ from kai_cp.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from kai_cp.inputs import Input
+    from kai_cp.reader.container import Source
     from kai_cp.solving import Result
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -69,6 +69,7 @@ def solve(
     Nothing is changed anywhere. Exit status: 0 all solved, 1 an input was bad, 2 wrong usage.
     """
     from kai_cp.__main__ import STARTED
+    from kai_cp.reader.container import STDIN
     from kai_cp.solving import Task, job
     from kai_cp.solving import solve as solve_one
     from kai_cp.worker import Worker
@@ -81,17 +82,17 @@ def solve(
     inputs, missing = _inputs(snapshots, output_dir)
     results: list[Result] = []
     started = STARTED
-    with Worker(job) as worker, _progress(inputs) as items:
-        for item in items:
-            data = sys.stdin.buffer.read() if item.path is None else None
-            result = solve_one(worker, Task(item, data, instant, settings, usage_by_queue, started))
+    with Worker(job) as worker, _progress(inputs) as sources:
+        for source in sources:
+            data = sys.stdin.buffer.read() if source.path == STDIN else None
+            result = solve_one(worker, Task(source, data, instant, settings, usage_by_queue, started))
             if result.document is not None and output_dir is not None:
-                (output_dir / f"{item.name}.json").write_bytes(result.document)
+                (output_dir / f"{source.name}.json").write_bytes(result.document)
             results.append(result)
             started = time.monotonic()
     for result in results:
         if result.problem:
-            complain(f"{result.input.label}: {result.problem}")
+            complain(result.problem)
         if debug and result.details:
             complain(result.details)
     if format is Format.JSON:
@@ -102,36 +103,28 @@ def solve(
         raise typer.Exit(BAD_INPUT)
 
 
-def _inputs(arguments: Sequence[str], output_dir: Path | None) -> tuple[list[Input], int]:
+def _inputs(arguments: Sequence[str], output_dir: Path | None) -> tuple[list[Source], int]:
     """The inputs that are there, and how many arguments named none; usage errors end the program."""
-    from kai_cp.inputs import BadInput, clashes, expand
+    from kai_cp.reading import inputs
 
-    found: list[Input] = []
-    missing = 0
-    for argument in arguments:
-        try:
-            found += expand(argument)
-        except BadInput as error:
-            missing += 1
-            complain(str(error))
+    found, problems = inputs(arguments)
+    for problem in problems:
+        complain(problem)
     if output_dir is None:
-        return found, missing
-    for same in clashes(found):
-        labels = " and ".join(item.label for item in same)
-        fail(f"{labels} would both be written to {output_dir / same[0].name}.json", WRONG_USAGE)
+        return found, len(problems)
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         fail(f"--output-dir: {error}", WRONG_USAGE)
-    for item in found:
-        target = output_dir / f"{item.name}.json"
-        if item.path is not None and target.exists() and target.samefile(item.path):
+    for source in found:
+        target = output_dir / f"{source.name}.json"
+        if target.exists() and Path(source.path).exists() and target.samefile(source.path):
             fail(f"--output-dir: {target} is an input and would be overwritten", WRONG_USAGE)
-    return found, missing
+    return found, len(problems)
 
 
 @contextmanager
-def _progress(inputs: Sequence[Input]) -> Iterator[Iterable[Input]]:
+def _progress(inputs: Sequence[Source]) -> Iterator[Iterable[Source]]:
     """The inputs one by one, with a bar on a terminal."""
     if not sys.stderr.isatty():
         yield inputs
@@ -151,11 +144,11 @@ def _progress(inputs: Sequence[Input]) -> Iterator[Iterable[Input]]:
     columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=stderr(), transient=True) as progress:
 
-        def one_by_one() -> Iterator[Input]:
+        def one_by_one() -> Iterator[Source]:
             bar = progress.add_task("", total=len(inputs))
-            for item in inputs:
-                progress.update(bar, description=f"solving {item.name}")
-                yield item
+            for source in inputs:
+                progress.update(bar, description=f"solving {source.name}")
+                yield source
                 progress.advance(bar)
 
         yield one_by_one()
@@ -187,9 +180,9 @@ def _print_tables(results: Sequence[Result], output_dir: Path | None, everything
     if output_dir is None or len(rows) == 1:
         for result, document in rows:
             if document is not None:
-                console.print(report(result.input.name, document, late=result.late, everything=everything))
+                console.print(report(result.source.name, document, late=result.late, everything=everything))
     if len(rows) > 1:
-        console.print(batch((r.input.name, document, r.problem) for r, document in rows))
+        console.print(batch((r.source.name, document, r.problem) for r, document in rows))
     written = sum(document is not None for _, document in rows)
     if output_dir is not None:
         console.print(f"{plural(written, 'answer')} written to {output_dir}")

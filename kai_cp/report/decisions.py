@@ -4,46 +4,23 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kai_cp.report.headline import headline
-from kai_cp.report.terminal import amount, table
+from kai_cp.report.section import ROWS_SHOWN, Section
+from kai_cp.report.terminal import amount
 
 _NODES_SHOWN: Final = 3
-_ROWS_SHOWN: Final = 40
 
 Document = Mapping[str, Any]
-Cell = str | Text
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One table of the report. ``right``: columns of numbers; ``fixed``: columns that are never broken."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    right: Sequence[str] = ()
-    fixed: Sequence[str] = ()
-
-    def render(self, most: int | None) -> RenderableType:
-        """As a table of at most so many rows."""
-        result = table(*self.columns, title=self.title, right=self.right, fixed=self.fixed)
-        for row in self.rows[:most]:
-            result.add_row(*row)
-        if most is None or len(self.rows) <= most:
-            return result
-        hidden = len(self.rows) - most
-        return Group(result, Text(f" … {hidden:,} more; --all shows them\n", style="dim"))
 
 
 def report(name: str, document: Document, *, late: bool = False, everything: bool = False) -> RenderableType:
     """The whole report. ``everything``: long tables in full."""
-    most = None if everything else _ROWS_SHOWN
+    most = None if everything else ROWS_SHOWN
     tables = [section.render(most) for section in _sections(document) if section.rows]
     return Group(headline(name, document, late), "", *tables)
 

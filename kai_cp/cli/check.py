@@ -1,0 +1,64 @@
+"""``kai-cp check``: the independent checker alone, on decisions that anyone made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kai_cp.cli.common import BAD_INPUT, complain, fail, instant_or_exit, settings_or_exit, snapshot_or_exit
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def check(
+    snapshot: Annotated[
+        str, typer.Argument(metavar="SNAPSHOT", help="A KAI snapshot: .zip, .json, .json.gz, or -.")
+    ],
+    decisions: Annotated[Path, typer.Argument(metavar="DECISIONS", help="decisions/1, as solve writes it.")],
+    now: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RFC3339", help="Read the snapshot as of this time; default: as the decisions say."
+        ),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file; see `kai-cp config explain`.")] = None,
+) -> None:
+    """Check decisions against every contract rule, and name each broken rule in words.
+
+    Exit status: 0 nothing broken, 1 a rule is broken or an input is bad, 2 wrong usage.
+    """
+    import orjson
+
+    from kai_cp.decisions import BadDecisions, from_json
+    from kai_cp.report.terminal import plural
+    from kai_cp_models.check import violations
+
+    try:
+        document = orjson.loads(decisions.read_bytes())
+        plan = from_json(document)
+    except OSError as error:
+        fail(f"{decisions}: {error.strerror or error}", BAD_INPUT)
+    except orjson.JSONDecodeError as error:
+        fail(f"{decisions}: not JSON: {error}", BAD_INPUT)
+    except BadDecisions as error:
+        fail(f"{decisions}: {error}", BAD_INPUT)
+    said = document.get("now")
+    instant = instant_or_exit(now if now is not None or not isinstance(said, str) else said)
+    found, name, digest = snapshot_or_exit(snapshot, instant, settings_or_exit(config, {}))
+    made_for = document.get("snapshotSha256")
+    if made_for and made_for != digest:
+        complain(
+            f"{decisions}: was made for another snapshot (hash {made_for[:12]}, this one is {digest[:12]})"
+        )
+    broken = violations(found, plan)
+    count = plural(len(plan.decisions), "decision")
+    if not broken:
+        typer.echo(f"{name}: {count}, no rule broken")
+        return
+    typer.echo(f"{name}: {count}, {plural(len(broken), 'violation')}:")
+    for line in broken:
+        typer.echo(f"- {line}")
+    raise typer.Exit(BAD_INPUT)
