@@ -84,6 +84,7 @@ def job(task: Task, channel: Channel) -> None:
     from kai_cp.reading import read
     from kai_cp_models.engine import decide
 
+    began = time.monotonic()
     budget = task.settings.solver.budget_seconds
     data = task.source.path if task.data is None else task.data
     try:
@@ -97,7 +98,7 @@ def job(task: Task, channel: Channel) -> None:
 
     def send(plan: Plan) -> None:
         begin = time.monotonic()
-        document = to_json(snapshot, plan, sha256=digest, timings={"read": read_at - task.started})
+        document = to_json(snapshot, plan, sha256=digest, timings={"read": read_at - began})
         document["timings"]["write"] = round(time.monotonic() - begin, 6)
         channel.answer(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 

@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from types import TracebackType
@@ -61,16 +62,23 @@ class Channel:
 Job = Callable[[Any, Channel], None]
 
 
+def warm_up(preload: Sequence[str] = ENGINE_MODULES) -> None:
+    """Start the server process that imports the engine; returns at once, while the caller imports."""
+    # A thread pool started by an import would make forking unsafe; our arrays need none.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(preload))
+    forkserver.ensure_running()
+
+
 class Worker:
     """One process that runs ``job(task, channel)`` for task after task. A context manager.
 
     ``job`` is a module's function, so that its name can be sent.
     """
 
-    def __init__(self, job: Job, preload: Sequence[str] = ENGINE_MODULES) -> None:
+    def __init__(self, job: Job) -> None:
         self._job = job
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(preload))
         self._process: ForkServerProcess | None = None
         self._connection: Connection | None = None
 
@@ -84,11 +92,10 @@ class Worker:
         self.stop()
 
     def start(self) -> None:
-        """Start the process if none runs; returns at once."""
+        """Start the process if none runs."""
         if self._process is not None:
             return
-        # A thread pool started by an import would make forking unsafe; our arrays need none.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        warm_up()
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(self._job, theirs), daemon=True)
         process.start()

@@ -68,11 +68,13 @@ def solve(
 
     Nothing is changed anywhere. Exit status: 0 all solved, 1 an input was bad, 2 wrong usage.
     """
+    from kai_cp.worker import Worker, warm_up
+
+    warm_up()
     from kai_cp.__main__ import STARTED
     from kai_cp.reader.container import STDIN
     from kai_cp.solving import Task, job
     from kai_cp.solving import solve as solve_one
-    from kai_cp.worker import Worker
 
     settings = settings_or_exit(
         config, {"solver.budget_seconds": budget, "solver.workers": workers, "solver.seed": seed}
