@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kai_cp.reader.fields import Json, Malformed, int_at, object_at, objects_at, text_at, texts_at
 from kai_cp.reader.notes import Identity, Notes, title
+from kai_cp.reader.numa import Zones, read_zones
 from kai_cp_models.snapshot import PodKey
 
 _SPEC: Final = frozenset(
@@ -29,13 +30,13 @@ _SPEC: Final = frozenset(
 class Promise:
     """A BindRequest that has not failed for good, to a node of the snapshot.
 
-    ``owner``: uid of the pod it was made for, "" when not recorded. ``numa_zones``: raw.
+    ``owner``: uid of the pod it was made for, "" when not recorded.
     """
 
     node: str
     gpu_groups: tuple[str, ...] = ()
     claim_allocations: Mapping[str, Any] = field(default_factory=dict)
-    numa_zones: Any = None
+    numa_zones: Zones = ()
     owner: str = ""
 
     def meant_for(self, uid: str) -> bool:
@@ -76,7 +77,7 @@ def _promise(obj: Json, spec: Json) -> Promise | None:
         node=text_at(spec, "selectedNode", "spec"),
         gpu_groups=texts_at(spec, "selectedGPUGroups", "spec"),
         claim_allocations=allocations,
-        numa_zones=spec.get("predictedNUMAZones"),
+        numa_zones=read_zones(spec.get("predictedNUMAZones"), "spec.predictedNUMAZones"),
         owner=_owner(object_at(obj, "metadata")),
     )
 

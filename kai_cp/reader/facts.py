@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from kai_cp.reader.affinity import Namespaces
 from kai_cp.reader.fields import Json, Malformed, list_at, object_at, strings_at, text_at
+from kai_cp.reader.memo import Remembered
 from kai_cp.reader.numa import Zones, annotated_zones
 from kai_cp.reader.podspec import NO_SPEC, SpecDraft, read_spec, spec_key
 from kai_cp.reader.shares import group_labels
@@ -25,12 +26,14 @@ _RESERVATION: Final = "kai-resource-reservation"
 _SCALING: Final = "scaling-pod"
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
-_MOST_SPECS = 200_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PodFacts:
-    """A pod as its own object tells it. ``deleted``: its deletionTimestamp, seconds."""
+    """A pod as its own object tells it. ``deleted``: its deletionTimestamp, seconds.
+
+    Never changed; it is not declared frozen because that triples the cost of making one.
+    """
 
     key: PodKey
     uid: str
@@ -54,47 +57,27 @@ class PodFacts:
     """Annotations that were read as absent, and why."""
 
 
-@dataclass
-class ParseMemo:
-    """Remembers what objects said, so that an unchanged object is not read again.
-
-    Give the same memo to every ``parse`` of one cluster. Objects are told apart by uid and
-    resourceVersion; those without either are read afresh.
-    """
-
-    specs: dict[bytes, SpecDraft] = field(default_factory=dict)
-    facts: dict[tuple[str, str], PodFacts] = field(default_factory=dict)
-    namespaces: Namespaces = field(default_factory=dict)
-
-
 class FactReader:
-    """Reads pods with a memo."""
+    """Reads pods with a memory of their specs, and of the pods read before."""
 
-    def __init__(self, memo: ParseMemo, namespaces: Namespaces) -> None:
-        if memo.namespaces != namespaces or len(memo.specs) > _MOST_SPECS:
-            # Namespace selectors are resolved inside the specs.
-            memo.specs.clear()
-            memo.facts.clear()
-            memo.namespaces = namespaces
-        self._memo = memo
+    def __init__(
+        self,
+        namespaces: Namespaces,
+        specs: dict[bytes, SpecDraft],
+        remembered: Remembered[PodFacts],
+    ) -> None:
         self._namespaces = namespaces
-        self._seen: dict[tuple[str, str], PodFacts] = {}
+        self._specs = specs
+        self._remembered = remembered
 
     def read(self, pod: Json, namespace: str, name: str) -> PodFacts:
         """The facts of a pod; Malformed names the field that cannot be read."""
         metadata = pod["metadata"]
-        uid, version = metadata.get("uid"), metadata.get("resourceVersion")
-        if not (isinstance(uid, str) and isinstance(version, str) and uid and version):
-            return self._facts(pod, metadata, namespace, name)
-        known = self._memo.facts.get((uid, version))
+        known = self._remembered.find(metadata)
         if known is None or known.key != (namespace, name):
             known = self._facts(pod, metadata, namespace, name)
-        self._seen[uid, version] = known
+        self._remembered.keep(metadata, known)
         return known
-
-    def close(self) -> None:
-        """Forget what was not met this time."""
-        self._memo.facts = self._seen
 
     def _facts(self, pod: Json, metadata: Json, namespace: str, name: str) -> PodFacts:
         spec = object_at(pod, "spec")
@@ -135,10 +118,10 @@ class FactReader:
         self, pod: Json, spec: Json, annotations: Mapping[str, str], namespace: str, name: str
     ) -> SpecDraft:
         key = spec_key(pod, spec, annotations, namespace, name)
-        known = self._memo.specs.get(key)
+        known = self._specs.get(key)
         if known is None:
             known = read_spec(pod, spec, annotations, namespace, name, self._namespaces)
-            self._memo.specs[key] = known
+            self._specs[key] = known
         return known
 
 

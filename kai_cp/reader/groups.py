@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from kai_cp.reader.fields import (
@@ -17,6 +18,7 @@ from kai_cp.reader.fields import (
     strings_at,
     text_at,
 )
+from kai_cp.reader.memo import Remembered
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.pools import pool_of
 from kai_cp.reader.subgroups import read_tree
@@ -47,27 +49,32 @@ _DEFAULT_PRIORITY = 50
 _NON_PREEMPTIBLE_FROM = 100
 
 
+@dataclass(frozen=True)
 class Priorities:
     """Priority classes by name, and the value of a class that is missing (1.2)."""
 
-    def __init__(self, objects: Mapping[Identity, Json], notes: Notes) -> None:
-        self._values: dict[str, int] = {}
-        defaults: list[int] = []
-        for identity, obj in objects.items():
-            try:
-                value = int_at(obj, "value") or 0
-                if bool_at(obj, "globalDefault"):
-                    defaults.append(value)
-            except Malformed as problem:
-                notes.aside(title("PriorityClass", identity), problem)
-                continue
-            self._values[identity[1]] = value
-        # Kubernetes takes the lowest of several global defaults.
-        self._default = min(defaults, default=_DEFAULT_PRIORITY)
+    values: Mapping[str, int]
+    default: int = _DEFAULT_PRIORITY
 
     def value(self, name: str) -> int:
         """Priority of a pod group that names the class ``name``."""
-        return self._values.get(name, self._default)
+        return self.values.get(name, self.default)
+
+
+def read_priorities(objects: Mapping[Identity, Json], notes: Notes) -> Priorities:
+    """Priority classes; of several global defaults the lowest counts, as in Kubernetes."""
+    values: dict[str, int] = {}
+    defaults: list[int] = []
+    for identity, obj in objects.items():
+        try:
+            value = int_at(obj, "value") or 0
+            if bool_at(obj, "globalDefault"):
+                defaults.append(value)
+        except Malformed as problem:
+            notes.aside(title("PriorityClass", identity), problem)
+            continue
+        values[identity[1]] = value
+    return Priorities(values, min(defaults, default=_DEFAULT_PRIORITY))
 
 
 def read_groups(
@@ -76,15 +83,25 @@ def read_groups(
     priorities: Priorities,
     fabrics: Mapping[str, Fabric],
     notes: Notes,
+    remembered: Remembered[PodGroup],
 ) -> dict[GroupKey, PodGroup]:
     """Pod groups by key."""
+    remembered.start((policy, priorities, fabrics))
     found: dict[GroupKey, PodGroup] = {}
     for identity, obj in objects.items():
         key = GroupKey(*identity)
-        try:
-            found[key] = _group(key, obj, policy, priorities, fabrics, notes)
-        except Malformed as problem:
-            notes.aside(title("PodGroup", identity), problem)
+        group = remembered.find(obj["metadata"])
+        before = len(notes)
+        if group is None or group.key != key:
+            try:
+                group = _group(key, obj, policy, priorities, fabrics, notes)
+            except Malformed as problem:
+                notes.aside(title("PodGroup", identity), problem)
+                continue
+        found[key] = group
+        if len(notes) == before:
+            # A group with notes is read afresh, so that they are made again.
+            remembered.keep(obj["metadata"], group)
     return found
 
 

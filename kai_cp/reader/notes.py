@@ -23,6 +23,10 @@ class Notes:
         self.ignored: Counter[str] = Counter()
         """Unknown fields and list names: how often each was met."""
 
+    def __len__(self) -> int:
+        """How much was noted so far."""
+        return len(self._items) + self.ignored.total()
+
     def aside(self, item: str, reason: object) -> None:
         """Set an object aside. ``item``: ``Pod default/x``."""
         self._items.add((item, str(reason)))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from kai_cp.reader.binds import Promise
 from kai_cp.reader.facts import GROUP_ANNOTATION, SUBGROUP_LABEL, FactReader, PodFacts
 from kai_cp.reader.fields import Json, Malformed, shown
 from kai_cp.reader.notes import Identity, Notes, title
-from kai_cp.reader.numa import Zones, read_zones
+from kai_cp.reader.numa import Zones
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.requests import readable_requests
 from kai_cp.reader.shares import group_labels
@@ -32,8 +32,7 @@ from kai_cp_models.snapshot import (
 _PHASES: Final = {"Succeeded": PodStatus.SUCCEEDED, "Failed": PodStatus.FAILED}
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedFacts:
+class PlacedFacts(NamedTuple):
     """A pod that stays in the snapshot: its facts, and what the rest of the snapshot makes of them."""
 
     facts: PodFacts
@@ -114,9 +113,7 @@ class PodResolver:
         gpu_groups: tuple[str, ...] = ()
         if facts.draft.spec.gpu.shares:
             gpu_groups = (promise.gpu_groups if promise is not None else ()) or facts.gpu_groups
-        zones = facts.numa_zones
-        if promise is not None and not zones and self.policy.plugin("numa"):
-            zones = read_zones(promise.numa_zones, "BindRequest.spec.predictedNUMAZones")
+        zones = facts.numa_zones or (promise.numa_zones if promise is not None else ())
         return PlacedFacts(facts, facts.draft, status, group, node, promise, gpu_groups, zones)
 
     def _away(self, facts: PodFacts, node: str, status: PodStatus, group: GroupKey | None) -> None:

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kai_cp.reader.affinity import Namespaces
+from kai_cp.reader.align import aligned
 from kai_cp.reader.binds import read_promises
-from kai_cp.reader.classes import SchedulingKeys
 from kai_cp.reader.container import UnreadableSnapshot
-from kai_cp.reader.facts import FactReader, ParseMemo
+from kai_cp.reader.facts import FactReader, PodFacts
 from kai_cp.reader.fields import Json, Malformed, shown, strings_at
-from kai_cp.reader.groups import Priorities, read_groups
-from kai_cp.reader.nodes import NodeDraft, count_dra_gpus, read_nodes
+from kai_cp.reader.groups import read_groups, read_priorities
+from kai_cp.reader.memo import Remembered
+from kai_cp.reader.nodes import count_dra_gpus, read_nodes
 from kai_cp.reader.notes import Identity, Notes, raw_list, title, unique
-from kai_cp.reader.pods import PlacedFacts, PodResolver
+from kai_cp.reader.pods import PodResolver
+from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.policy import read_policy, stuck_threshold_seconds
 from kai_cp.reader.pools import in_pool
 from kai_cp.reader.queues import read_queues
-from kai_cp.reader.resources import dimensions_of
 from kai_cp.reader.subgroups import lowered
 from kai_cp.reader.topologies import read_topologies
 from kai_cp_models.snapshot import (
     GroupKey,
-    Node,
-    Pod,
     PodGroup,
-    PodSpec,
-    Policy,
     Queue,
     Snapshot,
 )
@@ -50,6 +49,8 @@ RAW_LISTS: Final = (
 )
 """Lists that are handed on as they are, for the rules that read them."""
 
+_MOST_SPECS: Final = 200_000
+
 _LISTS: Final = frozenset(
     (
         *RAW_LISTS,
@@ -66,6 +67,24 @@ _LISTS: Final = frozenset(
 _TOP: Final = frozenset(("config", "schedulerParams", "rawObjects", "discovery"))
 
 
+@dataclass
+class ParseMemo:
+    """Remembers what objects said, so that an unchanged object is not read again.
+
+    Give the same memo to every :func:`parse` of one cluster, in one thread.
+    """
+
+    specs: dict[bytes, SpecDraft] = field(default_factory=dict)
+    pods: Remembered[PodFacts] = field(default_factory=Remembered)
+    groups: Remembered[PodGroup] = field(default_factory=Remembered)
+
+    def reader(self, namespaces: Namespaces) -> FactReader:
+        """The reader of a snapshot's pods. Namespace selectors are resolved inside the specs."""
+        if not self.pods.start(namespaces) or len(self.specs) > _MOST_SPECS:
+            self.specs.clear()
+        return FactReader(namespaces, self.specs, self.pods)
+
+
 def parse(
     raw: Mapping[str, Any],
     *,
@@ -79,6 +98,23 @@ def parse(
     (3.4). ``memo``: see :class:`ParseMemo`. Objects that cannot be used are set aside, never raised;
     only something that is no snapshot at all raises :class:`UnreadableSnapshot`.
     """
+    with _no_collection():
+        return _parse(raw, now, usage, ParseMemo() if memo is None else memo)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without garbage collection: reading makes many objects and no cycles, and takes half the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, memo: ParseMemo) -> Snapshot:
     objects = raw.get("rawObjects") if isinstance(raw, Mapping) else None
     if not isinstance(objects, Mapping):
         raise UnreadableSnapshot("this is not a KAI snapshot: it has no rawObjects")
@@ -103,9 +139,10 @@ def parse(
     groups = read_groups(
         in_pool(namespaced("PodGroup", "podGroups"), policy),
         policy,
-        Priorities(cluster_scoped("PriorityClass", "priorityClasses"), notes),
+        read_priorities(cluster_scoped("PriorityClass", "priorityClasses"), notes),
         fabrics,
         notes,
+        memo.groups,
     )
     _report_queues(groups, queues, notes)
     resolver = PodResolver(
@@ -121,10 +158,8 @@ def parse(
     raw_pods = unique(
         raw_list(objects, "pods", notes), "Pod", "pods", notes, namespaced=True, prefer=_has_node
     )
-    reader = FactReader(ParseMemo() if memo is None else memo, _namespaces(handed_on))
-    placed = resolver.resolve(raw_pods, reader)
-    reader.close()
-    dimensions, nodes, pods = _aligned(node_drafts, placed, policy)
+    placed = resolver.resolve(raw_pods, memo.reader(_namespaces(handed_on)))
+    dimensions, nodes, pods = aligned(node_drafts, placed, policy)
     return Snapshot(
         now=now,
         dimensions=dimensions,
@@ -200,52 +235,3 @@ def _with_hidden(
         replace(groups[key], root=lowered(groups[key].root, counts[key])) if key in counts else groups[key]
         for key in sorted(groups)
     ]
-
-
-def _aligned(
-    node_drafts: Mapping[str, NodeDraft], placed: Sequence[PlacedFacts], policy: Policy
-) -> tuple[tuple[str, ...], tuple[Node, ...], tuple[Pod, ...]]:
-    """Dimensions, and nodes and pods with vectors aligned to them. Equal specs are one object."""
-    drafts = {id(row.draft): row.draft for row in placed}
-    dimensions = dimensions_of(
-        {name for draft in drafts.values() for name in draft.amounts},
-        {name for draft in node_drafts.values() for name in draft.amounts},
-    )
-    keys = SchedulingKeys(drafts.values())
-    numa = policy.plugin("numa")
-    finished: dict[tuple[int, str], PodSpec] = {}
-    interned: dict[PodSpec, PodSpec] = {}
-    pods: list[Pod] = []
-    for row in placed:
-        facts = row.facts
-        key = keys.key(row.draft, facts.key.namespace, facts.labels)
-        spec = finished.get((id(row.draft), key))
-        if spec is None:
-            fresh = row.draft.finished(dimensions, key, numa=numa)
-            spec = finished[id(row.draft), key] = interned.setdefault(fresh, fresh)
-        pods.append(_pod(row, spec, policy))
-    nodes = tuple(node_drafts[name].finished(dimensions) for name in sorted(node_drafts))
-    return dimensions, nodes, tuple(pods)
-
-
-def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:
-    facts = row.facts
-    return Pod(
-        key=facts.key,
-        uid=facts.uid,
-        spec=spec,
-        status=row.status,
-        created=facts.created,
-        group=row.group,
-        subgroup=facts.subgroup,
-        node=row.node,
-        gpu_groups=row.gpu_groups,
-        order=facts.order,
-        labels=facts.labels,
-        nominated_node=facts.nominated or None,
-        ours=facts.scheduler == policy.scheduler_name,
-        reservation=facts.reservation,
-        scaling=facts.scaling,
-        claim_allocations={} if row.promise is None else row.promise.claim_allocations,
-        numa_zones=row.numa_zones,
-    )
