@@ -6,7 +6,7 @@ import os
 import time
 
 from kai_cp.worker import Reply, Worker
-from tests.support import jobs
+from tests.support import worker_jobs as jobs
 
 
 def test_answers_task_after_task_in_one_process() -> None:
