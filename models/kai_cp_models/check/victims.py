@@ -3,7 +3,8 @@
 Only active, preemptible pod groups are victims. Every eviction names pod groups that it makes room for;
 each of them gets a place that is nominated in this plan, and one of them may take the victim: in
 ``preempt`` from the same queue and of strictly higher priority, in ``reclaim`` from another leaf queue.
-Consolidation serves preemptible pod groups only and loses nobody. A pod group inside its preemption
+Consolidation serves preemptible pod groups only, loses nobody and moves a limited number of pod groups
+for each. A pod group inside its preemption
 delay triggers nothing. (Stale gangs: ``stale``; min runtime: ``runtime``; fairness: ``reclaim``.)
 """
 
@@ -91,7 +92,23 @@ def _triggers(world: World) -> Iterator[str]:
 
 
 def _consolidated(world: World) -> Iterator[str]:
+    """The limit holds for each trigger; groups that move for several of them count for any one."""
     most = world.snapshot.policy.max_consolidation_preemptees
-    moved = {world.pod(d.pod).group for d in world.evictions.values() if d.action == "consolidation"}
-    if most != UNLIMITED and len(moved) > most:
-        yield f"victims: consolidation moves {len(moved)} pod groups, at most {most} are allowed"
+    if most == UNLIMITED:
+        return
+    alone: dict[GroupKey, set[GroupKey | None]] = {}
+    moved: set[GroupKey | None] = set()
+    for decision in world.evictions.values():
+        if decision.action == "consolidation":
+            moved.add(world.pod(decision.pod).group)
+            for trigger in decision.triggers:
+                alone.setdefault(trigger, set())
+            if len(decision.triggers) == 1:
+                alone[decision.triggers[0]].add(world.pod(decision.pod).group)
+    for trigger, groups in alone.items():
+        if len(groups) > most:
+            what = f"victims: consolidation moves {len(groups)} pod groups for {trigger}"
+            yield f"{what}, at most {most} are allowed"
+    if len(moved) > most * len(alone):
+        what = f"victims: consolidation moves {len(moved)} pod groups for {len(alone)} triggers"
+        yield f"{what}, at most {most} for each are allowed"

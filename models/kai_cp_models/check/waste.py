@@ -3,11 +3,12 @@
 A moved pod group whose old places all stay free, and a lost pod that would still fit where it was, or
 anywhere (a pod that may come back alone). Capacity and queue limits count. Pods that share a GPU, claim
 devices, mount volumes or depend on other pods are passed over: for them a local argument is no proof.
+A place that one victim could have kept is not offered to the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from kai_cp_models.check import amounts, nodes, tree
 from kai_cp_models.check.capacity import used
@@ -39,7 +40,7 @@ class _Room:
             for node in world.snapshot.nodes
         }
         active = [p for group in world.snapshot.groups for p in world.active_after(group.key)]
-        self.held: Mapping[str, amounts.Amounts] = held(world, active, firm=False)
+        self.held: dict[str, amounts.Amounts] = held(world, active, firm=False)
 
     def wasted(self) -> Iterator[str]:
         for group in self.world.touched_groups:
@@ -63,16 +64,30 @@ class _Room:
             if not self._plain(unit) or not self._within_limits(group, unit):
                 continue
             if self._fits(_home(unit)):
+                self._keep(group, _home(unit))
                 yield f"pod {unit[0].key} is evicted, but its place on {unit[0].node} stays free"
             elif len(unit) == 1 and not any(
                 s.constraint is not None and s.constraint.required for s in tree.walk(group.root)
             ):
-                for node in self.world.snapshot.nodes:
-                    if self._fits([(unit[0], node.name)]) and not nodes.refusals(
-                        self.world.snapshot, unit[0], node
-                    ):
-                        yield f"pod {unit[0].key} is lost, but would fit on {node.name}"
-                        break
+                yield from self._elsewhere(group, unit[0])
+
+    def _elsewhere(self, group: PodGroup, pod: Pod) -> Iterator[str]:
+        for node in self.world.snapshot.nodes:
+            place = [(pod, node.name)]
+            if self._fits(place) and not nodes.refusals(self.world.snapshot, pod, node):
+                self._keep(group, place)
+                yield f"pod {pod.key} is lost, but would fit on {node.name}"
+                return
+
+    def _keep(self, group: PodGroup, places: Places) -> None:
+        """Take the room of pods that could have stayed."""
+        for pod, name in places:
+            self.free[name] = [
+                free - amount for free, amount in zip(self.free[name], pod.spec.requests, strict=True)
+            ]
+            cost = amounts.charge(self.world.snapshot, pod, self.world.node(name))
+            for queue in self.world.snapshot.queue_path.get(group.queue, ()):
+                self.held[queue] = amounts.plus(self.held.get(queue, (0, 0, 0)), cost)
 
     def _plain(self, pods: list[Pod]) -> bool:
         return not any(

@@ -106,7 +106,7 @@ def _moves(count: int, **policy: Any) -> list[str]:
 
 def test_consolidation_moves_a_limited_number_of_groups_for_preemptible_work() -> None:
     assert _moves(2, max_consolidation_preemptees=2) == []
-    assert named(_moves(2, max_consolidation_preemptees=1), "victims", "moves 2 pod groups, at most 1")
+    assert named(_moves(2, max_consolidation_preemptees=1), "moves 2 pod groups for ns/t, at most 1")
     assert _moves(2, max_consolidation_preemptees=-1) == []
     assert named(_moves(1, trigger={"preemptible": False}), "victims", "not preemptible")
 
