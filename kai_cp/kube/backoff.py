@@ -68,4 +68,6 @@ def gated(pod: Object) -> Object:
     if pod["spec"].get("nodeName"):
         return pod
     gates = [*(pod["spec"].get("schedulingGates") or ()), {"name": names.HELD_GATE}]
-    return {**pod, "spec": {**pod["spec"], "schedulingGates": gates}}
+    # Readers remember objects by version, and this one reads differently.
+    meta = {**pod["metadata"], "resourceVersion": f"{pod['metadata'].get('resourceVersion', '')}-held"}
+    return {**pod, "metadata": meta, "spec": {**pod["spec"], "schedulingGates": gates}}

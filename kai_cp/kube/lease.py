@@ -83,10 +83,14 @@ class LeaderLease:
                 lost()
                 return
 
-    def stop(self, *, release: bool = True) -> None:
-        """Give the lease up, so that another need not wait for its end."""
+    def give_up(self) -> None:
+        """Neither wait for the lease nor renew it any more."""
         self._stopping.set()
-        if release and self.held:
+
+    def release(self) -> None:
+        """Give the lease back once nothing writes any more, so that another need not wait for its end."""
+        self._stopping.set()
+        if self.held:
             self._until = 0.0
             try:
                 lease = self._transport.get(resources.LEASES, self._namespace, self._name)

@@ -81,6 +81,7 @@ class Transport:
         backoff: Backoff | None = None,
         qps: float = 0.0,
         burst: int = 300,
+        read_seconds: float = READ_SECONDS,
         fence: Callable[[], None] | None = None,
         on_unauthorized: Callable[[], None] | None = None,
     ) -> None:
@@ -93,6 +94,7 @@ class Transport:
         self._user_agent = f"{user_agent}/{process}"
         self._backoff = backoff or Backoff()
         self._limit = RateLimit(qps, burst) if qps > 0 else None
+        self._timeout = (min(CONNECT_SECONDS, read_seconds), read_seconds)
         self._fence = fence
         self._on_unauthorized = on_unauthorized
         self.requests: dict[tuple[str, str], int] = {}
@@ -253,7 +255,7 @@ class Transport:
         """A discovery document (every authenticated user may read those), or None when there is none."""
 
         def once() -> Any:
-            response = self._exchange("GET", path, {}, None, "", (CONNECT_SECONDS, READ_SECONDS))
+            response = self._exchange("GET", path, {}, None, "", self._timeout)
             return orjson.loads(self._read(response))
 
         try:
@@ -283,9 +285,17 @@ class Transport:
         content: str = "",
     ) -> Object | None:
         def once() -> Object:
-            timeout = (CONNECT_SECONDS, READ_SECONDS)
             response = self._send(
-                verb, resource, subresource, namespace, content, path, query or {}, body, accept, timeout
+                verb,
+                resource,
+                subresource,
+                namespace,
+                content,
+                path,
+                query or {},
+                body,
+                accept,
+                self._timeout,
             )
             answer: Object = orjson.loads(self._read(response))
             return answer

@@ -1,0 +1,125 @@
+"""What every long-running process here has: signals, a lease, HTTP, and one way to end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+
+from kai_cp.kube.access import Process
+from kai_cp.kube.lease import LeaderLease
+from kai_cp.kube.retry import Backoff
+from kai_cp.kube.transport import Transport, configuration
+
+LOG = logging.getLogger(__name__)
+LOST_LEASE: Final = 3
+UNAUTHORIZED: Final = 4
+"""Exit statuses: the supervisor starts the process anew, with fresh credentials and no memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach the API server; an empty kubeconfig means the pod's own account, or the default file."""
+
+    kubeconfig: str = ""
+    context: str = ""
+
+
+class Life:
+    """The life of one process: a reason to end it, and who waits for one."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._callbacks: list[Callable[[], None]] = []
+        self.status = 0
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call when the end is decided."""
+        self._callbacks.append(callback)
+
+    def end(self, status: int = 0) -> None:
+        """Decide the end; the first status counts."""
+        if not self._over.is_set():
+            self.status = status
+            self._over.set()
+            for callback in self._callbacks:
+                callback()
+
+    @property
+    def over(self) -> bool:
+        """Whether the end is decided."""
+        return self._over.is_set()
+
+    @property
+    def event(self) -> threading.Event:
+        """Set when the end is decided."""
+        return self._over
+
+    def handle_signals(self) -> None:
+        """End on SIGTERM and SIGINT."""
+
+        def handler(_number: int, _frame: FrameType | None) -> None:
+            self.end()
+
+        signal.signal(signal.SIGTERM, handler)
+        signal.signal(signal.SIGINT, handler)
+
+    def unauthorized(self) -> None:
+        """The API server refused our credentials (401): end (11.2)."""
+        LOG.error("credentials refused (401), ending")
+        self.end(UNAUTHORIZED)
+
+    def lease_lost(self) -> None:
+        """End at once: another leader may be at work."""
+        LOG.error("lease lost, ending")
+        self.end(LOST_LEASE)
+
+
+def connect(
+    connection: Connection, process: Process, life: Life, *, qps: float = 0.0, burst: int = 300
+) -> Transport:
+    """The transport of a process."""
+    settings = configuration(connection.kubeconfig, connection.context)
+    return Transport(settings, process, qps=qps, burst=burst, on_unauthorized=life.unauthorized)
+
+
+def leader_lease(
+    connection: Connection,
+    process: Process,
+    life: Life,
+    namespace: str,
+    name: str,
+    *,
+    duration: float = 15.0,
+    renew: float = 10.0,
+    retry: float = 5.0,
+) -> LeaderLease:
+    """A lease with a connection of its own, so that a busy writer cannot delay its renewal."""
+    settings = configuration(connection.kubeconfig, connection.context)
+    own = Transport(
+        settings,
+        process,
+        backoff=Backoff(attempts=1),
+        read_seconds=max(1.0, (duration - renew) * 0.8),
+        on_unauthorized=life.unauthorized,
+    )
+    identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+    lease = LeaderLease(own, namespace, name, identity, duration=duration, renew=renew, retry=retry)
+    life.on_end(lease.give_up)
+    return lease
+
+
+def lead(lease: LeaderLease, life: Life) -> bool:
+    """Wait for the lease and keep it in a thread; False when the end came first."""
+    if not lease.acquire():
+        return False
+    thread = threading.Thread(target=lease.keep, args=(life.lease_lost,), name="lease", daemon=True)
+    thread.start()
+    return True

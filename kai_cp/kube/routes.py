@@ -1,0 +1,75 @@
+"""The scheduler's HTTP paths (11.3): public ones, and those that show objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from kai_cp.decisions import to_json
+from kai_cp.kube.anonymize import Anonymizer
+from kai_cp.kube.cache import ClusterCache
+from kai_cp.kube.cycles import Cycle
+from kai_cp.kube.http import Answer, Route, as_json
+from kai_cp.kube.job_order import job_order
+from kai_cp.kube.scheduler import Scheduler
+from kai_cp.kube.snapshot_file import archive
+
+ZIP = "application/zip"
+
+
+def public_routes(registry: CollectorRegistry, cache: ClusterCache, scheduler: Scheduler) -> dict[str, Route]:
+    """``/metrics``, ``/healthz`` and ``/readyz``: nothing here names an object but queues."""
+
+    def readyz(_rest: str) -> Answer:
+        missing = cache.unsynced()
+        if missing:
+            return Answer(f"not listed yet, or silent for long: {', '.join(missing)}\n".encode(), status=503)
+        return Answer(b"ok\n")
+
+    def healthz(_rest: str) -> Answer:
+        return Answer(b"ok\n") if scheduler.alive() else Answer(b"a cycle does not end\n", status=500)
+
+    return {
+        "/metrics": lambda _rest: Answer(generate_latest(registry), CONTENT_TYPE_LATEST),
+        "/healthz": healthz,
+        "/readyz": readyz,
+    }
+
+
+def data_routes(cache: ClusterCache, scheduler: Scheduler, *, anonymize: bool) -> dict[str, Route]:
+    """``/get-snapshot``, ``/get-job-order`` and ``/debug/cycles``."""
+
+    def shown(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        return Anonymizer().snapshot(raw) if anonymize else raw
+
+    def snapshot(_rest: str) -> Answer:
+        headers = {"Content-Disposition": "attachment; filename=snapshot.zip"}
+        return Answer(archive(shown(cache.snapshot())), ZIP, headers=headers)
+
+    def order(_rest: str) -> Answer:
+        cycles = scheduler.cycles.all()
+        if not cycles:
+            return Answer(b"no cycle yet\n", status=503)
+        return as_json(job_order(cycles[-1].snapshot))
+
+    def cycles(rest: str) -> Answer | None:
+        if not rest:
+            return as_json({"cycles": [cycle.summary() for cycle in scheduler.cycles.all()]})
+        found = scheduler.cycles.get(int(rest)) if rest.isdigit() else None
+        return _recorded(found, anonymize=anonymize) if found is not None else None
+
+    return {"/get-snapshot": snapshot, "/get-job-order": order, "/debug/cycles": cycles}
+
+
+def _recorded(cycle: Cycle, *, anonymize: bool) -> Answer:
+    """One cycle as a zip with its snapshot and its ``decisions/1``."""
+    decisions = to_json(cycle.snapshot, cycle.plan, timings=dict(cycle.seconds))
+    raw = cycle.raw
+    if anonymize:
+        renaming = Anonymizer()
+        raw, decisions = renaming.snapshot(raw), renaming.decisions(decisions)
+    name = f"attachment; filename=cycle-{cycle.number}.zip"
+    return Answer(archive(raw, decisions), ZIP, headers={"Content-Disposition": name})

@@ -1,0 +1,140 @@
+"""``kai-cp scheduler``: one shard's process from start to end."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from prometheus_client import CollectorRegistry
+
+from kai_cp.kube import resources
+from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.backoff import BindBackoff
+from kai_cp.kube.cache import ClusterCache
+from kai_cp.kube.decider import Decider, EngineDecider
+from kai_cp.kube.errors import KubeError, LeaseLost
+from kai_cp.kube.http import HttpServer
+from kai_cp.kube.live import LiveCluster
+from kai_cp.kube.metrics import SchedulerMetrics
+from kai_cp.kube.options import BadConfiguration, Mode, SchedulerOptions, default_config, shard_config
+from kai_cp.kube.process import LOST_LEASE, Connection, Life, connect, lead, leader_lease
+from kai_cp.kube.recorder import Recorder
+from kai_cp.kube.reports import Reporter
+from kai_cp.kube.routes import data_routes, public_routes
+from kai_cp.kube.scheduler import Scheduler
+from kai_cp.kube.transport import Transport
+from kai_cp_models.settings import Settings
+
+LOG = logging.getLogger(__name__)
+SYNC_SECONDS: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSetup:
+    """Everything the process is started with. Addresses are ``host:port``; empty: not served.
+
+    ``config``: scheduler configuration; None is the default, or the shard's when ``shard`` names one.
+    ``lease``: duration, renew deadline and retry period [s].
+    """
+
+    connection: Connection = Connection()
+    options: SchedulerOptions = SchedulerOptions()
+    settings: Settings = Settings()
+    config: Mapping[str, Any] | None = None
+    shard: str = ""
+    listen: str = ":8080"
+    data: str = "127.0.0.1:8081"
+    anonymize: bool = False
+    lease: tuple[float, float, float] = (15.0, 10.0, 5.0)
+
+
+def settings_hash(setup: SchedulerSetup, config: Mapping[str, Any]) -> str:
+    """Short hash of everything that shapes a decision, for logs and recorded cycles."""
+    content = [setup.settings.model_dump(mode="json"), setup.options.params(), config]
+    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]
+
+
+def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> int:
+    """Run until ended; the exit status."""
+    options = setup.options
+    transport = connect(setup.connection, "scheduler", life, qps=options.qps, burst=options.burst)
+    config = setup.config if setup.config is not None else _config(transport, setup.shard)
+    cache = ClusterCache(transport, options, config)
+    registry = CollectorRegistry()
+    metrics = SchedulerMetrics(registry, options.metrics_namespace)
+    backoff = BindBackoff()
+    writer = BackgroundWriter(options.num_of_status_recording_workers)
+    recorder = Recorder(transport, writer, options.scheduler_name)
+    cluster = LiveCluster(transport, cache, options, recorder, backoff)
+    reporter = Reporter(transport, cache, cluster, options, recorder, writer)
+    scheduler = Scheduler(
+        cache,
+        cluster,
+        decider or EngineDecider(setup.settings),
+        reporter,
+        backoff,
+        options,
+        metrics,
+        settings_hash=settings_hash(setup, config),
+    )
+    servers = []
+    if setup.listen:
+        servers.append(HttpServer(setup.listen, public_routes(registry, cache, scheduler)))
+    if setup.data:
+        servers.append(HttpServer(setup.data, data_routes(cache, scheduler, anonymize=setup.anonymize)))
+    life.on_end(scheduler.stop)
+    lease = None
+    try:
+        for server in servers:
+            server.start()
+        cache.start()
+        if not cache.wait_synced(SYNC_SECONDS, life.event):
+            LOG.error("the cluster could not be listed", extra={"kinds": cache.unsynced()})
+            return life.status or 1
+        if options.leader_elect and options.mode is not Mode.OBSERVE:
+            duration, renew, retry = setup.lease
+            lease = leader_lease(
+                setup.connection,
+                "scheduler",
+                life,
+                options.namespace,
+                options.lease_name,
+                duration=duration,
+                renew=renew,
+                retry=retry,
+            )
+            transport.set_fence(lease.fence)
+            if not lead(lease, life):
+                return life.status
+        LOG.info("scheduling", extra={"mode": options.mode.value, "pods": len(cache.stores[resources.PODS])})
+        scheduler.run()
+    except LeaseLost:
+        life.end(LOST_LEASE)
+    except KubeError as error:
+        LOG.error("ended", extra={"error": str(error)})
+        life.end(1)
+    finally:
+        cache.stop()
+        if not life.status:
+            writer.drain(2.0)
+        writer.stop()
+        cluster.close()
+        for server in servers:
+            server.stop()
+        if lease is not None:
+            lease.release()
+        transport.close()
+    return life.status
+
+
+def _config(transport: Transport, shard: str) -> dict[str, Any]:
+    if not shard:
+        return default_config()
+    found = transport.get(resources.SHARDS, "", shard)
+    if found is None:
+        raise BadConfiguration(f"there is no SchedulingShard {shard!r}")
+    return shard_config(found.get("spec") or {})
