@@ -34,9 +34,7 @@ def _refusal(cycle: Cycle, group: PodGroup, action: ActionName) -> Waiting | Non
     if group.queue not in snapshot.queue_by_name:
         return Waiting("QueueDoesNotExist", f"queue {group.queue or '(none)'} does not exist", True)
     if group.queue not in snapshot.leaf_queues:
-        return Waiting(
-            "QueueNotLeaf", f"queue {group.queue} has child queues; leaf queues run pods", True
-        )
+        return Waiting("QueueNotLeaf", f"queue {group.queue} has child queues; leaf queues run pods", True)
     if group.backed_off:
         return Waiting("SchedulingBackoff", "schedulingBackoff is 1 and an earlier attempt failed", True)
     gang = cycle.ledger.fixed.gangs[group.key]

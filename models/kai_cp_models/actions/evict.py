@@ -19,8 +19,9 @@ from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.gates import non_preemptible_over_quota
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.fairness.reclaim import can_reclaim, levelled, validate
+from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.evicting import Due, EvictingModel
-from kai_cp_models.joint.exact import TooLarge
+from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked, may_take, ranked_offers
 from kai_cp_models.joint.problem import Answer, Ask, signature
 from kai_cp_models.joint.search import StageResult, lexicographic
@@ -223,18 +224,19 @@ def _attempt(run: _Run, chunk: list[Ask]) -> _Found | Waiting:
         return Waiting("NoVictims", "no running pod group may be disturbed for this one", True)
     dues, owners = _dues(run, asks, ranked)
     try:
-        model = EvictingModel(
-            run.base,
-            action,
-            asks,
-            ranked,
-            dues,
-            max_moved_groups=cycle.snapshot.policy.max_consolidation_preemptees
-            if action == "consolidation"
-            else UNLIMITED,
+        placement = joint_model(
+            run.base, asks, [item.offer for item in ranked], may_lose=action != "consolidation"
         )
     except TooLarge:
         return Waiting("NotDecidedInTime", "the joint problem is too large for the time budget")
+    policy = cycle.snapshot.policy
+    model = EvictingModel(
+        placement,
+        action,
+        ranked,
+        dues,
+        max_moved_groups=policy.max_consolidation_preemptees if action == "consolidation" else UNLIMITED,
+    )
     goals = model.goals()
     for _ in range(_MOST_CUTS):
         trial = model.cp.clone()
@@ -243,10 +245,10 @@ def _attempt(run: _Run, chunk: list[Ask]) -> _Found | Waiting:
             return Waiting(
                 "NotPossible", "no permitted set of evictions makes room", first.status == "infeasible"
             )
-        answer = model.answer(solver)
+        answer = placement.answer(solver)
         if not any(answer.lost) and not answer.moved:
             return Waiting("FitsAsItIs", "there is room without evictions; allocate places it", True)
-        played = play(run.base, asks, model.offers, answer, run.waiting)
+        played = play(run.base, asks, placement.offers, answer, run.waiting)
         if played.ledger is not None:
             taken = {
                 o: owners[e]

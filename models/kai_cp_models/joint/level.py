@@ -24,6 +24,8 @@ from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, PodKey
 
 _MOST_PATTERNS = 400
 _MOST_CELLS = 4_000
+_FEW_MOVERS = 600
+"""Up to so many pods every move is considered; beyond, only of pods that fit some room left over."""
 _MOST_MOVERS = 6_000
 
 Place = tuple[int, tuple[str, ...]]
@@ -43,11 +45,15 @@ class LevelModel(JointModel):
     """See the module's docstring. Raises ``TooLarge`` where the encoding would not be exact."""
 
     def _may_move(self, pod: Pod) -> bool:
-        size = pod.spec.requests[GPU] if not pod.spec.gpu.shares else MILLI
-        return self._movers <= _MOST_MOVERS and bool((self._free[:, GPU] >= size).any())
+        if self._movers <= _FEW_MOVERS:
+            return True
+        size = pod.spec.requests[GPU] if not pod.spec.gpu.shares else 0
+        return self._movers <= _MOST_MOVERS and size <= self._most_free
 
     def _collect_leavers(self) -> None:
         self._movers = sum(len(offer.pods) for offer in self.offers)
+        shared = bool((self.ledger.shared_free() > 0).any())
+        self._most_free = max(int(self._free[:, GPU].max(initial=0)), 0 if shared else -1)
         super()._collect_leavers()
 
     def _node_of(self, cell: int) -> int:
@@ -238,9 +244,15 @@ class LevelModel(JointModel):
         needs = [ledger.share_mib_on(item.example, node) for item in items]
         most = sum(item.most for item in items)
         by_free: dict[int, list[tuple[int, str]]] = {}
+        shrinking = self._shrinking()
+        self._joins: dict[tuple[int, str], list[cp_model.IntVar]] = {}
         for (where, name), device in sorted(ledger.devices.items()):
             free = device.future_free_mib(total)
-            if self._share_mask[where] and free >= min(needs):
+            if not self._share_mask[where] or free < 0:
+                continue
+            if (where, name) in shrinking:
+                self._join((where, name), shrinking[where, name], needs, free, total)
+            elif free >= min(needs):
                 by_free.setdefault(free, []).append((where, name))
         bins: list[_Bin] = []
         for free, devices in [*by_free.items(), (total, [])]:
@@ -250,8 +262,7 @@ class LevelModel(JointModel):
                 for p in range(len(patterns))
             )
             if devices:
-                gone = [self._vacated[device] for device in devices if device in self._vacated]
-                self.cp.add(sum(used) + sum(gone) <= len(devices))
+                self.cp.add(sum(used) <= len(devices))
             bins.append(_Bin(free, tuple(devices), patterns, used))
         self._bins = bins
         self._share_keys = tuple(keys)
@@ -262,11 +273,38 @@ class LevelModel(JointModel):
                 for pattern, used in zip(one.patterns, one.used, strict=True)
                 if pattern[position]
             ]
+            held += [joins[position] for joins in self._joins.values()]
             self.cp.add(sum(held) >= sum(count * literal for count, literal in item.terms))
         for cell, nodes in enumerate(self._cells):
             if self._share_mask[nodes[0]]:
                 self._new[cell] = self.cp.new_int_var(0, most, f"new[{cell}]")
         self.cp.add(sum(self._new.values()) == sum(bins[-1].used))
+
+    def _shrinking(self) -> dict[tuple[int, str], list[Pod]]:
+        """Shared devices with members that may leave, and those members."""
+        found: dict[tuple[int, str], list[Pod]] = {}
+        for node, pods in self._leaving.items():
+            for pod in pods:
+                place = self.ledger.place_of(pod)
+                if place is not None and pod.spec.gpu.shares:
+                    for name in place[1]:
+                        found.setdefault((node, name), []).append(pod)
+        return found
+
+    def _join(
+        self, device: tuple[int, str], members: Sequence[Pod], needs: Sequence[int], free: int, total: int
+    ) -> None:
+        """Counts per class on a device that members may leave; nobody joins one that is given up whole."""
+        counts = [self.cp.new_int_var(0, total // need, f"join[{device}]") for need in needs]
+        gives = [self.ledger.share_mib_on(pod, device[0]) * self.gone[pod.key] for pod in members]
+        self.cp.add(sum(need * count for need, count in zip(needs, counts, strict=True)) - sum(gives) <= free)
+        known = self.ledger.devices[device]
+        if known.active + known.pipelined <= len(members):
+            stays = sum(1 - self.gone[pod.key] for pod in members)
+            for need, count in zip(needs, counts, strict=True):
+                self.cp.add(count <= (total // need) * stays)
+            # A device that is given up counts as a whole one, see ``_vacating``.
+        self._joins[device] = counts
 
     # --- answers ---------------------------------------------------------------------------------
 
@@ -278,7 +316,6 @@ class LevelModel(JointModel):
         gone: frozenset[PodKey],
     ) -> dict[PodKey, Place]:
         free = self._free[:, GPU] // MILLI
-        vacated: set[tuple[int, str]] = set()
         for leaver in gone:
             pod = self._leaver[leaver]
             place = self.ledger.place_of(pod)
@@ -286,7 +323,6 @@ class LevelModel(JointModel):
                 free[place[0]] += pod.spec.requests[GPU] // MILLI
         for device, literal in self._vacated.items():
             if solver.value(literal):
-                vacated.add(device)
                 free[device[0]] += 1
         found: dict[PodKey, Place] = {}
         whole = [key for key in going if not self._classes[key].example.spec.gpu.shares]
@@ -300,7 +336,7 @@ class LevelModel(JointModel):
                     free[node] -= size
                     found[next(pods).key] = (node, ())
         if self._bins:
-            self._place_shares(going, solver, free, vacated, found)
+            self._place_shares(going, solver, free, found)
         return found
 
     def _place_shares(
@@ -308,7 +344,6 @@ class LevelModel(JointModel):
         going: Mapping[Hashable, Sequence[Pod]],
         solver: cp_model.CpSolver,
         free: NDArray[np.int64],
-        vacated: set[tuple[int, str]],
         found: dict[PodKey, Place],
     ) -> None:
         waiting = [list(going[key]) for key in self._share_keys]
@@ -318,8 +353,12 @@ class LevelModel(JointModel):
                 node = _tightest(free, self._cells[cell], 1)
                 free[node] -= 1
                 fresh.append((node, f"new-{len(fresh)}"))
+        for device, counts in self._joins.items():
+            for kind, count in enumerate(counts):
+                for _ in range(min(int(solver.value(count)), len(waiting[kind]))):
+                    found[waiting[kind].pop(0).key] = (device[0], (device[1],))
         for one in self._bins:
-            devices = [device for device in one.devices if device not in vacated] if one.devices else fresh
+            devices = list(one.devices) or fresh
             position = 0
             for pattern, used in zip(one.patterns, one.used, strict=True):
                 for _ in range(int(solver.value(used))):

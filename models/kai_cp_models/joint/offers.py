@@ -15,6 +15,7 @@ from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
+    ACTIVE_USED,
     GPU,
     MILLI,
     ActionName,
@@ -25,8 +26,8 @@ from kai_cp_models.snapshot import (
     PodStatus,
 )
 
-Bucket = tuple[str, int, int]
-"""Units that policy does not tell apart but by age: leaf queue, priority, elastic state."""
+Bucket = tuple[str, int, int, float, float]
+"""Units that policy does not tell apart: leaf queue, priority, elastic state, last start, creation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def ranked_offers(cycle: Cycle, asks: list[Ask], action: ActionName) -> list[Ran
             Ranked(
                 offer,
                 len(found),
-                (group.queue, group.priority, state),
+                (group.queue, group.priority, state, _started(group), group.created),
                 holds[popped][k],
                 sum(gpu_weight(pod) for pod in offer.pods),
                 sum(gpu_weight(pod) for pod in offer.pods) * seconds,
@@ -110,7 +111,15 @@ def _entry(
     k: int,
 ) -> tuple[tuple[int, int, float, str, str], Amounts]:
     group = cycle.snapshot.group_by_key[key]
-    return group_sort_key(group, chains[key][k][1]), amounts.total(holds[key][k:])
+    priority, state, created, name, namespace = group_sort_key(group, chains[key][k][1])
+    # What started last has the least work to lose; creation decides where that is equal or unknown.
+    age = f"{created:020.6f}"
+    return (priority, state, _started(group), age + name, namespace), amounts.total(holds[key][k:])
+
+
+def _started(group: PodGroup) -> float:
+    """Seconds of the epoch at which the group last started, or was created."""
+    return group.created if group.last_start is None else group.last_start
 
 
 def _chain(cycle: Cycle, group: PodGroup) -> Iterator[tuple[Offer, int]]:
@@ -126,7 +135,7 @@ def _chain(cycle: Cycle, group: PodGroup) -> Iterator[tuple[Offer, int]]:
         return
     k = 0
     while unit := gang.next_eviction(status_of):
-        if any(_committed(cycle, pod) for pod in unit):
+        if any(_moved(cycle, pod) for pod in unit):
             return
         state = gang.elastic_state(status_of)
         before = gang.satisfied(group.root, status_of)
@@ -137,9 +146,9 @@ def _chain(cycle: Cycle, group: PodGroup) -> Iterator[tuple[Offer, int]]:
         k += 1
 
 
-def _committed(cycle: Cycle, pod: Pod) -> bool:
-    """A place of this cycle that others were evicted for, or a moved pod: it stays as it is."""
-    return pod.key in cycle.ledger.held and cycle.placed_by.get(pod.key, "allocate") != "allocate"
+def _moved(cycle: Cycle, pod: Pod) -> bool:
+    """A pod that an earlier action of the cycle moved: it is not disturbed twice."""
+    return pod.key in cycle.ledger.held and pod.status in ACTIVE_USED
 
 
 def _ages(cycle: Cycle, chains: Mapping[GroupKey, object]) -> dict[GroupKey, int]:
