@@ -1,0 +1,137 @@
+"""Node and pod lists of openb, and the sequences of arrivals made from them.
+
+Amounts are milli-CPUs, MiB and milli-GPUs. Pods with equal requests are one class, so a sequence of
+arrivals is an array of class numbers.
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+DEVICES: Final = 8
+"""Most GPUs a node has; the device arrays are this wide."""
+WHOLE: Final = 1000
+"""Milli-GPUs of one device."""
+ARRIVALS: Final = 1.3
+"""GPUs asked for in all, as a multiple of the GPUs there are."""
+LISTS: Final = ("default", "gpushare100", "gpuspec33", "multigpu50")
+SEEDS: Final = tuple(range(42, 52))
+"""The ten seeds of the published runs."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes in the order of their names. ``gpus``: devices of each; ``model``: index into ``models``."""
+
+    cpu: Ints
+    memory: Ints
+    gpus: Ints
+    model: Ints
+    models: tuple[str, ...]
+
+    @property
+    def total_milli_gpus(self) -> int:
+        """Milli-GPUs of all nodes."""
+        return int(self.gpus.sum()) * WHOLE
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Distinct requests. ``milli``: share of each of ``gpus`` devices; ``allowed``: [class, model]."""
+
+    cpu: Ints
+    memory: Ints
+    gpus: Ints
+    milli: Ints
+    allowed: NDArray[np.bool_]
+    spec: tuple[str, ...]
+    """The allowed models as written."""
+    count: Ints
+    """Pods of each class in the list."""
+
+    def __len__(self) -> int:
+        return len(self.cpu)
+
+    @property
+    def total(self) -> Ints:
+        """Milli-GPUs asked by a pod of each class."""
+        return self.gpus * self.milli
+
+
+def read_nodes(folder: Path) -> Nodes:
+    """The 1,213 nodes with GPUs (6,212 devices)."""
+    with (folder / "openb_node_list_gpu_node.csv").open(newline="") as file:
+        rows = sorted(csv.DictReader(file), key=lambda row: row["sn"])
+    models = tuple(sorted({row["model"] for row in rows}))
+    return Nodes(
+        cpu=_ints([row["cpu_milli"] for row in rows]),
+        memory=_ints([row["memory_mib"] for row in rows]),
+        gpus=_ints([row["gpu"] for row in rows]),
+        model=_ints([models.index(row["model"]) for row in rows]),
+        models=models,
+    )
+
+
+def read_pods(folder: Path, name: str, models: tuple[str, ...]) -> tuple[Classes, Ints]:
+    """Classes of a pod list, and the class of every pod in the order of the file."""
+    with (folder / f"openb_pod_list_{name}.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    seen: dict[tuple[int, int, int, int, str], int] = {}
+    members: list[int] = []
+    for row in rows:
+        gpus = int(row["num_gpu"])
+        spec = (row.get("gpu_spec") or "") if gpus else ""
+        milli = int(row["gpu_milli"]) if gpus else 0
+        key = (int(row["cpu_milli"]), int(row["memory_mib"]), gpus, milli, spec)
+        members.append(seen.setdefault(key, len(seen)))
+    keys = list(seen)
+    allowed = np.array(
+        [[not spec or model in spec.split("|") for model in models] for *_, spec in keys], dtype=bool
+    )
+    of_pods = _ints(members)
+    classes = Classes(
+        cpu=_ints([key[0] for key in keys]),
+        memory=_ints([key[1] for key in keys]),
+        gpus=_ints([key[2] for key in keys]),
+        milli=_ints([key[3] for key in keys]),
+        allowed=allowed,
+        spec=tuple(key[4] for key in keys),
+        count=np.bincount(of_pods, minlength=len(keys)).astype(np.int64),
+    )
+    return classes, of_pods
+
+
+def arrivals(classes: Classes, of_pods: Ints, nodes: Nodes, seed: int, ratio: float = ARRIVALS) -> Ints:
+    """The list in random order, drawn from again (or thinned) until ``ratio`` of the GPUs is asked for.
+
+    As in the published simulator: shuffle; then append random pods of the list while the sum stays
+    within the target, or remove random ones until it does.
+    """
+    target = ratio * nodes.total_milli_gpus
+    rng = random.Random(seed)
+    sequence = of_pods.tolist()
+    rng.shuffle(sequence)
+    total = classes.total.tolist()
+    asked = sum(total[c] for c in sequence)
+    while asked > target:
+        asked -= total[sequence.pop(rng.randrange(len(sequence)))]
+    draw = of_pods.tolist()
+    while True:
+        c = draw[rng.randrange(len(draw))]
+        if asked + total[c] > target:
+            return _ints(sequence)
+        asked += total[c]
+        sequence.append(c)
+
+
+def _ints(values: list[str] | list[int]) -> Ints:
+    return np.array([int(value) for value in values], dtype=np.int64)

@@ -1,0 +1,5 @@
+"""Upper bounds on what any placement could reach, independent of how the engine decides."""
+
+from kai_cp_models.bounds.packing import Bin, Item, PackingBound, packing_bound
+
+__all__ = ["Bin", "Item", "PackingBound", "packing_bound"]

@@ -1,0 +1,51 @@
+"""The master problem of the packing bound: a linear program over the patterns known so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ortools.linear_solver import pywraplp
+
+
+class _Countable(Protocol):
+    @property
+    def count(self) -> int: ...
+
+
+class _Valued(_Countable, Protocol):
+    @property
+    def value(self) -> int: ...
+
+
+class Master:
+    """Most milli-GPUs by fractional use of patterns, no more of any pod than there are."""
+
+    def __init__(self, items: Sequence[_Valued], bins: Sequence[_Countable]) -> None:
+        self._items = items
+        self._solver: Any = pywraplp.Solver.CreateSolver("GLOP")
+        self._bins = [self._solver.Constraint(0.0, float(b.count)) for b in bins]
+        self._rows = [self._solver.Constraint(0.0, float(i.count)) for i in items]
+        self._objective = self._solver.Objective()
+        self._objective.SetMaximization()
+
+    def add(self, bin_: int, pattern: Sequence[int]) -> None:
+        """Offer a pattern for nodes of ``bin_``."""
+        use = self._solver.NumVar(0.0, self._solver.infinity(), "")
+        self._bins[bin_].SetCoefficient(use, 1.0)
+        value = 0
+        for i, count in enumerate(pattern):
+            if count:
+                self._rows[i].SetCoefficient(use, float(count))
+                value += count * self._items[i].value
+        self._objective.SetCoefficient(use, float(value))
+
+    def solve(self) -> tuple[float, list[float]]:
+        """Value, and the price of one more pod of each item (never negative)."""
+        if self._solver.NumVariables() == 0:
+            return 0.0, [0.0] * len(self._rows)
+        status = self._solver.Solve()
+        if status != pywraplp.Solver.OPTIMAL:
+            msg = f"the master problem ended with status {status}"
+            raise RuntimeError(msg)
+        return self._objective.Value(), [max(0.0, row.dual_value()) for row in self._rows]

@@ -1,0 +1,118 @@
+"""How many GPUs of a heap of pods fit on a set of nodes at best: column generation.
+
+The master problem chooses how many nodes of each bin carry which pattern (a multiset of pods that
+fits one node). A pattern enters when its value at the present prices beats its node's price. Prices
+give a valid bound at any time (Lagrange): what all pods are worth at their price, plus, per node,
+the most that a pattern could still gain. The loop ends when bound and master agree, or at the deadline.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kai_cp_models.bounds.master import Master
+from kai_cp_models.bounds.pricing import Pricing
+
+Pattern = tuple[int, ...]
+"""Pods of each item on one node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Equal pods: ``count`` of them, each ``milli`` of every one of ``gpus`` devices (1000 = whole).
+
+    ``allowed``: whether a node of each bin may take it.
+    """
+
+    cpu: int
+    memory: int
+    gpus: int
+    milli: int
+    count: int
+    allowed: tuple[bool, ...]
+
+    @property
+    def value(self) -> int:
+        """Milli-GPUs of one pod."""
+        return self.gpus * self.milli
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Equal nodes: ``count`` of them with ``devices`` GPUs each."""
+
+    cpu: int
+    memory: int
+    devices: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackingBound:
+    """``bound``: no placement uses more milli-GPUs. ``value``: of the fractional master (<= bound).
+
+    ``prices``: what one more pod of each item would be worth, in milli-GPUs.
+    """
+
+    bound: float
+    value: float
+    prices: tuple[float, ...]
+    columns: int
+    rounds: int
+
+    @property
+    def gap(self) -> float:
+        """Relative distance of value and bound."""
+        return (self.bound - self.value) / max(1.0, self.bound)
+
+
+def packing_bound(
+    items: Sequence[Item],
+    bins: Sequence[Bin],
+    *,
+    seconds: float,
+    gap: float = 1e-4,
+    workers: int = 1,
+    start: Sequence[tuple[int, Pattern]] = (),
+) -> PackingBound:
+    """Bound the milli-GPUs in use. ``start``: patterns known to fit, as (bin, pattern)."""
+    end = time.monotonic() + seconds
+    master = Master(items, bins)
+    pricings = [Pricing(items, bins[b], b, workers) for b in range(len(bins))]
+    known: set[tuple[int, Pattern]] = set()
+    for b, pattern in start:
+        if (b, pattern) not in known:
+            known.add((b, pattern))
+            master.add(b, pattern)
+    trivial = float(sum(b.count * b.devices * 1000 for b in bins))
+    best = min(trivial, float(sum(item.value * item.count for item in items)))
+    rounds = 0
+    value, prices = master.solve()
+    centre = prices
+    while time.monotonic() < end:
+        rounds += 1
+        # Prices between the best ones so far and the master's: the plain ones swing and stall.
+        trial = [0.7 * c + 0.3 * p for c, p in zip(centre, prices, strict=True)]
+        improved = False
+        for point in (trial, prices):
+            total = sum(price * item.count for price, item in zip(point, items, strict=True))
+            added = 0
+            for b, pricing in enumerate(pricings):
+                slice_ = max(0.2, min(5.0, (end - time.monotonic()) / 4))
+                found = pricing.solve(point, slice_)
+                total += bins[b].count * found.bound
+                for pattern in found.patterns:
+                    if (b, pattern) not in known:
+                        known.add((b, pattern))
+                        master.add(b, pattern)
+                        added += 1
+            if total < best:
+                best, centre, improved = total, point, True
+            if added:
+                break
+        value, prices = master.solve()
+        if best - value <= gap * best or (not added and not improved):
+            break
+    return PackingBound(best, value, tuple(centre), len(known), rounds)
