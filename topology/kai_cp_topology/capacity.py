@@ -1,0 +1,37 @@
+"""Capacity: how large a gang still fits into one domain, by level and pod size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kai_cp_topology.records import Capacity, Domain, NodeFacts, Tree
+
+POD_SIZES = (1, 2, 4, 8)
+"""Usual GPUs per pod."""
+
+
+def pods_that_fit(domain: Domain, nodes: Mapping[str, NodeFacts], pod_gpus: int) -> int:
+    """Pods of ``pod_gpus`` free GPUs each that the nodes of a domain take; a pod stays on one node."""
+    return sum(nodes[name].free_gpus // pod_gpus for name in domain.nodes)
+
+
+def largest_gangs(
+    tree: Tree, nodes: Mapping[str, NodeFacts], sizes: Iterable[int] = POD_SIZES
+) -> tuple[Capacity, ...]:
+    """For every level, widest first, and pod size: the most pods that one domain takes now."""
+    found: list[Capacity] = []
+    sizes = tuple(sizes)
+    for label in ("", *(level.label for level in tree.levels)):
+        domains = [domain for domain in tree.domains if domain.level == label]
+        for size in sizes:
+            # Most pods; of equal domains the first by path.
+            best = max(domains, key=lambda domain: pods_that_fit(domain, nodes, size), default=None)
+            if best is not None:
+                found.append(Capacity(label, size, pods_that_fit(best, nodes, size), best.path))
+    return tuple(found)
+
+
+def usual_sizes(nodes: Iterable[NodeFacts]) -> tuple[int, ...]:
+    """The pod sizes worth reporting: those that the largest node can take."""
+    largest = max((node.gpus for node in nodes), default=0)
+    return tuple(size for size in POD_SIZES if size <= largest)

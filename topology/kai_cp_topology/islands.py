@@ -1,0 +1,42 @@
+"""Islands: groups of GPUs of one node that NVLink joins, and which GPUs to take."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import combinations
+
+import networkx as nx
+
+
+def islands(graph: nx.Graph[int]) -> tuple[tuple[int, ...], ...]:
+    """GPUs that reach each other by NVLink alone, in index order."""
+    joined: nx.Graph[int] = nx.Graph()
+    joined.add_nodes_from(graph)
+    joined.add_edges_from((a, b) for a, b in graph.edges if graph.edges[a, b]["kind"] == "nvlink")
+    return tuple(sorted(tuple(sorted(part)) for part in nx.connected_components(joined)))
+
+
+def worst_pair(graph: nx.Graph[int], chosen: Collection[int]) -> int | None:
+    """Bandwidth of the worst pair among some GPUs of a node [GB/s]; None for fewer than two."""
+    return min(
+        (int(graph.edges[a, b]["gbytes_per_second"]) for a, b in combinations(chosen, 2)), default=None
+    )
+
+
+def pick(graph: nx.Graph[int], free: Collection[int], count: int) -> tuple[int, ...]:
+    """``count`` of the free GPUs with the best worst pair; empty when there are not enough.
+
+    The island with the fewest free GPUs that still holds all of them is taken, so that larger islands
+    stay whole. When none does, the islands with most free GPUs are filled first.
+    """
+    left = sorted(free)
+    if count <= 0 or count > len(left):
+        return ()
+    groups = [[gpu for gpu in island if gpu in set(left)] for island in islands(graph)]
+    enough = [group for group in groups if len(group) >= count]
+    if enough:
+        return tuple(min(enough, key=lambda group: (len(group), group))[:count])
+    chosen: list[int] = []
+    for group in sorted(groups, key=lambda group: (-len(group), group)):
+        chosen += group[: count - len(chosen)]
+    return tuple(sorted(chosen))

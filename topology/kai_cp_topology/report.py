@@ -1,0 +1,212 @@
+"""The report of a cluster's fabric: trees, systems and capacities, as values, text and JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from kai_cp_topology import capacity, domains
+from kai_cp_topology.records import CLIQUE_LABEL, Capacity, Domain, Level, NodeFacts, Tree
+from kai_cp_topology.systems import System, system_of
+
+_MAX_LISTED_NODES: Final = 48
+"""Up to this many nodes of a tree are listed one by one."""
+_BAR: Final = 10
+
+
+@dataclass(frozen=True)
+class Report:
+    """The fabric of one cluster: its nodes by name, and its trees."""
+
+    nodes: Mapping[str, NodeFacts]
+    trees: tuple[Tree, ...]
+
+    @classmethod
+    def of(cls, nodes: Sequence[NodeFacts], topologies: Mapping[str, Sequence[str]]) -> Report:
+        """``topologies``: level labels, widest first, by Topology name."""
+        return cls({node.name: node for node in nodes}, domains.trees(nodes, topologies))
+
+    def sizes(self, tree: Tree) -> tuple[int, ...]:
+        """GPUs per pod for which capacities of a tree are given."""
+        return capacity.usual_sizes(self.nodes[name] for name in tree.root.nodes)
+
+    @cached_property
+    def systems(self) -> tuple[tuple[System, int, int], ...]:
+        """(system, number of nodes, number of GPUs) of nodes with GPUs, most GPUs first."""
+        count: Counter[System] = Counter()
+        gpus: Counter[System] = Counter()
+        for node in self.nodes.values():
+            if node.gpus:
+                count[system_of(node)] += 1
+                gpus[system_of(node)] += node.gpus
+        return tuple((s, count[s], gpus[s]) for s in sorted(gpus, key=lambda s: (-gpus[s], s.name)))
+
+    def largest_gangs(self, tree: Tree) -> tuple[Capacity, ...]:
+        """Capacities of a tree for the pod sizes that its nodes can take."""
+        return capacity.largest_gangs(tree, self.nodes, self.sizes(tree))
+
+    def largest_on_one_node(self, tree: Tree, size: int) -> int:
+        """The most pods of a size that one node of the tree takes."""
+        return max((self.nodes[name].free_gpus // size for name in tree.root.nodes), default=0)
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The report as plain JSON values."""
+    return {
+        "systems": [
+            {
+                "name": system.name,
+                "nodes": count,
+                "gpus": gpus,
+                "islandGpus": system.island,
+                "nvlinkDomainGpus": system.domain,
+                "gbytesPerSecond": {
+                    "nvlink": system.nvlink,
+                    "pcie": system.pcie,
+                    "network": system.network,
+                },
+            }
+            for system, count, gpus in report.systems
+        ],
+        "topologies": [
+            {
+                "name": tree.name,
+                "levels": [level.label for level in tree.levels],
+                "domains": [
+                    {
+                        "level": domain.level,
+                        "path": list(domain.path),
+                        "nodes": list(domain.nodes),
+                        "gpus": domain.gpus,
+                        "freeGpus": domain.free_gpus,
+                    }
+                    for domain in tree.domains
+                ],
+                "outside": list(tree.outside),
+                "largestGangs": [
+                    {"level": c.level, "podGpus": c.pod_gpus, "pods": c.pods, "domain": list(c.where)}
+                    for c in report.largest_gangs(tree)
+                ],
+            }
+            for tree in report.trees
+        ],
+    }
+
+
+def to_text(report: Report) -> str:
+    """The report for a terminal."""
+    lines: list[str] = []
+    for tree in report.trees:
+        lines += [*_tree_lines(report, tree), "", *_capacity_lines(report, tree), ""]
+    lines += _system_lines(report)
+    return "\n".join(lines) + "\n"
+
+
+def _tree_lines(report: Report, tree: Tree) -> list[str]:
+    levels = " > ".join(level.label for level in tree.levels)
+    rows: list[tuple[str, str]] = [(tree.name, _numbers(report, tree.root))]
+    children = tree.children()
+    listed = len(tree.root.nodes) <= _MAX_LISTED_NODES
+
+    def walk(domain: Domain, indent: str) -> None:
+        below = children.get(domain.path, ())
+        items: list[tuple[str, str, Domain | None]] = []
+        for child in below:
+            name, last = f"{_level_name(child)} {child.name}", child
+            # A level that holds the same nodes as the one above it shares its line.
+            while len(inner := children.get(last.path, ())) == 1 and inner[0].nodes == last.nodes:
+                last = inner[0]
+                name += f" = {_level_name(last)} {last.name}"
+            items.append((name, _numbers(report, last), last))
+        named = {name for child in below for name in child.nodes}
+        if listed and not (len(domain.nodes) == 1 and domain.name == domain.nodes[0]):
+            for name in domain.nodes:
+                if name not in named:
+                    node = report.nodes[name]
+                    items.append((name, _amount(node.gpus, node.free_gpus), None))
+        for i, (label, numbers, inside) in enumerate(items, 1):
+            branch, deeper = ("└─ ", "   ") if i == len(items) else ("├─ ", "│  ")
+            rows.append((f"{indent}{branch}{label}", numbers))
+            if inside is not None:
+                walk(inside, indent + deeper)
+
+    walk(tree.root, "")
+    width = max(len(label) for label, _ in rows)
+    lines = [f"levels: {levels}"] if levels else []
+    lines += [f"{label:<{width}}  {numbers}".rstrip() for label, numbers in rows]
+    if tree.outside:
+        some = ", ".join(tree.outside[:5]) + (", …" if len(tree.outside) > 5 else "")
+        lines.append(f"outside: {_count(len(tree.outside), 'node')} without all level labels ({some})")
+    return lines
+
+
+def _capacity_lines(report: Report, tree: Tree) -> list[str]:
+    sizes = report.sizes(tree)
+    if not sizes:
+        return ["no GPUs"]
+    found = {(c.level, c.pod_gpus): c for c in report.largest_gangs(tree)}
+    rows = [("largest gang that fits in", [f"{size} GPU{'s' * (size > 1)}/pod" for size in sizes])]
+    rows.append(("one node", [_pods(report.largest_on_one_node(tree, size)) for size in sizes]))
+    for level in reversed(tree.levels):
+        if all(len(domain.nodes) == 1 for domain in tree.domains if domain.level == level.label):
+            continue
+        best = [found.get((level.label, size)) for size in sizes]
+        rows.append((f"one {level.name}", [_pods(c.pods, c.where[-1]) if c else _pods(0) for c in best]))
+    rows.append((f"all of {tree.name}", [_pods(found["", size].pods) for size in sizes]))
+    first = max(len(label) for label, _ in rows)
+    widths = [max(len(cells[i]) for _, cells in rows) for i in range(len(sizes))]
+    return [
+        f"{label:<{first}}  "
+        + "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
+        for label, cells in rows
+    ]
+
+
+def _system_lines(report: Report) -> list[str]:
+    lines = []
+    for system, count, gpus in report.systems:
+        if system.nvlink:
+            joined = f"NVLink {system.nvlink} GB/s in islands of {system.island}"
+            if system.spans_nodes:
+                joined = f"NVLink {system.nvlink} GB/s in domains of {system.domain}"
+        else:
+            joined = f"PCIe {system.pcie} GB/s"
+        lines.append(
+            f"{system.name}: {_count(count, 'node')}, {_count(gpus, 'GPU')}; {joined}, "
+            f"network {system.network} GB/s"
+        )
+    return lines
+
+
+def _numbers(report: Report, domain: Domain) -> str:
+    text = f"{_amount(domain.gpus, domain.free_gpus)}  {_count(len(domain.nodes), 'node')}"
+    if domain.level == CLIQUE_LABEL:
+        whole = max((system_of(report.nodes[name]).domain for name in domain.nodes), default=0)
+        if domain.gpus < whole:
+            text += f", {whole - domain.gpus} of {whole} GPUs missing"
+    return text
+
+
+def _amount(gpus: int, free: int) -> str:
+    """GPUs in use as a bar, then numbers."""
+    if not gpus:
+        return f"{'':<{_BAR}}  {'no GPUs':>19}"
+    # Rounded up, so that only a domain without use has an empty bar; and down from full while any is free.
+    used = gpus - free
+    full = _BAR if not free else min(_BAR - 1, -(-used * _BAR // gpus))
+    return f"{'█' * full}{'░' * (_BAR - full)}  {free:>5} free of {gpus:<5}"
+
+
+def _level_name(domain: Domain) -> str:
+    return Level(domain.level).name
+
+
+def _pods(count: int, where: str = "") -> str:
+    return (f"{count} ({where})" if where else str(count)) if count else "none"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

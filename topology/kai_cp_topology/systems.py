@@ -1,0 +1,53 @@
+"""Known systems: how the GPUs of a product are joined. The data is ``systems.yaml``.
+
+To add a machine, write an entry there and its expected islands in the test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+
+import yaml
+
+from kai_cp_topology.records import NodeFacts
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One entry of ``systems.yaml``; its head explains the fields."""
+
+    name: str
+    products: tuple[str, ...]
+    gpus: int
+    island: int
+    domain: int
+    nvlink: int
+    pcie: int
+    network: int
+
+    @property
+    def spans_nodes(self) -> bool:
+        """Whether an NVLink domain of this system reaches across nodes."""
+        return self.domain > self.gpus
+
+
+@cache
+def systems() -> tuple[System, ...]:
+    """All known systems in the order of matching; the last one matches every product."""
+    raw = yaml.safe_load(files("kai_cp_topology").joinpath("systems.yaml").read_text(encoding="utf-8"))
+    return tuple(System(**{**entry, "products": tuple(entry["products"])}) for entry in raw)
+
+
+@cache
+def system_of_product(product: str) -> System:
+    """The system that a product name stands for."""
+    name = product.lower()
+    return next(s for s in systems() if any(fnmatchcase(name, pattern.lower()) for pattern in s.products))
+
+
+def system_of(node: NodeFacts) -> System:
+    """The system that a node is part of."""
+    return system_of_product(node.product)
