@@ -19,11 +19,11 @@ from kai_cp.worker import Channel, Reply, Worker
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, PodStatus, Snapshot, Stage, Unscheduled
 
-DECIDING: Final = 0.8
+DECIDING: Final = 0.75
 """Share of the budget that is left for deciding however long reading took."""
 ENGINE: Final = 0.95
 """Share of the time for deciding after which the engine itself ends; the rest is for writing."""
-GRACE: Final = 0.1
+GRACE: Final = 0.08
 """Share of the budget that the parent waits beyond it before it kills the worker."""
 
 
@@ -98,7 +98,10 @@ def job(task: Task, channel: Channel) -> None:
 
     def send(plan: Plan) -> None:
         begin = time.monotonic()
-        document = to_json(snapshot, plan, sha256=digest, timings={"read": read_at - began})
+        timings = (
+            {"read": read_at - began} if plan.timings else {"read": read_at - began, "solve": begin - read_at}
+        )
+        document = to_json(snapshot, plan, sha256=digest, timings=timings)
         document["timings"]["write"] = round(time.monotonic() - begin, 6)
         channel.answer(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
@@ -106,8 +109,7 @@ def job(task: Task, channel: Channel) -> None:
         send(interim(snapshot, plan))
 
     send_interim(Plan())
-    plan = decide(snapshot, task.settings, deadline=read_at + ENGINE * (due - read_at), emit=send_interim)
-    send(plan)
+    send(decide(snapshot, task.settings, deadline=read_at + ENGINE * (due - read_at), emit=send_interim))
 
 
 def interim(snapshot: Snapshot, plan: Plan) -> Plan:
@@ -123,7 +125,7 @@ def interim(snapshot: Snapshot, plan: Plan) -> Plan:
         Unscheduled(group, "NotDecidedInTime", "the budget ended before this pod group was looked at", False)
         for group in sorted(waiting - decided - explained)
     )
-    solved = {stage.name for stage in plan.stages}
+    solved = {stage.name.split(":")[0] for stage in plan.stages}
     skipped = tuple(
         Stage(action, "GREEDY", gap=1.0) for action in snapshot.policy.actions if action not in solved
     )

@@ -1,9 +1,9 @@
 """A long-lived process that answers tasks in time: the deadline is held from outside the solver.
 
 CP-SAT can overrun its own time limit (inside presolve, for one), so the parent never waits longer than
-agreed: it keeps the last answer the worker sent, kills the worker when its time is up, and starts
-another. Workers are forked from a small server process that has imported the engine and has no
-threads, so a new one is ready in milliseconds.
+agreed: it keeps the last answer the worker sent, kills the worker when its time is up, and has another
+for the next task. Workers are forked from a small server process that has imported the engine and has
+no threads, so a new one is ready in milliseconds.
 """
 
 from __future__ import annotations
@@ -133,7 +133,6 @@ class Worker:
             self.stop()
             raise
         self.stop()
-        self.start()
         return Reply(answer, "late")
 
     def _send(self, task: Any) -> Connection:
