@@ -1,0 +1,165 @@
+"""NodeResourceTopology objects (``topology.node.k8s.io``) as arrays: zones of every node, policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.devices.quantity import quantity
+from kai_cp_models.snapshot import MILLI, SetAside, Snapshot
+
+SINGLE: Final = "single-numa-node"
+RESTRICTED: Final = "restricted"
+BEST_EFFORT: Final = "best-effort"
+NONE: Final = "none"
+_OLD_POLICIES: Final = {"SingleNUMANode": SINGLE, "Restricted": RESTRICTED, "BestEffort": BEST_EFFORT}
+"""First words of the deprecated ``topologyPolicies``; the rest says the scope."""
+Amounts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """One usable NodeResourceTopology."""
+
+    node: int
+    policy: str
+    by_container: bool
+    """The Topology Manager aligns every container by itself."""
+    zones: tuple[str, ...]
+    allocatable: tuple[Mapping[str, int], ...]
+    available: tuple[Mapping[str, int], ...]
+    resources: Mapping[str, str]
+    """Resource name as the object writes it, by dimension."""
+
+
+@dataclass(frozen=True)
+class Zones:
+    """Zones of all nodes, padded to the largest number of zones. N nodes, Z zones, D dimensions."""
+
+    names: Mapping[int, tuple[str, ...]]
+    resources: Mapping[int, Mapping[str, str]]
+    allocatable: Amounts
+    """[N, Z, D]"""
+    available: Amounts
+    """[N, Z, D] as reported."""
+    listed: NDArray[np.bool_]
+    """[N, D] dimensions that some zone of the node lists."""
+    exists: NDArray[np.bool_]
+    """[N, Z]"""
+    policy: NDArray[np.str_]
+    """[N] policy; "" for nodes without a topology."""
+    by_container: NDArray[np.bool_]
+    """[N]"""
+
+
+def parse(snapshot: Snapshot, problems: list[SetAside]) -> Zones:
+    """The zones of the snapshot's nodes; unusable objects go to ``problems``."""
+    found: dict[int, Topology] = {}
+    for item in snapshot.extras.get("raw", {}).get("nodeResourceTopologies") or ():
+        meta = item.get("metadata") or {}
+        name = str(meta.get("name") or "")
+        try:
+            topology = _topology(item, snapshot.node_index[name])
+        except KeyError as error:
+            missing = name not in snapshot.node_index
+            reason = f"node {name} does not exist" if missing else f"{error.args[0]} is missing"
+            problems.append(SetAside(f"NodeResourceTopology {name}", reason))
+        except (ValueError, TypeError, AttributeError) as error:
+            problems.append(SetAside(f"NodeResourceTopology {name}", str(error)))
+        else:
+            found[topology.node] = topology
+    return _zones(snapshot, found.values())
+
+
+def _topology(item: Mapping[str, Any], node: int) -> Topology:
+    zones = [zone for zone in item.get("zones") or () if zone.get("type", "Node") == "Node"]
+    if not zones:
+        raise ValueError("it has no zones")
+    policy, by_container = _policy(item)
+    resources: dict[str, str] = {}
+    for zone in zones:
+        for entry in zone.get("resources") or ():
+            resources.setdefault(dimension(entry["name"]), entry["name"])
+    return Topology(
+        node=node,
+        policy=policy,
+        by_container=by_container,
+        zones=tuple(zone["name"] for zone in zones),
+        allocatable=tuple(_amounts(zone, "allocatable") for zone in zones),
+        available=tuple(_amounts(zone, "available") for zone in zones),
+        resources=resources,
+    )
+
+
+def _policy(item: Mapping[str, Any]) -> tuple[str, bool]:
+    attributes = {a.get("name"): a.get("value") for a in item.get("attributes") or ()}
+    if attributes.get("topologyManagerPolicy"):
+        return attributes["topologyManagerPolicy"], attributes.get("topologyManagerScope") == "container"
+    for old in item.get("topologyPolicies") or ():
+        for word, policy in _OLD_POLICIES.items():
+            if old.startswith(word):
+                # Without a level in the name the kubelet's default scope applies.
+                return policy, not old.endswith("PodLevel")
+    return NONE, False
+
+
+def _amounts(zone: Mapping[str, Any], field: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for entry in zone.get("resources") or ():
+        name = dimension(entry["name"])
+        value = entry.get(field, entry.get("allocatable", "0"))
+        found[name] = found.get(name, 0) + int(quantity(value) * (MILLI if in_milli(name) else 1))
+    return found
+
+
+def dimension(resource: str) -> str:
+    """The dimension that a resource name belongs to (2.1)."""
+    return "gpu" if resource.endswith("gpu") else resource
+
+
+def in_milli(name: str) -> bool:
+    """Whether a dimension is counted in thousandths (2.1)."""
+    if name in ("cpu", "gpu"):
+        return True
+    return ("/" in name and not name.startswith("nvidia.com/mig-")) or name.startswith("hugepages-")
+
+
+def is_device(name: str) -> bool:
+    """Whether a dimension counts devices, which the kubelet aligns for pods of every QoS class."""
+    return name == "gpu" or "/" in name
+
+
+def _zones(snapshot: Snapshot, found: Iterable[Topology]) -> Zones:
+    topologies = list(found)
+    most = max((len(t.zones) for t in topologies), default=0)
+    n, d = len(snapshot.nodes), len(snapshot.dimensions)
+    shape = (n, most, d)
+    allocatable, available = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    listed, exists = np.zeros((n, d), dtype=np.bool_), np.zeros((n, most), dtype=np.bool_)
+    policies = [""] * n
+    by_container = np.zeros(n, dtype=np.bool_)
+    for t in topologies:
+        policies[t.node] = t.policy
+        by_container[t.node] = t.by_container
+        exists[t.node, : len(t.zones)] = True
+        listed[t.node] = [name in t.resources for name in snapshot.dimensions]
+        allocatable[t.node, : len(t.zones)] = _matrix(t.allocatable, snapshot.dimensions)
+        available[t.node, : len(t.zones)] = _matrix(t.available, snapshot.dimensions)
+    return Zones(
+        names={t.node: t.zones for t in topologies},
+        resources={t.node: t.resources for t in topologies},
+        allocatable=allocatable,
+        available=available,
+        listed=listed,
+        exists=exists,
+        policy=np.array(policies, dtype=np.str_),
+        by_container=by_container,
+    )
+
+
+def _matrix(zones: Sequence[Mapping[str, int]], dimensions: Sequence[str]) -> list[list[int]]:
+    return [[zone.get(name, 0) for name in dimensions] for zone in zones]
