@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from tests.support import raw
+from tests.support import objects as raw
 from tests.support.floor import Ask, Floor
 from tests.support.jobs import MIGS, Job, draw_job
 from tests.support.queues import Tree, draw_tree

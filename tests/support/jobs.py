@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from tests.support import raw
+from tests.support import objects as raw
 from tests.support.floor import Ask
 
 MIGS: Final = ("nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb")

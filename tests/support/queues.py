@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.support import raw
+from tests.support import objects as raw
 
 Charge = tuple[int, int, int]
 """(milli_cpus, memory_bytes, hundredths of GPUs)."""

@@ -1,0 +1,76 @@
+"""Random clusters against the independent checker: no plan of the engine ever breaks a rule.
+
+``KAI_CP_AUDIT_CLUSTERS`` sets how many clusters are tried, ``KAI_CP_AUDIT_FIRST`` the first seed. A failing
+seed is reproduced with ``random_cluster(seed)``.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+from kai_cp.reader import parse
+from kai_cp_models.check import violations
+from kai_cp_models.engine import decide
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import GroupKey, Plan, PodKey, Snapshot
+from tests.support import objects as raw
+from tests.support.clusters import random_cluster
+from tests.support.rounds import advance
+
+COUNT = int(os.environ.get("KAI_CP_AUDIT_CLUSTERS", "20"))
+FIRST = int(os.environ.get("KAI_CP_AUDIT_FIRST", "0"))
+SEEDS = range(FIRST, FIRST + COUNT)
+SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20}})
+SETTLE = 4
+"""Rounds after which nothing may be evicted any more."""
+
+
+def read(cluster: raw.Object) -> Snapshot:
+    """The cluster as the engine sees it."""
+    return parse(cluster, now=raw.NOW.timestamp())
+
+
+def outcome(snapshot: Snapshot, plan: Plan) -> tuple[set[GroupKey | None], set[PodKey]]:
+    """Pod groups that get a place, and pods that are evicted."""
+    evicted = {d.pod for d in plan.decisions if d.kind == "Evict"}
+    admitted = {d.group for d in plan.decisions if d.kind != "Evict" and d.pod not in evicted}
+    return admitted, evicted
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_plan_breaks_a_rule(seed: int) -> None:
+    """``decide`` refuses its own illegal plans too, so an exception here is a finding as well."""
+    emitted: list[Plan] = []
+    snapshot = read(random_cluster(seed))
+    plan = decide(snapshot, SETTINGS, emit=emitted.append)
+    for one in (*emitted, plan):
+        assert violations(snapshot, one) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_order_of_the_lists_does_not_matter(seed: int) -> None:
+    cluster = random_cluster(seed)
+    snapshot = read(cluster)
+    first = decide(snapshot, SETTINGS)
+    rng = Random(seed)
+    for objects in cluster["rawObjects"].values():
+        rng.shuffle(objects)
+    assert outcome(snapshot, decide(read(cluster), SETTINGS)) == outcome(snapshot, first)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_plan_leads_to_rest(seed: int) -> None:
+    """Solving again what a plan leads to disrupts nothing more after a few rounds."""
+    cluster = random_cluster(seed)
+    evicted: list[set[PodKey]] = []
+    for _ in range(SETTLE + 2):
+        snapshot = read(cluster)
+        plan = decide(snapshot, SETTINGS)
+        evicted.append(
+            {d.pod for d in plan.decisions if d.kind == "Evict" and d.action != "stalegangeviction"}
+        )
+        cluster = advance(cluster, snapshot, plan)
+    assert evicted[SETTLE:] == [set(), set()]
