@@ -64,6 +64,19 @@ class Cycle:
     waiting: dict[GroupKey, Waiting] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
 
+    def save(self) -> Cycle:
+        """An independent copy to fall back to."""
+        return Cycle(
+            self.snapshot,
+            self.settings,
+            self.ledger.copy(),
+            self.deadline,
+            dict(self.placed_by),
+            dict(self.evicted_by),
+            dict(self.waiting),
+            list(self.stages),
+        )
+
     def seconds_left(self) -> float:
         """Time until the deadline; never negative."""
         return max(0.0, self.deadline - time.monotonic())

@@ -6,6 +6,7 @@ in itself; it is checked and emitted, so whoever waits outside always holds the 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -18,7 +19,7 @@ from kai_cp_models.cycle import Cycle
 from kai_cp_models.explain import unscheduled
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import ActionName, Plan, QueueReport, Snapshot
+from kai_cp_models.snapshot import ActionName, Plan, QueueReport, Snapshot, Stage
 
 ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
     "allocate": allocate,
@@ -28,12 +29,13 @@ ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
     "stalegangeviction": evict_stale,
 }
 
+REJECTED: Final = "rejected by the checker"
+"""End of the name of a stage whose plan broke a rule: it was dropped (formulation 1.6)."""
+
+logger = logging.getLogger(__name__)
+
 _RESERVE: Final = 0.15
 """Share of the budget kept for checking and writing."""
-
-
-class Rejected(Exception):
-    """The checker found broken rules in a plan; it is never sent (formulation 1.6)."""
 
 
 def decide(
@@ -53,20 +55,25 @@ def decide(
         deadline = started + settings.solver.budget_seconds
     cycle = Cycle(snapshot, settings, Ledger.of(snapshot), deadline - _RESERVE * max(0.0, deadline - started))
     before = {q.name: cycle.ledger.book.allocated_shares(q.name) for q in snapshot.queues}
-    best = Plan()
     prepared = time.monotonic()
     checked = 0.0
+    best = Plan()
     for action in snapshot.policy.actions:
         run = ACTIONS.get(action)
         if run is None:
             continue
+        saved = cycle.save()
         run(cycle)
         check_started = time.monotonic()
         plan = Plan(decisions=cycle.decisions(), stages=tuple(cycle.stages))
         broken = violations(snapshot, plan)
         checked += time.monotonic() - check_started
         if broken:
-            raise Rejected("; ".join(broken[:3]))
+            cycle = saved
+            cycle.stages.append(Stage(f"{action}: {REJECTED}", "GREEDY"))
+            for line in broken:
+                logger.error("the checker rejected the plan of %s: %s", action, line)
+            continue
         best = plan
         if emit is not None:
             emit(best)
@@ -80,7 +87,7 @@ def decide(
         "solve": time.monotonic() - prepared - checked,
         "check": checked,
     }
-    plan = Plan(best.decisions, unscheduled(cycle), best.stages, queues, timings)
+    plan = Plan(best.decisions, unscheduled(cycle), tuple(cycle.stages), queues, timings)
     if emit is not None:
         emit(plan)
     return plan

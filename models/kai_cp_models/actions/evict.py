@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from kai_cp_models.actions.common import entry_of, waiting_groups
 from kai_cp_models.actions.scenario import play
+from kai_cp_models.actions.withdraw import settle
 from kai_cp_models.cycle import Cycle, Eviction, Waiting
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
@@ -371,6 +372,7 @@ def _commit(run: _Run, found: _Found) -> None:
     cycle = run.cycle
     cycle.ledger = found.ledger
     triggers = tuple(ask.group.key for ask in found.asks)
+    withdrawn: set[GroupKey] = set()
     for o, item in enumerate(found.ranked):
         owners = found.owners.get(o, triggers)
         for pod in item.offer.pods:
@@ -380,12 +382,17 @@ def _commit(run: _Run, found: _Found) -> None:
                     cycle.placed_by[pod.key] = run.action
             elif pod.key in run.base.held and pod.key not in found.ledger.held:
                 cycle.placed_by.pop(pod.key, None)
+                withdrawn.add(item.offer.group.key)
                 cycle.waiting[item.offer.group.key] = Waiting(
                     "Withdrawn", f"its room of this cycle went to {owners[0]} ({run.action})", True
                 )
     for ask in found.asks:
         for pod in ask.pods:
             cycle.placed_by[pod.key] = run.action
+    if withdrawn:
+        cycle.ledger, cycle.evicted_by = settle(
+            cycle.ledger, cycle.evicted_by, frozenset(withdrawn), triggers
+        )
 
 
 def _words(action: ActionName, owners: tuple[GroupKey, ...]) -> str:

@@ -353,9 +353,9 @@ class LevelModel(JointModel):
                 node = _tightest(free, self._cells[cell], 1)
                 free[node] -= 1
                 fresh.append((node, f"new-{len(fresh)}"))
-        for device, counts in self._joins.items():
-            for kind, count in enumerate(counts):
-                for _ in range(min(int(solver.value(count)), len(waiting[kind]))):
+        for device, joins in self._joins.items():
+            for kind, join in enumerate(joins):
+                for _ in range(min(int(solver.value(join)), len(waiting[kind]))):
                     found[waiting[kind].pop(0).key] = (device[0], (device[1],))
         for one in self._bins:
             devices = list(one.devices) or fresh

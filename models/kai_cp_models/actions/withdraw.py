@@ -1,0 +1,59 @@
+"""Withdrawal: when a later action takes back the place of an earlier trigger, its evictions are settled.
+
+A place that an earlier action of the cycle gave may be withdrawn, never evicted (14.1). What was
+evicted or moved only for it stays where it was; where the room has gone to the new trigger in the
+meantime, the eviction is for that one (formulation 1.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kai_cp_models.cycle import Eviction
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.gates import over_limit
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import GroupKey, Pod, PodKey
+
+
+def settle(
+    ledger: Ledger,
+    evicted_by: Mapping[PodKey, Eviction],
+    withdrawn: frozenset[GroupKey],
+    heirs: tuple[GroupKey, ...],
+) -> tuple[Ledger, dict[PodKey, Eviction]]:
+    """The ledger with needless evictions taken back, and who each remaining eviction is for."""
+    kept: dict[PodKey, Eviction] = {}
+    for key, eviction in sorted(evicted_by.items()):
+        left = tuple(trigger for trigger in eviction.triggers if trigger not in withdrawn)
+        if left or not eviction.triggers:
+            kept[key] = replace(eviction, triggers=left)
+            continue
+        restored = _restored(ledger, ledger.snapshot.pod_by_key[key])
+        if restored is not None:
+            ledger = restored
+        else:
+            kept[key] = replace(eviction, triggers=heirs)
+    return ledger, kept
+
+
+def _restored(ledger: Ledger, pod: Pod) -> Ledger | None:
+    """The ledger with the pod back where it runs, or None when its room or its queue's limit is taken."""
+    trial = ledger.copy()
+    if pod.key in trial.held:
+        trial.unplace(pod)
+    node = trial.snapshot.node_index[pod.node or ""]
+    group = trial.snapshot.group_by_key.get(pod.group) if pod.group else None
+    if group is not None:
+        charge = amounts.accepted(trial.snapshot, pod, trial.snapshot.nodes[node])
+        if over_limit(trial.book, group.queue, charge) is not None:
+            return None
+    trial.unevict(pod)
+    if (trial.idle[node] + trial.releasing[node] < 0).any():
+        return None
+    for name in pod.gpu_groups:
+        device = trial.devices.get((node, name))
+        if device is not None and device.future_free_mib(int(trial.fixed.gpu_memory_mib[node])) < 0:
+            return None
+    return trial
