@@ -48,12 +48,15 @@ def pod(
     nominated: str | None = None,
     status: PodStatus = PodStatus.PENDING,
     on: str | None = None,
+    gpu_groups: tuple[str, ...] = (),
     **fields: Any,
 ) -> Pod:
     """A pod with 1 CPU and 1 GiB."""
     fields.setdefault("gpu", GpuRequest(devices=gpus))
     spec = PodSpec((cpus * 1000, GIB, gpus * 1000, 1, *extended), **fields)
-    return Pod(PodKey("ns", name), name, spec, status, 0.0, node=on, nominated_node=nominated)
+    return Pod(
+        PodKey("ns", name), name, spec, status, 0.0, node=on, nominated_node=nominated, gpu_groups=gpu_groups
+    )
 
 
 def snapshot(

@@ -1,0 +1,48 @@
+"""``kai-cp topology``: from a snapshot to the report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from kai_cp.topology_view import topology_report
+from kai_cp_models.snapshot import GpuKind, GpuRequest, PodStatus, Snapshot, Topology
+from tests.kai_cp_models.rules.build import node, pod, snapshot
+
+
+def world() -> Snapshot:
+    """Rack r0 holds a pod of 2 GPUs and two halves of a third one; r1 a pod of 8 that is going away."""
+    half = pod(
+        "half", gpu=GpuRequest(GpuKind.FRACTION, 1, 500), status=PodStatus.RUNNING, on="a", gpu_groups=("g",)
+    )
+    return snapshot(
+        node("a", labels={"rack": "r0"}),
+        node("b", labels={"rack": "r1"}),
+        node("cpu", gpus=0),
+        topologies=(Topology("dc", ("rack",)),),
+        pods=(
+            pod("whole", gpus=2, status=PodStatus.RUNNING, on="a"),
+            half,
+            replace(half, key=half.key._replace(name="other"), uid="other"),
+            pod("leaving", gpus=8, status=PodStatus.RELEASING, on="b"),
+        ),
+    )
+
+
+def test_free_gpus_are_those_that_nobody_holds_now() -> None:
+    (tree,) = json.loads(topology_report(world(), "json"))["topologies"]
+    free = {".".join(domain["path"]): (domain["freeGpus"], domain["gpus"]) for domain in tree["domains"]}
+    assert free == {"": (5, 16), "r0": (5, 8), "r1": (0, 8)}
+    assert tree["outside"] == ["cpu"]
+
+
+def test_every_format() -> None:
+    text = topology_report(world(), "text")
+    assert isinstance(text, str)
+    assert "rack r0" in text
+    assert topology_report(world(), "svg").startswith(b"<?xml")  # type: ignore[arg-type]
+    assert topology_report(world(), "png").startswith(b"\x89PNG")  # type: ignore[arg-type]
+
+
+def test_no_nodes() -> None:
+    assert "0 nodes" in str(topology_report(snapshot(), "text"))
