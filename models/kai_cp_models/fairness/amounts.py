@@ -31,10 +31,10 @@ _MIG_NAME: Final = re.compile(r"^nvidia\.com/mig-(\d+)g\.(\d+)gb$")
 def accepted(snapshot: Snapshot, pod: Pod, node: Node) -> Amounts:
     """What the pod is charged once it is placed on ``node`` (2.3, end)."""
     gpu = pod.spec.gpu
+    cpu, memory, milli_gpus = without_shared_memory(snapshot, pod)
     if gpu.kind is GpuKind.MEMORY:
-        shares = gpu.devices * memory_portion(gpu.memory_mib, node.gpu_memory_mib)
-        return _with_gpus(snapshot, pod, shares)
-    return _with_gpus(snapshot, pod, _sized_gpus(snapshot, pod))
+        milli_gpus += gpu.devices * memory_portion(gpu.memory_mib, node.gpu_memory_mib)
+    return cpu, memory, milli_gpus
 
 
 def optimistic(snapshot: Snapshot, pod: Pod) -> Amounts:
@@ -56,6 +56,24 @@ def optimistic_batch(snapshot: Snapshot, pods: Iterable[Pod]) -> Amounts:
 def pessimistic_batch(snapshot: Snapshot, pods: Iterable[Pod]) -> Amounts:
     """``pessimistic`` of several pods, rounded up once for all of them: three thirds are one GPU."""
     return _batch(snapshot, pods, smallest_gpu_mib(snapshot))
+
+
+def without_shared_memory(snapshot: Snapshot, pod: Pod) -> Amounts:
+    """What the pod costs wherever it is: everything but shares that are given as GPU memory."""
+    spec = pod.spec
+    if spec.gpu.kind is GpuKind.FRACTION:
+        milli_gpus = spec.gpu.milli_portion * spec.gpu.devices
+    elif spec.gpu.kind is GpuKind.MEMORY:
+        milli_gpus = 0
+    else:
+        milli_gpus = spec.requests[GPU] + mig_milli_gpus(snapshot.dimensions, spec.requests)
+    return spec.requests[CPU], spec.requests[MEMORY], milli_gpus + claim_milli_gpus(snapshot, pod)
+
+
+def shared_memory_mib(pod: Pod) -> int:
+    """GPU memory that the pod asks for on all its devices together; 0 for other kinds."""
+    gpu = pod.spec.gpu
+    return gpu.devices * gpu.memory_mib if gpu.kind is GpuKind.MEMORY else 0
 
 
 def smallest_gpu_mib(snapshot: Snapshot) -> int:
@@ -123,25 +141,9 @@ def mig_slices(dimensions: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
 def _batch(snapshot: Snapshot, pods: Iterable[Pod], gpu_memory_mib: int) -> Amounts:
     cpu = memory = gpu = shared_mib = 0
     for pod in pods:
-        if pod.spec.gpu.kind is GpuKind.MEMORY:
-            shared_mib += pod.spec.gpu.devices * pod.spec.gpu.memory_mib
-            sized = _with_gpus(snapshot, pod, 0)
-        else:
-            sized = _with_gpus(snapshot, pod, _sized_gpus(snapshot, pod))
+        shared_mib += shared_memory_mib(pod)
+        sized = without_shared_memory(snapshot, pod)
         cpu += sized[0]
         memory += sized[1]
         gpu += sized[2]
     return cpu, memory, gpu - (-MILLI * shared_mib // gpu_memory_mib)
-
-
-def _sized_gpus(snapshot: Snapshot, pod: Pod) -> int:
-    """milli_gpus of every kind but MEMORY."""
-    spec = pod.spec
-    if spec.gpu.kind is GpuKind.FRACTION:
-        return spec.gpu.milli_portion * spec.gpu.devices
-    return spec.requests[GPU] + mig_milli_gpus(snapshot.dimensions, spec.requests)
-
-
-def _with_gpus(snapshot: Snapshot, pod: Pod, milli_gpus: int) -> Amounts:
-    requests = pod.spec.requests
-    return requests[CPU], requests[MEMORY], milli_gpus + claim_milli_gpus(snapshot, pod)

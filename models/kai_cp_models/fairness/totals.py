@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.fairness.amounts import Amounts, accepted, pessimistic, smallest_gpu_mib
+from kai_cp_models.fairness.amounts import (
+    Amounts,
+    accepted,
+    pessimistic,
+    shared_memory_mib,
+    smallest_gpu_mib,
+    without_shared_memory,
+)
 from kai_cp_models.snapshot import (
     ALLOCATED,
     MILLI,
     GpuKind,
     GroupKey,
     Pod,
-    PodGroup,
     PodStatus,
     Queue,
     Shares,
@@ -80,30 +86,62 @@ class QueueTotals:
         shape = (len(tree.queues), RESOURCES)
         allocated, non_preemptible, pending = (np.zeros(shape, dtype=np.int64) for _ in range(3))
         shared_mib = np.zeros(len(tree.queues), dtype=np.int64)
-        leaves: dict[GroupKey, frozenset[str]] = {}
-        for pod in snapshot.pods:
-            group = snapshot.group_by_key.get(pod.group) if pod.group is not None else None
-            if group is None or group.queue not in tree.index:
+        for kind, count in _kinds(snapshot, tree).values():
+            if not kind.placed:
+                pending[kind.queue] += _times(without_shared_memory(snapshot, kind.pod), count)
+                shared_mib[kind.queue] += shared_memory_mib(kind.pod) * count
                 continue
-            i = tree.index[group.queue]
-            if pod.status in ALLOCATED:
-                charge = held(snapshot, pod)
-                allocated[i] += charge
-                if not group.preemptible:
-                    non_preemptible[i] += charge
-            elif pod.status is PodStatus.PENDING and _belongs(pod, group, leaves):
-                if pod.spec.gpu.kind is GpuKind.MEMORY:
-                    shared_mib[i] += pod.spec.gpu.devices * pod.spec.gpu.memory_mib
-                    charge = pessimistic(snapshot, pod)
-                    pending[i] += (charge[0], charge[1], 0)
-                else:
-                    pending[i] += pessimistic(snapshot, pod)
+            charge = _times(held(snapshot, kind.pod), count)
+            allocated[kind.queue] += charge
+            if kind.firm:
+                non_preemptible[kind.queue] += charge
         for totals in (allocated, non_preemptible, pending):
             _propagate(totals, tree)
         _propagate(shared_mib, tree)
         # Memory shares are summed before they are rounded: three thirds of a GPU are one GPU.
         pending[:, 2] -= -MILLI * shared_mib // smallest_gpu_mib(snapshot)
         return QueueTotals(tree, allocated, non_preemptible, allocated + pending)
+
+
+class _Kind(NamedTuple):
+    """Pods that count alike; ``pod`` is one of them."""
+
+    queue: int
+    placed: bool
+    firm: bool
+    pod: Pod
+
+
+def _kinds(snapshot: Snapshot, tree: QueueTree) -> dict[object, tuple[_Kind, int]]:
+    """Placed and pending pods of existing queues, counted by what makes their amounts.
+
+    There are few kinds: pods share their specs, and only GPU memory depends on the node.
+    """
+    claims = snapshot.extras.get("claim_milli_gpus", {})
+    owners: dict[GroupKey, tuple[int, bool, frozenset[str]]] = {
+        group.key: (
+            tree.index[group.queue],
+            not group.preemptible,
+            frozenset(leaf.name for leaf in group.root.leaves()),
+        )
+        for group in snapshot.groups
+        if group.queue in tree.index
+    }
+    found: dict[object, tuple[_Kind, int]] = {}
+    for pod in snapshot.pods:
+        owner = None if pod.group is None else owners.get(pod.group)
+        if owner is None:
+            continue
+        queue, firm, leaves = owner
+        placed = pod.status in ALLOCATED
+        # A pod that names an unknown pod set is never placed and asks for nothing, but pays for what it has.
+        if not placed and (pod.status is not PodStatus.PENDING or (pod.subgroup or "default") not in leaves):
+            continue
+        where = pod.node if placed and pod.spec.gpu.kind is GpuKind.MEMORY else None
+        key = (queue, placed, firm, id(pod.spec), where, pod.key if pod.key in claims else None)
+        before = found.get(key)
+        found[key] = (_Kind(queue, placed, firm, pod), 1) if before is None else (before[0], before[1] + 1)
+    return found
 
 
 def held(snapshot: Snapshot, pod: Pod) -> Amounts:
@@ -130,12 +168,8 @@ def _cut(value: float, scale: int) -> int:
     return units if units >= 0 else min(units, -2)
 
 
-def _belongs(pod: Pod, group: PodGroup, leaves: dict[GroupKey, frozenset[str]]) -> bool:
-    """Whether the pod names a pod set of its group; others are never placed and ask for nothing (1.2)."""
-    names = leaves.get(group.key)
-    if names is None:
-        names = leaves[group.key] = frozenset(leaf.name for leaf in group.root.leaves())
-    return (pod.subgroup or "default") in names
+def _times(amounts: Amounts, count: int) -> Amounts:
+    return amounts[0] * count, amounts[1] * count, amounts[2] * count
 
 
 def _propagate(totals: Ints, tree: QueueTree) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kai_cp_models.fairness.book import QueueBook, allocatable_share
 from kai_cp_models.fairness.gates import non_preemptible_over_quota, over_limit
+from kai_cp_models.fairness.totals import QueueTotals
 from kai_cp_models.snapshot import UNLIMITED, PodStatus, Shares, Snapshot
 from tests.kai_cp_models.fairness.builders import GIB, cluster, group, node, pods, queue, request, running
 
@@ -43,6 +44,23 @@ def test_pipelined_and_leaving_pods_are_not_held_at_the_start() -> None:
     # Binding, Bound and Running.
     book = QueueBook.of(cluster([node()], [queue("a")], [job], *members))
     assert book.allocated_of("a")[2] == 3000
+
+
+def test_equal_pods_count_by_node_and_by_claim() -> None:
+    job = group("job", "a")
+    share = request(mib=1_000)
+    placed = [
+        *pods(job, 2, share, PodStatus.RUNNING, "small", prefix="on-small"),
+        *pods(job, 3, share, PodStatus.RUNNING, "large", prefix="on-large"),
+    ]
+    waiting = list(pods(job, 2, share))
+    nodes = [node("small", gpu_memory_mib=10_000), node("large", gpu_memory_mib=40_000)]
+    claims = {placed[0].key: 2000, waiting[1].key: 4000}
+    snapshot = cluster(nodes, [queue("a")], [job], placed, waiting, extras={"claim_milli_gpus": claims})
+    totals = QueueTotals.of(snapshot)
+    # 2 x 10 % + 3 x 3 % (2.5 rounded up) + 2 claimed; asked for: 2 x 10 % (smallest GPU) + 4 claimed more.
+    assert totals.allocated[0, 2] == 200 + 90 + 2000
+    assert totals.requested[0, 2] == 2290 + 200 + 4000
 
 
 def test_charge_reaches_the_ancestors_and_can_be_taken_back() -> None:
