@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from kai_cp_models.devices import affinity, dra, numa, objects, ports
+from kai_cp_models.devices import affinity, dra, enrich, numa, objects, ports
 from kai_cp_models.devices.protocol import DeviceRule, Mask, Row, RuleState, Scores
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot
 
-__all__ = ["RULES", "DeviceRule", "Mask", "Row", "RuleState", "Scores", "open_rules", "set_aside"]
+__all__ = ["RULES", "DeviceRule", "Mask", "Row", "RuleState", "Scores", "enriched", "open_rules", "set_aside"]
 
 RULES: Final[tuple[DeviceRule, ...]] = (objects, ports, affinity, dra, numa)
 
@@ -25,6 +25,11 @@ def open_rules(snapshot: Snapshot, options: OptionalRules | None = None) -> tupl
 def set_aside(snapshot: Snapshot, options: OptionalRules | None = None) -> tuple[SetAside, ...]:
     """Objects that active rules could not use, in the order of ``RULES``."""
     return tuple(item for rule in _active(snapshot, options) for item in rule.set_aside(snapshot))
+
+
+def enriched(snapshot: Snapshot) -> Snapshot:
+    """The snapshot as everybody shall read it, with what device objects add; see :mod:`.enrich`."""
+    return enrich.enriched(snapshot, set_aside(snapshot))
 
 
 def _active(snapshot: Snapshot, options: OptionalRules | None) -> tuple[DeviceRule, ...]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kai_cp_models.devices import dra
+from kai_cp_models.devices import dra, enriched
 from kai_cp_models.devices.dra.state import DraState
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
@@ -247,7 +247,7 @@ def test_bad_objects_are_named_and_the_rest_is_used() -> None:
     found = cluster([x, y], slices, claims, classes=classes)
     assert mask(found, y) == [True, True]
     assert not any(mask(found, x))
-    named = {item.item: item.reason for item in dra.set_aside(found)}
+    named = {item.item: item.reason for item in enriched(found).set_aside}
     assert set(named) == {
         "DeviceClass broken", "ResourceClaim ns/bad", "ResourceClaim ns/lost",
         "ResourceSlice slice-gone-gpu.example.com", "ResourcePool half/n1",
@@ -361,7 +361,8 @@ def test_extended_resource_is_served_by_its_class() -> None:
     ]
     raw = {"resourceSlices": TWO[:1], "deviceClasses": [klass("acc", extendedResourceName="example.com/acc")]}
     found = snapshot([x], nodes, raw=raw, dimensions=(*BASE_DIMENSIONS, "example.com/acc"))
-    assert dra.backed_dimensions(found) == {4}
+    assert [node.allocatable[4] for node in enriched(found).nodes] == [2000, 4000, 0]
+    found = enriched(found)
     # n1 has a device plugin, n0 two devices, n2 nothing.
     assert mask(found, x) == [True, True, False]
     details = dra.open(found).place(x, 0, pipelined=False)["extendedResourceClaimAllocation"]
@@ -386,6 +387,7 @@ def test_claims_count_as_gpus_by_class_name() -> None:
     ]  # fmt: skip
     counted = dra.claim_milli_gpus(cluster(pods, TWO, claims))
     assert {key.name: value for key, value in counted.items()} == {"a": 2000, "b": 1000, "e": 3000}
+    assert enriched(cluster(pods, TWO, claims)).extras["claim_milli_gpus"] == counted
 
 
 def test_bind_request_promises_its_devices() -> None:

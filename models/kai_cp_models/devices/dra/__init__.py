@@ -7,14 +7,13 @@ from typing import Final
 
 from kai_cp_models.devices.dra.amounts import claim_milli_gpus
 from kai_cp_models.devices.dra.catalog import Catalog
-from kai_cp_models.devices.dra.extended import backed_dimensions
 from kai_cp_models.devices.dra.state import NAME as STATE_NAME
 from kai_cp_models.devices.dra.state import DraState
 from kai_cp_models.devices.protocol import RuleState
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot
 
-__all__ = ["NAME", "active", "backed_dimensions", "claim_milli_gpus", "open", "set_aside"]
+__all__ = ["NAME", "active", "claim_milli_gpus", "open", "set_aside"]
 
 NAME: Final = STATE_NAME
 

@@ -32,8 +32,12 @@ class Extended:
         self._resources: dict[int, tuple[str, str]] = {
             d: (name, backed[name].name) for d, name in enumerate(self.snapshot.dimensions) if name in backed
         }
+        enriched = self.snapshot.extras.get("dra_served", {})
         served = {
-            d: np.array([node.allocatable[d] <= 0 for node in nodes], dtype=np.bool_) for d in self._resources
+            d: np.array(
+                [n.name in enriched.get(d, ()) or n.allocatable[d] <= 0 for n in nodes], dtype=np.bool_
+            )
+            for d in self._resources
         }
         whole = np.array([node.allocatable[GPU] // MILLI - node.dra_gpus for node in nodes], dtype=np.int64)
         drawn = np.array([node.dra_gpus > 0 for node in nodes], dtype=np.bool_)
@@ -159,12 +163,3 @@ class Extended:
 def _whole_gpus(pod: Pod) -> int:
     gpu = pod.spec.gpu
     return gpu.devices if gpu.kind is GpuKind.REGULAR and not pod.reservation else 0
-
-
-def backed_dimensions(snapshot: Snapshot) -> frozenset[int]:
-    """Dimensions that a device class backs: on nodes that do not advertise them DRA decides, not the
-    vector check (2.5)."""
-    if not snapshot.extras.get("raw", {}).get("deviceClasses"):
-        return frozenset()
-    backed = Catalog(snapshot).extended()
-    return frozenset(d for d, name in enumerate(snapshot.dimensions) if name in backed)

@@ -1,0 +1,70 @@
+"""What device objects add to a snapshot before anybody reads it: amounts, capacities, set-aside objects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kai_cp_models.devices import dra
+from kai_cp_models.devices.dra.catalog import Catalog
+from kai_cp_models.devices.dra.objects import Wanted
+from kai_cp_models.snapshot import BASE_DIMENSIONS, MILLI, Node, SetAside, Snapshot
+
+SERVED: Final = "dra_served"
+"""Key in ``Snapshot.extras``: node names by dimension where DRA serves an extended resource."""
+
+
+def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
+    """The snapshot with what its device objects mean for everybody; itself where there are none.
+
+    ``set_aside``: objects that the device rules could not use. Claims count as GPUs in queues
+    (``extras["claim_milli_gpus"]``, 2.5). Where DRA serves an extended resource that the node does not
+    advertise, the node's vector gets the number of devices, so that vector checks are necessary and
+    the DRA rule alone decides.
+    """
+    raw = snapshot.extras.get("raw", {})
+    claims = dra.claim_milli_gpus(snapshot) if raw.get("resourceClaims") else {}
+    served = (
+        _served(snapshot)
+        if raw.get("deviceClasses") and len(snapshot.dimensions) > len(BASE_DIMENSIONS)
+        else {}
+    )
+    if not claims and not served and not set_aside:
+        return snapshot
+    extras = dict(snapshot.extras)
+    if claims:
+        extras["claim_milli_gpus"] = claims
+    if served:
+        extras[SERVED] = {d: frozenset(counts) for d, counts in served.items()}
+    return replace(
+        snapshot,
+        nodes=tuple(_with_devices(node, served) for node in snapshot.nodes),
+        set_aside=(*snapshot.set_aside, *set_aside),
+        extras=extras,
+    )
+
+
+def _served(snapshot: Snapshot) -> dict[int, dict[str, int]]:
+    """Devices by node name, for every dimension that a class backs, where nothing is advertised."""
+    catalog = Catalog(snapshot)
+    backed = catalog.extended()
+    found: dict[int, dict[str, int]] = {}
+    for d, name in enumerate(snapshot.dimensions):
+        wanted = Wanted("", backed[name].name) if name in backed else None
+        if wanted is not None and catalog.usable(wanted):
+            counts = catalog.per_node(catalog.satisfying(wanted))
+            found[d] = {
+                snapshot.nodes[i].name: int(counts[i])
+                for i in np.flatnonzero(counts)
+                if snapshot.nodes[i].allocatable[d] <= 0
+            }
+    return {d: counts for d, counts in found.items() if counts}
+
+
+def _with_devices(node: Node, served: dict[int, dict[str, int]]) -> Node:
+    added = {d: counts[node.name] * MILLI for d, counts in served.items() if node.name in counts}
+    if not added:
+        return node
+    return replace(node, allocatable=tuple(added.get(d, v) for d, v in enumerate(node.allocatable)))
