@@ -13,7 +13,7 @@ import pytest
 
 from kai_cp.reader import parse
 from kai_cp_models.check import violations
-from kai_cp_models.engine import decide
+from kai_cp_models.engine import REJECTED, decide
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Plan, PodKey, Snapshot
 from tests.support import objects as raw
@@ -42,12 +42,13 @@ def outcome(snapshot: Snapshot, plan: Plan) -> tuple[set[GroupKey | None], set[P
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_plan_breaks_a_rule(seed: int) -> None:
-    """``decide`` refuses its own illegal plans too, so an exception here is a finding as well."""
+    """The engine drops its own illegal plans, so a dropped one is a finding as well."""
     emitted: list[Plan] = []
     snapshot = read(random_cluster(seed))
     plan = decide(snapshot, SETTINGS, emit=emitted.append)
     for one in (*emitted, plan):
         assert violations(snapshot, one) == []
+        assert not [stage.name for stage in one.stages if stage.name.endswith(REJECTED)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
