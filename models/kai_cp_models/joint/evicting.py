@@ -225,9 +225,9 @@ class EvictingModel:
             ]
             stages.append(Goal(f"lost work at priority {priority} [GPU-milliseconds]", sum(work)))
         stages.append(Goal("pod groups stopped", sum(self._stopped())))
-        stages.append(Goal("newest first", self._newest()))
         stages.append(Goal("moved pods", sum(moves)))
         stages.append(Goal("moved pod groups", sum(self._moved_groups)))
+        stages.append(Goal("newest first", self._newest()))
         stages.append(late)
         return stages
 

@@ -24,9 +24,6 @@ from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, PodKey
 
 _MOST_PATTERNS = 400
 _MOST_CELLS = 4_000
-_FEW_MOVERS = 600
-"""Up to so many pods every move is considered; beyond, only of pods that fit some room left over."""
-_MOST_MOVERS = 6_000
 
 Place = tuple[int, tuple[str, ...]]
 
@@ -43,18 +40,6 @@ class _Bin:
 
 class LevelModel(JointModel):
     """See the module's docstring. Raises ``TooLarge`` where the encoding would not be exact."""
-
-    def _may_move(self, pod: Pod) -> bool:
-        if self._movers <= _FEW_MOVERS:
-            return True
-        size = pod.spec.requests[GPU] if not pod.spec.gpu.shares else 0
-        return self._movers <= _MOST_MOVERS and size <= self._most_free
-
-    def _collect_leavers(self) -> None:
-        self._movers = sum(len(offer.pods) for offer in self.offers)
-        shared = bool((self.ledger.shared_free() > 0).any())
-        self._most_free = max(int(self._free[:, GPU].max(initial=0)), 0 if shared else -1)
-        super()._collect_leavers()
 
     def _node_of(self, cell: int) -> int:
         return int(self._cells[cell][0])

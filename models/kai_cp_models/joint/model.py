@@ -22,7 +22,7 @@ from kai_cp_models.joint.problem import Answer, Ask, Offer, leaves_with_scopes
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.rules.table import accepting
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Pod, PodKey, Subgroup
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Pod, PodKey, PodSpec, Subgroup
 
 
 class TooLarge(Exception):
@@ -61,6 +61,8 @@ class JointModel(ABC):
         max_variables: int = 60_000,
     ) -> None:
         self.ledger = ledger
+        self._may_lose = may_lose
+        self._rooms: dict[PodSpec, Mask] = {}
         self.asks = tuple(asks)
         self.offers = tuple(offers)
         self.cp = cp_model.CpModel()
@@ -107,8 +109,19 @@ class JointModel(ABC):
         """Node and device names of every pod that goes somewhere; see ``Answer.nodes_of``."""
 
     def _may_move(self, pod: Pod) -> bool:
-        """Whether a move of the pod is considered."""
-        return True
+        """Whether a move of the pod is considered.
+
+        Where pods may be lost, one moves only if another node has room for it as things are: moving it
+        into what a lost pod leaves would trade one restart for two.
+        """
+        if not self._may_lose:
+            return True
+        mask = self._rooms.get(pod.spec)
+        if mask is None:
+            mask = self._rooms[pod.spec] = self.ledger.fits(pod, now=False)
+        place = self.ledger.place_of(pod)
+        here = place is not None and bool(mask[place[0]])
+        return int(mask.sum()) - here > 0
 
     # --- classes ---------------------------------------------------------------------------------
 
