@@ -1,9 +1,9 @@
-"""Writes ``demo-cluster.json``: six nodes, three teams, and one of everything a cycle does.
+"""Writes ``demo-cluster.json``: eight nodes, three teams, and one of everything a cycle does.
 
-- *vision* is owed 16 GPUs and holds 4; its gang of two whole nodes reclaims from *language*, which
-  holds more than its quota.
-- Notebooks share GPUs; a gang that must stay in one rack finds one; an elastic pod group grows.
-- In *serving*, a request of higher priority preempts batch work of the same queue.
+- *vision* is owed 24 GPUs and holds 4.5; its gang of two whole nodes reclaims from *language*, which holds
+  far more than its quota.
+- Notebooks share GPUs; a gang that must stay in one rack finds one.
+- In *serving*, an inference server preempts surplus batch work of the same queue.
 - Three pod groups wait, each for another reason; one pod is malformed and is set aside.
 
 Run: ``.venv/bin/python examples/make_demo_cluster.py``
@@ -32,11 +32,11 @@ def add_nodes(cluster: RawCluster) -> None:
 def add_queues(cluster: RawCluster) -> None:
     """Two departments; GPUs are what is scarce."""
     born = 90 * DAY
-    cluster.queues.append(queue("research", 40, ago(born)))
-    cluster.queues.append(queue("language", 24, ago(born - 60), "research"))
-    cluster.queues.append(queue("vision", 16, ago(born - 120), "research"))
-    cluster.queues.append(queue("product", 16, ago(born - 180)))
-    serving = queue("serving", 12, ago(born - 240), "product")
+    cluster.queues.append(queue("research", 48, ago(born)))
+    cluster.queues.append(queue("language", 16, ago(born - 60), "research"))
+    cluster.queues.append(queue("vision", 24, ago(born - 120), "research"))
+    cluster.queues.append(queue("product", 8, ago(born - 180)))
+    serving = queue("serving", 8, ago(born - 240), "product")
     serving["spec"]["resources"]["gpu"]["limit"] = 16
     cluster.queues.append(serving)
 
@@ -67,7 +67,7 @@ def demo() -> dict[str, Any]:
     run(cluster, Gang("llm-tune", "language", whole, 1, age_seconds=9 * 3600), "gpu-4")
     run(cluster, Gang("llm-sweep-1", "language", half, 1, age_seconds=5400), "gpu-1")
     run(cluster, Gang("llm-sweep-2", "language", half, 1, age_seconds=5400), "gpu-1")
-    run(cluster, Gang("llm-eval", "language", quarter, 2, age_seconds=1800), "gpu-3", "gpu-3")
+    run(cluster, Gang("llm-eval", "language", quarter, 3, age_seconds=1800), "gpu-3", "gpu-3", "gpu-3")
     run(cluster, Gang("segment", "vision", half, 1, age_seconds=DAY), "gpu-5")
     run(
         cluster,
@@ -75,9 +75,10 @@ def demo() -> dict[str, Any]:
         "gpu-5",
         gpu_group="shared-1",
     )
-    run(cluster, Gang("batch-score", "serving", half, 2, age_seconds=4 * 3600), "gpu-6", "gpu-7")
+    run(cluster, Gang("batch-score", "serving", half, 2, age_seconds=4 * 3600, minimum=1), "gpu-6", "gpu-7")
 
     wait(cluster, Gang("detector", "vision", whole, 2, age_seconds=900))
+    wait(cluster, Gang("ablation", "vision", Request(gpus=1), 2, age_seconds=700, level="rack"))
     wait(cluster, Gang("notebook-bob", "vision", Request(fraction=0.25), age_seconds=600))
     wait(cluster, Gang("notebook-eve", "vision", Request(fraction=0.5), age_seconds=500))
     wait(cluster, Gang("chat-api", "serving", half, 1, priority="inference", age_seconds=300))

@@ -1,0 +1,243 @@
+"""The command line as its user meets it: real processes, the sample snapshot, wrong usage, bad inputs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kai_cp.cli.app import Commands
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "examples" / "demo-cluster.json"
+NOW = "2026-11-20T12:00:00Z"
+HEAVY = (
+    "ortools",
+    "numpy",
+    "pydantic",
+    "kubernetes",
+    "networkx",
+    "matplotlib",
+    "optuna",
+    "rich",
+    "orjson",
+    "yaml",
+)
+
+
+def run(*arguments: str | Path, data: bytes | None = None) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "kai_cp", *map(str, arguments)],
+        input=data,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def document(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    assert isinstance(found, dict)
+    return found
+
+
+def timeless(text: str) -> dict[str, Any]:
+    found = document(text)
+    found["timings"] = None
+    found["stages"] = [{**stage, "seconds": None} for stage in found["stages"]]
+    return found
+
+
+@pytest.fixture(scope="module")
+def solved() -> dict[str, Any]:
+    done = run("solve", DEMO, "--now", NOW, "--format", "json", "--budget", "10")
+    assert done.returncode == 0, done.stderr
+    return document(done.stdout)
+
+
+class TestStartUp:
+    def test_overview_imports_nothing_heavy(self) -> None:
+        code = (
+            "import sys, contextlib\n"
+            "from kai_cp.cli.app import command\n"
+            "with contextlib.suppress(SystemExit): command.main(['--help'])\n"
+            f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert "HEAVY []" in done.stdout
+        assert all(name in done.stdout for name in Commands.table)
+
+    @pytest.mark.parametrize("name", list(Commands.table))
+    def test_every_command_answers_help(self, name: str) -> None:
+        done = run(name, "--help")
+        assert done.returncode == 0, done.stderr
+        assert f"kai-cp {name}" in done.stdout.replace("python -m kai_cp", "kai-cp")
+
+    def test_version(self) -> None:
+        assert run("--version").stdout.startswith("kai-cp 0.")
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            ((), "COMMAND"),
+            (("slove",), "Did you mean 'solve'?"),
+            (("solve",), "Missing argument"),
+            (("solve", DEMO, "--now", "yesterday"), "--now: 'yesterday' is no RFC 3339 time"),
+            (("solve", DEMO, "--budget", "-1"), "solver.budget_seconds: input should be greater than 0"),
+            (("solve", DEMO, "--budget", "inf"), "solver.budget_seconds: inf is no amount"),
+            (("solve", DEMO, "--workers", "0"), "solver.workers"),
+            (("solve", DEMO, "--format", "xml"), "xml"),
+            (("solve", DEMO, "--config", "none.yaml"), "none.yaml: cannot be read"),
+            (("solve", DEMO, "--usage", "none.yaml"), "--usage: none.yaml: cannot be read"),
+            (("solve", DEMO, "--output-dir", DEMO.parent), "is an input and would be overwritten"),
+            (("inspect", DEMO, "--resource", "tape"), "tape"),
+        ],
+    )
+    def test_wrong_usage_is_status_2_and_one_clear_line(
+        self, arguments: Sequence[str | Path], words: str
+    ) -> None:
+        done = run(*arguments)
+        assert done.returncode == 2
+        assert words in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+
+
+class TestSolve:
+    def test_sample_shows_every_kind_of_decision(self, solved: dict[str, Any]) -> None:
+        kinds = {decision["kind"] for decision in solved["decisions"]}
+        assert kinds == {"Bind", "Nominate", "Evict"}
+        assert {"allocate", "reclaim", "preempt"} <= {d["action"] for d in solved["decisions"]}
+        assert {entry["reason"] for entry in solved["unscheduled"]} >= {"OverLimit"}
+        assert [entry["object"] for entry in solved["setAside"]] == ["Pod default/broken-0"]
+        assert {stage["status"] for stage in solved["stages"]} == {"OPTIMAL"}
+
+    def test_same_input_same_answer_however_it_is_packed(self, tmp_path: Path) -> None:
+        text = DEMO.read_bytes()
+        (tmp_path / "in").mkdir()
+        (tmp_path / "in" / "plain.json").write_bytes(text)
+        (tmp_path / "in" / "packed.json.gz").write_bytes(gzip.compress(text))
+        with zipfile.ZipFile(tmp_path / "in" / "served.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("snapshot.json", text)
+        (tmp_path / "in" / "plain.options.json").write_text("{}")
+        done = run("solve", tmp_path / "in", "--now", NOW, "--output-dir", tmp_path / "out", "--budget", "10")
+        assert done.returncode == 0, done.stderr
+        written = sorted(path.name for path in (tmp_path / "out").iterdir())
+        assert written == ["packed.json", "plain.json", "served.json"]
+        answers = [timeless((tmp_path / "out" / name).read_text()) for name in written]
+        assert answers[0] == answers[1] == answers[2]
+        assert "3 answers written" in done.stdout
+
+    def test_standard_input(self, solved: dict[str, Any]) -> None:
+        done = run("solve", "-", "--now", NOW, "--format", "json", "--budget", "10", data=DEMO.read_bytes())
+        assert timeless(done.stdout)["decisions"] == solved["decisions"]
+
+    def test_table_answers_in_its_first_line_and_names_everyone(self, solved: dict[str, Any]) -> None:
+        done = run("solve", DEMO, "--now", NOW, "--all", "--budget", "10")
+        assert done.returncode == 0
+        first = done.stdout.splitlines()[0]
+        assert first.startswith("demo-cluster: ")
+        assert "stay pending" in first
+        assert "Proved optimal" in first
+        for decision in solved["decisions"]:
+            assert f"{decision['namespace']}/{decision['podGroup']}" in done.stdout
+        for entry in solved["unscheduled"]:
+            assert entry["podGroup"] in done.stdout
+            assert entry["reason"] in done.stdout
+
+    def test_one_bad_input_does_not_stop_the_others(self, tmp_path: Path) -> None:
+        text = DEMO.read_bytes()
+        bad = {
+            "not-a-zip.zip": b"hello",
+            "truncated.json": text[: len(text) // 2],
+            "empty.json": b"",
+            "other.json": b'{"a": 1}',
+            "list.json": b"[]",
+            "damaged.json.gz": gzip.compress(text)[:500],
+        }
+        for name, content in bad.items():
+            (tmp_path / name).write_bytes(content)
+        inputs = [*sorted(tmp_path.iterdir()), tmp_path / "nowhere.json", DEMO]
+        done = run("solve", *inputs, "--now", NOW, "--output-dir", tmp_path / "out", "--budget", "10")
+        assert done.returncode == 1
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["demo-cluster.json"]
+        assert "Traceback" not in done.stderr
+        for name in (*bad, "nowhere.json"):
+            assert sum(name in line for line in done.stderr.splitlines()) == 1, name
+
+    def test_snapshot_beyond_the_size_limit_is_refused(self, tmp_path: Path) -> None:
+        settings = tmp_path / "small.yaml"
+        settings.write_text("max_snapshot_bytes: 1000\n")
+        bomb = tmp_path / "bomb.zip"
+        with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("snapshot.json", b" " * 10_000_000)
+        done = run("solve", bomb, "--config", settings)
+        assert done.returncode == 1
+        assert "larger than the limit of 1000 bytes" in done.stderr
+
+
+class TestCheck:
+    def test_own_decisions_break_nothing(self, tmp_path: Path, solved: dict[str, Any]) -> None:
+        path = tmp_path / "decisions.json"
+        path.write_text(json.dumps(solved))
+        done = run("check", DEMO, path)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "no rule broken" in done.stdout
+
+    def test_every_broken_rule_is_named(self, tmp_path: Path, solved: dict[str, Any]) -> None:
+        wrong = json.loads(json.dumps(solved))
+        for decision in wrong["decisions"]:
+            if decision["kind"] == "Bind":
+                decision["node"] = "gpu-0"
+        path = tmp_path / "decisions.json"
+        path.write_text(json.dumps(wrong))
+        done = run("check", DEMO, path)
+        assert done.returncode == 1
+        assert "gpu-0" in done.stdout
+
+    def test_decisions_for_another_snapshot_are_noted(self, tmp_path: Path, solved: dict[str, Any]) -> None:
+        path = tmp_path / "decisions.json"
+        path.write_text(json.dumps({**solved, "snapshotSha256": "f" * 64}))
+        assert "made for another snapshot" in run("check", DEMO, path).stderr
+
+    @pytest.mark.parametrize("content", ["", "[]", '{"decisions": 3}', '{"decisions": [{"kind": "Bind"}]}'])
+    def test_bad_decisions_are_one_clear_line(self, tmp_path: Path, content: str) -> None:
+        path = tmp_path / "decisions.json"
+        path.write_text(content)
+        done = run("check", DEMO, path)
+        assert done.returncode == 1
+        assert len(done.stderr.splitlines()) == 1
+        assert "decisions.json" in done.stderr
+
+
+class TestInspect:
+    def test_nodes_queues_and_the_line(self) -> None:
+        done = run("inspect", DEMO, "--now", NOW)
+        assert (done.returncode, done.stderr) == (0, "")
+        for word in ("gpu-7", "language", "default/detector", "Fair share", "Pod default/broken-0"):
+            assert word in done.stdout
+        line = [row.split()[1] for row in done.stdout.splitlines() if row.strip()[:2].strip().isdigit()]
+        assert line.index("default/chat-api") < line.index("default/replay")
+
+    def test_bad_snapshot_is_one_clear_line(self, tmp_path: Path) -> None:
+        (tmp_path / "bad.json").write_text("{")
+        done = run("inspect", tmp_path / "bad.json")
+        assert done.returncode == 1
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_sample_snapshot_is_the_one_its_script_makes() -> None:
+    code = "import json, make_demo_cluster as m; print(json.dumps(m.demo(), indent=1))"
+    made = subprocess.run(
+        [sys.executable, "-c", code], cwd=DEMO.parent, capture_output=True, text=True, check=True
+    )
+    assert made.stdout == DEMO.read_text("utf-8"), "run: make docs"
