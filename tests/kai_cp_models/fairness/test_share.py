@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,7 +136,7 @@ def test_only_allocated_and_pending_pods_ask() -> None:
 
 def test_a_pod_of_an_unknown_subgroup_asks_for_nothing_but_pays_for_what_it_holds() -> None:
     job = group("job", "a")
-    stranger = {"subgroup": "nowhere"}
+    stranger: dict[str, Any] = {"subgroup": "nowhere"}
     waiting = pods(job, 2, request(1), **stranger)
     assert fair_shares(cluster([node()], [queue("a")], [job], waiting))["a"].gpu == 0
     holding = running(job, 2, **stranger)
@@ -147,7 +149,7 @@ def test_total_counts_healthy_nodes_less_what_others_use() -> None:
         node("n1", gpus=8, healthy=False),
         node("n2", gpus=0, cpus=10, gib=20, mig=(2, 1, 9)),
     ]
-    other = {"ours": False}
+    other: dict[str, Any] = {"ours": False}
     members = [
         pods(None, 1, request(1, cpus=2, gib=3), PodStatus.RUNNING, prefix="foreign", **other),
         pods(None, 1, request(8), PodStatus.RUNNING, "n1", prefix="on-a-sick-node", **other),
