@@ -14,9 +14,11 @@ from typing import Any, Final
 from kai_cp.kube import names
 
 NAME_KEYS: Final = frozenset(
-    "name namespace uid nodeName nominatedNodeName queue parentQueue priorityClassName podName selectedNode "
-    "claimName resourceClaimName resourceClaimTemplateName storageClassName volumeName topology parent pool "
-    "device generateName request configMapName".split()
+    [
+        *("name", "namespace", "uid", "nodeName", "nominatedNodeName", "queue", "parentQueue", "podName"),
+        *("priorityClassName", "selectedNode", "claimName", "resourceClaimName", "storageClassName"),
+        *("resourceClaimTemplateName", "volumeName", "topology", "parent", "pool", "device", "request"),
+    ]
 )
 """Keys whose string is a name of something."""
 LIST_KEYS: Final = frozenset({"selectedGPUGroups", "namespaces", "values", "childQueues"})
@@ -99,7 +101,7 @@ class Anonymizer:
             }
         if isinstance(value, list):
             return [self._value(entry, key) for entry in value]
-        if isinstance(value, str) and (key in NAME_KEYS or key in LIST_KEYS or key == "value"):
+        if isinstance(value, str) and _is_name(key):
             return self._name(value)
         return value
 
@@ -129,6 +131,9 @@ def _names_in(value: Any, key: str = "", *, own: bool = True) -> Iterator[str]:
     elif isinstance(value, list):
         for entry in value:
             yield from _names_in(entry, key, own=own)
-    elif isinstance(value, str) and value not in SPOKEN:
-        if key in NAME_KEYS or key in LIST_KEYS or key == "value":
-            yield value
+    elif isinstance(value, str) and value not in SPOKEN and _is_name(key):
+        yield value
+
+
+def _is_name(key: str) -> bool:
+    return key in NAME_KEYS or key in LIST_KEYS or key == "value"

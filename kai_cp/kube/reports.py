@@ -18,8 +18,8 @@ from kai_cp.kube.transport import Transport
 from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus, Snapshot, Unscheduled
 
 CONDITION: Final = "UnschedulableOnNodePool"
-UNDECIDED: Final = frozenset({"NotDecidedInTime"})
-"""Reasons that say nothing about the pods: an autoscaler must not act on them."""
+SILENT: Final = frozenset({"NotDecidedInTime", "SchedulingBackoff"})
+"""Reasons that say nothing about the pods now: an autoscaler must not act on them."""
 NOT_READY: Final = "NotReady"
 REWRITE_SECONDS: Final = 30.0
 """A condition whose message alone changed is not written again sooner."""
@@ -65,7 +65,7 @@ class Reporter:
         again: list[float] = []
         waiting = {entry.group for entry in plan.unscheduled}
         for entry in plan.unscheduled:
-            if entry.reason not in UNDECIDED:
+            if entry.reason not in SILENT:
                 again += self._waits(snapshot, entry, placed)
         for group in snapshot.groups:
             if group.key not in waiting:

@@ -67,7 +67,7 @@ def _lists(lists: Mapping[str, Any]) -> Iterator[bytes]:
 def archive(raw: Mapping[str, Any], decisions: Mapping[str, Any] | None = None) -> Iterator[bytes]:
     """The zip, as a stream; with ``decisions`` it has a second entry, which KAI's reader ignores."""
     drain = _Drain()
-    with zipfile.ZipFile(drain, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as container:  # type: ignore[arg-type]
+    with zipfile.ZipFile(drain, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as container:
         with container.open(SNAPSHOT, "w", force_zip64=True) as entry:
             for piece in pieces(raw):
                 entry.write(piece)
