@@ -1,0 +1,53 @@
+"""``kai-cp topology``: racks, NVLink domains, and the largest gang that still fits in each."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kai_cp.cli.common import WRONG_USAGE, fail, instant_or_exit, settings_or_exit, snapshot_or_exit
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Format(StrEnum):
+    """How the fabric is shown."""
+
+    TEXT = "text"
+    JSON = "json"
+    SVG = "svg"
+    PNG = "png"
+
+
+@app.command()
+def topology(
+    snapshot: Annotated[
+        str, typer.Argument(metavar="SNAPSHOT", help="A KAI snapshot: .zip, .json, .json.gz, or -.")
+    ],
+    format: Annotated[Format, typer.Option("--format", help="Text, JSON, or a picture.")] = Format.TEXT,
+    output: Annotated[Path | None, typer.Option(help="Write to this file; pictures need one.")] = None,
+    now: Annotated[
+        str | None, typer.Option(metavar="RFC3339", help="Read the snapshot as of this time; default: now.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file; see `kai-cp config explain`.")] = None,
+) -> None:
+    """Show the tree of racks and NVLink domains, free GPUs, and the largest gang that fits per level."""
+    from kai_cp.topology_view import topology_report
+
+    if format in (Format.SVG, Format.PNG) and output is None and sys.stdout.isatty():
+        fail(f"--format {format.value}: name a file with --output", WRONG_USAGE)
+    found, _, _ = snapshot_or_exit(snapshot, instant_or_exit(now), settings_or_exit(config, {}))
+    made = topology_report(found, format.value)
+    content = made.encode() if isinstance(made, str) else made
+    if output is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        output.write_bytes(content)
+    except OSError as error:
+        fail(f"--output: {output}: {error.strerror or error}", WRONG_USAGE)
