@@ -81,7 +81,7 @@ _PARAMS: Final = frozenset(
         "queueLabelKey",
     )
 )
-_NANOSECOND = 1e-9
+_NANOSECONDS = 1e9
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
@@ -135,7 +135,7 @@ def stuck_threshold_seconds(raw: Json) -> float:
         found = int_at(object_at(raw, "schedulerParams"), "stuckInReleasingThreshold")
     except Malformed:
         return 120.0
-    return (found or 0) * _NANOSECOND
+    return (found or 0) / _NANOSECONDS
 
 
 def _actions(config: Json, read: _Tolerant, notes: Notes) -> tuple[ActionName, ...]:
@@ -265,7 +265,7 @@ def _params(params: Json, read: _Tolerant) -> dict[str, Any]:
         "restrict_node_scheduling": flag("restrictSchedulingNodes"),
         "allow_consolidating_reclaim": flag("allowConsolidatingReclaim"),
         "full_hierarchy_fairness": flag("fullHierarchyFairness"),
-        "default_staleness_grace_seconds": number("globalDefaultStalenessGracePeriod") * _NANOSECOND,
+        "default_staleness_grace_seconds": number("globalDefaultStalenessGracePeriod") / _NANOSECONDS,
         "schedule_csi_storage": flag("scheduleCSIStorage"),
         "scheduler_name": text("schedulerName", Policy().scheduler_name),
         "queue_label": text("queueLabelKey", Policy().queue_label),

@@ -26,6 +26,7 @@ from kai_cp.reader.pools import in_pool
 from kai_cp.reader.queues import read_queues
 from kai_cp.reader.subgroups import lowered
 from kai_cp.reader.topologies import read_topologies
+from kai_cp_models.devices import enriched
 from kai_cp_models.snapshot import (
     GroupKey,
     PodGroup,
@@ -33,22 +34,25 @@ from kai_cp_models.snapshot import (
     Snapshot,
 )
 
-RAW_LISTS: Final = (
-    "resourceClaims",
-    "resourceSlices",
-    "deviceClasses",
-    "persistentVolumes",
-    "persistentVolumeClaims",
-    "csiStorageCapacities",
-    "storageClasses",
-    "csiDrivers",
-    "csiNodes",
-    "nodeResourceTopologies",
-    "podDisruptionBudgets",
-    "namespaces",
-)
-"""Lists that are handed on as they are, for the rules that read them."""
+RAW_LISTS: Final = {
+    "resourceClaims": "ResourceClaim",
+    "resourceSlices": "ResourceSlice",
+    "deviceClasses": "DeviceClass",
+    "persistentVolumes": "PersistentVolume",
+    "persistentVolumeClaims": "PersistentVolumeClaim",
+    "csiStorageCapacities": "CSIStorageCapacity",
+    "storageClasses": "StorageClass",
+    "csiDrivers": "CSIDriver",
+    "csiNodes": "CSINode",
+    "nodeResourceTopologies": "NodeResourceTopology",
+    "podDisruptionBudgets": "PodDisruptionBudget",
+    "namespaces": "Namespace",
+}
+"""Kinds by list whose objects are handed on as they are, for the rules that read them."""
 
+_NAMESPACED: Final = frozenset(
+    ("ResourceClaim", "PersistentVolumeClaim", "CSIStorageCapacity", "PodDisruptionBudget")
+)
 _MOST_SPECS: Final = 200_000
 
 _LISTS: Final = frozenset(
@@ -158,9 +162,9 @@ def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, 
     raw_pods = unique(
         raw_list(objects, "pods", notes), "Pod", "pods", notes, namespaced=True, prefer=_has_node
     )
-    placed = resolver.resolve(raw_pods, memo.reader(_namespaces(handed_on)))
+    placed = resolver.resolve(raw_pods, memo.reader(_namespaces(handed_on, notes)))
     dimensions, nodes, pods = aligned(node_drafts, placed, policy)
-    return Snapshot(
+    found = Snapshot(
         now=now,
         dimensions=dimensions,
         nodes=nodes,
@@ -177,6 +181,7 @@ def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, 
             "ignored_fields": dict(sorted(notes.ignored.items())),
         },
     )
+    return enriched(found)
 
 
 def _has_node(pod: Json) -> bool:
@@ -185,32 +190,30 @@ def _has_node(pod: Json) -> bool:
 
 
 def _handed_on(raw: Json, objects: Json, notes: Notes) -> dict[str, Any]:
-    """The lists that other parsers read, objects only, and the API server's ``discovery``."""
+    """The lists that other parsers read, objects with a name only, and the API server's ``discovery``."""
     found: dict[str, Any] = {}
-    for name in RAW_LISTS:
+    for name, kind in RAW_LISTS.items():
         values = raw_list(objects, name, notes)
-        kept = [value for value in values if isinstance(value, dict)]
-        if len(kept) < len(values):
-            notes.aside("snapshot", f"rawObjects.{name}: {len(values) - len(kept)} entries are not objects")
-        if kept:
-            found[name] = kept
+        if values:
+            kept = unique(values, kind, name, notes, namespaced=kind in _NAMESPACED)
+            if kept:
+                found[name] = [kept[identity] for identity in sorted(kept)]
     if isinstance(raw.get("discovery"), dict):
         found["discovery"] = raw["discovery"]
     return found
 
 
-def _namespaces(handed_on: Mapping[str, Any]) -> Namespaces:
+def _namespaces(handed_on: Mapping[str, Any], notes: Notes) -> Namespaces:
     """Labels by namespace; unreadable ones are left out (nothing can select them)."""
     found: dict[str, Mapping[str, str]] = {}
     for raw in handed_on.get("namespaces", ()):
-        metadata = raw.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        if isinstance(name, str):
-            try:
-                labels = strings_at(metadata, "labels", "metadata")
-            except Malformed:
-                continue
-            found[name] = {"kubernetes.io/metadata.name": name, **labels}
+        name = raw["metadata"]["name"]
+        try:
+            labels = strings_at(raw["metadata"], "labels", "metadata")
+        except Malformed as problem:
+            notes.aside(title("Namespace", ("", name)), problem)
+            continue
+        found[name] = {"kubernetes.io/metadata.name": name, **labels}
     return found
 
 

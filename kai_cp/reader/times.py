@@ -92,6 +92,6 @@ def prometheus_duration(text: str) -> float:
     """A Prometheus duration (``1w``, ``1d12h``) in seconds; ValueError when it is none."""
     match = _PROMETHEUS.fullmatch(text) if len(text) <= 64 else None
     if match is None or not any(match.groups()):
-        raise ValueError(text)
+        raise ValueError(f"{shown(text)} is not a Prometheus duration")
     units = (31_536_000, 604_800, 86_400, 3600, 60, 1, 0.001)
     return sum(int(count) * unit for count, unit in zip(match.groups(), units, strict=True) if count)

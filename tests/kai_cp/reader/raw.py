@@ -1,0 +1,102 @@
+"""Short builders of raw KAI objects: a test shows only what matters to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NOW = 1_795_176_000.0
+"""2026-11-20T12:00:00Z."""
+
+Raw = dict[str, Any]
+
+
+def node(name: str = "n1", *, gpus: int = 8, labels: Raw | None = None, **status: Any) -> Raw:
+    """A Ready node with 64 CPUs and 256Gi."""
+    allocatable = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+    if gpus:
+        allocatable["nvidia.com/gpu"] = str(gpus)
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels or {}},
+        "spec": {},
+        "status": {
+            "allocatable": allocatable | status.pop("allocatable", {}),
+            "conditions": [{"type": "Ready", "status": "True"}],
+            **status,
+        },
+    }
+
+
+def queue(name: str = "q", parent: str = "", *, quota: float = -1, **spec: Any) -> Raw:
+    """A queue without limits."""
+    row = {"quota": quota, "limit": -1, "overQuotaWeight": 1}
+    return {
+        "metadata": {"name": name, "uid": name},
+        "spec": {"parentQueue": parent, "resources": {"cpu": row, "memory": row, "gpu": row}, **spec},
+    }
+
+
+def group(name: str = "g", *, namespace: str = "default", annotations: Raw | None = None, **spec: Any) -> Raw:
+    """A pod group in queue ``q``."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "annotations": annotations or {},
+        },
+        "spec": {"queue": "q", **spec},
+    }
+
+
+def pod(
+    name: str = "p",
+    *,
+    namespace: str = "default",
+    group: str | None = "g",
+    node: str = "",
+    phase: str = "",
+    requests: Raw | None = None,
+    annotations: Raw | None = None,
+    labels: Raw | None = None,
+    metadata: Raw | None = None,
+    status: Raw | None = None,
+    **spec: Any,
+) -> Raw:
+    """A pod that asks for one CPU and 1Gi; Running when it has a node."""
+    notes = dict(annotations or {})
+    if group is not None:
+        notes["pod-group-name"] = group
+    asked = {"cpu": "1", "memory": "1Gi"} if requests is None else requests
+    raw: Raw = {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "annotations": notes,
+            "labels": labels or {},
+            **(metadata or {}),
+        },
+        "spec": {
+            "schedulerName": "kai-scheduler",
+            "containers": [{"name": "main", "resources": {"requests": asked}}],
+            **spec,
+        },
+        "status": {"phase": phase or ("Running" if node else "Pending"), **(status or {})},
+    }
+    if node:
+        raw["spec"]["nodeName"] = node
+    return raw
+
+
+def snapshot(*, params: Raw | None = None, config: Raw | None = None, **lists: Any) -> Raw:
+    """A raw snapshot with node ``n1``, queue ``q`` and pod group ``g`` where none are given."""
+    defaults = {"nodes": [node()], "queues": [queue()], "podGroups": [group()], "pods": []}
+    raw: Raw = {"rawObjects": defaults | lists}
+    if config is not None:
+        raw["config"] = config
+    raw["schedulerParams"] = {
+        "schedulerName": "kai-scheduler",
+        "fullHierarchyFairness": True,
+        "stuckInReleasingThreshold": 120_000_000_000,
+    } | (params or {})
+    return raw

@@ -1,0 +1,250 @@
+"""No JSON, however odd, makes the reader raise; order and memory never change what is read."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kai_cp.reader import ParseMemo, UnreadableSnapshot, load, parse
+from kai_cp_models.snapshot import ACTIVE_USED, Snapshot
+from tests.kai_cp.reader.raw import NOW, group, node, pod, queue, snapshot
+
+Raw = dict[str, Any]
+
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False),
+    st.sampled_from(["", "abc", "-1", "1e9", "NaN", "0.5", "1.7", "2026-11-20T12:00:00Z", "n1", "g", "q"]),
+    st.text(max_size=5),
+    st.just([]),
+    st.just({}),
+    st.just([None]),
+    st.just([[]]),
+    st.just([{}]),
+    st.just({"": None}),
+    st.just({"a": 1}),
+)
+
+CLAIM = {"name": "c", "resourceClaimName": "d"}
+SLICE = {
+    "metadata": {"name": "s"},
+    "spec": {
+        "nodeName": "n1",
+        "driver": "gpu.x",
+        "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+        "devices": [
+            {"name": "0", "attributes": {"model": {"string": "a"}}, "capacity": {"m": {"value": "1"}}}
+        ],
+    },
+}
+
+
+def rich() -> Raw:
+    """A small snapshot in which every part of the reader has something to read."""
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+    selector = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    affinity = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [selector]}},
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [term | {"namespaceSelector": selector}],
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "podAffinityTerm": term}],
+        },
+    }
+    raw = snapshot(
+        config={
+            "actions": "allocate, reclaim",
+            "tiers": [{"plugins": [{"name": "proportion", "arguments": {"kValue": "1"}}]}],
+            "queueDepthPerAction": {"reclaim": 3},
+        },
+        params={"partitionParams": {"NodePoolLabelKey": "pool", "NodePoolLabelValue": ""}},
+        nodes=[node(labels={"nvidia.com/gpu.memory": "81920", "zone": "a"}), node("n2", gpus=0)],
+        queues=[queue("top"), queue("q", "top", preemptMinRuntime="5m")],
+        priorityClasses=[{"metadata": {"name": "train"}, "value": 50, "globalDefault": True}],
+        topologies=[{"metadata": {"name": "t"}, "spec": {"levels": [{"nodeLabel": "zone", "alias": "z"}]}}],
+        configMaps=[{"metadata": {"name": "m", "namespace": "default"}}],
+        namespaces=[{"metadata": {"name": "default", "labels": {"a": "b"}}}],
+        podGroups=[
+            group(
+                annotations={"kai.scheduler/last-start-timestamp": "2026-11-20T11:59:00Z"},
+                subGroups=[{"name": "a", "minMember": 1}, {"name": "b", "parent": "a", "minMember": 1}],
+                topologyConstraint={"topology": "t", "requiredTopologyLevel": "z"},
+                stalenessGracePeriod="5s",
+                schedulingBackoff=1,
+            ),
+            group("h", minMember=2),
+        ],
+        bindRequests=[
+            {
+                "metadata": {"name": "bound", "namespace": "default"},
+                "spec": {
+                    "podName": "bound",
+                    "selectedNode": "n1",
+                    "selectedGPUGroups": ["x"],
+                    "backoffLimit": 2,
+                    "resourceClaimAllocations": [{"name": "c", "allocation": {}}],
+                    "predictedNUMAZones": [{"zone": "0", "amount": {"cpu": "1"}}],
+                },
+                "status": {"phase": "Failed", "failedAttempts": 1},
+            }
+        ],
+        resourceSlices=[SLICE],
+        pods=[
+            pod("whole", node="n1", group="h", requests={"nvidia.com/gpu": "2", "rdma/x": "1"}),
+            pod(
+                "share",
+                node="n1",
+                labels={"runai-gpu-group": "x", "kai.scheduler/subgroup-name": "b"},
+                annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "1"},
+            ),
+            pod("bound", annotations={"gpu-memory": "100"}, resourceClaims=[CLAIM]),
+            pod(
+                "waits",
+                group="h",
+                labels={"app": "x", "kai.scheduler/task-priority": "1"},
+                affinity=affinity,
+                tolerations=[{"key": "a", "operator": "Exists"}],
+                overhead={"cpu": "1m"},
+                initContainers=[{"name": "i", "restartPolicy": "Always", "ports": [{"hostPort": 1}]}],
+                volumes=[{"persistentVolumeClaim": {"claimName": "c"}}, {"configMap": {"name": "m"}}],
+                topologySpreadConstraints=[term | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
+            ),
+            pod("gone", node="n2", metadata={"deletionTimestamp": "2026-11-20T11:59:00Z"}),
+        ],
+    )
+    # Mutations must not reach the constants.
+    return copy.deepcopy(raw)
+
+
+def places(value: Any, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Every (container, key) inside a JSON value."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in list(pairs):
+        found.append((value, key))
+        if isinstance(inner, dict | list):
+            places(inner, found)
+    return found
+
+
+def check(found: Snapshot) -> None:
+    """What the rest of the program relies on."""
+    queues = set(found.queue_by_name)
+    assert all(row.parent is None or row.parent in queues for row in found.queues)
+    assert set(found.queue_path) == queues
+    width = len(found.dimensions)
+    assert all(len(row.allocatable) == width for row in found.nodes)
+    for row in found.pods:
+        assert len(row.spec.requests) == width
+        assert all(isinstance(x, int) and x >= 0 for x in row.spec.requests)
+        assert row.group is None or row.group in found.group_by_key
+        assert row.node is None or (row.node in found.node_index and row.status in ACTIVE_USED)
+        hash(row.spec)
+    for keys in ([row.name for row in found.nodes], [row.key for row in found.pods]):
+        assert keys == sorted(set(keys))
+    for item in found.set_aside:
+        assert item.item
+        assert item.reason
+        assert "\n" not in item.item + item.reason
+
+
+def test_the_unchanged_snapshot_is_clean() -> None:
+    found = parse(rich(), now=NOW)
+    check(found)
+    assert found.set_aside == ()
+    assert len(found.pods) == 5
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_changed_values_never_raise(data: st.DataObject) -> None:
+    raw = rich()
+    for _ in range(data.draw(st.integers(1, 4))):
+        spots = places(raw, [])
+        if not spots:
+            break
+        holder, key = spots[data.draw(st.integers(0, len(spots) - 1))]
+        odd = copy.deepcopy(data.draw(ODD))
+        match data.draw(st.sampled_from(["replace", "delete", "add"])):
+            case "replace":
+                holder[key] = odd
+            case "delete":
+                del holder[key]
+            case _ if isinstance(holder, dict):
+                holder[data.draw(st.text(max_size=4))] = odd
+            case _:
+                holder.append(odd)
+    try:
+        found = parse(raw, now=NOW)
+    except UnreadableSnapshot:
+        assert not isinstance(raw.get("rawObjects"), dict)
+        return
+    check(found)
+    assert found == parse(raw, now=NOW, memo=ParseMemo())
+
+
+JSON = st.recursive(
+    ODD, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner), max_leaves=20
+)
+
+
+@settings(max_examples=100)
+@given(st.dictionaries(st.sampled_from(["pods", "nodes", "queues", "podGroups", "bindRequests"]), JSON), JSON)
+def test_any_json_never_raises(lists: Raw, config: Any) -> None:
+    check(parse({"rawObjects": lists, "config": config, "schedulerParams": config}, now=NOW))
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_in_a_sentence(data: bytes) -> None:
+    with pytest.raises(UnreadableSnapshot) as caught:
+        load(data)
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 2000), st.integers(0, 255))
+def test_a_damaged_file_never_raises_anything_else(position: int, value: int) -> None:
+    text = bytearray(orjson.dumps(rich()))
+    text[position % len(text)] = value
+    with contextlib.suppress(UnreadableSnapshot):
+        check(parse(load(bytes(text)).raw, now=NOW))
+
+
+@given(st.integers(0, 2**32))
+def test_the_order_of_lists_does_not_matter(seed: int) -> None:
+    raw = rich()
+    expected = parse(raw, now=NOW)
+    shuffled = copy.deepcopy(raw)
+    for values in shuffled["rawObjects"].values():
+        random.Random(seed).shuffle(values)
+    assert parse(shuffled, now=NOW) == expected
+
+
+def test_a_memo_changes_nothing_and_notices_changes() -> None:
+    raw = rich()
+    for objects in raw["rawObjects"].values():
+        for obj in objects:
+            obj.setdefault("metadata", {})["resourceVersion"] = "1"
+    memo = ParseMemo()
+    first = parse(raw, now=NOW, memo=memo)
+    second = parse(raw, now=NOW, memo=memo)
+    assert second == first == parse(raw, now=NOW)
+    assert second.groups[0] is first.groups[0]
+    changed = copy.deepcopy(raw)
+    changed["rawObjects"]["pods"][0]["metadata"]["resourceVersion"] = "2"
+    changed["rawObjects"]["pods"][0]["metadata"]["annotations"]["gpu-fraction"] = "abc"
+    changed["rawObjects"]["priorityClasses"][0]["value"] = 75
+    changed["rawObjects"]["namespaces"][0]["metadata"]["labels"] = {"zone": "a"}
+    third = parse(changed, now=NOW, memo=memo)
+    assert third == parse(changed, now=NOW)
+    assert third.groups[0].priority == 75
+    assert [row.item for row in third.set_aside] == ["Pod default/whole"]
+    assert parse(raw, now=NOW, memo=memo) == first

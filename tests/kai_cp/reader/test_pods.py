@@ -1,0 +1,178 @@
+"""Statuses, places, shared GPUs and order of pods (0.1, 2.6, 3.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kai_cp.reader import parse
+from kai_cp_models.snapshot import GroupKey, Pod, PodStatus
+from tests.kai_cp.reader.raw import NOW, node, pod, snapshot
+
+Raw = dict[str, Any]
+
+
+def only(raw_pod: Raw, **lists: Any) -> Pod:
+    found = parse(snapshot(pods=[raw_pod], **lists), now=NOW)
+    assert found.set_aside == ()
+    return found.pods[0]
+
+
+def bind_request(pod: str = "p", node: str = "n1", *, owner: str = "", **fields: Any) -> Raw:
+    metadata: Raw = {"name": pod, "namespace": "default"}
+    if owner:
+        metadata["ownerReferences"] = [{"kind": "Pod", "name": pod, "uid": owner}]
+    status = fields.pop("status", {})
+    return {
+        "metadata": metadata,
+        "spec": {"podName": pod, "selectedNode": node, **fields},
+        "status": status,
+    }
+
+
+DELETED = {"deletionTimestamp": "2026-11-20T11:59:00Z"}
+LONG_DELETED = {"deletionTimestamp": "2026-11-20T11:57:59Z"}
+
+
+@pytest.mark.parametrize(
+    ("raw_pod", "requests", "status", "place"),
+    [
+        (pod(node="n1"), [], PodStatus.RUNNING, "n1"),
+        (pod(node="n1", metadata=DELETED), [], PodStatus.RELEASING, "n1"),
+        (pod(node="n1", metadata=LONG_DELETED), [], PodStatus.STUCK_IN_RELEASING, "n1"),
+        (pod(node="n1", phase="Pending", metadata=LONG_DELETED), [], PodStatus.RELEASING, "n1"),
+        (pod(metadata=DELETED), [], PodStatus.RELEASING, None),
+        (pod(node="n1", phase="Pending"), [], PodStatus.BOUND, "n1"),
+        (pod(), [bind_request()], PodStatus.BINDING, "n1"),
+        (pod(), [bind_request(owner="uid-p")], PodStatus.BINDING, "n1"),
+        (pod(), [bind_request(owner="uid-of-an-earlier-p")], PodStatus.PENDING, None),
+        (pod(), [bind_request(node="gone")], PodStatus.PENDING, None),
+        (pod(), [bind_request(status={"phase": "Failed"})], PodStatus.PENDING, None),
+        (
+            pod(),
+            [bind_request(status={"phase": "Failed", "failedAttempts": 1}, backoffLimit=2)],
+            PodStatus.BINDING,
+            "n1",
+        ),
+        (
+            pod(),
+            [bind_request(status={"phase": "Failed", "failedAttempts": 2}, backoffLimit=2)],
+            PodStatus.PENDING,
+            None,
+        ),
+        (pod(schedulingGates=[{"name": "x"}]), [], PodStatus.GATED, None),
+        (pod(schedulingGates=[{"name": "x"}]), [bind_request()], PodStatus.BINDING, "n1"),
+        (pod(), [], PodStatus.PENDING, None),
+        (pod(node="n1", phase="Succeeded"), [], PodStatus.SUCCEEDED, None),
+        (pod(node="n1", phase="Failed"), [], PodStatus.FAILED, None),
+        (pod(node="n1", phase="Odd"), [], PodStatus.UNKNOWN, None),
+    ],
+)
+def test_status_and_place(raw_pod: Raw, requests: list[Raw], status: PodStatus, place: str | None) -> None:
+    found = only(raw_pod, bindRequests=requests)
+    assert (found.status, found.node) == (status, place)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Pending"])
+def test_pods_without_place_and_group_are_left_out(phase: str) -> None:
+    found = parse(snapshot(pods=[pod(group=None, phase=phase)]), now=NOW)
+    assert found.pods == found.set_aside == ()
+
+
+def test_a_pod_joins_the_group_of_its_own_namespace() -> None:
+    found = parse(
+        snapshot(pods=[pod("a"), pod("b", namespace="other", node="n1")]),
+        now=NOW,
+    )
+    assert [row.group for row in found.pods] == [GroupKey("default", "g"), None]
+
+
+@pytest.mark.parametrize(
+    ("labels", "requests", "groups"),
+    [
+        ({"runai-gpu-group": "x"}, [], ("x",)),
+        ({"runai-gpu-group/b": "b", "runai-gpu-group/a": "a"}, [], ("a", "b")),
+        ({"runai-gpu-group": "x"}, [bind_request(selectedGPUGroups=["y"])], ("y",)),
+        (
+            {"runai-gpu-group/b": "b"},
+            [bind_request(selectedGPUGroups=["z", "a"], status={"phase": "Succeeded"})],
+            ("z", "a"),
+        ),
+        ({}, [], ()),
+    ],
+)
+def test_shared_gpu_groups(labels: Raw, requests: list[Raw], groups: tuple[str, ...]) -> None:
+    raw = pod(node="n1", labels=labels, annotations={"gpu-fraction": "0.5"})
+    assert only(raw, bindRequests=requests).gpu_groups == groups
+
+
+def test_a_whole_gpu_pod_has_no_gpu_groups() -> None:
+    raw = pod(node="n1", labels={"runai-gpu-group": "x"}, requests={"nvidia.com/gpu": "1"})
+    assert only(raw).gpu_groups == ()
+
+
+def test_order_of_pods() -> None:
+    """Kubeflow master, ray head, labelled priority (larger first, unreadable last), age, uid."""
+    raw = [
+        pod("h", metadata={"creationTimestamp": "2026-11-20T11:00:00Z"}),
+        pod("g", metadata={"creationTimestamp": "2026-11-20T10:00:00Z"}),
+        pod("f", labels={"kai.scheduler/task-priority": "high"}),
+        pod("e", labels={"kai.scheduler/task-priority": "-7"}),
+        pod("d", labels={"kai.scheduler/task-priority": "3"}),
+        pod("c", labels={"kai.scheduler/task-priority": "12"}),
+        pod("b", labels={"ray.io/node-type": "head"}),
+        pod("a", labels={"training.kubeflow.org/job-role": "master"}),
+    ]
+    found = parse(snapshot(pods=raw), now=NOW)
+    ordered = [row.key.name for row in found.members[GroupKey("default", "g")]]
+    assert ordered == list("abcdefgh")
+
+
+def test_roles_of_other_pods() -> None:
+    raw = [
+        pod("a", group=None, node="n1", schedulerName="default-scheduler"),
+        pod("b", group=None, node="n1", labels={"app": "kai-resource-reservation"}),
+        pod("c", group=None, node="n1", labels={"app": "scaling-pod"}),
+    ]
+    found = parse(snapshot(pods=raw), now=NOW).pods
+    assert [(row.ours, row.reservation, row.scaling) for row in found] == [
+        (False, False, False),
+        (True, True, False),
+        (True, False, True),
+    ]
+
+
+def test_promises_of_a_bind_request() -> None:
+    request = bind_request(
+        resourceClaimAllocations=[{"name": "gpu", "allocation": {"devices": {}}}],
+        predictedNUMAZones=[{"zone": "node-0", "amount": {"cpu": "2", "nvidia.com/gpu": "1"}}],
+    )
+    found = only(pod(), bindRequests=[request])
+    assert found.claim_allocations == {"gpu": {"devices": {}}}
+    assert found.numa_zones == (("node-0", (("cpu", 2000), ("gpu", 1000))),)
+
+
+def test_the_observed_numa_placement_comes_first() -> None:
+    raw = pod(
+        node="n1",
+        annotations={
+            "kai.scheduler/numa-placement-observed": '[{"zone":"a","amount":{"memory":"1Ki"}}]',
+            "kai.scheduler/numa-placement-predicted": '[{"zone":"b","amount":{}}]',
+        },
+    )
+    assert only(raw).numa_zones == (("a", (("memory", 1024),)),)
+
+
+def test_pods_of_other_node_pools_are_left_out_quietly() -> None:
+    other = node("other", labels={"kai.scheduler/node-pool": "b"})
+    found = parse(
+        snapshot(
+            nodes=[node(), other],
+            pods=[pod("x", group=None, node="other"), pod("y", group=None, node="unlisted")],
+            params={"partitionParams": {"NodePoolLabelKey": "kai.scheduler/node-pool"}},
+        ),
+        now=NOW,
+    )
+    assert [row.name for row in found.nodes] == ["n1"]
+    assert found.pods == found.set_aside == ()
