@@ -99,6 +99,18 @@ def test_victim_filter(a: float, b: float, needs: float, quota_b: float, allowed
     assert victim_allowed(state, "a", gpus(needs), "b") is allowed
 
 
+def test_victim_filter_looks_at_requested_resources_only() -> None:
+    # b is exactly at its quota of GPUs and below its quota of CPUs, which only matters to who asks for CPUs.
+    cpus = Shares(4000, UNLIMITED, 4)
+    state = book([queue("a", quota=4), queue("b", quotas=cpus)], {"b": 4}, {"a": 4})
+    assert victim_allowed(state, "a", gpus(1), "b")
+    assert not victim_allowed(state, "a", (1000, 0, 1000), "b")
+    state.charge("b", (5000, 0, 0), preemptible=True)
+    state.charge("b", gpus(1), preemptible=True, sign=-1)
+    assert not victim_allowed(state, "a", gpus(1), "b")
+    assert victim_allowed(state, "a", (1000, 0, 1000), "b")
+
+
 def test_victim_filter_looks_at_departments_between_departments() -> None:
     # c itself is far above its quota of 3, but d1 with 5 is below its quota of 6: d0 gets nothing from it.
     state = book(TREE, {"c": 5}, {"a": 6, "b": 6, "c": 6})
@@ -166,6 +178,25 @@ def test_what_is_taken_inside_the_department_lowers_it() -> None:
     state = departments(d1=10, own=7, quota=0)
     assert validate(state, "a", gpus(3), True, lost("c", 1)) is not None
     assert validate(state, "a", gpus(3), True, [*lost("b", 4), *lost("c", 1)]) is None
+
+
+def test_what_is_taken_inside_the_department_brings_it_back_within_quota() -> None:
+    # d0: quota 6, share 8, holds 7; d1: quota 2, share 4, holds 3. a asks for 3: d0 would have 10 > 6, so d1
+    # within its share is safe. With 4 taken from b first d0 ends at its quota, and d1 is above its own.
+    queues = [queue("d0", quota=6), queue("d1", quota=2), queue("a", "d0", quota=UNLIMITED)]
+    queues += [queue("b", "d0"), queue("c", "d1")]
+    state = book(queues, {"b": 7, "c": 3}, {"a": 12, "b": 12, "c": 12})
+    assert [state.fair_share_of(name).gpu for name in ("d0", "d1")] == [8, 4]
+    assert validate(state, "a", gpus(3), True, lost("c", 1)) is not None
+    assert validate(state, "a", gpus(3), True, [*lost("b", 4), *lost("c", 1)]) is None
+
+
+def test_only_siblings_are_compared() -> None:
+    # a's own share is 3 (half of d0's 6): with 5 it is at 5/3, its department at 5/6. d1 is left at 9/6,
+    # less than 5/3, but it is no sibling of a.
+    queues = [queue("d0"), queue("d1"), queue("a", "d0"), queue("b", "d0"), queue("c", "d1")]
+    state = book(queues, {"c": 10}, {"a": 12, "b": 12, "c": 12})
+    assert validate(state, "a", gpus(5), True, lost("c", 1)) is None
 
 
 def test_saturation_looks_at_involved_resources_only() -> None:

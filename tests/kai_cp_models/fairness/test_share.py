@@ -51,10 +51,15 @@ def claim(request: float, quota: float = 0, weight: float = 1, **fields: float) 
         (0.8, [claim(0.5, created=1), claim(0.5, created=0)], [0, 0.8]),
         # Needs below the offer are given exactly.
         (3, [claim(0.5), claim(0.3)], [0.5, 0.3]),
-        # A queue that got a remainder in round 1 and its need in round 2 has no claim on leftovers: 10 of
-        # weights 1:1:1 offer 3.33; the 1 is met, 3 + 3 cut, 3 left over, offered 1.5 to needs of 1 (met) and
-        # 7 (cut to 1); the last GPU is offered whole to the third in round 3.
+        # 3.33 each: the 1 is met, 3 + 3 are cut; the 3 left are offered again, 1.5 each: the 4 is met, the
+        # other gets 1, and the last one in a third round.
         (10, [claim(1), claim(4), claim(10)], [1, 4, 5]),
+        # 3.5 each: 1, 3, 3, 3; then 1.33 each: the 4 is met and its remainder of 0.5 forgotten, 1 and 1;
+        # then 0.5 each, which is nothing. The last GPU goes to the older of the two, not to the oldest.
+        (14, [claim(1), claim(4), claim(9, created=2), claim(9, created=1)], [1, 4, 4, 5]),
+        # Needs met exactly do not start another round: 0.5, 0.5 and 4.5 are offered, 0 and 4 given, and
+        # remainders are equal. (Another round would offer 0.1 and 0.9 of the last GPU.)
+        (5.5, [claim(0.5), claim(9), claim(9, weight=9, created=1)], [0.5, 1, 4]),
     ],
 )
 def test_worked_division(total: float, claims: list[Claim], shares: list[float]) -> None:
