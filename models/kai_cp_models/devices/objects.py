@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from kai_cp_models.devices.protocol import Mask, RuleState
+from kai_cp_models.devices.raw import Raw, collect_named, mapping
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Pod, SetAside, Snapshot
 
@@ -42,10 +43,10 @@ class ObjectState(RuleState):
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._claims: dict[tuple[str, str], bool] = {}
-        for claim in snapshot.extras.get("raw", {}).get("persistentVolumeClaims") or ():
-            meta = claim.get("metadata") or {}
-            key = (str(meta.get("namespace") or ""), str(meta.get("name") or ""))
-            self._claims[key] = bool(meta.get("deletionTimestamp"))
+        for key, deleted in collect_named(
+            snapshot, "persistentVolumeClaims", "PersistentVolumeClaim", _deleted, []
+        ):
+            self._claims[key] = deleted
 
     def copy(self) -> ObjectState:
         return self
@@ -74,3 +75,7 @@ class ObjectState(RuleState):
             if deleted:
                 return f'persistentvolumeclaim "{name}" in namespace {namespace} is being deleted'
         return ""
+
+
+def _deleted(item: Raw) -> bool:
+    return bool(mapping(item, "metadata").get("deletionTimestamp"))

@@ -15,6 +15,7 @@ _SUFFIX: Final[dict[str, Fraction]] = {
     **_SMALL,
     **{name: Fraction(value) for name, value in (_BINARY | _DECIMAL).items()},
 }
+_LARGEST_EXPONENT: Final = 30
 _QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:[eE]([+-]?\d+)|([numkKMGTPE]i?)?)")
 _SEMVER: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
@@ -23,7 +24,7 @@ _SEMVER: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9
 def quantity(text: object) -> Fraction:
     """The value of a quantity such as ``80Gi``, ``500m``, ``1e3`` or 4; ValueError if it is none."""
     found = _QUANTITY.fullmatch(str(text).strip())
-    if found is None or (found[3] or "") not in _SUFFIX:
+    if found is None or (found[3] or "") not in _SUFFIX or abs(int(found[2] or 0)) > _LARGEST_EXPONENT:
         raise ValueError(f"not a quantity: {text!r}")
     return Fraction(found[1]) * (Fraction(10) ** int(found[2] or 0)) * _SUFFIX[found[3] or ""]
 

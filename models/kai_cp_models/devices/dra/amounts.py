@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kai_cp_models.devices.dra.objects import ALL, Claim, claim, collect
+from kai_cp_models.devices.dra.objects import ALL, Claim, claim
+from kai_cp_models.devices.raw import collect
 from kai_cp_models.snapshot import MILLI, Pod, PodKey, SetAside, Snapshot
 
 GPU_MARK: Final = "gpu"

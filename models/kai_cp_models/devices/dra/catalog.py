@@ -16,12 +16,12 @@ from kai_cp_models.devices.dra.objects import (
     DeviceClass,
     Wanted,
     claim,
-    collect,
     device_class,
     slices,
 )
 from kai_cp_models.devices.nodes import selected
 from kai_cp_models.devices.protocol import Mask
+from kai_cp_models.devices.raw import collect
 from kai_cp_models.snapshot import SetAside, Snapshot, Taint, Toleration
 
 IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.devices.dra.catalog import Catalog
-from kai_cp_models.devices.dra.objects import EXACT, Claim, Raw, Wanted
+from kai_cp_models.devices.dra.objects import EXACT, Claim, Wanted
 from kai_cp_models.devices.protocol import Mask
+from kai_cp_models.devices.raw import Raw
 from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, Snapshot
 
 
@@ -110,7 +111,6 @@ class Extended:
                 (Wanted(f"request-{i}", self._resources[d][1], mode=EXACT, count=count),)
                 for i, (d, count) in enumerate(sorted(asked.items()))
             ),
-            prioritized=False,
             constraints=(),
             config=(),
             allocation=None,

@@ -6,19 +6,32 @@ versions have ``exactly`` and no ``basic``. Nothing else differs for a scheduler
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from kai_cp_models.devices.dra.cel import Value, View
 from kai_cp_models.devices.quantity import quantity, version
+from kai_cp_models.devices.raw import (
+    Malformed,
+    Raw,
+    collect_named,
+    flag,
+    mapping,
+    names,
+    objects,
+    selector,
+    strings,
+    whole,
+    word,
+)
 from kai_cp_models.snapshot import SetAside, Snapshot, Taint, Toleration
 
 ALL: Final = "All"
 EXACT: Final = "ExactCount"
-Raw = Mapping[str, Any]
-T = TypeVar("T")
+MOST: Final = 2**31
+"""Largest count that is read."""
 
 
 class DeviceId(NamedTuple):
@@ -120,8 +133,6 @@ class Claim:
     queue: str | None
     """Value of the queue label."""
     requests: tuple[tuple[Wanted, ...], ...]
-    prioritized: bool
-    """Some request has ``firstAvailable`` (2.5: such requests are not counted as GPUs)."""
     constraints: tuple[Constraint, ...]
     config: tuple[Raw, ...]
     allocation: Raw | None
@@ -135,36 +146,15 @@ class Claim:
         return (self.namespace, self.name)
 
 
-def collect(
-    snapshot: Snapshot, list_name: str, kind: str, parse: Callable[[Raw], T], problems: list[SetAside]
-) -> list[T]:
-    """Parse a raw list in the order of names; what cannot be parsed is added to ``problems``."""
-    found = []
-    items = snapshot.extras.get("raw", {}).get(list_name) or ()
-    for item in sorted(items, key=_sort_key):
-        try:
-            found.append(parse(item))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            name = "/".join(part for part in _sort_key(item) if part)
-            problems.append(SetAside(f"{kind} {name}", str(error) or type(error).__name__))
-    return found
-
-
-def _sort_key(item: Any) -> tuple[str, str]:
-    meta = item.get("metadata") if isinstance(item, Mapping) else None
-    meta = meta if isinstance(meta, Mapping) else {}
-    return (str(meta.get("namespace") or ""), str(meta.get("name") or ""))
-
-
 def device_class(item: Raw) -> DeviceClass:
     """Parse a DeviceClass."""
-    spec = item.get("spec") or {}
+    spec, meta = mapping(item, "spec"), mapping(item, "metadata")
     return DeviceClass(
-        name=item["metadata"]["name"],
+        name=word(meta, "name"),
         selectors=_selectors(spec),
-        config=tuple(spec.get("config") or ()),
-        extended_resource=spec.get("extendedResourceName") or "",
-        created=item["metadata"].get("creationTimestamp") or "",
+        config=objects(spec, "config"),
+        extended_resource=word(spec, "extendedResourceName", ""),
+        created=word(meta, "creationTimestamp", ""),
     )
 
 
@@ -172,154 +162,175 @@ def claim(queue_label: str) -> Callable[[Raw], Claim]:
     """The parser of ResourceClaims; ``queue_label`` is the key of the queue label (2.5)."""
 
     def parse(item: Raw) -> Claim:
-        meta, status = item["metadata"], item.get("status") or {}
-        devices = (item.get("spec") or {}).get("devices") or {}
-        raw_requests = devices.get("requests") or ()
-        owners = [o for o in meta.get("ownerReferences") or () if o.get("controller")]
+        meta, status = mapping(item, "metadata"), mapping(item, "status")
+        devices = mapping(mapping(item, "spec"), "devices")
+        owners = [owner for owner in objects(meta, "ownerReferences") if owner.get("controller")]
+        requests = objects(devices, "requests")
+        allocation = mapping(status, "allocation")
+        check_allocation(allocation)
         return Claim(
-            namespace=meta.get("namespace") or "",
-            name=meta["name"],
-            uid=meta.get("uid") or "",
-            owner_uid=owners[0].get("uid") or "" if owners else "",
-            queue=(meta.get("labels") or {}).get(queue_label),
-            requests=tuple(_alternatives(request) for request in raw_requests),
-            prioritized=any(request.get("firstAvailable") for request in raw_requests),
-            constraints=tuple(_constraint(c) for c in devices.get("constraints") or ()),
-            config=tuple(devices.get("config") or ()),
-            allocation=status.get("allocation") or None,
-            reserved=frozenset(str(r.get("uid")) for r in status.get("reservedFor") or ()),
+            namespace=word(meta, "namespace", ""),
+            name=word(meta, "name"),
+            uid=word(meta, "uid", ""),
+            owner_uid=word(owners[0], "uid", "") if owners else "",
+            queue=strings(meta, "labels").get(queue_label),
+            requests=tuple(_alternatives(request) for request in requests),
+            constraints=tuple(_constraint(each) for each in objects(devices, "constraints")),
+            config=objects(devices, "config"),
+            allocation=allocation or None,
+            reserved=frozenset(word(user, "uid", "") for user in objects(status, "reservedFor")),
             deleted=bool(meta.get("deletionTimestamp")),
         )
 
     return parse
 
 
+def check_allocation(allocation: Raw) -> None:
+    """Raise Malformed if an allocation cannot be read."""
+    for result in objects(mapping(allocation, "devices"), "results"):
+        for field in ("driver", "pool", "device"):
+            word(result, field)
+        for amount in mapping(result, "consumedCapacity").values():
+            _quantity(amount, "consumedCapacity")
+    selector(allocation, "nodeSelector")
+
+
 def _alternatives(request: Raw) -> tuple[Wanted, ...]:
-    name = request["name"]
-    if request.get("firstAvailable"):
-        return tuple(_wanted(sub, f"{name}/{sub['name']}") for sub in request["firstAvailable"])
-    return (_wanted(request.get("exactly") or request, name),)
+    name = word(request, "name")
+    alternatives = objects(request, "firstAvailable")
+    if alternatives:
+        return tuple(_wanted(sub, f"{name}/{word(sub, 'name')}") for sub in alternatives)
+    return (_wanted(mapping(request, "exactly") or request, name),)
 
 
 def _wanted(fields: Raw, name: str) -> Wanted:
-    if not fields.get("deviceClassName"):
-        raise ValueError(f"request {name}: deviceClassName is missing")
-    mode = fields.get("allocationMode") or EXACT
+    mode = word(fields, "allocationMode", EXACT)
     if mode not in (ALL, EXACT):
-        raise ValueError(f"request {name}: allocation mode {mode!r} is unknown")
-    amounts = ((fields.get("capacity") or {}).get("requests") or {}).items()
+        raise Malformed(f"request {name}: allocation mode {mode!r} is unknown")
+    count = whole(fields, "count", 1)
+    if not 1 <= count <= MOST:
+        raise Malformed(f"request {name}: count {count} is not between 1 and {MOST}")
+    amounts = mapping(mapping(fields, "capacity"), "requests")
     return Wanted(
         name=name,
-        device_class=fields["deviceClassName"],
+        device_class=word(fields, "deviceClassName"),
         selectors=_selectors(fields),
         mode=mode,
-        count=int(fields.get("count") or 1),
-        admin=bool(fields.get("adminAccess")),
+        count=count,
+        admin=flag(fields, "adminAccess"),
         tolerations=tuple(
             Toleration(
-                key=t.get("key") or "",
-                operator=t.get("operator") or "Equal",
-                value=t.get("value") or "",
-                effect=t.get("effect") or "",
+                key=word(t, "key", ""),
+                operator=word(t, "operator", "Equal"),
+                value=word(t, "value", ""),
+                effect=word(t, "effect", ""),
             )
-            for t in fields.get("tolerations") or ()
+            for t in objects(fields, "tolerations")
         ),
-        capacity=tuple(sorted((key, quantity(value)) for key, value in amounts)),
+        capacity=tuple(sorted((key, _quantity(value, f"capacity.{key}")) for key, value in amounts.items())),
     )
 
 
 def _selectors(fields: Raw) -> tuple[str, ...]:
-    return tuple(s["cel"]["expression"] for s in fields.get("selectors") or () if s.get("cel"))
+    return tuple(word(mapping(s, "cel"), "expression") for s in objects(fields, "selectors"))
 
 
 def _constraint(fields: Raw) -> Constraint:
-    same, different = fields.get("matchAttribute"), fields.get("distinctAttribute")
+    same, different = word(fields, "matchAttribute", ""), word(fields, "distinctAttribute", "")
     if not same and not different:
-        raise ValueError("constraint is neither matchAttribute nor distinctAttribute")
-    domain, _, name = str(same or different).rpartition("/")
-    return Constraint(tuple(fields.get("requests") or ()), (domain, name), not same)
+        raise Malformed("constraint is neither matchAttribute nor distinctAttribute")
+    domain, _, name = (same or different).rpartition("/")
+    return Constraint(names(fields, "requests"), (domain, name), not same)
 
 
 def slices(snapshot: Snapshot, problems: list[SetAside]) -> Slices:
     """The devices of the newest generation of every complete pool whose node exists."""
-    parsed = collect(snapshot, "resourceSlices", "ResourceSlice", lambda item: (item, _pool(item)), problems)
+    parsed = list(
+        collect_named(snapshot, "resourceSlices", "ResourceSlice", lambda item: (item, _pool(item)), problems)
+    )
     newest: dict[tuple[str, str], int] = {}
-    for _, (pool, generation, _) in parsed:
+    for _, (_, (pool, generation, _)) in parsed:
         newest[pool] = max(generation, newest.get(pool, generation))
-    current = [(item, pool, size) for item, (pool, generation, size) in parsed if generation == newest[pool]]
+    current = [
+        (pool, key[1], item, size)
+        for key, (item, (pool, generation, size)) in parsed
+        if generation == newest[pool]
+    ]
     present: dict[tuple[str, str], int] = {}
-    for _, pool, _ in current:
+    for pool, *_ in current:
         present[pool] = present.get(pool, 0) + 1
     devices: list[Device] = []
     counters: dict[Counter, Fraction] = {}
     reported = set()
-    for item, pool, size in sorted(current, key=lambda found: found[1]):
+    for pool, name, item, size in sorted(current, key=lambda found: found[:2]):
         if present[pool] < size:
             if pool not in reported:
                 reported.add(pool)
                 reason = f"{present[pool]} of its {size} slices are known; its devices are not used"
                 problems.append(SetAside(f"ResourcePool {pool[0]}/{pool[1]}", reason))
             continue
-        name, spec = item["metadata"]["name"], item["spec"]
-        if spec.get("nodeName") and spec["nodeName"] not in snapshot.node_index:
-            problems.append(SetAside(f"ResourceSlice {name}", f"node {spec['nodeName']} does not exist"))
-            continue
         try:
-            counters |= _counters(spec, pool)
-            devices += _devices(spec, pool)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            problems.append(SetAside(f"ResourceSlice {name}", str(error) or type(error).__name__))
+            spec = mapping(item, "spec")
+            node = word(spec, "nodeName", "")
+            if node and node not in snapshot.node_index:
+                raise Malformed(f"node {node} does not exist")
+            drawn, found = _counters(spec, pool), list(_devices(spec, pool))
+        except ValueError as error:
+            problems.append(SetAside(f"ResourceSlice {name}", str(error)))
+        else:
+            counters |= drawn
+            devices += found
     return Slices(tuple(devices), counters)
 
 
 def _pool(item: Raw) -> tuple[tuple[str, str], int, int]:
-    spec = item["spec"]
-    pool = spec.get("pool") or {}
-    place = (spec["driver"], pool.get("name") or spec.get("nodeName") or "")
-    return place, int(pool.get("generation") or 0), int(pool.get("resourceSliceCount") or 1)
+    spec = mapping(item, "spec")
+    pool = mapping(spec, "pool")
+    place = (word(spec, "driver"), word(pool, "name", "") or word(spec, "nodeName", ""))
+    return place, whole(pool, "generation", 0), whole(pool, "resourceSliceCount", 1)
 
 
 def _counters(spec: Raw, pool: tuple[str, str]) -> dict[Counter, Fraction]:
     return {
-        Counter(*pool, group["name"], name): quantity(_amount(value))
-        for group in spec.get("sharedCounters") or ()
-        for name, value in (group.get("counters") or {}).items()
+        Counter(*pool, word(group, "name"), name): _amount(value, f"sharedCounters.{name}")
+        for group in objects(spec, "sharedCounters")
+        for name, value in mapping(group, "counters").items()
     }
 
 
 def _devices(spec: Raw, pool: tuple[str, str]) -> Iterator[Device]:
-    per_device = bool(spec.get("perDeviceNodeSelection"))
-    for item in spec.get("devices") or ():
-        fields = item.get("basic") or item
+    per_device = flag(spec, "perDeviceNodeSelection")
+    for item in objects(spec, "devices"):
+        fields = mapping(item, "basic") or item
         place = fields if per_device else spec
         attributes = {
-            _qualified(name, pool[0]): _value(value)
-            for name, value in (fields.get("attributes") or {}).items()
+            _qualified(name, pool[0]): _value(name, value)
+            for name, value in mapping(fields, "attributes").items()
         }
-        capacity = {_qualified(n, pool[0]): v for n, v in (fields.get("capacity") or {}).items()}
-        shareable = bool(fields.get("allowMultipleAllocations"))
+        capacity = {_qualified(name, pool[0]): value for name, value in mapping(fields, "capacity").items()}
+        shareable = flag(fields, "allowMultipleAllocations")
         yield Device(
-            id=DeviceId(*pool, item["name"]),
+            id=DeviceId(*pool, word(item, "name")),
             view=View(
                 driver=pool[0],
                 attributes=tuple(sorted(attributes.items(), key=lambda entry: entry[0])),
-                capacity=tuple(sorted((name, quantity(_amount(v))) for name, v in capacity.items())),
+                capacity=tuple(sorted((n, _amount(v, f"capacity.{n[1]}")) for n, v in capacity.items())),
                 shareable=shareable,
             ),
             consumes=tuple(
-                (Counter(*pool, drawn["counterSet"], name), quantity(_amount(value)))
-                for drawn in fields.get("consumesCounters") or ()
-                for name, value in (drawn.get("counters") or {}).items()
+                (Counter(*pool, word(drawn, "counterSet"), name), _amount(value, f"consumesCounters.{name}"))
+                for drawn in objects(fields, "consumesCounters")
+                for name, value in mapping(drawn, "counters").items()
             ),
             taints=tuple(
-                Taint(t["key"], t.get("value") or "", t.get("effect") or "")
-                for t in fields.get("taints") or ()
+                Taint(word(t, "key"), word(t, "value", ""), word(t, "effect", ""))
+                for t in objects(fields, "taints")
                 if t.get("effect") in ("NoSchedule", "NoExecute")
             ),
             policies={name: _policy(value) for name, value in capacity.items()} if shareable else {},
-            node=place.get("nodeName") or None,
-            selector=place.get("nodeSelector") or None,
-            binds_to_node=bool(fields.get("bindsToNode")),
+            node=word(place, "nodeName", "") or None,
+            selector=selector(place, "nodeSelector"),
+            binds_to_node=flag(fields, "bindsToNode"),
         )
 
 
@@ -329,29 +340,46 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
     return (domain or driver, plain)
 
 
-def _value(value: Raw) -> Value:
-    for kind in ("bool", "int", "string", "version"):
-        if value.get(kind) is not None:
-            return (kind, version(value[kind]) if kind == "version" else value[kind])
-    raise ValueError(f"attribute value {dict(value)} has no known type")
+def _value(name: str, value: Any) -> Value:
+    found = value if isinstance(value, Mapping) else {}
+    if isinstance(found.get("bool"), bool):
+        return ("bool", bool(found["bool"]))
+    if isinstance(found.get("int"), int) and not isinstance(found["int"], bool):
+        return ("int", int(found["int"]))
+    if isinstance(found.get("string"), str):
+        return ("string", str(found["string"]))
+    if isinstance(found.get("version"), str):
+        return ("version", version(found["version"]))
+    raise Malformed(f"attributes.{name}: {value!r} has no known type")
 
 
-def _amount(value: Any) -> object:
+def _amount(value: Any, field: str) -> Fraction:
     """The quantity of a capacity or counter: ``{"value": "1Gi"}``, or the text alone."""
-    return value["value"] if isinstance(value, Mapping) else value
+    return _quantity(value.get("value") if isinstance(value, Mapping) else value, field)
+
+
+def _quantity(value: Any, field: str) -> Fraction:
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise Malformed(f"{field}: {value!r} is not a quantity")
+    try:
+        return quantity(value)
+    except ValueError as error:
+        raise Malformed(f"{field}: {error}") from None
 
 
 def _policy(value: Any) -> Policy:
-    fields: Raw = (value.get("requestPolicy") if isinstance(value, Mapping) else None) or {}
-    span = fields.get("validRange") or {}
+    fields = mapping(value, "requestPolicy") if isinstance(value, Mapping) else {}
+    span = mapping(fields, "validRange")
 
     def amount(fields: Raw, name: str) -> Fraction | None:
-        return quantity(fields[name]) if fields.get(name) is not None else None
+        return _quantity(fields[name], name) if fields.get(name) is not None else None
 
-    values: Sequence[object] = fields.get("validValues") or ()
+    values = fields.get("validValues") or ()
+    if not isinstance(values, list | tuple):
+        raise Malformed(f"validValues: {values!r} is not a list")
     return Policy(
         default=amount(fields, "default"),
-        values=tuple(sorted(quantity(v) for v in values)),
+        values=tuple(sorted(_quantity(each, "validValues") for each in values)),
         minimum=amount(span, "min"),
         maximum=amount(span, "max"),
         step=amount(span, "step"),

@@ -10,11 +10,12 @@ from typing import Any, Final
 import numpy as np
 
 from kai_cp_models.devices.dra.catalog import Catalog, capacity_of
-from kai_cp_models.devices.dra.objects import Claim, DeviceId, Raw
+from kai_cp_models.devices.dra.objects import Claim, DeviceId
 from kai_cp_models.devices.dra.search import Amounts, Pick
 from kai_cp_models.devices.nodes import selected
 from kai_cp_models.devices.protocol import Mask
 from kai_cp_models.devices.quantity import quantity, text
+from kai_cp_models.devices.raw import Raw
 
 _SHARES: Final = uuid.UUID("6f1ddc5c-0a49-5d3c-9d54-7f6f5f6b1d11")
 """Namespace of share ids: a name-based UUID, so that equal input gives equal decisions."""

@@ -13,11 +13,12 @@ from kai_cp_models.devices.dra.amounts import gpus_of
 from kai_cp_models.devices.dra.catalog import Catalog
 from kai_cp_models.devices.dra.extended import Extended
 from kai_cp_models.devices.dra.holdings import ClaimKey, Holding, Holdings
-from kai_cp_models.devices.dra.objects import ALL, Claim, Wanted
+from kai_cp_models.devices.dra.objects import ALL, Claim, Wanted, check_allocation
 from kai_cp_models.devices.dra.results import read, write
 from kai_cp_models.devices.dra.rows import rows
 from kai_cp_models.devices.dra.search import Open, Problem, Search
 from kai_cp_models.devices.protocol import Mask, Row, RuleState
+from kai_cp_models.devices.raw import Raw
 from kai_cp_models.devices.tally import holding
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus, Snapshot
 
@@ -59,7 +60,7 @@ class DraState(RuleState):
         """Account what claims and BindRequests say is allocated."""
         statuses = {pod.uid: pod.status for pod in self.snapshot.pods}
         ended = (PodStatus.SUCCEEDED, PodStatus.FAILED, PodStatus.RELEASING)
-        promised: dict[ClaimKey, Mapping[str, Any]] = {}
+        promised: dict[ClaimKey, Raw] = {}
         users: dict[ClaimKey, set[str]] = {}
         for pod, _, _ in holding(self.snapshot):
             for ref in pod.spec.claims:
@@ -67,7 +68,7 @@ class DraState(RuleState):
                 if key in self.catalog.claims:
                     users.setdefault(key, set()).add(pod.uid)
                     if ref.name in pod.claim_allocations:
-                        promised[key] = pod.claim_allocations[ref.name]
+                        promised[key] = _promised(pod, ref.name)
         for key, claim in self.catalog.claims.items():
             raw = claim.allocation or promised.get(key)
             uids = claim.reserved | users.get(key, set())
@@ -344,6 +345,16 @@ class DraState(RuleState):
             users = sorted(uid for uid in found.stay if uid in by_uid)
             if users and found.before is not None:
                 yield by_uid[users[0]], [share.device for share in found.before.shares if not share.admin]
+
+
+def _promised(pod: Pod, name: str) -> Raw:
+    """What a BindRequest allocates; nothing if it cannot be read."""
+    allocation = pod.claim_allocations[name]
+    try:
+        check_allocation(allocation)
+    except (ValueError, AttributeError):
+        return {}
+    return dict(allocation)
 
 
 def _count(nodes: Mask | None) -> str:

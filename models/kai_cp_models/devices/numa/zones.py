@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.devices.quantity import quantity
+from kai_cp_models.devices.raw import Malformed, Raw, collect, mapping, names, objects, word
 from kai_cp_models.snapshot import MILLI, SetAside, Snapshot
 
 SINGLE: Final = "single-numa-node"
 RESTRICTED: Final = "restricted"
 BEST_EFFORT: Final = "best-effort"
 NONE: Final = "none"
+MOST: Final = 2**60
+"""Largest amount that is read."""
 _OLD_POLICIES: Final = {"SingleNUMANode": SINGLE, "Restricted": RESTRICTED, "BestEffort": BEST_EFFORT}
 """First words of the deprecated ``topologyPolicies``; the rest says the scope."""
 Amounts = NDArray[np.int64]
@@ -58,61 +61,62 @@ class Zones:
 
 def parse(snapshot: Snapshot, problems: list[SetAside]) -> Zones:
     """The zones of the snapshot's nodes; unusable objects go to ``problems``."""
-    found: dict[int, Topology] = {}
-    for item in snapshot.extras.get("raw", {}).get("nodeResourceTopologies") or ():
-        meta = item.get("metadata") or {}
-        name = str(meta.get("name") or "")
-        try:
-            topology = _topology(item, snapshot.node_index[name])
-        except KeyError as error:
-            missing = name not in snapshot.node_index
-            reason = f"node {name} does not exist" if missing else f"{error.args[0]} is missing"
-            problems.append(SetAside(f"NodeResourceTopology {name}", reason))
-        except (ValueError, TypeError, AttributeError) as error:
-            problems.append(SetAside(f"NodeResourceTopology {name}", str(error)))
-        else:
-            found[topology.node] = topology
-    return _zones(snapshot, found.values())
+
+    def read(item: Raw) -> Topology:
+        name = word(mapping(item, "metadata"), "name")
+        if name not in snapshot.node_index:
+            raise Malformed(f"node {name} does not exist")
+        return _topology(item, snapshot.node_index[name])
+
+    return _zones(
+        snapshot, collect(snapshot, "nodeResourceTopologies", "NodeResourceTopology", read, problems)
+    )
 
 
-def _topology(item: Mapping[str, Any], node: int) -> Topology:
-    zones = [zone for zone in item.get("zones") or () if zone.get("type", "Node") == "Node"]
+def _topology(item: Raw, node: int) -> Topology:
+    zones = [zone for zone in objects(item, "zones") if zone.get("type", "Node") == "Node"]
     if not zones:
-        raise ValueError("it has no zones")
+        raise Malformed("it has no zones")
     policy, by_container = _policy(item)
     resources: dict[str, str] = {}
     for zone in zones:
-        for entry in zone.get("resources") or ():
-            resources.setdefault(dimension(entry["name"]), entry["name"])
+        for entry in objects(zone, "resources"):
+            name = word(entry, "name")
+            resources.setdefault(dimension(name), name)
     return Topology(
         node=node,
         policy=policy,
         by_container=by_container,
-        zones=tuple(zone["name"] for zone in zones),
+        zones=tuple(word(zone, "name") for zone in zones),
         allocatable=tuple(_amounts(zone, "allocatable") for zone in zones),
         available=tuple(_amounts(zone, "available") for zone in zones),
         resources=resources,
     )
 
 
-def _policy(item: Mapping[str, Any]) -> tuple[str, bool]:
-    attributes = {a.get("name"): a.get("value") for a in item.get("attributes") or ()}
+def _policy(item: Raw) -> tuple[str, bool]:
+    attributes = {word(a, "name", ""): word(a, "value", "") for a in objects(item, "attributes")}
     if attributes.get("topologyManagerPolicy"):
         return attributes["topologyManagerPolicy"], attributes.get("topologyManagerScope") == "container"
-    for old in item.get("topologyPolicies") or ():
-        for word, policy in _OLD_POLICIES.items():
-            if old.startswith(word):
+    for old in names(item, "topologyPolicies"):
+        for start, policy in _OLD_POLICIES.items():
+            if old.startswith(start):
                 # Without a level in the name the kubelet's default scope applies.
                 return policy, not old.endswith("PodLevel")
     return NONE, False
 
 
-def _amounts(zone: Mapping[str, Any], field: str) -> dict[str, int]:
+def _amounts(zone: Raw, field: str) -> dict[str, int]:
     found: dict[str, int] = {}
-    for entry in zone.get("resources") or ():
-        name = dimension(entry["name"])
+    for entry in objects(zone, "resources"):
+        name = dimension(word(entry, "name"))
         value = entry.get(field, entry.get("allocatable", "0"))
-        found[name] = found.get(name, 0) + int(quantity(value) * (MILLI if in_milli(name) else 1))
+        amount = int(
+            quantity(value if isinstance(value, str | int) else "") * (MILLI if in_milli(name) else 1)
+        )
+        if abs(amount) > MOST:
+            raise Malformed(f"{field} of {name}: {value!r} is too large")
+        found[name] = found.get(name, 0) + amount
     return found
 
 
