@@ -78,6 +78,17 @@ class TopologyTree:
             self.parent.append(np.array([above[path[:-1]] for path in paths], dtype=np.int64))
             above = here
         self.gpu_memory_mib: Vector = np.array([node.gpu_memory_mib for node in nodes], dtype=np.int64)
+        members = np.flatnonzero(self.member)
+        self.order: Vector = members[np.lexsort(self.domain[::-1, members])]
+        """Nodes of the tree, sorted so that the nodes of every domain stand together."""
+        sorted_domain = self.domain[:, self.order]
+        changed = np.diff(sorted_domain, axis=1, prepend=-1) != 0
+        self.starts: list[Vector] = [np.flatnonzero(row) for row in changed]
+        """Per level, where in ``order`` each domain begins."""
+        self.started: list[Vector] = [
+            row[start] for row, start in zip(sorted_domain, self.starts, strict=True)
+        ]
+        """Per level, which domain begins there."""
         self.extended_from = len(BASE_DIMENSIONS)
 
     def level_of(self, label: str) -> int | None:
@@ -216,7 +227,7 @@ def candidates(
 
 
 class _Search:
-    """Room per domain, for one batch."""
+    """Room per domain, for one batch. Arrays over nodes are in the order of ``tree.order``."""
 
     def __init__(
         self,
@@ -227,20 +238,19 @@ class _Search:
         shared_free: NDArray[np.float64],
     ) -> None:
         self.tree = tree
-        self.valid = valid
         self.demand = demand
-        self.nodes = np.flatnonzero(valid)
-        self.free = free[self.nodes]
-        self.domain = tree.domain[:, self.nodes]
+        self.valid: Mask = valid[tree.order]
+        self.free: Vector = free[tree.order]
         # Rounded up: the bound may be generous, never too small.
-        self.shared = np.ceil(shared_free[self.nodes] * MILLI - 1e-6).astype(np.int64)
+        self.shared = np.ceil(shared_free[tree.order] * MILLI - 1e-6).astype(np.int64)
         self.homogeneous = demand.homogeneous(tree.extended_from)
         self._node_pods = self._pods_per_node(demand.largest) if self.homogeneous else None
+        self._most = [self._most_of(i) for i in range(len(demand.specs))]
 
     def common_level(self, deepest: int) -> int:
         """The deepest level, at most ``deepest``, at which all valid nodes share one domain."""
         level = 0
-        while level < deepest and (self.domain[level + 1] == self.domain[level + 1, 0]).all():
+        while level < deepest and np.count_nonzero(self.present(level + 1)) == 1:
             level += 1
         return level
 
@@ -258,8 +268,7 @@ class _Search:
 
     def present(self, level: int) -> Mask:
         """Domains with at least one valid node."""
-        found = np.zeros(self.tree.count(level), dtype=bool)
-        found[self.domain[level]] = True
+        found: Mask = self._summed(level, np.ones(len(self.valid), dtype=np.int64)) > 0
         return found
 
     def ranks(self, deepest: int) -> list[Vector]:
@@ -300,7 +309,7 @@ class _Search:
         """Domains that no count rules out: each spec alone, and the sum of all requests."""
         result = np.ones(self.tree.count(level), dtype=bool)
         for i in range(len(self.demand.specs)):
-            result &= self._summed(level, self._most_of(i)) >= self.demand.counts[i]
+            result &= self._summed(level, self._most[i]) >= self.demand.counts[i]
         total = self.demand.total
         used = np.flatnonzero(total)
         open_room = np.maximum(self.free, 0)
@@ -312,7 +321,7 @@ class _Search:
     def score(self, rank: Vector, preferred: int, common: int) -> Score:
         """[N] topology score (8.4): later, that is roomier, preferred domains score higher."""
         tree = self.tree
-        above = tree.domain[common, self.nodes[0]]
+        above = tree.domain[common, tree.order[np.argmax(self.valid)]]
         inside = tree.domain[common] == above
         below = np.unique(tree.domain[preferred, inside])
         place = np.full(tree.count(preferred), -1, dtype=np.int64)
@@ -330,7 +339,7 @@ class _Search:
             return f"{name}: {where} has no usable node"
         count = self.demand.pods
         for i, spec in enumerate(self.demand.specs):
-            room = int(self._summed(level, self._most_of(i))[allowed].max())
+            room = int(self._summed(level, self._most[i])[allowed].max())
             if room < self.demand.counts[i]:
                 asked = int(self.demand.counts[i])
                 kind = "" if asked == count else f" with {_gpus(spec)}"
@@ -347,9 +356,11 @@ class _Search:
         )
 
     def _summed(self, level: int, values: Vector) -> Vector:
-        """Sums of per-node values over the domains of a level."""
-        summed = np.zeros((self.tree.count(level), *values.shape[1:]), dtype=np.int64)
-        np.add.at(summed, self.domain[level], values)
+        """Sums over the valid nodes of every domain of a level."""
+        tree = self.tree
+        counted = np.where(self.valid if values.ndim == 1 else self.valid[:, None], values, 0)
+        summed = np.empty((tree.count(level), *values.shape[1:]), dtype=np.int64)
+        summed[tree.started[level]] = np.add.reduceat(counted, tree.starts[level], axis=0)
         return summed
 
     def _pods_per_node(self, request: Vector) -> Vector:
@@ -361,17 +372,18 @@ class _Search:
         return _quotient(free, request)
 
     def _most_of(self, i: int) -> Vector:
-        """[valid nodes] upper bound on the pods of the i-th spec alone."""
+        """Per node, an upper bound on the pods of the i-th spec alone."""
         gpu = self.demand.specs[i].gpu
         if not gpu.shares:
             return _quotient(self.free, self.demand.requests[i])
         request, free = self.demand.requests[i].copy(), self.free.copy()
         request[GPU] = 0
+        # An overdrawn GPU account does not keep a share from joining a shared GPU.
         free[:, GPU] = np.maximum(free[:, GPU], 0) + self.shared
         portion = gpu.milli_portion * np.ones(len(free), dtype=np.int64)
         if gpu.kind is GpuKind.MEMORY:
             # A request for several devices' worth of memory still takes one device (2.3).
-            portion = np.minimum(MILLI * gpu.memory_mib // self.tree.gpu_memory_mib[self.nodes], MILLI)
+            portion = np.minimum(MILLI * gpu.memory_mib // self.tree.gpu_memory_mib[self.tree.order], MILLI)
         by_gpu = free[:, GPU] // np.maximum(portion * gpu.devices, 1)
         most: Vector = np.minimum(_quotient(free, request), by_gpu)
         return most
@@ -379,9 +391,10 @@ class _Search:
 
 def _quotient(free: Vector, request: Vector) -> Vector:
     """How many pods of one request each node takes; 0 where any dimension is overdrawn."""
-    used = np.flatnonzero(request)
-    room: Vector = (free[:, used] // request[used]).min(axis=1)
-    return np.where((free >= 0).all(axis=1), room, 0)
+    room: Vector = np.where((free >= 0).all(axis=1), np.iinfo(np.int64).max, 0)
+    for i in np.flatnonzero(request).tolist():
+        np.minimum(room, free[:, i] // request[i], out=room, where=room > 0)
+    return room
 
 
 def _gpus(spec: PodSpec) -> str:
