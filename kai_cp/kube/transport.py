@@ -84,6 +84,7 @@ class Transport:
         read_seconds: float = READ_SECONDS,
         fence: Callable[[], None] | None = None,
         on_unauthorized: Callable[[], None] | None = None,
+        access: Callable[[Process, Verb, Resource, str, str], bool] = cached_permits,
     ) -> None:
         settings.retries = False
         settings.connection_pool_maxsize = 64
@@ -91,6 +92,7 @@ class Transport:
         self._settings = settings
         self._client = ApiClient(settings)
         self._process = process
+        self._access = access
         self._user_agent = f"{user_agent}/{process}"
         self._backoff = backoff or Backoff()
         self._limit = RateLimit(qps, burst) if qps > 0 else None
@@ -194,6 +196,8 @@ class Transport:
     ) -> Object:
         """The created object. 409 is raised as :class:`ApiError`: what it means is the caller's to judge."""
         path = resource.path(namespace, name, subresource)
+        if "kind" not in body:
+            body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         answer = self._answer("create", resource, namespace, name, subresource, path=path, body=body)
         assert answer is not None
         return answer
@@ -320,7 +324,7 @@ class Transport:
         accept: str,
         timeout: tuple[float, float],
     ) -> Any:
-        if not cached_permits(self._process, verb, resource, subresource, namespace):
+        if not self._access(self._process, verb, resource, subresource, namespace):
             raise NotGranted(f"{self._process} may not {verb} {path}: not in kai_cp/kube/access.py")
         if verb in WRITES and self._fence is not None:
             self._fence()

@@ -1,0 +1,1 @@
+"""End to end on a real kube-apiserver with fake nodes."""

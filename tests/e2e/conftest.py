@@ -1,0 +1,50 @@
+"""One control plane for all tests of this folder; every test has its own nodes, queues and namespaces."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from kai_cp.kube.demo.controlplane import ControlPlane
+from tests.e2e.world import World, prepare
+from tests.kubetest.build import build, find
+
+SKIPPED = (
+    "end-to-end test skipped: there is no control plane binary; build it with "
+    "`python -m tests.kubetest.build`, or set KAI_CP_E2E=build"
+)
+USERS = ("scheduler", "scheduler2", "binder", "reader", "nobody")
+numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here needs the API server, and one of it at a time."""
+    for item in items:
+        if item.path.parent.name == "e2e":
+            item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.xdist_group("e2e"))
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    binary = find()
+    if binary is None:
+        if os.environ.get("KAI_CP_E2E") != "build":
+            pytest.skip(SKIPPED)
+        binary = build()
+    with ControlPlane(binary, users={user: [] for user in USERS}) as plane:
+        prepare(plane)
+        yield plane
+
+
+@pytest.fixture
+def world(control_plane: ControlPlane) -> Iterator[World]:
+    """A cluster of its own: a node pool, a namespace, a queue; everything is gone afterwards."""
+    made = World(control_plane, f"t{next(numbers)}")
+    try:
+        yield made
+    finally:
+        made.close()
