@@ -33,6 +33,9 @@ def _alone(world: World, decision: Decision) -> Iterator[str]:
     if pod is None:
         yield f"{what}: no such pod"
         return
+    if decision.kind == "Evict" and pod.status not in ACTIVE_ALLOCATED:
+        yield f"{what}: the pod does not run, it is {pod.status.value}"
+        return
     if decision.node not in world.snapshot.node_index:
         yield f"{what}: no such node {decision.node!r}"
         return
@@ -41,9 +44,7 @@ def _alone(world: World, decision: Decision) -> Iterator[str]:
     if pod.group != decision.group:
         yield f"{what}: the pod belongs to pod group {pod.group}, not to {decision.group}"
     if decision.kind == "Evict":
-        if pod.status not in ACTIVE_ALLOCATED:
-            yield f"{what}: the pod does not run, it is {pod.status.value}"
-        elif pod.node != decision.node:
+        if pod.node != decision.node:
             yield f"{what}: the pod is on node {pod.node}, not on {decision.node}"
         if pod.group not in world.snapshot.group_by_key:
             yield f"{what}: it belongs to no pod group"
