@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kai_cp_models.actions.common import entry_of, waiting_groups
 from kai_cp_models.actions.scenario import play
@@ -23,7 +24,7 @@ from kai_cp_models.fairness.reclaim import can_reclaim, levelled, validate
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.evicting import Due, EvictingModel
 from kai_cp_models.joint.model import TooLarge
-from kai_cp_models.joint.offers import Ranked, may_take, ranked_offers
+from kai_cp_models.joint.offers import Ranked, Reach, entitlement, ranked_offers
 from kai_cp_models.joint.problem import Answer, Ask, signature
 from kai_cp_models.joint.search import StageResult, lexicographic
 from kai_cp_models.ledger import Ledger
@@ -59,6 +60,26 @@ class _Run:
     unproved: int = 0
     refused: int = 0
     dead: dict[tuple[object, ...], Waiting] = field(default_factory=dict)
+    takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
+
+    @cached_property
+    def ranked(self) -> tuple[Ranked, ...]:
+        """All that any waiting group may disturb, in the reverse fair order of the action's start."""
+        asks = [
+            Ask(self.cycle.snapshot.group_by_key[key], self.base.fixed.gangs[key], batch)
+            for key, batch in self.waiting.items()
+        ]
+        return tuple(ranked_offers(self.cycle, asks, self.action))
+
+    def takes_of(self, ask: Ask) -> frozenset[int]:
+        """Ranks of the units that the ask may take."""
+        key = entitlement(self.base, ask, self.action)
+        found = self.takes.get(key)
+        if found is None:
+            reach = Reach(self.base, ask, self.action)
+            found = frozenset(item.rank for item in self.ranked if reach.takes(item.offer))
+            self.takes[key] = found
+        return found
 
 
 def reclaim(cycle: Cycle) -> None:
@@ -110,6 +131,10 @@ def _admit_all(run: _Run) -> None:
                 _refuse(run, ask, refusal)
         if not queue:
             return
+        late = _refused_early(run, queue[0])
+        if late is not None:
+            _refuse(run, queue.pop(0), late)
+            continue
         chunk = _alike(queue)[:step]
         if len(chunk) > 1:
             chunk = _entitled(run, chunk)
@@ -213,14 +238,8 @@ def _attempt(run: _Run, chunk: list[Ask]) -> _Found | Waiting:
     asks = [*(before.asks if before else ()), *chunk]
     if cycle.seconds_left() <= 0:
         return Waiting("NotDecidedInTime", "the time budget ended before this pod group was decided")
-    disturbed = _disturbed(before)
-    everything = ranked_offers_of(run, asks)
-    ranked = [
-        item
-        for item in everything
-        if any(may_take(run.base, ask, item.offer, action) for ask in chunk)
-        or (item.offer.group.key, item.offer.chain) in disturbed
-    ]
+    useful = set().union(*(run.takes_of(ask) for ask in chunk)) | _disturbed(before)
+    ranked = [item for item in run.ranked if item.rank in useful]
     if not ranked:
         return Waiting("NoVictims", "no running pod group may be disturbed for this one", True)
     dues, owners = _dues(run, asks, ranked)
@@ -249,7 +268,9 @@ def _attempt(run: _Run, chunk: list[Ask]) -> _Found | Waiting:
         answer = placement.answer(solver)
         if not any(answer.lost) and not answer.moved:
             return Waiting("FitsAsItIs", "there is room without evictions; allocate places it", True)
-        played = play(run.base, asks, placement.offers, answer, run.waiting)
+        played = play(
+            run.base, asks, placement.offers, answer, run.waiting, may_lose=action != "consolidation"
+        )
         if played.ledger is not None:
             taken = {
                 o: owners[e]
@@ -272,16 +293,12 @@ def _attempt(run: _Run, chunk: list[Ask]) -> _Found | Waiting:
     return Waiting("NotDecidedInTime", "the fair order refused every plan that was tried")
 
 
-def ranked_offers_of(run: _Run, asks: list[Ask]) -> list[Ranked]:
-    """Offers for the asks, in the order of the action's start."""
-    return ranked_offers(run.cycle, asks, run.action)
-
-
-def _disturbed(found: _Found | None) -> set[tuple[GroupKey, int]]:
+def _disturbed(found: _Found | None) -> set[int]:
+    """Ranks of the units that the accepted answer loses or moves."""
     if found is None:
         return set()
     return {
-        (item.offer.group.key, item.offer.chain)
+        item.rank
         for item, lost in zip(found.ranked, found.answer.lost, strict=True)
         if lost or any(pod.key in found.answer.moved for pod in item.offer.pods)
     }
@@ -289,23 +306,25 @@ def _disturbed(found: _Found | None) -> set[tuple[GroupKey, int]]:
 
 def _dues(run: _Run, asks: list[Ask], ranked: list[Ranked]) -> tuple[list[Due], list[tuple[GroupKey, ...]]]:
     """Classes of triggers that may take the same units on the same terms, and who is in them."""
-    base, snapshot = run.base, run.cycle.snapshot
-    book = base.book.copy()
+    book = run.base.book.copy()
+    position = {item.rank: o for o, item in enumerate(ranked)}
+    queues = {item.offer.group.queue for item in ranked}
     classes: dict[tuple[object, ...], tuple[list[GroupKey], Due]] = {}
     for ask in asks:
         group = ask.group
-        asked = amounts.pessimistic_batch(snapshot, ask.pods)
+        asked = amounts.pessimistic_batch(run.cycle.snapshot, ask.pods)
         bounds: dict[str, tuple[str, tuple[int | None, int | None, int | None]]] = {}
         if run.action == "reclaim":
-            for queue in {item.offer.group.queue for item in ranked} - {group.queue}:
+            for queue in queues - {group.queue}:
                 bounds[queue] = _bounds(book, group.queue, asked, queue)
-        takes = frozenset(o for o, item in enumerate(ranked) if may_take(base, ask, item.offer, run.action))
-        key = (takes, tuple(sorted(bounds.items())))
+            book.charge(group.queue, asked, group.preemptible)
+        takes = run.takes_of(ask)
+        key = (entitlement(run.base, ask, run.action), tuple(sorted(bounds.items())))
         if key in classes:
             classes[key][0].append(group.key)
         else:
-            classes[key] = ([group.key], Due(takes, bounds))
-        book.charge(group.queue, asked, group.preemptible)
+            units = frozenset(position[rank] for rank in takes if rank in position)
+            classes[key] = ([group.key], Due(units, bounds))
     return [due for _, due in classes.values()], [tuple(keys) for keys, _ in classes.values()]
 
 

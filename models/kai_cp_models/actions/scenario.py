@@ -33,6 +33,8 @@ def play(
     offers: Sequence[Offer],
     answer: Answer,
     waiting: Mapping[GroupKey, Batch],
+    *,
+    may_lose: bool = True,
 ) -> Played:
     """Evict what the answer names, then place asks and victims in the fair order, greedily.
 
@@ -52,6 +54,12 @@ def play(
             victims.setdefault(pod.group, []).append(pod)
     wanted = {ask.group.key: ask for ask in asks}
     played, early = _replay(ledger, wanted, victims, waiting)
+    if (
+        played is not None
+        and not may_lose
+        and any(pod.key not in played.held and pod.status in ACTIVE_USED for pod in gone)
+    ):
+        played = None
     if played is not None:
         _keep_in_place(played, gone)
         return Played(played)

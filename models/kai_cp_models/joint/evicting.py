@@ -164,6 +164,10 @@ class EvictingModel:
                 self.cp.add_bool_or([*(whys[r][o] for r in useful), ~part[o]])
         for r in useful:
             slack = int(book.allocated[i, r]) - (bounds[r] or 0) - 1
+            if len(useful) == 1:
+                # Implied, but it shows at once when the due of the queue is too little.
+                most = max((self.ranked[o].holds[r] for o in members), default=0)
+                self.cp.add(sum(self.ranked[o].holds[r] * part[o] for o in members) <= slack + most)
             total = sum(self.ranked[o].holds[r] for o in below)
             running: Linear = 0
             done = 0

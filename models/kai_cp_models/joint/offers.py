@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kai_cp_models.cycle import Cycle
@@ -65,12 +65,13 @@ def gpu_weight(pod: Pod) -> int:
     return pod.spec.requests[GPU] + 1
 
 
-def ranked_offers(cycle: Cycle, asks: list[Ask], action: ActionName) -> list[Ranked]:
+def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list[Ranked]:
     """Every unit that some ask may disturb, in reverse fair order."""
     ledger = cycle.ledger
     chains: dict[GroupKey, list[tuple[Offer, int]]] = {}
+    reach = {entitlement(ledger, ask, action): Reach(ledger, ask, action) for ask in asks}
     for group in cycle.snapshot.groups:
-        if group.preemptible and any(may_disturb(cycle.ledger, ask, group, action) for ask in asks):
+        if group.preemptible and any(one.disturbs(group) for one in reach.values()):
             chain = list(_chain(cycle, group))
             if chain:
                 chains[group.key] = chain
@@ -166,26 +167,46 @@ def _ages(cycle: Cycle, chains: Mapping[GroupKey, object]) -> dict[GroupKey, int
     return {key: known.get(key, neutral) for key in chains}
 
 
-def may_disturb(ledger: Ledger, ask: Ask, group: PodGroup, action: ActionName) -> bool:
-    """Whether the ask may evict or move pods of the group at all (4.3); units: see ``may_take``."""
-    if not group.preemptible or group.key == ask.group.key:
-        return False
-    if group.queue not in ledger.snapshot.queue_by_name:
-        return False
+def entitlement(ledger: Ledger, ask: Ask, action: ActionName) -> tuple[object, ...]:
+    """Asks with equal entitlement may take the same units."""
     if action == "consolidation":
-        return True
+        return ()
     if action == "preempt":
-        return group.queue == ask.group.queue and group.priority < ask.group.priority
-    if group.queue == ask.group.queue:
-        return False
-    asked = amounts.pessimistic_batch(ledger.snapshot, ask.pods)
-    return victim_allowed(ledger.book, ask.group.queue, asked, group.queue)
+        return (ask.group.queue, ask.group.priority)
+    return (ask.group.queue, amounts.pessimistic_batch(ledger.snapshot, ask.pods))
 
 
-def may_take(ledger: Ledger, ask: Ask, offer: Offer, action: ActionName) -> bool:
-    """Whether the ask may take this unit: eligible by queue and priority, and run long enough (4.6)."""
-    if not may_disturb(ledger, ask, offer.group, action):
-        return False
-    if not offer.whole or offer.placed_now:
-        return True
-    return not protected(ledger.snapshot, offer.group, action, ask.group.queue)
+class Reach:
+    """Whom an ask may disturb, and which units it may take (4.3, 4.6); answers are kept by queue."""
+
+    def __init__(self, ledger: Ledger, ask: Ask, action: ActionName) -> None:
+        self._ledger = ledger
+        self._group = ask.group
+        self._action = action
+        self._asked = amounts.pessimistic_batch(ledger.snapshot, ask.pods)
+        self._allowed: dict[str, bool] = {}
+
+    def disturbs(self, group: PodGroup) -> bool:
+        """Whether pods of the group may be evicted or moved at all."""
+        if not group.preemptible or group.key == self._group.key:
+            return False
+        if self._action == "consolidation":
+            return True
+        if self._action == "preempt":
+            return group.queue == self._group.queue and group.priority < self._group.priority
+        allowed = self._allowed.get(group.queue)
+        if allowed is None:
+            allowed = self._allowed[group.queue] = (
+                group.queue != self._group.queue
+                and group.queue in self._ledger.snapshot.leaf_queues
+                and victim_allowed(self._ledger.book, self._group.queue, self._asked, group.queue)
+            )
+        return allowed
+
+    def takes(self, offer: Offer) -> bool:
+        """Whether this unit may be taken: its group has run long enough, or gives up surplus only."""
+        if not self.disturbs(offer.group):
+            return False
+        if not offer.whole or offer.placed_now:
+            return True
+        return not protected(self._ledger.snapshot, offer.group, self._action, self._group.queue)
