@@ -46,3 +46,33 @@ def test_every_format() -> None:
 
 def test_no_nodes() -> None:
     assert "0 nodes" in str(topology_report(snapshot(), "text"))
+
+
+def test_dra_gpus_tell_their_product_and_clique_and_are_free_until_allocated() -> None:
+    def device(index: int) -> dict[str, object]:
+        attributes = {"productName": "NVIDIA GB200", "clusterUUID": "c0ffee", "cliqueID": 7, "index": index}
+        typed = {k: {"int" if isinstance(v, int) else "string": v} for k, v in attributes.items()}
+        return {"name": f"gpu-{index}", "attributes": typed}
+
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
+    devices = [device(index) for index in range(4)]
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "a", "pool": pool, "devices": devices}
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-2"}
+    raw = {
+        "resourceSlices": [{"metadata": {"name": "s"}, "spec": spec}],
+        "resourceClaims": [
+            {
+                "metadata": {"name": "c", "namespace": "ns"},
+                "spec": {"devices": {"requests": []}},
+                "status": {"allocation": {"devices": {"results": [result]}}},
+            }
+        ],
+    }
+    seen = replace(snapshot(node("a", gpus=4, dra_gpus=4)), extras={"raw": raw})
+    report = json.loads(topology_report(seen, "json"))
+    assert [system["name"] for system in report["systems"]] == ["GB200 NVL72"]
+    (tree,) = report["topologies"]
+    assert [(domain["path"], domain["freeGpus"]) for domain in tree["domains"]] == [
+        ([], 3),
+        (["c0ffee.7"], 3),
+    ]
