@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kai_cp.kube import resources as r
-from tests.e2e.world import World, condition
+from tests.e2e.world import JOBS, World, condition
 
 
 def test_gang_of_64_is_bound_all_or_none(world: World) -> None:
@@ -30,3 +30,191 @@ def test_gang_of_64_is_bound_all_or_none(world: World) -> None:
     assert bound is not None
     assert bound["status"] == "True"
     assert "kai.scheduler/last-start-timestamp" in world.group("gang")["metadata"]["annotations"]
+
+
+def test_fractions_share_a_reserved_gpu(world: World) -> None:
+    world.add_nodes(1, gpus=2)
+    queue = world.add_queue()
+    world.scheduler()
+    world.binder()
+    for i in range(4):
+        world.add_group(f"f{i}", queue)
+        annotations = {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": f"f{i}-abc1234-shared-gpu"}
+        world.add_pod(f"f{i}", f"f{i}", gpus=0, annotations=annotations)
+    world.until(lambda: len(world.running()) == 4, "four half pods run", 60)
+    groups = {pod["metadata"]["labels"]["runai-gpu-group"] for pod in world.pods()}
+    assert len(groups) == 2
+
+    def reservations() -> list[dict[str, object]]:
+        items = world.api.raw(r.PODS.path("kai-resource-reservation"))["items"]
+        return [pod for pod in items if pod["spec"]["nodeName"] in world.nodes]
+
+    assert {pod["metadata"]["labels"]["runai-gpu-group"] for pod in reservations()} == groups  # type: ignore[index]
+    config = world.api.get(r.CONFIG_MAPS, world.namespace, "f0-abc1234-shared-gpu-0-evar")
+    assert config is not None
+    assert config["data"]["NVIDIA_VISIBLE_DEVICES"].startswith("GPU-")
+    main = world.api.get(r.CONFIG_MAPS, world.namespace, "f0-abc1234-shared-gpu-0")
+    assert main is not None
+    assert main["data"] == {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"}
+    for i in range(4):
+        world.api.delete(r.PODS, world.namespace, f"f{i}")
+    world.until(lambda: not reservations(), "the reservation pods leave with the last sharer")
+
+
+def test_preemption_waits_for_graceful_termination(world: World) -> None:
+    world.add_nodes(1)
+    queue = world.add_queue()
+    world.scheduler()
+    world.binder()
+    world.api.create(r.PRIORITY_CLASSES, "", {"metadata": {"name": f"{world.name}-high"}, "value": 80})
+    world.add_gang("low", queue, 8, grace=3, preemptibility="preemptible")
+    world.until(lambda: len(world.running("low")) == 8, "the victims run", 60)
+    world.add_gang("high", queue, 8, priorityClassName=f"{world.name}-high")
+    world.until(lambda: not world.running("low"), "the victims are told to end")
+    leaving = {p["metadata"]["uid"] for p in world.pods("low")}
+    assert leaving, "they end gracefully"
+    assert not any(pod["spec"].get("nodeName") for pod in world.pods("high")), "nobody is bound before"
+    world.until(lambda: len(world.running("high")) == 8, "the preemptor runs", 60)
+    evictions = [e for e in world.events("Evict") if e["involvedObject"]["name"] == "low"]
+    assert evictions
+    assert evictions[0]["metadata"]["annotations"]["evictor-pod-group-name"] == "high"
+    assert "kai.scheduler/last-eviction-timestamp" in world.group("low")["metadata"]["annotations"]
+    world.api.delete(r.PRIORITY_CLASSES, "", f"{world.name}-high")
+
+
+def test_reclaim_gives_a_queue_its_quota(world: World) -> None:
+    world.add_nodes(2)
+    parent = world.add_queue("dept")
+    greedy = world.add_queue("greedy", parent, quota=8)
+    entitled = world.add_queue("entitled", parent, quota=8)
+    world.scheduler()
+    world.binder()
+    for i in range(2):
+        world.add_gang(f"greedy{i}", greedy, 8, preemptibility="preemptible")
+    world.until(lambda: len(world.running()) == 16, "the cluster is full", 60)
+    world.add_gang("mine", entitled, 8)
+    world.until(lambda: len(world.running("mine")) == 8, "the entitled gang runs", 60)
+    assert len(world.running("greedy0")) + len(world.running("greedy1")) == 8
+
+
+def test_a_pod_is_moved_to_make_room(world: World) -> None:
+    world.add_nodes(2, gpus=2)
+    queue = world.add_queue()
+    world.scheduler()
+    world.binder()
+    # Two one-GPU pods on two nodes leave no node whole: the newcomer needs both GPUs of one.
+    for i, node in enumerate(world.nodes):
+        world.add_group(f"small{i}", queue, preemptibility="preemptible")
+        world.add_pod(f"small{i}", f"small{i}", spec={"nodeSelector": {"kubernetes.io/hostname": node}})
+    world.until(lambda: len(world.running()) == 2, "both run apart", 60)
+    for i in range(2):
+        world.api.delete(r.PODS, world.namespace, f"small{i}")
+    world.until(lambda: not world.pods(), "both are gone")
+    world.add_group("filler0", queue, preemptibility="preemptible")
+    world.add_pod("filler0", "filler0", 1, spec={"nodeSelector": {"kubernetes.io/hostname": world.nodes[0]}})
+    world.until(lambda: len(world.running("filler0")) == 1, "one runs on the first node", 30)
+    patch = {"spec": {"unschedulable": True}}
+    world.api.patch(r.NODES, "", world.nodes[0], patch)
+    world.add_group("filler1", queue, preemptibility="preemptible")
+    world.add_pod("filler1", "filler1", 1)
+    world.until(lambda: len(world.running("filler1")) == 1, "one runs on the second node", 30)
+    world.api.patch(r.NODES, "", world.nodes[0], {"spec": {"unschedulable": None}})
+    world.add_gang("wide", queue, 1, gpus=2, preemptibility="preemptible")
+    moved = world.until(
+        lambda: [p for p in ("filler0", "filler1") if not world.running(p)], "one pod is told to move", 30
+    )
+    assert len(moved) == 1
+    # Its controller makes it anew; it may not be tied to the node it left.
+    world.until(lambda: not world.pods(moved[0]), "the old pod is gone", 30)
+    world.add_pod(f"{moved[0]}-again", moved[0], 1)
+    world.until(lambda: len(world.running()) == 3, "all three run", 60)
+
+
+def test_two_shards_serve_their_own_pools(world: World) -> None:
+    world.add_nodes(1, gpus=2)
+    queue = world.add_queue()
+    other = f"{world.name}-other"
+    first = dict(world.labels)
+    world.scheduler()
+    world.scheduler(f"--partition-label-value={other}", user="scheduler2")
+    world.binder()
+    world.pool = other
+    world.add_nodes(1, gpus=2)
+    second_queue = world.add_queue("q2")
+    world.add_gang("b", second_queue, 2)
+    world.pool = first[world.pool_key]
+    world.add_gang("a", queue, 2)
+    world.until(lambda: len(world.running()) == 4, "both pools run", 60)
+    assert {pod["spec"]["nodeName"] for pod in world.pods("a")} == {world.nodes[0]}
+    assert {pod["spec"]["nodeName"] for pod in world.pods("b")} == {world.nodes[1]}
+    assert all(pod["metadata"]["labels"][world.pool_key] == other for pod in world.pods("b"))
+
+
+def test_a_job_with_three_elastic_pods(world: World) -> None:
+    world.add_nodes(1, gpus=2)
+    queue = world.add_queue()
+    world.scheduler()
+    world.binder()
+    world.add_group("job", queue, 1)
+    limits = {"cpu": "100m", "nvidia.com/gpu": "1"}
+    template = {
+        "metadata": {"annotations": {"pod-group-name": "job"}},
+        "spec": {
+            "schedulerName": "kai-scheduler",
+            "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "none", "resources": {"limits": limits}}],
+        },
+    }
+    spec = {"parallelism": 3, "completions": 3, "template": template}
+    world.api.create(JOBS, world.namespace, {"metadata": {"name": "job"}, "spec": spec})
+    world.until(lambda: len(world.running()) == 2, "two of three run", 60)
+    assert len(world.pods()) == 3
+    world.add_nodes(1, gpus=1)
+    world.until(lambda: len(world.running()) == 3, "the third follows", 30)
+
+
+def test_a_stale_gang_is_evicted_after_its_grace_period(world: World) -> None:
+    world.add_nodes(1)
+    queue = world.add_queue()
+    world.scheduler()
+    world.binder()
+    world.add_gang("gang", queue, 4, stalenessGracePeriod="3s")
+    world.until(lambda: len(world.running()) == 4, "the gang runs", 60)
+    world.api.delete(r.PODS, world.namespace, "gang-0", grace=0)
+    world.until(
+        lambda: (
+            "kai.scheduler/stale-podgroup-timestamp" in (world.group("gang")["metadata"].get("annotations"))
+        ),
+        "it is marked stale",
+    )
+    world.until(lambda: not world.pods(), "what is left of it is evicted", 30)
+    assert world.events("StaleJob")
+
+
+def test_conditions_are_set_and_cleared(world: World) -> None:
+    world.add_nodes(1, gpus=2)
+    queue = world.add_queue()
+    world.scheduler()
+    world.binder()
+    world.add_gang("big", queue, 4)
+
+    def unschedulable() -> bool:
+        entries = (condition(pod, "PodScheduled") for pod in world.pods())
+        return all(entry is not None and entry["reason"] == "Unschedulable" for entry in entries)
+
+    world.until(unschedulable, "every pod says why it waits")
+    conditions = world.until(
+        lambda: (world.group("big").get("status") or {}).get("schedulingConditions"), "so does the group"
+    )
+    assert conditions[-1]["type"] == "UnschedulableOnNodePool"
+    assert conditions[-1]["nodePool"] == world.pool
+    assert conditions[-1]["reasons"][0]["message"]
+    world.add_nodes(1, gpus=2)
+    world.until(lambda: len(world.running()) == 4, "it runs once there is room", 30)
+    world.until(
+        lambda: not (world.group("big").get("status") or {}).get("schedulingConditions"),
+        "the condition is cleared",
+    )
+    scheduled = condition(world.pods()[0], "PodScheduled")
+    assert scheduled is not None
+    assert scheduled["status"] == "True"
