@@ -33,8 +33,8 @@ PRODUCTS = [
     ("NVIDIA-A100-PCIE-40GB", 8, "A100 PCIe pair", PAIRS, 64),
     ("NVIDIA-A100-80GB-PCIe", 8, "A100 PCIe pair", PAIRS, 64),
     ("NVIDIA-H200-NVL", 8, "H200 NVL, bridged by four", FOURS, 128),
-    ("NVIDIA-L40S", 8, "PCIe", SINGLE, 64),
-    ("", 8, "PCIe", SINGLE, 64),
+    ("NVIDIA-L40S", 8, "PCIe or unknown", SINGLE, 64),
+    ("", 8, "PCIe or unknown", SINGLE, 64),
 ]
 
 

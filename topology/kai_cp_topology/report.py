@@ -173,7 +173,7 @@ def _system_lines(report: Report) -> list[str]:
             if system.spans_nodes:
                 joined = f"NVLink {system.nvlink} GB/s in domains of {system.domain}"
         else:
-            joined = f"PCIe {system.pcie} GB/s"
+            joined = f"no NVLink known, PCIe {system.pcie} GB/s"
         lines.append(
             f"{system.name}: {_count(count, 'node')}, {_count(gpus, 'GPU')}; {joined}, "
             f"network {system.network} GB/s"
