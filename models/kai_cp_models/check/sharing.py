@@ -1,7 +1,8 @@
 """Shared GPUs: the pods of a GPU group fit into the memory of one device (2.6).
 
-A group is joined only while somebody stays in it: when all its pods are releasing or evicted, its
-device becomes a whole one again. A pod is bound into a group only if the group has the memory now.
+A group is joined only while somebody stays in it: when all its pods are releasing, or evicted by the
+same action or an earlier one, its device becomes a whole one again. A pod is bound into a group only
+if the group has the memory now.
 (How many devices a node has is the subject of ``capacity``.)
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.world import Resident, World
-from kai_cp_models.snapshot import Node
+from kai_cp_models.snapshot import ActionName, Node, PodStatus
 
 
 def broken(world: World) -> Iterator[str]:
@@ -49,12 +50,28 @@ def _overfull(node: Node, there: Iterable[Resident], arrivals: list[Resident], w
 
 def _going_away(world: World, node: str, arrivals: list[Resident]) -> Iterator[str]:
     known = {group for r in world.before(node) for group in r.gpu_groups}
-    staying = {group for r in world.staying(node) for group in r.gpu_groups}
     for resident in arrivals:
+        action = world.placed[resident.pod.key].action
+        there = [r for r in world.before(node) if _stays(world, r, action)]
+        there += [r for r in arrivals if _earlier(world, world.placed[r.pod.key].action, action)]
+        staying = {group for r in there for group in r.gpu_groups}
         for group in resident.gpu_groups:
             if group in known - staying:
                 where = f"GPU group {group} on node {node}"
                 yield f"sharing: pod {resident.pod.key} joins {where}, which is going away"
+
+
+def _stays(world: World, resident: Resident, action: ActionName) -> bool:
+    """Whether a pod was there to stay when ``action`` placed others: later actions do not count."""
+    if resident.pod.status is PodStatus.RELEASING:
+        return False
+    eviction = world.evictions.get(resident.pod.key)
+    return eviction is None or _earlier(world, action, eviction.action)
+
+
+def _earlier(world: World, left: ActionName, right: ActionName) -> bool:
+    order = world.snapshot.policy.actions
+    return left in order and right in order and order.index(left) < order.index(right)
 
 
 def _elsewhere(world: World) -> Iterator[str]:
