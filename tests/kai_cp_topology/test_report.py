@@ -63,6 +63,25 @@ HGX H100: 2 nodes, 16 GPUs; NVLink 900 GB/s in islands of 8, network 100 GB/s
     )
 
 
+def test_a_level_of_hostnames_is_shown_as_nodes() -> None:
+    labels = ("rack", "kubernetes.io/hostname")
+    nodes = [node(f"n{i}", 4, i, rack=f"r{i // 2}", **{"kubernetes.io/hostname": f"h{i}"}) for i in range(4)]
+    assert to_text(Report.of(nodes, {"dc": labels})).startswith("""\
+levels: rack > kubernetes.io/hostname
+dc          ███████░░░      6 free of 16     4 nodes
+├─ rack r0  █████████░      1 free of 8      2 nodes
+│  ├─ n0    ██████████      0 free of 4
+│  └─ n1    ████████░░      1 free of 4
+└─ rack r1  ████░░░░░░      5 free of 8      2 nodes
+   ├─ n2    █████░░░░░      2 free of 4
+   └─ n3    ███░░░░░░░      3 free of 4
+
+largest gang that fits in  1 GPU/pod  2 GPUs/pod  4 GPUs/pod
+one node                   3          1           none
+one rack                   5 (r1)     2 (r1)      none
+""")
+
+
 def test_a_bar_is_empty_or_full_only_when_the_domain_is() -> None:
     text = to_text(Report.of([node("a", 100, 99), node("b", 100, 1)], {}))
     assert "a     █░░░░░░░░░     99 free of 100" in text

@@ -13,6 +13,8 @@ CLIQUE_LABEL: Final = "nvidia.com/gpu.clique"
 """Node label: the NVLink domain, ``<cluster uuid>.<clique id>`` (GPU feature discovery)."""
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 """Node label: the GPU product (GPU feature discovery)."""
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+"""Node label that every node has for itself."""
 
 LinkKind = Literal["nvlink", "pcie", "network"]
 

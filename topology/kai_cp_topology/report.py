@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from kai_cp_topology import capacity, domains
-from kai_cp_topology.records import CLIQUE_LABEL, Capacity, Domain, Level, NodeFacts, Tree
+from kai_cp_topology.records import CLIQUE_LABEL, HOSTNAME_LABEL, Capacity, Domain, Level, NodeFacts, Tree
 from kai_cp_topology.systems import System, system_of
 
 _MAX_LISTED_NODES: Final = 48
@@ -110,23 +110,25 @@ def _tree_lines(report: Report, tree: Tree) -> list[str]:
     rows: list[tuple[str, str]] = [(tree.name, _numbers(report, tree.root))]
     children = tree.children()
     listed = len(tree.root.nodes) <= _MAX_LISTED_NODES
+    single = _node_level(tree)
 
     def walk(domain: Domain, indent: str) -> None:
-        below = children.get(domain.path, ())
+        below = [child for child in children.get(domain.path, ()) if child.level != single]
         items: list[tuple[str, str, Domain | None]] = []
         for child in below:
             name, last = f"{_level_name(child)} {child.name}", child
             # A level that holds the same nodes as the one above it shares its line.
             while len(inner := children.get(last.path, ())) == 1 and inner[0].nodes == last.nodes:
+                if inner[0].level == single:
+                    break
                 last = inner[0]
                 name += f" = {_level_name(last)} {last.name}"
             items.append((name, _numbers(report, last), last))
         named = {name for child in below for name in child.nodes}
-        if listed and not (len(domain.nodes) == 1 and domain.name == domain.nodes[0]):
-            for name in domain.nodes:
-                if name not in named:
-                    node = report.nodes[name]
-                    items.append((name, _amount(node.gpus, node.free_gpus), None))
+        for name in domain.nodes if listed else ():
+            if name not in named:
+                node = report.nodes[name]
+                items.append((name, _amount(node.gpus, node.free_gpus), None))
         for i, (label, numbers, inside) in enumerate(items, 1):
             branch, deeper = ("└─ ", "   ") if i == len(items) else ("├─ ", "│  ")
             rows.append((f"{indent}{branch}{label}", numbers))
@@ -151,7 +153,7 @@ def _capacity_lines(report: Report, tree: Tree) -> list[str]:
     rows = [("largest gang that fits in", [f"{size} GPU{'s' * (size > 1)}/pod" for size in sizes])]
     rows.append(("one node", [_pods(report.largest_on_one_node(tree, size)) for size in sizes]))
     for level in reversed(tree.levels):
-        if all(len(domain.nodes) == 1 for domain in tree.domains if domain.level == level.label):
+        if level.label == _node_level(tree):
             continue
         best = [found.get((level.label, size)) for size in sizes]
         rows.append((f"one {level.name}", [_pods(c.pods, c.where[-1]) if c else _pods(0) for c in best]))
@@ -163,6 +165,19 @@ def _capacity_lines(report: Report, tree: Tree) -> list[str]:
         + "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
         for label, cells in rows
     ]
+
+
+def _node_level(tree: Tree) -> str | None:
+    """The level whose domains are the nodes themselves; it is shown as nodes."""
+    if not tree.levels:
+        return None
+    label = tree.levels[-1].label
+    own = all(
+        len(domain.nodes) == 1 and (label == HOSTNAME_LABEL or domain.name == domain.nodes[0])
+        for domain in tree.domains
+        if domain.level == label
+    )
+    return label if own else None
 
 
 def _system_lines(report: Report) -> list[str]:

@@ -243,3 +243,25 @@ def test_no_rack_that_can_take_the_gang_is_left_out(racks: list[list[int]], size
     offered = {index for _, index in found.domains}
     assert {i for i, free in enumerate(racks) if packs(tuple(sizes), tuple(free))} <= offered
     assert bool(found.message) == (not offered)
+
+
+SHARED_HALF = st.sampled_from([0, 300, 500])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), SHARED_HALF), min_size=1, max_size=3),
+    st.lists(st.sampled_from([200, 300, 500, 700, 1000]), min_size=1, max_size=4),
+)
+def test_no_rack_that_can_take_the_shares_is_left_out(
+    racks: list[tuple[int, int]], portions: list[int]
+) -> None:
+    # Every rack is one node with whole GPUs free and one shared GPU with a part free: bins to be filled.
+    world = cluster(*((f"a/r{i}", [whole]) for i, (whole, _) in enumerate(racks)))
+    pods = [pod(f"p{i}", gpu=GpuRequest(GpuKind.FRACTION, 1, portion)) for i, portion in enumerate(portions)]
+    found = find(world, pods, "rack", shared={i: left / 1000 for i, (_, left) in enumerate(racks)})
+    fitting = {
+        i
+        for i, (whole, left) in enumerate(racks)
+        if packs(tuple(portions), (left, *(1000 for _ in range(whole))))
+    }
+    assert fitting <= {index for _, index in found.domains}
