@@ -29,7 +29,7 @@ class Notes:
 
     def aside(self, item: str, reason: object) -> None:
         """Set an object aside. ``item``: ``Pod default/x``."""
-        self._items.add((item, str(reason)))
+        self._items.add((_one_line(item), _one_line(str(reason))))
 
     def unknown(self, holder: Json, known: frozenset[str], where: str) -> None:
         """Count the keys of ``holder`` that are not ``known``."""
@@ -39,6 +39,13 @@ class Notes:
     def set_aside(self) -> tuple[SetAside, ...]:
         """Everything set aside, sorted, so that the order of lists does not show."""
         return tuple(SetAside(item, reason) for item, reason in sorted(self._items))
+
+
+def _one_line(text: str) -> str:
+    """Control characters escaped: names and keys are whatever the input holds."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def title(kind: str, identity: Identity) -> str:

@@ -82,6 +82,7 @@ _PARAMS: Final = frozenset(
     )
 )
 _NANOSECONDS = 1e9
+_STUCK_SECONDS = 120.0
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
@@ -130,12 +131,15 @@ def read_policy(raw: Json, notes: Notes) -> Policy:
 
 
 def stuck_threshold_seconds(raw: Json) -> float:
-    """How long after its deletion time a running pod counts as stuck (0.1)."""
+    """How long after its deletion time a running pod counts as stuck (0.1).
+
+    Older versions do not export it; a cluster never sets it to zero, so zero is the default too.
+    """
     try:
         found = int_at(object_at(raw, "schedulerParams"), "stuckInReleasingThreshold")
     except Malformed:
-        return 120.0
-    return (found or 0) / _NANOSECONDS
+        found = None
+    return found / _NANOSECONDS if found else _STUCK_SECONDS
 
 
 def _actions(config: Json, read: _Tolerant, notes: Notes) -> tuple[ActionName, ...]:

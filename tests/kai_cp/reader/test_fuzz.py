@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from kai_cp.reader import ParseMemo, UnreadableSnapshot, load, parse
 from kai_cp_models.snapshot import ACTIVE_USED, Snapshot
-from tests.kai_cp.reader.raw import NOW, group, node, pod, queue, snapshot
+from tests.kai_cp.reader.raw import NOW
+from tests.kai_cp.reader.rich import rich
 
 Raw = dict[str, Any]
 
@@ -33,95 +34,6 @@ ODD = st.one_of(
     st.just({"": None}),
     st.just({"a": 1}),
 )
-
-CLAIM = {"name": "c", "resourceClaimName": "d"}
-SLICE = {
-    "metadata": {"name": "s"},
-    "spec": {
-        "nodeName": "n1",
-        "driver": "gpu.x",
-        "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
-        "devices": [
-            {"name": "0", "attributes": {"model": {"string": "a"}}, "capacity": {"m": {"value": "1"}}}
-        ],
-    },
-}
-
-
-def rich() -> Raw:
-    """A small snapshot in which every part of the reader has something to read."""
-    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
-    selector = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
-    affinity = {
-        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [selector]}},
-        "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [term | {"namespaceSelector": selector}],
-            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "podAffinityTerm": term}],
-        },
-    }
-    raw = snapshot(
-        config={
-            "actions": "allocate, reclaim",
-            "tiers": [{"plugins": [{"name": "proportion", "arguments": {"kValue": "1"}}]}],
-            "queueDepthPerAction": {"reclaim": 3},
-        },
-        params={"partitionParams": {"NodePoolLabelKey": "pool", "NodePoolLabelValue": ""}},
-        nodes=[node(labels={"nvidia.com/gpu.memory": "81920", "zone": "a"}), node("n2", gpus=0)],
-        queues=[queue("top"), queue("q", "top", preemptMinRuntime="5m")],
-        priorityClasses=[{"metadata": {"name": "train"}, "value": 50, "globalDefault": True}],
-        topologies=[{"metadata": {"name": "t"}, "spec": {"levels": [{"nodeLabel": "zone", "alias": "z"}]}}],
-        configMaps=[{"metadata": {"name": "m", "namespace": "default"}}],
-        namespaces=[{"metadata": {"name": "default", "labels": {"a": "b"}}}],
-        podGroups=[
-            group(
-                annotations={"kai.scheduler/last-start-timestamp": "2026-11-20T11:59:00Z"},
-                subGroups=[{"name": "a", "minMember": 1}, {"name": "b", "parent": "a", "minMember": 1}],
-                topologyConstraint={"topology": "t", "requiredTopologyLevel": "z"},
-                stalenessGracePeriod="5s",
-                schedulingBackoff=1,
-            ),
-            group("h", minMember=2),
-        ],
-        bindRequests=[
-            {
-                "metadata": {"name": "bound", "namespace": "default"},
-                "spec": {
-                    "podName": "bound",
-                    "selectedNode": "n1",
-                    "selectedGPUGroups": ["x"],
-                    "backoffLimit": 2,
-                    "resourceClaimAllocations": [{"name": "c", "allocation": {}}],
-                    "predictedNUMAZones": [{"zone": "0", "amount": {"cpu": "1"}}],
-                },
-                "status": {"phase": "Failed", "failedAttempts": 1},
-            }
-        ],
-        resourceSlices=[SLICE],
-        pods=[
-            pod("whole", node="n1", group="h", requests={"nvidia.com/gpu": "2", "rdma/x": "1"}),
-            pod(
-                "share",
-                node="n1",
-                labels={"runai-gpu-group": "x", "kai.scheduler/subgroup-name": "b"},
-                annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "1"},
-            ),
-            pod("bound", annotations={"gpu-memory": "100"}, resourceClaims=[CLAIM]),
-            pod(
-                "waits",
-                group="h",
-                labels={"app": "x", "kai.scheduler/task-priority": "1"},
-                affinity=affinity,
-                tolerations=[{"key": "a", "operator": "Exists"}],
-                overhead={"cpu": "1m"},
-                initContainers=[{"name": "i", "restartPolicy": "Always", "ports": [{"hostPort": 1}]}],
-                volumes=[{"persistentVolumeClaim": {"claimName": "c"}}, {"configMap": {"name": "m"}}],
-                topologySpreadConstraints=[term | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
-            ),
-            pod("gone", node="n2", metadata={"deletionTimestamp": "2026-11-20T11:59:00Z"}),
-        ],
-    )
-    # Mutations must not reach the constants.
-    return copy.deepcopy(raw)
 
 
 def places(value: Any, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:

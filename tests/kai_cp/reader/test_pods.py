@@ -74,6 +74,20 @@ def test_status_and_place(raw_pod: Raw, requests: list[Raw], status: PodStatus, 
     assert (found.status, found.node) == (status, place)
 
 
+@pytest.mark.parametrize(
+    ("threshold", "status"),
+    [
+        (None, PodStatus.RELEASING),
+        (0, PodStatus.RELEASING),
+        (59_000_000_000, PodStatus.STUCK_IN_RELEASING),
+        ("long", PodStatus.RELEASING),
+    ],
+)
+def test_the_threshold_of_stuck_pods(threshold: Any, status: PodStatus) -> None:
+    raw = snapshot(pods=[pod(node="n1", metadata=DELETED)], params={"stuckInReleasingThreshold": threshold})
+    assert parse(raw, now=NOW).pods[0].status is status
+
+
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Pending"])
 def test_pods_without_place_and_group_are_left_out(phase: str) -> None:
     found = parse(snapshot(pods=[pod(group=None, phase=phase)]), now=NOW)
