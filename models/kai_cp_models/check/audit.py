@@ -8,6 +8,8 @@ from typing import Final
 from kai_cp_models.check import (
     affinity,
     capacity,
+    claims,
+    existence,
     gangs,
     nodes,
     ports,
@@ -20,6 +22,7 @@ from kai_cp_models.check import (
     stale,
     topology,
     victims,
+    zones,
 )
 from kai_cp_models.check.world import World
 from kai_cp_models.settings import OptionalRules
@@ -45,7 +48,7 @@ SUBJECTS: Final[tuple[Subject, ...]] = (
 )
 """Every rule there is; one line each."""
 
-DEVICE_RULES: Final[tuple[Subject, ...]] = ()
+DEVICE_RULES: Final[tuple[Subject, ...]] = (existence.broken, claims.broken, zones.broken)
 """Claimed devices, NUMA zones, volumes and ConfigMaps; same shape."""
 
 

@@ -61,6 +61,11 @@ class Zones:
 
 def parse(snapshot: Snapshot, problems: list[SetAside]) -> Zones:
     """The zones of the snapshot's nodes; unusable objects go to ``problems``."""
+    return _zones(snapshot, topologies(snapshot, problems))
+
+
+def topologies(snapshot: Snapshot, problems: list[SetAside]) -> list[Topology]:
+    """The usable NodeResourceTopologies by name; the others go to ``problems``."""
 
     def read(item: Raw) -> Topology:
         name = word(mapping(item, "metadata"), "name")
@@ -68,9 +73,7 @@ def parse(snapshot: Snapshot, problems: list[SetAside]) -> Zones:
             raise Malformed(f"node {name} does not exist")
         return _topology(item, snapshot.node_index[name])
 
-    return _zones(
-        snapshot, collect(snapshot, "nodeResourceTopologies", "NodeResourceTopology", read, problems)
-    )
+    return collect(snapshot, "nodeResourceTopologies", "NodeResourceTopology", read, problems)
 
 
 def _topology(item: Raw, node: int) -> Topology:
@@ -138,15 +141,15 @@ def is_device(name: str) -> bool:
 
 
 def _zones(snapshot: Snapshot, found: Iterable[Topology]) -> Zones:
-    topologies = list(found)
-    most = max((len(t.zones) for t in topologies), default=0)
+    usable = list(found)
+    most = max((len(t.zones) for t in usable), default=0)
     n, d = len(snapshot.nodes), len(snapshot.dimensions)
     shape = (n, most, d)
     allocatable, available = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     listed, exists = np.zeros((n, d), dtype=np.bool_), np.zeros((n, most), dtype=np.bool_)
     policies = [""] * n
     by_container = np.zeros(n, dtype=np.bool_)
-    for t in topologies:
+    for t in usable:
         policies[t.node] = t.policy
         by_container[t.node] = t.by_container
         exists[t.node, : len(t.zones)] = True
@@ -154,8 +157,8 @@ def _zones(snapshot: Snapshot, found: Iterable[Topology]) -> Zones:
         allocatable[t.node, : len(t.zones)] = _matrix(t.allocatable, snapshot.dimensions)
         available[t.node, : len(t.zones)] = _matrix(t.available, snapshot.dimensions)
     return Zones(
-        names={t.node: t.zones for t in topologies},
-        resources={t.node: t.resources for t in topologies},
+        names={t.node: t.zones for t in usable},
+        resources={t.node: t.resources for t in usable},
         allocatable=allocatable,
         available=available,
         listed=listed,
