@@ -68,7 +68,7 @@ def test_attributes_stand_in_for_missing_labels() -> None:
 
 PICKS = [
     ("one island holds both", range(8), 2, (0, 1)),
-    ("a split pair is left for single GPUs", [0, 2, 3], 1, (0,)),
+    ("a single GPU comes from a split pair", [0, 1, 2], 1, (2,)),
     ("a whole pair for two", [0, 2, 3], 2, (2, 3)),
     ("no pair left: the best of the rest", [0, 2, 4], 2, (0, 2)),
     ("three take a whole pair first", [0, 2, 3, 6], 3, (0, 2, 3)),
