@@ -1,6 +1,7 @@
 """Gangs: what gets a place gets it whole, and starts together (4.2, 5.1, 5.2).
 
-Every subgroup that gets a pod, and every set above it, reaches its minimum after the plan. A pod group
+Every subgroup that gets a pod, and every set above it, reaches its minimum after the plan; a pod group
+below its minimum is not moved either, unless that brings it up. A pod group
 that is not ready gets nothing; a pod that names an unknown subgroup never gets anything (1.2). A gang of
 which a needed pod is only nominated has no bind in this cycle.
 """
@@ -20,6 +21,7 @@ def broken(world: World) -> Iterator[str]:
         if group.backed_off and any(p.key in world.added for p in world.snapshot.members[group.key]):
             yield f"gangs: pod group {group.key} gets a place, but it is backed off on this node pool"
         yield from _whole(world, group)
+        yield from _moved(world, group)
         yield from _together(world, group)
 
 
@@ -43,6 +45,17 @@ def _whole(world: World, group: PodGroup) -> Iterator[str]:
     for subgroup in tree.walk(group.root):
         if tree.size(subgroup, added) and not tree.satisfied(subgroup, after):
             yield f"gangs: {tree.label(group, subgroup)} is placed in part: {tree.needs(subgroup, after)}"
+
+
+def _moved(world: World, group: PodGroup) -> Iterator[str]:
+    after = tree.counts(world.active_after(group.key))
+    if tree.satisfied(group.root, after):
+        return
+    for pod in world.snapshot.members[group.key]:
+        if pod.key in world.moved:
+            needs = tree.needs(group.root, after)
+            yield f"gangs: pod {pod.key} is moved, but {group.key} stays below its minimum: {needs}"
+            return
 
 
 def _together(world: World, group: PodGroup) -> Iterator[str]:

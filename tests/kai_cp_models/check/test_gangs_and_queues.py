@@ -264,3 +264,13 @@ def test_an_unresolved_constraint_places_nothing() -> None:
     wrong = TopologyConstraint("t", error="level shelf is unknown")
     snapshot = cluster([pod("g-0")], [group("g", constraint=wrong)], NODES, topologies=(RACKS,))
     assert named(judged(snapshot, bind("g-0", "n0")), "topology", "level shelf is unknown")
+
+
+def test_a_gang_below_its_minimum_is_not_moved() -> None:
+    move = (evict("g-0", "consolidation", "t"), nominate("g-0", "n2", "consolidation"))
+    take = nominate("t-0", "n1", "consolidation")
+    for minimum, legal in ((1, True), (2, False)):
+        members = [pod("g-0", "n1"), pod("t-0", spec=spec(8))]
+        snapshot = cluster(members, [group("g", minimum)], [node(), node("n2")])
+        faults = judged(snapshot, *move, take)
+        assert legal is not named(faults, "gangs", "g-0 is moved", "below its minimum")
