@@ -1,113 +1,26 @@
 """Topology domains: where a constrained subtree may go, and in which order to try (8.3, 8.4).
 
-A domain at a level is a set of nodes that agree on every label from the widest level down to it. Only
-nodes that carry all labels of a Topology belong to its tree. A subtree with a required level goes into
-one domain of that level; a preferred level is tried first, then ever wider ones.
+A subtree with a required level goes into one domain of that level; a preferred level is tried first, then
+ever wider ones.
 
 Two tests tell whether a domain may have room. KAI's estimate (8.3 steps 2 and 3) judges the batch by its
-element-wise largest pod; it orders the candidates, but can refuse what fits. The bound of ``_may_fit``
-never does. Domains that only the bound admits come last, so a failure message is a proof for the
-given ``idle`` and ``releasing``.
+element-wise largest pod; it orders the candidates, but can refuse what fits. The bound of
+``Room.may_fit`` never does. Domains that only the bound admits come last, so a failure message is a
+proof for the given ``idle`` and ``releasing``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.rules.protocol import Mask
-from kai_cp_models.rules.size import amount
-from kai_cp_models.snapshot import (
-    BASE_DIMENSIONS,
-    GPU,
-    MILLI,
-    PODS,
-    GpuKind,
-    Node,
-    Pod,
-    PodSpec,
-    Topology,
-    TopologyConstraint,
-)
-
-Vector = NDArray[np.int64]
-Score = NDArray[np.float64]
-
-_MAGNITUDE: Final = 100_000
-_STEPS: Final = 10
-_NO_ROOM: Final = 1_000.0
-"""Dominant ratio against a domain with nothing free (8.3 step 3)."""
-
-
-class TopologyTree:
-    """The domains of one Topology. Level 0 is the virtual root, level i the i-th level label.
-
-    ``domain``: [levels + 1, N] position of the node's domain at every level, -1 for nodes outside the
-    tree. Domains of a level are numbered in the order of their ids. ``parent[i]``: for every domain of
-    level i its domain at level i - 1. ``ids[i]``: their label values joined with ".".
-    """
-
-    def __init__(self, topology: Topology, nodes: Sequence[Node]) -> None:
-        self.name = topology.name
-        self.levels = topology.levels
-        values = [
-            tuple(node.labels[key] for key in topology.levels)
-            if all(key in node.labels for key in topology.levels)
-            else None
-            for node in nodes
-        ]
-        self.member: Mask = np.array([value is not None for value in values], dtype=bool)
-        self.domain: Vector = np.full((len(self.levels) + 1, len(nodes)), -1, dtype=np.int64)
-        self.domain[0, self.member] = 0
-        self.ids: list[tuple[str, ...]] = [("",)]
-        self.parent: list[Vector] = [np.zeros(1, dtype=np.int64)]
-        above: dict[tuple[str, ...], int] = {(): 0}
-        for level in range(1, len(self.levels) + 1):
-            paths = sorted(
-                {value[:level] for value in values if value is not None}, key=lambda p: (".".join(p), p)
-            )
-            here = {path: i for i, path in enumerate(paths)}
-            for i, value in enumerate(values):
-                if value is not None:
-                    self.domain[level, i] = here[value[:level]]
-            self.ids.append(tuple(".".join(path) for path in paths))
-            self.parent.append(np.array([above[path[:-1]] for path in paths], dtype=np.int64))
-            above = here
-        self.gpu_memory_mib: Vector = np.array([node.gpu_memory_mib for node in nodes], dtype=np.int64)
-        members = np.flatnonzero(self.member)
-        self.order: Vector = members[np.lexsort(self.domain[::-1, members])]
-        """Nodes of the tree, sorted so that the nodes of every domain stand together."""
-        sorted_domain = self.domain[:, self.order]
-        changed = np.diff(sorted_domain, axis=1, prepend=-1) != 0
-        self.starts: list[Vector] = [np.flatnonzero(row) for row in changed]
-        """Per level, where in ``order`` each domain begins."""
-        self.started: list[Vector] = [
-            row[start] for row, start in zip(sorted_domain, self.starts, strict=True)
-        ]
-        """Per level, which domain begins there."""
-        self.extended_from = len(BASE_DIMENSIONS)
-
-    def level_of(self, label: str) -> int | None:
-        """Position of a level label; "" is the root, None an unknown one."""
-        if not label:
-            return 0
-        return self.levels.index(label) + 1 if label in self.levels else None
-
-    def domain_at(self, label: str) -> Vector:
-        """[N] domain of every node at a level label ("": the root), -1 outside the tree."""
-        level = self.level_of(label)
-        if level is None:
-            return np.full(len(self.member), -1, dtype=np.int64)
-        found: Vector = self.domain[level]
-        return found
-
-    def count(self, level: int) -> int:
-        """Number of domains of a level."""
-        return len(self.ids[level])
+from kai_cp_models.rules.room import Demand, Room, Score
+from kai_cp_models.rules.tree import TopologyTree, Vector
+from kai_cp_models.snapshot import Pod, TopologyConstraint
 
 
 @dataclass(frozen=True)
@@ -129,55 +42,6 @@ class Candidates:
         """[N] nodes of every candidate, in the order to try; made when asked for."""
         for level, index in self.domains:
             yield (self.tree.domain[level] == index) & self.valid
-
-
-@dataclass(frozen=True)
-class _Demand:
-    """What a batch asks for: [K, D] requests of its distinct specs and how often each occurs.
-
-    GPU entries are milli_gpus, shares included: ``portion * devices``; shares by memory count 0.
-    """
-
-    specs: tuple[PodSpec, ...]
-    requests: Vector
-    counts: Vector
-
-    @classmethod
-    def of(cls, pods: Sequence[Pod]) -> _Demand:
-        seen: dict[int, int] = {}
-        spec_of: dict[int, PodSpec] = {}
-        for pod in pods:
-            key = id(pod.spec)
-            seen[key] = seen.get(key, 0) + 1
-            spec_of[key] = pod.spec
-        found: dict[PodSpec, int] = {}
-        for key, count in seen.items():
-            found[spec_of[key]] = found.get(spec_of[key], 0) + count
-        requests = np.array([spec.requests for spec in found], dtype=np.int64)
-        for i, spec in enumerate(found):
-            if spec.gpu.kind is GpuKind.FRACTION:
-                requests[i, GPU] = spec.gpu.milli_portion * spec.gpu.devices
-        return cls(tuple(found), requests, np.array(list(found.values()), dtype=np.int64))
-
-    @property
-    def pods(self) -> int:
-        return int(self.counts.sum())
-
-    @property
-    def total(self) -> Vector:
-        total: Vector = self.counts @ self.requests
-        return total
-
-    @property
-    def largest(self) -> Vector:
-        largest: Vector = self.requests.max(axis=0)
-        return largest
-
-    def homogeneous(self, extended_from: int) -> bool:
-        """All or none of the pods use GPU, and each extended resource (8.3 step 2)."""
-        gpu = {spec.needs_gpu for spec in self.specs}
-        uses = self.requests[:, extended_from:] > 0
-        return len(gpu) == 1 and bool((uses == uses[0]).all())
 
 
 def candidates(
@@ -205,200 +69,22 @@ def candidates(
         return Candidates(tree, valid, message=f"topology {tree.name}: the constraint names no level")
     if not pods or not valid.any():
         return Candidates(tree, valid, message=f"topology {tree.name}: no usable node carries all its levels")
-    search = _Search(tree, valid, _Demand.of(pods), idle + releasing, shared_free)
-    common = search.common_level(start)
-    eligible = search.eligible(required, active_nodes)
+    room = Room(tree, valid, Demand.of(pods), idle + releasing, shared_free)
+    common = room.common_level(start)
+    eligible = room.eligible(required, active_nodes)
     strict: list[tuple[int, int]] = []
     loose: list[tuple[int, int]] = []
-    ranks = search.ranks(start)
+    ranks = room.ranks(start)
     for level in range(start, max(required, common) - 1, -1):
-        allowed = search.present(level) & eligible[level]
-        may_fit = search.may_fit(level) & allowed
-        fits = search.fits(level) & may_fit
+        allowed = room.present(level) & eligible[level]
+        may_fit = room.may_fit(level) & allowed
+        fits = room.fits(level) & may_fit
         order = np.argsort(ranks[level], kind="stable")
         strict += [(level, int(i)) for i in order[fits[order]]]
         loose += [(level, int(i)) for i in order[(may_fit & ~fits)[order]]]
-    score = search.score(ranks[preferred], preferred, min(common, preferred)) if preferred else None
+    score = room.score(ranks[preferred], preferred, min(common, preferred)) if preferred else None
     if not strict and not loose:
         level = max(required, common) if required else common
         pinned = bool(required) and len(active_nodes) > 0
-        return Candidates(tree, valid, score=score, message=search.failure(level, eligible[level], pinned))
+        return Candidates(tree, valid, score=score, message=room.failure(level, eligible[level], pinned))
     return Candidates(tree, valid, (*strict, *loose), score)
-
-
-class _Search:
-    """Room per domain, for one batch. Arrays over nodes are in the order of ``tree.order``."""
-
-    def __init__(
-        self,
-        tree: TopologyTree,
-        valid: Mask,
-        demand: _Demand,
-        free: Vector,
-        shared_free: NDArray[np.float64],
-    ) -> None:
-        self.tree = tree
-        self.demand = demand
-        self.valid: Mask = valid[tree.order]
-        self.free: Vector = free[tree.order]
-        # Rounded up: the bound may be generous, never too small.
-        self.shared = np.ceil(shared_free[tree.order] * MILLI - 1e-6).astype(np.int64)
-        self.homogeneous = demand.homogeneous(tree.extended_from)
-        self._node_pods = self._pods_per_node(demand.largest) if self.homogeneous else None
-        self._most = [self._most_of(i) for i in range(len(demand.specs))]
-
-    def common_level(self, deepest: int) -> int:
-        """The deepest level, at most ``deepest``, at which all valid nodes share one domain."""
-        level = 0
-        while level < deepest and np.count_nonzero(self.present(level + 1)) == 1:
-            level += 1
-        return level
-
-    def eligible(self, required: int, active_nodes: Vector) -> list[Mask]:
-        """Per level, the domains that running pods leave open (8.3 step 6)."""
-        tree = self.tree
-        found = [np.ones(tree.count(level), dtype=bool) for level in range(len(tree.ids))]
-        if required and len(active_nodes):
-            held = tree.domain[required, active_nodes]
-            found[required][:] = False
-            found[required][held[held >= 0]] = True
-            for level in range(required + 1, len(tree.ids)):
-                found[level] = found[level - 1][tree.parent[level]]
-        return found
-
-    def present(self, level: int) -> Mask:
-        """Domains with at least one valid node."""
-        found: Mask = self._summed(level, np.ones(len(self.valid), dtype=np.int64)) > 0
-        return found
-
-    def ranks(self, deepest: int) -> list[Vector]:
-        """Per level down to ``deepest``, the position of every domain in tree order (8.3 step 7).
-
-        Siblings: largest dominant ratio first, then by id.
-        """
-        ranks: list[Vector] = [np.zeros(1, dtype=np.int64)]
-        for level in range(1, deepest + 1):
-            ratio = self.ratio(level)
-            order = np.lexsort((np.arange(len(ratio)), -ratio, ranks[-1][self.tree.parent[level]]))
-            rank = np.empty(len(ratio), dtype=np.int64)
-            rank[order] = np.arange(len(ratio))
-            ranks.append(rank)
-        return ranks
-
-    def ratio(self, level: int) -> Score:
-        """Dominant ratio of the whole batch against every domain; the pod count is ignored."""
-        asked = self.demand.total.copy()
-        asked[PODS] = 0
-        used = np.flatnonzero(asked)
-        if not len(used):
-            return np.zeros(self.tree.count(level))
-        free = self._summed(level, self.free[:, used])
-        ratios = np.where(free > 0, asked[used] / np.maximum(free, 1), _NO_ROOM)
-        dominant: Score = ratios.max(axis=1)
-        return dominant
-
-    def fits(self, level: int) -> Mask:
-        """Domains with room by KAI's estimate (8.3 step 3)."""
-        if self._node_pods is None:
-            fitting: Mask = self.ratio(level) <= 1
-            return fitting
-        room: Mask = self._summed(level, self._node_pods) >= self.demand.pods
-        return room
-
-    def may_fit(self, level: int) -> Mask:
-        """Domains that no count rules out: each spec alone, and the sum of all requests."""
-        result = np.ones(self.tree.count(level), dtype=bool)
-        for i in range(len(self.demand.specs)):
-            result &= self._summed(level, self._most[i]) >= self.demand.counts[i]
-        total = self.demand.total
-        used = np.flatnonzero(total)
-        open_room = np.maximum(self.free, 0)
-        # A share may also use what is left of shared GPUs.
-        open_room[:, GPU] += self.shared
-        result &= (self._summed(level, open_room[:, used]) >= total[used]).all(axis=1)
-        return result
-
-    def score(self, rank: Vector, preferred: int, common: int) -> Score:
-        """[N] topology score (8.4): later, that is roomier, preferred domains score higher."""
-        tree = self.tree
-        above = tree.domain[common, tree.order[np.argmax(self.valid)]]
-        inside = tree.domain[common] == above
-        below = np.unique(tree.domain[preferred, inside])
-        place = np.full(tree.count(preferred), -1, dtype=np.int64)
-        place[below[np.argsort(rank[below], kind="stable")]] = np.arange(len(below))
-        result = np.full(len(tree.member), np.nan)
-        result[inside] = _STEPS * (place[tree.domain[preferred, inside]] + 1) // len(below) * _MAGNITUDE
-        return result
-
-    def failure(self, level: int, eligible: Mask, pinned: bool) -> str:
-        """Why no domain of the level has room, with numbers."""
-        allowed = self.present(level) & eligible
-        name = self.tree.levels[level - 1] if level else f"topology {self.tree.name}"
-        where = "the domain of its running pods" if pinned else "one domain" if level else "it"
-        if not allowed.any():
-            return f"{name}: {where} has no usable node"
-        count = self.demand.pods
-        for i, spec in enumerate(self.demand.specs):
-            room = int(self._summed(level, self._most[i])[allowed].max())
-            if room < self.demand.counts[i]:
-                asked = int(self.demand.counts[i])
-                kind = "" if asked == count else f" with {_gpus(spec)}"
-                return f"{name}: needs {asked} pods{kind} in {where}, largest free has {room}"
-        total = self.demand.total
-        free = self._summed(level, np.maximum(self.free, 0))[allowed].max(axis=0)
-        short = int(np.argmax(total / np.maximum(free, 1)))
-        if total[short] <= free[short]:
-            return f"{name}: {count} pods in {where}: each has too little of something free"
-        what = BASE_DIMENSIONS[short] if short < len(BASE_DIMENSIONS) else "of an extended resource"
-        return (
-            f"{name}: needs {amount(short, int(total[short]))} {what} for {count} pods in {where}, "
-            f"largest free has {amount(short, int(free[short]))}"
-        )
-
-    def _summed(self, level: int, values: Vector) -> Vector:
-        """Sums over the valid nodes of every domain of a level."""
-        tree = self.tree
-        counted = np.where(self.valid if values.ndim == 1 else self.valid[:, None], values, 0)
-        summed = np.empty((tree.count(level), *values.shape[1:]), dtype=np.int64)
-        summed[tree.started[level]] = np.add.reduceat(counted, tree.starts[level], axis=0)
-        return summed
-
-    def _pods_per_node(self, request: Vector) -> Vector:
-        """KAI's estimate: how many pods of one request each node takes (8.3 step 2)."""
-        free = self.free
-        if 0 < request[GPU] < MILLI:
-            free = free.copy()
-            free[:, GPU] += self.shared
-        return _quotient(free, request)
-
-    def _most_of(self, i: int) -> Vector:
-        """Per node, an upper bound on the pods of the i-th spec alone."""
-        gpu = self.demand.specs[i].gpu
-        if not gpu.shares:
-            return _quotient(self.free, self.demand.requests[i])
-        request, free = self.demand.requests[i].copy(), self.free.copy()
-        request[GPU] = 0
-        # An overdrawn GPU account does not keep a share from joining a shared GPU.
-        free[:, GPU] = np.maximum(free[:, GPU], 0) + self.shared
-        portion = gpu.milli_portion * np.ones(len(free), dtype=np.int64)
-        if gpu.kind is GpuKind.MEMORY:
-            # A request for several devices' worth of memory still takes one device (2.3).
-            portion = np.minimum(MILLI * gpu.memory_mib // self.tree.gpu_memory_mib[self.tree.order], MILLI)
-        by_gpu = free[:, GPU] // np.maximum(portion * gpu.devices, 1)
-        most: Vector = np.minimum(_quotient(free, request), by_gpu)
-        return most
-
-
-def _quotient(free: Vector, request: Vector) -> Vector:
-    """How many pods of one request each node takes; 0 where any dimension is overdrawn."""
-    room: Vector = np.where((free >= 0).all(axis=1), np.iinfo(np.int64).max, 0)
-    for i in np.flatnonzero(request).tolist():
-        np.minimum(room, free[:, i] // request[i], out=room, where=room > 0)
-    return room
-
-
-def _gpus(spec: PodSpec) -> str:
-    """The size of a spec in a message."""
-    if spec.gpu.shares:
-        return f"a share of {spec.gpu.devices} gpu"
-    return f"{amount(GPU, spec.requests[GPU])} gpu"

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.rules import STATIC_RULES, size
-from kai_cp_models.rules.domains import TopologyTree
 from kai_cp_models.rules.protocol import Mask
 from kai_cp_models.rules.taints import REFUSING
+from kai_cp_models.rules.tree import TopologyTree
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, Pod, PodSpec, Snapshot, Taint
 
 Vector = NDArray[np.int64]

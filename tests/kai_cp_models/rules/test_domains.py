@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kai_cp_models.rules.domains import Candidates, TopologyTree, candidates
+from kai_cp_models.rules.domains import Candidates, candidates
+from kai_cp_models.rules.tree import TopologyTree
 from kai_cp_models.snapshot import GPU, GpuKind, GpuRequest, Node, Pod, Topology, TopologyConstraint
 from tests.kai_cp_models.rules.build import node, pod
 
