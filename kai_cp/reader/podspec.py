@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -24,8 +24,10 @@ from kai_cp_models.snapshot import PodSpec
 
 _SHARED_CONFIG_MAP: Final = "runai/shared-gpu-configmap"
 _ANNOTATIONS: Final = (MEMORY, FRACTION, DEVICES, _SHARED_CONFIG_MAP)
-_FIELDS: Final = ("containers", "initContainers", "overhead", "nodeSelector", "tolerations")
-_NAMESPACED: Final = ("affinity", "topologySpreadConstraints", "resourceClaims", "volumes")
+_FIELDS: Final = ("overhead", "nodeSelector", "tolerations")
+_CONTAINER: Final = ("resources", "ports", "restartPolicy", "envFrom")
+_VOLUME: Final = ("persistentVolumeClaim", "configMap", "projected")
+_NAMESPACED: Final = ("affinity", "topologySpreadConstraints", "resourceClaims")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,27 +69,57 @@ NO_SPEC: Final = SpecDraft(PodSpec(()), {})
 
 
 def spec_key(pod: Json, spec: Json, annotations: Mapping[str, str], namespace: str, name: str) -> bytes:
-    """A text that is equal for pods whose drafts are equal."""
+    """A text that is equal only for pods of equal drafts; what else makes pods unique is left out."""
     status = pod.get("status")
     parts: list[object] = [spec.get(key) for key in _FIELDS]
+    parts += [_containers(spec.get(key)) for key in ("containers", "initContainers")]
     if annotations:
         parts += [annotations.get(key) for key in _ANNOTATIONS]
         parts.append(_legacy_mig(annotations))
     if isinstance(status, dict):
         parts.append(status.get("qosClass"))
-    if not spec.keys().isdisjoint(_NAMESPACED):
-        parts += [namespace, [spec.get(key) for key in _NAMESPACED]]
+    volumes = _volumes(spec.get("volumes"))
+    if volumes or not spec.keys().isdisjoint(_NAMESPACED):
+        parts += [namespace, volumes, [spec.get(key) for key in _NAMESPACED]]
         if spec.get("resourceClaims") is not None and isinstance(status, dict):
             parts.append(status.get("resourceClaimStatuses"))
         if spec.get("topologySpreadConstraints") is not None:
             parts.append(pod["metadata"].get("labels"))
-        volumes = spec.get("volumes")
         if isinstance(volumes, list) and any(isinstance(v, dict) and "ephemeral" in v for v in volumes):
             parts.append(name)
     try:
         return orjson.dumps(parts)
     except TypeError as problem:
         raise Malformed("spec", f"is not JSON: {problem}") from None
+
+
+def _containers(containers: Any) -> Any:
+    """What is read of containers; environment variables with plain values are not."""
+    if not isinstance(containers, list):
+        return containers
+    return [
+        [raw.get(key) for key in _CONTAINER] + [_env(raw.get("env"))] if isinstance(raw, dict) else raw
+        for raw in containers
+    ]
+
+
+def _env(env: Any) -> Any:
+    if not isinstance(env, list):
+        return env
+    return [raw for raw in env if not isinstance(raw, dict) or raw.get("valueFrom") is not None]
+
+
+def _volumes(volumes: Any) -> Any:
+    """The volumes of which something is read."""
+    if not isinstance(volumes, list):
+        return volumes
+    found: list[Any] = []
+    for raw in volumes:
+        if not isinstance(raw, dict) or "ephemeral" in raw:
+            found.append(raw)
+        elif not raw.keys().isdisjoint(_VOLUME):
+            found.append([raw.get(key) for key in _VOLUME])
+    return found
 
 
 def read_spec(

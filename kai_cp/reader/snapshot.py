@@ -115,6 +115,9 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            # Both together age all objects at once; otherwise the next collection looks at every new one.
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()
 
 

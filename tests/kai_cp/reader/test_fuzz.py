@@ -13,6 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kai_cp.reader import ParseMemo, UnreadableSnapshot, load, parse
+from kai_cp.reader.facts import FactReader
+from kai_cp.reader.fields import Malformed
+from kai_cp.reader.memo import Remembered
+from kai_cp.reader.podspec import SpecDraft
 from kai_cp_models.snapshot import ACTIVE_USED, Snapshot
 from tests.kai_cp.reader.raw import NOW
 from tests.kai_cp.reader.rich import rich
@@ -100,6 +104,27 @@ def test_changed_values_never_raise(data: st.DataObject) -> None:
         return
     check(found)
     assert found == parse(raw, now=NOW, memo=ParseMemo())
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_remembered_specs_are_those_that_would_be_read(data: st.DataObject) -> None:
+    """The text that stands for a pod's spec tells apart all specs that differ."""
+    original = rich()["rawObjects"]["pods"][data.draw(st.integers(0, 4))]
+    changed = copy.deepcopy(original)
+    spots = [spot for part in ("spec", "status") for spot in places(changed[part], [])]
+    holder, key = spots[data.draw(st.integers(0, len(spots) - 1))]
+    holder[key] = copy.deepcopy(data.draw(ODD))
+    specs: dict[bytes, SpecDraft] = {}
+    reader = FactReader({}, specs, Remembered())
+    reader.read(original, "default", "p")
+    try:
+        facts = reader.read(changed, "default", "p")
+    except Malformed:
+        return
+    fresh = FactReader({}, {}, Remembered()).read(changed, "default", "p").draft
+    kept = facts.draft
+    assert (kept.spec, kept.amounts, kept.containers) == (fresh.spec, fresh.amounts, fresh.containers)
 
 
 JSON = st.recursive(

@@ -312,6 +312,18 @@ def test_equal_specs_are_one_object() -> None:
     assert found.pods[0].spec is found.pods[1].spec
 
 
+def test_what_is_not_read_does_not_part_pods() -> None:
+    def unique(name: str) -> Raw:
+        return pod(
+            name,
+            containers=[container(cpu="1") | {"env": [{"name": "RANK", "value": name}], "image": name}],
+            volumes=[{"name": f"tmp-{name}", "emptyDir": {}}],
+        )
+
+    found = read(unique("a"), unique("b"))
+    assert found.pods[0].spec is found.pods[1].spec
+
+
 def test_namespaced_needs_set_pods_apart() -> None:
     volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
     groups = [{"metadata": {"name": "g", "namespace": n}, "spec": {"queue": "q"}} for n in ("default", "x")]
