@@ -13,7 +13,7 @@ from kai_cp.report.headline import headline
 from kai_cp.report.section import ROWS_SHOWN, Section
 from kai_cp.report.terminal import amount
 
-_NODES_SHOWN: Final = 3
+_NAMES_SHOWN: Final = 2
 
 Document = Mapping[str, Any]
 
@@ -22,7 +22,7 @@ def report(name: str, document: Document, *, late: bool = False, everything: boo
     """The whole report. ``everything``: long tables in full."""
     most = None if everything else ROWS_SHOWN
     tables = [section.render(most) for section in _sections(document) if section.rows]
-    return Group(headline(name, document, late), "", *tables)
+    return Group(headline(name, document, late), *tables)
 
 
 def _sections(document: Document) -> Iterator[Section]:
@@ -50,29 +50,31 @@ def _by_group(decisions: Sequence[Document]) -> dict[tuple[str, str, str], list[
     found: dict[tuple[str, str, str], list[Document]] = defaultdict(list)
     for decision in decisions:
         group = f"{decision['namespace']}/{decision['podGroup'] or decision['pod']}"
-        found[group, decision["action"], ", ".join(decision.get("for", ()))].append(decision)
+        found[group, decision["action"], _few(decision.get("for", ()))].append(decision)
     return found
 
 
+def _few(names: Sequence[str]) -> str:
+    shown = list(names[:_NAMES_SHOWN])
+    return ", ".join(shown + ([f"{len(names) - len(shown)} more"] if len(names) > len(shown) else []))
+
+
 def _nodes(names: Sequence[str]) -> str:
-    counted = Counter(names)
-    shown = [f"{name} ×{count}" if count > 1 else name for name, count in counted.most_common(_NODES_SHOWN)]
-    if len(counted) > _NODES_SHOWN:
-        shown.append(f"{len(counted) - _NODES_SHOWN} more")
-    return ", ".join(shown)
+    return _few([f"{name} ×{count}" if count > 1 else name for name, count in Counter(names).most_common()])
 
 
 def _why(decisions: Sequence[Document]) -> str:
-    messages = list(dict.fromkeys(d["message"] for d in decisions if d["message"]))
-    return "; ".join(messages[:2]) + (f"; {len(messages) - 2} more" if len(messages) > 2 else "")
+    return _few(list(dict.fromkeys(d["message"] for d in decisions if d["message"])))
 
 
 def _placed(title: str, decisions: Sequence[Document]) -> Section:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (group, str(len(pods)), _nodes([d["node"] for d in pods]), action, _why(pods))
         for (group, action, _), pods in _by_group(decisions).items()
     ]
-    columns = ("Pod group", "Pods", "Nodes", "By", "Why")
+    columns: tuple[str, ...] = ("Pod group", "Pods", "Nodes", "By", "Why")
+    if len({row[-1] for row in rows}) == 1:  # The same for all says nothing about any.
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     return Section(title, columns, rows, right=("Pods",), fixed=("Pod group", "By"))
 
 
@@ -86,7 +88,7 @@ def _evicted(decisions: Sequence[Document], new_place: Mapping[tuple[str, str], 
         old = _nodes([d["node"] for d in pods])
         rows.append((group, str(len(pods)), old, action, triggers, "; ".join(goes), _why(pods)))
     columns = ("Pod group", "Pods", "From", "By", "For", "And then", "Why")
-    return Section("Evicted", columns, rows, right=("Pods",), fixed=("Pod group", "By"))
+    return Section("Evicted", columns, rows, right=("Pods",), fixed=("Pod group", "By", "For"))
 
 
 def _waiting(entries: Sequence[Document]) -> Section:
@@ -110,7 +112,7 @@ def _queues(queues: Mapping[str, Document]) -> Section:
         if report["allocatedBefore"] != report["allocatedAfter"]
     ]
     numbers = ("Fair share", "Before", "After")
-    title = "GPUs of the queues that this changes"
+    title = "Queues that change, in GPUs"
     return Section(title, ("Queue", *numbers), rows, right=numbers, fixed=("Queue",))
 
 
@@ -122,11 +124,10 @@ def _stages(stages: Sequence[Document]) -> Section:
             amount(stage["objective"]),
             amount(stage["bound"]),
             f"{stage['gap']:.2%}" if stage["gap"] else "0",
-            f"{stage['variables']:,}",
-            f"{stage['constraints']:,}",
+            f"{stage['variables']:,} × {stage['constraints']:,}" if stage["variables"] else "",
             f"{stage['seconds']:.3f}",
         )
         for stage in stages
     ]
-    numbers = ("Objective", "Bound", "Gap", "Variables", "Constraints", "Seconds")
-    return Section("Stages", ("Stage", "Status", *numbers), rows, right=numbers, fixed=("Stage", "Status"))
+    numbers = ("Objective", "Bound", "Gap", "Model", "Seconds")
+    return Section("Stages", ("Stage", "Status", *numbers), rows, right=numbers, fixed=("Status",))

@@ -59,16 +59,16 @@ def seconds(document: Mapping[str, Any]) -> float:
 def headline(name: str, document: Mapping[str, Any], late: bool) -> Text:
     """The first line of a report."""
     counts = Counts.of(document)
-    parts = [
-        f"{plural(number, 'pod')} {word}"
-        for number, word in (
-            (counts.bound, "bound"),
-            (counts.nominated, "nominated"),
-            (counts.moved, "moved"),
-            (counts.evicted, "evicted"),
-        )
-        if number
-    ]
+    named = (
+        ("bound", counts.bound),
+        ("nominated", counts.nominated),
+        ("moved", counts.moved),
+        ("evicted", counts.evicted),
+    )
+    parts = [f"{number:,} {word}" for word, number in named if number]
+    if parts:
+        first = next(number for _, number in named if number)
+        parts[0] = parts[0].replace(" ", " pod " if first == 1 else " pods ", 1)
     line = Text.assemble((name, "bold"), ": ", (", ".join(parts) or "nothing to change", "bold"), ". ")
     if counts.waiting:
         verb = "stays" if counts.waiting == 1 else "stay"

@@ -40,14 +40,14 @@ def report(name: str, snapshot: Snapshot, resource: str, *, everything: bool = F
         _queues(snapshot, book, line, resource),
         _waiting(snapshot, line),
         Section(
-            "Set aside: left out of everything below and above",
+            "Set aside: left out of all of this",
             ("Object", "Reason"),
             [(entry.item, entry.reason) for entry in snapshot.set_aside],
             fixed=("Object",),
         ),
     ]
     return Group(
-        _headline(name, snapshot, line), "", *(section.render(most) for section in sections if section.rows)
+        _headline(name, snapshot, line), *(section.render(most) for section in sections if section.rows)
     )
 
 
@@ -84,8 +84,10 @@ def _gpus_used(pods: Sequence[Pod]) -> float:
 def _nodes(snapshot: Snapshot) -> Section:
     pods_by_node = _by_node(snapshot)
     rows = [_node(node, pods_by_node[node.name]) for node in snapshot.nodes]
-    numbers = ("GPUs used", "of", "shared", "CPUs used", "of ", "Memory used", "of GiB", "Pods")
-    return Section("Nodes", ("Node", *numbers, "State"), rows, right=numbers, fixed=("Node",))
+    numbers = ("GPUs", "Shared", "CPUs", "Memory [GiB]", "Pods")
+    return Section(
+        "Nodes: used / allocatable", ("Node", *numbers, "State"), rows, right=numbers, fixed=("Node",)
+    )
 
 
 def _node(node: Node, pods: Sequence[Pod]) -> tuple[str | Text, ...]:
@@ -96,14 +98,11 @@ def _node(node: Node, pods: Sequence[Pod]) -> tuple[str | Text, ...]:
     refusing += [f"taint {taint.key}" for taint in node.taints if taint.effect != "PreferNoSchedule"]
     return (
         node.name,
-        amount(_gpus_used(pods)),
-        amount(node.allocatable[GPU] / MILLI),
+        f"{amount(_gpus_used(pods))} / {amount(node.allocatable[GPU] / MILLI)}",
         str(shared or ""),
-        f"{cpus:,.1f}",
-        f"{node.allocatable[CPU] / MILLI:,.0f}",
-        f"{memory:,.1f}",
-        f"{node.allocatable[MEMORY] / 2**30:,.0f}",
-        f"{len(pods)}/{node.allocatable[PODS]}",
+        f"{cpus:,.1f} / {node.allocatable[CPU] / MILLI:,.0f}",
+        f"{memory:,.1f} / {node.allocatable[MEMORY] / 2**30:,.0f}",
+        f"{len(pods)} / {node.allocatable[PODS]}",
         Text(", ".join(refusing) or "ready", style="yellow" if refusing else ""),
     )
 

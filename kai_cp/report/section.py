@@ -11,7 +11,7 @@ from rich.text import Text
 
 from kai_cp.report.terminal import table
 
-ROWS_SHOWN: Final = 40
+ROWS_SHOWN: Final = 20
 
 Cell = str | Text
 
@@ -32,6 +32,6 @@ class Section:
         for row in self.rows[:most]:
             result.add_row(*row)
         if most is None or len(self.rows) <= most:
-            return result
+            return Group("", result)
         hidden = len(self.rows) - most
-        return Group(result, Text(f" … {hidden:,} more; --all shows them\n", style="dim"))
+        return Group("", result, Text(f"… {hidden:,} more; --all shows them", style="dim"))

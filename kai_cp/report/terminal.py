@@ -35,7 +35,8 @@ def table(*columns: str, title: str = "", right: Sequence[str] = (), fixed: Sequ
         box=SIMPLE_HEAD,
         pad_edge=False,
         header_style="dim",
-        padding=(0, 1),
+        show_edge=False,
+        padding=(0, 1, 0, 0),
     )
     for name in columns:
         if name in right:

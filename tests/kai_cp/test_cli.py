@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -38,6 +39,7 @@ def run(*arguments: str | Path, data: bytes | None = None) -> subprocess.Complet
         input=data,
         capture_output=True,
         timeout=120,
+        env={**os.environ, "COLUMNS": "200"},
         check=False,
     )
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
