@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,7 +61,7 @@ def _begin(log_json: bool, verbosity: int) -> Life:
     from kai_cp.kube.logs import configure
 
     configure(json=log_json, verbose=verbosity >= 5)
-    life = Life()
+    life = Life(os._exit)
     life.handle_signals()
     return life
 

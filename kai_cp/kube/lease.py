@@ -67,6 +67,7 @@ class LeaderLease:
 
     def acquire(self) -> bool:
         """Wait for the lease; False when told to stop before."""
+        LOG.info("waiting for the lease", extra={"lease": self._name, "identity": self._identity})
         while not self._stopping.is_set():
             if self._attempt():
                 LOG.info("leader", extra={"lease": self._name, "identity": self._identity})

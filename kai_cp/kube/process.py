@@ -22,6 +22,8 @@ LOG = logging.getLogger(__name__)
 LOST_LEASE: Final = 3
 UNAUTHORIZED: Final = 4
 """Exit statuses: the supervisor starts the process anew, with fresh credentials and no memory."""
+HARD_SECONDS: Final = 5.0
+"""A process that must end, and does not within this time, is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,13 @@ class Connection:
 
 
 class Life:
-    """The life of one process: a reason to end it, and who waits for one."""
+    """The life of one process: a reason to end it, and who waits for one.
 
-    def __init__(self) -> None:
+    ``hard_exit`` is called with the status when the end is forced and does not come in time.
+    """
+
+    def __init__(self, hard_exit: Callable[[int], object] | None = None) -> None:
+        self._hard_exit = hard_exit
         self._over = threading.Event()
         self._callbacks: list[Callable[[], None]] = []
         self.status = 0
@@ -49,6 +55,10 @@ class Life:
         if not self._over.is_set():
             self.status = status
             self._over.set()
+            if status and self._hard_exit is not None:
+                timer = threading.Timer(HARD_SECONDS, self._hard_exit, (status,))
+                timer.daemon = True
+                timer.start()
             for callback in self._callbacks:
                 callback()
 

@@ -7,8 +7,10 @@ bytes, parsed by orjson, and the connection goes back to the pool.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +25,7 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 
 from kai_cp.kube.access import Process, Verb, permits
-from kai_cp.kube.errors import ApiError, Gone, KubeError, LeaseLost, NotGranted, NotReachable, Unauthorized
+from kai_cp.kube.errors import ApiError, Gone, KubeError, NotGranted, NotReachable, Unauthorized
 from kai_cp.kube.resources import Resource
 from kai_cp.kube.retry import Backoff, retrying
 
@@ -177,7 +179,7 @@ class Transport:
             (CONNECT_SECONDS, SILENCE_SECONDS),
         )
         if opened is not None:
-            opened(response.close)
+            opened(lambda: _hang_up(response))
         rest = b""
         try:
             for chunk in response.stream(1 << 16):
@@ -410,10 +412,9 @@ class RateLimit:
             time.sleep(short)
 
 
-def refuse_writes(reason: str) -> Callable[[], None]:
-    """A fence that refuses every write, for modes that must not write."""
-
-    def fence() -> None:
-        raise LeaseLost(reason)
-
-    return fence
+def _hang_up(response: Any) -> None:
+    """End a stream that another thread reads; closing it would wait for that thread."""
+    sock = getattr(response.connection, "sock", None)
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)

@@ -39,6 +39,16 @@ KINDS = {
     "ServiceAccount": Resource("", "v1", "serviceaccounts", "ServiceAccount"),
 }
 NAMESPACE = Resource("", "v1", "namespaces", "Namespace", False)
+POLICIES = Resource(
+    "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False
+)
+POLICY_BINDINGS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    False,
+)
 JOBS = Resource("batch", "v1", "jobs", "Job")
 Object = dict[str, Any]
 
@@ -239,7 +249,11 @@ class World:
         """Pods of the test's namespace (of a group)."""
         path = r.PODS.path(self.namespace)
         items: list[Object] = self.api.raw(path)["items"]
-        return [p for p in items if not group or p["metadata"]["annotations"].get("pod-group-name") == group]
+        return [
+            p
+            for p in items
+            if not group or (p["metadata"].get("annotations") or {}).get("pod-group-name") == group
+        ]
 
     def running(self, group: str = "") -> list[Object]:
         """Those that run and are not on their way out."""

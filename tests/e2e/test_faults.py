@@ -1,0 +1,363 @@
+"""After every fault: no pod lost, none bound twice, no partial gang left, no eviction repeated."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import time
+from collections import Counter
+
+import pytest
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.demo.controlplane import ControlPlane
+from tests.e2e.proxy import Fault, FaultyProxy
+from tests.e2e.world import POLICIES, POLICY_BINDINGS, World, condition
+
+
+def binds(proxy: FaultyProxy) -> Counter[str]:
+    """Binding calls by pod."""
+    return Counter(
+        path.split("/")[-2] for _, m, path in proxy.seen if path.endswith("/binding") and m == "POST"
+    )
+
+
+def orders(proxy: FaultyProxy) -> int:
+    """BindRequests asked for."""
+    return sum(m == "POST" and path.endswith("/bindrequests") for _, m, path in proxy.seen)
+
+
+def test_an_unchanged_cluster_is_not_written_to(world: World, control_plane: ControlPlane) -> None:
+    world.add_nodes(2, gpus=4)
+    queue = world.add_queue()
+    with FaultyProxy(control_plane) as proxy:
+        world.scheduler(url=proxy.url)
+        world.binder(url=proxy.url)
+        world.add_gang("runs", queue, 4)
+        world.add_gang("waits", queue, 8)
+        world.until(lambda: len(world.running()) == 4, "the first gang runs", 60)
+        world.until(
+            lambda: (world.group("waits").get("status") or {}).get("schedulingConditions"), "said why"
+        )
+        time.sleep(3.0)
+        before = len(proxy.writes())
+        events = len(world.events())
+        time.sleep(6.0)
+        assert proxy.writes()[before:] == []
+        assert len(world.events()) == events
+
+
+def test_killed_between_two_binds_of_a_gang(world: World, control_plane: ControlPlane) -> None:
+    world.add_nodes(2)
+    queue = world.add_queue()
+    with FaultyProxy(control_plane) as proxy:
+        number = itertools.count(1)
+
+        def slow_after_three(method: str, path: str) -> Fault | None:
+            if method == "POST" and path.endswith("/bindrequests") and next(number) > 3:
+                return Fault(delay=30.0, status=500)
+            return None
+
+        proxy.rule = slow_after_three
+        first = world.scheduler(url=proxy.url)
+        world.binder()
+        world.add_gang("gang", queue, 16)
+        world.until(lambda: len(world.running()) == 3, "three pods run", 60)
+        first.kill(signal.SIGKILL)
+        uids = {pod["metadata"]["uid"] for pod in world.pods()}
+        world.scheduler()
+        world.until(lambda: len(world.running()) == 16, "the gang is whole", 60)
+        assert {pod["metadata"]["uid"] for pod in world.pods()} == uids
+        assert not world.events("Evict")
+
+
+def test_killed_between_eviction_and_bind(world: World) -> None:
+    world.add_nodes(1)
+    queue = world.add_queue()
+    first = world.scheduler()
+    world.binder()
+    world.api.create(r.PRIORITY_CLASSES, "", {"metadata": {"name": f"{world.name}-high"}, "value": 80})
+    world.add_gang("low", queue, 8, grace=4, preemptibility="preemptible")
+    world.until(lambda: len(world.running("low")) == 8, "the victims run", 60)
+    world.add_gang("high", queue, 8, priorityClassName=f"{world.name}-high")
+    world.until(lambda: not world.running("low"), "the victims are told to end")
+    first.kill(signal.SIGKILL)
+    world.scheduler()
+    world.until(lambda: len(world.running("high")) == 8, "the preemptor runs", 60)
+    world.stays(lambda: len(world.running("high")) == 8, 3.0)
+    assert len([e for e in world.events("Evict")]) == 1
+    world.api.delete(r.PRIORITY_CLASSES, "", f"{world.name}-high")
+
+
+def test_binder_killed_while_binding(world: World, control_plane: ControlPlane) -> None:
+    world.add_nodes(2)
+    queue = world.add_queue()
+    with FaultyProxy(control_plane) as proxy:
+        number = itertools.count(1)
+
+        def slow(method: str, path: str) -> Fault | None:
+            return Fault(delay=20.0) if path.endswith("/binding") and next(number) > 4 else None
+
+        proxy.rule = slow
+        world.scheduler()
+        first = world.binder(url=proxy.url)
+        world.add_gang("gang", queue, 12)
+        world.until(lambda: len(world.running()) == 4, "four are bound", 60)
+        first.kill(signal.SIGKILL)
+        world.binder()
+        world.until(lambda: len(world.running()) == 12, "all are bound", 60)
+
+
+def test_api_server_restarted(world: World, control_plane: ControlPlane) -> None:
+    world.add_nodes(2)
+    queue = world.add_queue()
+    world.scheduler()
+    world.binder()
+    world.add_gang("before", queue, 4)
+    world.until(lambda: len(world.running("before")) == 4, "the first gang runs", 60)
+    control_plane.kill("kube-apiserver")
+    time.sleep(2.0)
+    control_plane.start_apiserver()
+    world.add_gang("after", queue, 4)
+    world.until(lambda: len(world.running("after")) == 4, "the second gang runs", 60)
+    assert len(world.running("before")) == 4
+    assert all(process.poll() is None for process in world.processes)
+
+
+def test_bad_network(world: World, control_plane: ControlPlane) -> None:
+    """Watches dropped, 410, 429 with Retry-After, 500s, slow and lost answers, all at once."""
+    world.add_nodes(4)
+    queue = world.add_queue()
+    with FaultyProxy(control_plane) as proxy:
+        number = itertools.count(1)
+
+        def rule(method: str, path: str) -> Fault | None:
+            if "/leases" in path:
+                return None
+            match next(number) % 13:
+                case 2:
+                    return Fault(status=500)
+                case 5:
+                    return Fault(status=429, retry_after="1")
+                case 7 if "watch=1" in path:
+                    return Fault(status=410)
+                case 8 if method == "POST":
+                    return Fault(lose_answer=True)
+                case 11:
+                    return Fault(delay=0.3)
+            return None
+
+        world.scheduler(url=proxy.url)
+        world.binder(url=proxy.url)
+        proxy.rule = rule
+        for i in range(4):
+            world.add_gang(f"gang{i}", queue, 8)
+            time.sleep(0.5)
+            proxy.drop_connections()
+        world.until(lambda: len(world.running()) == 32, "everything runs", 120)
+        assert not world.events("Evict")
+        assert all(process.poll() is None for process in world.processes)
+
+
+def test_old_leader_writes_nothing_after_its_lease(world: World, control_plane: ControlPlane) -> None:
+    world.add_nodes(2)
+    queue = world.add_queue()
+    lease = ("--leader-elect", "--lease-seconds=3,2,0.5")
+    with FaultyProxy(control_plane) as proxy:
+        first = world.scheduler(*lease, url=proxy.url)
+        world.binder()
+        world.add_gang("one", queue, 2)
+        world.until(lambda: len(world.running()) == 2, "the leader schedules", 60)
+        second = world.scheduler(*lease, user="scheduler2")
+        world.until(lambda: second.log.exists() and any(True for _ in second.lines()), "the second starts")
+        time.sleep(2.0)
+        first.kill(signal.SIGSTOP)
+        world.add_gang("two", queue, 4)
+        world.until(lambda: len(world.running("two")) == 4, "the second leads", 60)
+        stopped = time.time()
+        world.add_gang("three", queue, 4)
+        first.kill(signal.SIGCONT)
+        world.until(lambda: first.poll() is not None, "the first ends", 20)
+        assert first.poll() == 3
+        assert [w for w in proxy.writes() if w[0] >= stopped] == []
+        world.until(lambda: len(world.running("three")) == 4, "the second goes on", 30)
+
+
+def test_lease_lost_while_writing(world: World, control_plane: ControlPlane) -> None:
+    """The lease cannot be renewed while a gang is being bound: writing stops with the lease."""
+    world.add_nodes(4)
+    queue = world.add_queue()
+    with FaultyProxy(control_plane) as proxy:
+
+        def rule(method: str, path: str) -> Fault | None:
+            if "/leases" in path and blocked:
+                return Fault(status=500)
+            return Fault(delay=0.4) if path.endswith("/bindrequests") and method == "POST" else None
+
+        blocked: list[bool] = []
+        proxy.rule = rule
+        first = world.scheduler("--leader-elect", "--lease-seconds=3,2,0.5", url=proxy.url)
+        world.until(lambda: any(line["message"] == "scheduling" for line in first.lines()), "it leads", 60)
+        blocked.append(True)
+        cut = time.time()
+        world.add_gang("gang", queue, 32)
+        world.until(lambda: first.poll() is not None, "it ends", 30)
+        assert first.poll() == 3
+        assert all(at < cut + 3.5 for at, _, _ in proxy.writes())
+        proxy.rule = lambda _method, _path: None
+        world.scheduler()
+        world.binder()
+        world.until(lambda: len(world.running()) == 32, "the next one completes the gang", 60)
+
+
+def test_pod_node_and_queue_deleted_in_the_middle(world: World, control_plane: ControlPlane) -> None:
+    world.add_nodes(3)
+    queue, doomed = world.add_queue(), world.add_queue("doomed")
+    with FaultyProxy(control_plane) as proxy:
+
+        def slow(method: str, path: str) -> Fault | None:
+            return Fault(delay=1.5) if path.endswith("/bindrequests") and method == "POST" else None
+
+        proxy.rule = slow
+        scheduler = world.scheduler(url=proxy.url)
+        world.binder()
+        world.add_gang("gang", queue, 8)
+        world.add_gang("other", doomed, 2)
+        world.until(lambda: orders(proxy) > 0, "binds are on their way", 30)
+        world.api.delete(r.PODS, world.namespace, "gang-3", grace=0)
+        gone = world.nodes.pop(0)
+        world.api.delete(r.NODES, "", gone)
+        world.api.delete(r.QUEUES, "", doomed)
+        world.queues.remove(doomed)
+        world.add_pod("gang-new", "gang")
+        proxy.rule = lambda _method, _path: None
+
+        def whole() -> bool:
+            placed = [p for p in world.running("gang") if p["spec"]["nodeName"] != gone]
+            if len(placed) == 8:
+                return True
+            # A pod of the deleted node is taken away by its controller, and made anew.
+            for pod in world.pods("gang"):
+                if pod["spec"].get("nodeName") == gone:
+                    world.api.delete(r.PODS, world.namespace, pod["metadata"]["name"], grace=0)
+                    world.add_pod(f"{pod['metadata']['name']}-r", "gang")
+            return False
+
+        world.until(whole, "the gang runs on what is left", 90)
+        assert scheduler.poll() is None
+
+
+def test_another_scheduler_takes_the_room(world: World, control_plane: ControlPlane) -> None:
+    world.add_nodes(2, gpus=4)
+    queue = world.add_queue()
+    with FaultyProxy(control_plane) as proxy:
+
+        def slow(method: str, path: str) -> Fault | None:
+            return Fault(delay=2.0) if path.endswith("/binding") else None
+
+        proxy.rule = slow
+        world.scheduler()
+        world.binder(url=proxy.url)
+        world.add_gang("gang", queue, 4)
+        world.until(lambda: binds(proxy), "the gang is being bound", 30)
+        limits = {"cpu": "1", "nvidia.com/gpu": "4"}
+        target = world.api.get(r.BIND_REQUESTS, world.namespace, "gang-0")
+        assert target is not None
+        foreign = {
+            "metadata": {"name": "foreign", "namespace": world.namespace, "annotations": {}},
+            "spec": {
+                "schedulerName": "somebody-else",
+                "nodeName": target["spec"]["selectedNode"],
+                "containers": [{"name": "c", "image": "none", "resources": {"limits": limits}}],
+            },
+        }
+        world.api.create(r.PODS, world.namespace, foreign)
+        proxy.rule = lambda _method, _path: None
+        world.until(lambda: len(world.running("gang")) == 4, "the gang runs all the same", 60)
+        assert max(binds(proxy).values()) == 1
+        # The overfull node is for the kubelet to refuse; new pods keep away from it.
+        world.add_gang("next", queue, 4, gpus=1)
+        world.until(lambda: len(world.running("next")) == 4, "the next gang finds the other node", 60)
+        assert target["spec"]["selectedNode"] not in {p["spec"]["nodeName"] for p in world.running("next")}
+
+
+def test_a_bind_refused_for_ever_starves_nobody(world: World) -> None:
+    world.add_nodes(1, gpus=2)
+    queue = world.add_queue()
+    policy = {
+        "metadata": {"name": f"{world.name}-refuse"},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "resources": ["pods/binding"],
+                        "operations": ["*"],
+                    }
+                ]
+            },
+            "validations": [
+                {"expression": "!request.name.startsWith('cursed')", "message": "cursed pods stay unbound"}
+            ],
+        },
+    }
+    world.api.create(POLICIES, "", policy)
+    world.api.create(
+        POLICY_BINDINGS,
+        "",
+        {
+            "metadata": {"name": f"{world.name}-refuse"},
+            "spec": {
+                "policyName": f"{world.name}-refuse",
+                "validationActions": ["Deny"],
+                "matchResources": {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}}
+                },
+            },
+        },
+    )
+    time.sleep(1.0)
+    try:
+        world.scheduler()
+        world.binder()
+        world.api.create(r.PRIORITY_CLASSES, "", {"metadata": {"name": f"{world.name}-high"}, "value": 90})
+        world.add_gang("cursed", queue, 2, priorityClassName=f"{world.name}-high")
+        world.until(lambda: condition(world.pods("cursed")[0], "PodBound"), "the refusal is told", 30)
+        world.add_gang("patient", queue, 2)
+        world.until(lambda: len(world.running("patient")) == 2, "others are served", 60)
+        said = condition(world.pods("cursed")[0], "PodBound")
+        assert said is not None
+        assert said["status"] == "False"
+        assert "cursed pods stay unbound" in said["message"]
+    finally:
+        world.api.delete(POLICY_BINDINGS, "", f"{world.name}-refuse")
+        world.api.delete(POLICIES, "", f"{world.name}-refuse")
+        world.api.delete(r.PRIORITY_CLASSES, "", f"{world.name}-high")
+
+
+@pytest.mark.parametrize("mode", ["observe", "advise"])
+def test_modes_that_do_not_bind(world: World, control_plane: ControlPlane, mode: str) -> None:
+    world.add_nodes(1)
+    queue = world.add_queue()
+    with FaultyProxy(control_plane) as proxy:
+        world.scheduler(f"--mode={mode}", url=proxy.url)
+        world.binder()
+        world.add_gang("gang", queue, 4)
+        world.add_gang("big", queue, 16)
+        time.sleep(5.0)
+        assert orders(proxy) == 0
+        assert not world.running()
+        conditions = (world.group("big").get("status") or {}).get("schedulingConditions")
+        assert bool(conditions) == (mode == "advise")
+        assert bool(proxy.writes()) == (mode == "advise")
+
+
+def test_credentials_refused(world: World, control_plane: ControlPlane) -> None:
+    with FaultyProxy(control_plane) as proxy:
+        first = world.scheduler(url=proxy.url)
+        world.until(lambda: any(line["message"] == "scheduling" for line in first.lines()), "it runs", 60)
+        proxy.rule = lambda _method, _path: Fault(status=401)
+        proxy.drop_connections()
+        world.until(lambda: first.poll() == 4, "it ends", 30)
