@@ -122,7 +122,8 @@ class Fragments:
             & self.allowed[:, model].T
             & (self.gpus > 0)
         )
-        return np.where(usable, small[:, self.level_of], total[:, None]) @ self.weight
+        lost: Floats = np.where(usable, small[:, self.level_of], total[:, None]) @ self.weight
+        return lost
 
 
 class FragmentationGradient(Policy):

@@ -1,0 +1,259 @@
+"""What a benchmark run writes: frozen records, one JSON object a line, and what they were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+_PACKAGES = ("kai-cp", "ortools", "numpy")
+
+
+class Record(BaseModel):
+    """Base of everything written: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Origin(Record):
+    """Where and with what a result was made."""
+
+    machine: str
+    cores: int
+    memory_gib: float
+    python: str
+    versions: dict[str, str]
+    commit: str
+    settings: str = ""
+    """Short hash of the settings."""
+
+
+class Outcome(Record):
+    """What decisions do, in GPUs (shares count as their part) and counts, as net effect of the cycle.
+
+    ``lost_gpu_hours``: work of stopped pods since the last start of their pod group.
+    ``groups_left``: pod groups with waiting pods of which none got a place.
+    """
+
+    bound_gpus: float = 0.0
+    nominated_gpus: float = 0.0
+    lost_gpus: float = 0.0
+    lost_gpu_hours: float = 0.0
+    moved_gpus: float = 0.0
+    moved_pods: int = 0
+    evicted_pods: int = 0
+    groups_admitted: int = 0
+    groups_left: int = 0
+
+    @property
+    def admitted_gpus(self) -> float:
+        """GPUs that waiting pods get, now or when room is free."""
+        return self.bound_gpus + self.nominated_gpus
+
+
+class StageResult(Record):
+    """One stage of the cycle as the engine reports it."""
+
+    name: str
+    status: str
+    objective: float
+    bound: float
+    gap: float
+    variables: int
+    constraints: int
+    seconds: float
+
+
+class Moment(Record):
+    """A better checked answer: ``seconds`` after the decision began."""
+
+    seconds: float
+    admitted_gpus: float
+    lost_gpus: float
+
+
+class Peer(Record):
+    """Another answer to the same case: KAI's, or that of an older run.
+
+    ``outcome`` None: only its time was recorded; ``seconds`` None: not known.
+    """
+
+    name: str
+    outcome: Outcome | None
+    seconds: float | None = None
+    only_here: int = 0
+    """Pod groups that only this run admits."""
+    only_there: int = 0
+
+
+class CaseResult(Record):
+    """One case of the suites kai and scale."""
+
+    kind: Literal["case"] = "case"
+    suite: str
+    case: str
+    seed: int | None
+    budget_seconds: float
+    nodes: int
+    running_pods: int
+    pending_pods: int
+    pending_groups: int
+    seconds: dict[str, float]
+    """read, prepare, model, solve, check, decide (prepare to check, as a caller waits for it)."""
+    second_cycle_seconds: float | None = None
+    """Deciding again in the same process after a change of one percent of the pods."""
+    peak_memory_mib: float
+    status: str
+    gap: float
+    stages: tuple[StageResult, ...]
+    outcome: Outcome
+    moments: tuple[Moment, ...]
+    peer: Peer | None = None
+    errors: tuple[str, ...] = ()
+    """What the checker found, and failures: any makes the run fail."""
+    origin: Origin
+
+
+class PolicyResult(Record):
+    """One run of the openb suite: ``used`` is the share of the GPUs in use at the end, in percent."""
+
+    kind: Literal["policy"] = "policy"
+    suite: str = "openb"
+    case: str
+    policy: str
+    seed: int
+    used: float
+    published: float | None = None
+    """Published mean of the same policy, where there is one."""
+    moved_pods: int = 0
+    most_moved_share: float = 0.0
+    """Largest share of the running pods moved within 100 arrivals, in percent."""
+    seconds: float
+    errors: tuple[str, ...] = ()
+    origin: Origin
+
+
+class BoundResult(Record):
+    """Offline bound of an openb list: no placement of the arrivals of ``seed`` uses more."""
+
+    kind: Literal["bound"] = "bound"
+    suite: str = "openb"
+    case: str
+    seed: int
+    bound: float
+    value: float
+    """Of the fractional master problem: how tight the bound is."""
+    columns: int
+    seconds: float
+    origin: Origin
+
+
+class SimulationResult(Record):
+    """One policy on one simulated workload (suite gangs)."""
+
+    kind: Literal["simulation"] = "simulation"
+    suite: str = "gangs"
+    case: str
+    policy: str
+    seed: int
+    hours: float
+    groups: int
+    finished: int
+    waiting_minutes: dict[str, float]
+    """Mean wait until the start by size of the pod group in GPUs."""
+    waiting_p95_minutes: dict[str, float]
+    utilisation: float
+    evictions: int
+    moves: int
+    lost_gpu_hours: float
+    share_error: float
+    """Mean over time of the sum over queues of |allocated - fair share| / cluster."""
+    cycles: int
+    slowest_cycle_seconds: float
+    seconds: float
+    errors: tuple[str, ...] = ()
+    origin: Origin
+
+
+class MattersResult(Record):
+    """Small clusters on which a default scheduler fails, at one budget."""
+
+    kind: Literal["matters"] = "matters"
+    suite: str = "matters"
+    case: str
+    seed: int
+    budget_seconds: float
+    clusters: int
+    improved: int
+    """Clusters on which more pods of a priority run, none of a higher one fewer."""
+    certified: int
+    """Clusters whose answer is proved best."""
+    equal_certified: int
+    """Of those, where the default scheduler was best already."""
+    mean_seconds: float
+    errors: tuple[str, ...] = ()
+    origin: Origin
+
+
+Result = CaseResult | PolicyResult | BoundResult | SimulationResult | MattersResult
+_LINE: TypeAdapter[Result] = TypeAdapter(Annotated[Result, Field(discriminator="kind")])
+
+
+@cache
+def origin(settings: str = "") -> Origin:
+    """This machine, the installed versions and the commit of the work tree, if any."""
+    return Origin(
+        machine=_processor(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_gib=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        python=platform.python_version(),
+        versions={name: version(name) for name in _PACKAGES},
+        commit=_commit(),
+        settings=settings,
+    )
+
+
+def write(path: Path, results: Iterable[Result]) -> None:
+    """Append results to a file of JSON lines."""
+    with path.open("a", encoding="utf-8") as file:
+        for result in results:
+            file.write(result.model_dump_json() + "\n")
+
+
+def read(path: Path) -> Iterator[Result]:
+    """The results of a file of JSON lines."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.strip():
+                yield _LINE.validate_json(line)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _commit() -> str:
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip()

@@ -1,0 +1,93 @@
+"""The suites one after the other, as a stream of results and complaints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kai_cp.bench import peers
+from kai_cp.bench.cases import Case, generated_cases, recorded_cases
+from kai_cp.bench.progress import Bar
+from kai_cp.bench.records import Result
+from kai_cp.bench.runner import Task, run
+from kai_cp_models.settings import Settings
+
+SMOKE_SHAPES: Final = ("fill", "contended", "fragmented", "racks", "mixed", "quiet", "unschedulable")
+SMOKE_NODES: Final = (30,)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run; empty tuples mean the suite's own choice."""
+
+    suites: tuple[str, ...]
+    shapes: tuple[str, ...] = ()
+    nodes: tuple[int, ...] = ()
+    seeds: tuple[int, ...] = ()
+    against: Path | None = None
+    shared: Path = Path("../shared")
+    second_cycle: bool = False
+    bound_seconds: float = 60.0
+    hours: float = 48.0
+    processes: int = 2
+
+
+def run_suites(plan: Plan, settings: Settings, bar: Bar) -> Iterator[Result | str]:
+    """Results as they come; a text is a case without one."""
+    for suite in plan.suites:
+        if suite in ("kai", "scale", "smoke"):
+            yield from _cycles(suite, plan, settings, bar)
+        if suite == "openb":
+            from kai_cp.bench.openb.suite import run_openb
+
+            yield from run_openb(
+                plan.shared / "data" / "openb",
+                plan.shapes,
+                plan.seeds,
+                bar,
+                bound_seconds=plan.bound_seconds,
+                processes=plan.processes,
+            )
+        if suite in ("gangs", "smoke"):
+            from kai_cp.simulate.suite import run_gangs
+
+            smoke = suite == "smoke"
+            yield from run_gangs(
+                settings, plan.seeds or (1,), bar, hours=1.0 if smoke else plan.hours, small=smoke
+            )
+        if suite in ("matters", "smoke"):
+            from kai_cp.bench.matters import run_matters
+
+            yield from run_matters(settings, plan.nodes, plan.seeds or (1,), bar, small=suite == "smoke")
+
+
+def _cycles(suite: str, plan: Plan, settings: Settings, bar: Bar) -> Iterator[Result | str]:
+    from kai_cp.settings import digest
+
+    cases = _cases(suite, plan)
+    peer = None
+    if plan.against is not None:
+        peer = peers.directory(plan.against)
+    elif suite == "kai":
+        peer = peers.recorded(plan.shared / "bench")
+    name = digest(settings)
+    bar.expect(len(cases))
+    for case in cases:
+        bar.begin(case.name)
+        theirs = None
+        if peer is not None and (case.name in peer.deeds or case.name in peer.seconds):
+            theirs = (peer.name, peer.deeds.get(case.name), peer.seconds.get(case.name))
+        yield run(Task(case, settings, name, theirs, plan.second_cycle))
+
+
+def _cases(suite: str, plan: Plan) -> Sequence[Case]:
+    if suite == "kai":
+        folder = plan.shared / "bench" / "snapshots"
+        if not folder.is_dir():
+            raise FileNotFoundError(2, "no such directory", str(folder))
+        return recorded_cases(folder, plan.shapes, plan.nodes)
+    if suite == "smoke":
+        return generated_cases(plan.shapes or SMOKE_SHAPES, plan.nodes or SMOKE_NODES, plan.seeds or (1,))
+    return generated_cases(plan.shapes, plan.nodes, plan.seeds or (1,))

@@ -1,0 +1,185 @@
+"""Run one case in a process of its own: read, decide, audit, measure."""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kai_cp.bench.cases import Case
+from kai_cp.bench.generate import NOW
+from kai_cp.bench.outcome import Deed, admitted_groups, outcome
+from kai_cp.bench.records import CaseResult, Moment, Peer, StageResult, origin
+from kai_cp.worker import Channel, Worker
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Plan, Pod, PodStatus, Snapshot
+
+PROOF_GAP = 1e-6
+KILL_AFTER = 10.0
+"""A case that overruns its budget so many times (plus a minute for reading) is ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A case, and what to measure beside it. ``peer``: (name, its decisions, its seconds); None: unknown."""
+
+    case: Case
+    settings: Settings
+    digest: str
+    peer: tuple[str, tuple[Deed, ...] | None, float | None] | None = None
+    second_cycle: bool = False
+
+
+def run(task: Task) -> CaseResult | str:
+    """The result of a case, or one line that says why there is none."""
+    limit = 60.0 + KILL_AFTER * task.settings.solver.budget_seconds + 0.03 * task.case.nodes
+    with Worker(_job) as worker:
+        reply = worker.run(task, deadline=time.monotonic() + limit)
+    if isinstance(reply.answer, CaseResult):
+        return reply.answer
+    if reply.end == "late":
+        return f"{task.case.name}: no answer after {limit:.0f} s"
+    return f"{task.case.name}: {reply.failure or 'no answer'}\n{reply.details}".rstrip()
+
+
+def _job(task: Task, channel: Channel) -> None:
+    channel.answer(measure(task))
+
+
+def measure(task: Task) -> CaseResult:
+    """Read, decide and audit in this process."""
+    from kai_cp.reader import parse
+    from kai_cp_models.check import violations
+    from kai_cp_models.engine import decide
+
+    case, now = task.case, NOW.timestamp()
+    if case.path is None:  # What was generated is read like a file, from its text.
+        text = json.dumps(case.raw())
+        begin = time.monotonic()
+        raw = json.loads(text)
+        del text
+    else:
+        begin = time.monotonic()
+        raw = case.raw()
+    gc.collect()
+    gc.disable()
+    snapshot = parse(raw, now=now)
+    gc.enable()
+    read = time.monotonic() - begin
+    answers: list[tuple[float, Plan]] = []
+    start = time.monotonic()
+    plan = decide(snapshot, task.settings, emit=lambda p: answers.append((time.monotonic() - start, p)))
+    decided = time.monotonic() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    errors = [f"checker: {line}" for line in violations(snapshot, plan)]
+    errors += [f"the engine's own plan was rejected: {s.name}" for s in plan.stages if "rejected" in s.name]
+    deeds = _deeds(plan)
+    ours = outcome(snapshot, deeds)
+    second = _second_cycle(raw, task) if task.second_cycle else None
+    pending = [pod for pod in snapshot.pods if pod.status is PodStatus.PENDING]
+    stages = tuple(
+        StageResult(
+            name=s.name,
+            status=s.status,
+            objective=s.objective,
+            bound=s.bound,
+            gap=s.gap,
+            variables=s.variables,
+            constraints=s.constraints,
+            seconds=round(s.seconds, 4),
+        )
+        for s in plan.stages
+    )
+    gap = max((s.gap for s in plan.stages), default=0.0)
+    return CaseResult(
+        suite=case.suite,
+        case=case.name,
+        seed=case.seed,
+        budget_seconds=task.settings.solver.budget_seconds,
+        nodes=len(snapshot.nodes),
+        running_pods=sum(pod.node is not None for pod in snapshot.pods),
+        pending_pods=len(pending),
+        pending_groups=len({pod.group for pod in pending}),
+        seconds={
+            "read": round(read, 4),
+            **{k: round(v, 4) for k, v in plan.timings.items()},
+            "model": round(plan.timings.get("model", 0.0), 4),
+            "decide": round(decided, 4),
+        },
+        second_cycle_seconds=second,
+        peak_memory_mib=round(peak, 1),
+        status=_status(stages),
+        gap=gap,
+        stages=stages,
+        outcome=ours,
+        moments=_moments(snapshot, answers),
+        peer=_peer(snapshot, task, deeds),
+        errors=tuple(errors),
+        origin=origin(task.digest),
+    )
+
+
+def _deeds(plan: Plan) -> tuple[Deed, ...]:
+    return tuple((decision.kind, decision.pod) for decision in plan.decisions)
+
+
+def _status(stages: Sequence[StageResult]) -> str:
+    if all(stage.status == "OPTIMAL" or stage.gap <= PROOF_GAP for stage in stages):
+        return "OPTIMAL"
+    return "GREEDY" if all(stage.status == "GREEDY" for stage in stages) else "FEASIBLE"
+
+
+def _moments(snapshot: Snapshot, answers: Sequence[tuple[float, Plan]]) -> tuple[Moment, ...]:
+    found: list[Moment] = []
+    for seconds, plan in answers:
+        o = outcome(snapshot, _deeds(plan))
+        moment = Moment(seconds=round(seconds, 4), admitted_gpus=o.admitted_gpus, lost_gpus=o.lost_gpus)
+        if not found or (found[-1].admitted_gpus, found[-1].lost_gpus) != (o.admitted_gpus, o.lost_gpus):
+            found.append(moment)
+    return tuple(found)
+
+
+def _peer(snapshot: Snapshot, task: Task, deeds: Sequence[Deed]) -> Peer | None:
+    if task.peer is None:
+        return None
+    name, theirs, seconds = task.peer
+    if theirs is None:
+        return Peer(name=name, outcome=None, seconds=seconds)
+    known = [deed for deed in theirs if deed[1] in snapshot.pod_by_key]
+    here = admitted_groups(snapshot, (key for kind, key in deeds if kind != "Evict"))
+    there = admitted_groups(snapshot, (key for kind, key in known if kind != "Evict"))
+    return Peer(
+        name=name,
+        outcome=outcome(snapshot, known),
+        seconds=seconds,
+        only_here=len(here - there),
+        only_there=len(there - here),
+    )
+
+
+def _second_cycle(raw: Mapping[str, Any], task: Task) -> float:
+    """Time of the next cycle when one percent of the pods are gone: from the changed list to the plan."""
+    from kai_cp.reader import ParseMemo, parse
+    from kai_cp_models.engine import decide
+
+    now = NOW.timestamp()
+    memo = ParseMemo()
+    before = parse(raw, now=now, memo=memo)
+    decide(before, task.settings)
+    gone = {pod.key for pod in _every_hundredth(before.pods)}
+    objects = dict(raw["rawObjects"])
+    objects["pods"] = [
+        pod for pod in objects["pods"] if (pod["metadata"]["namespace"], pod["metadata"]["name"]) not in gone
+    ]
+    changed = {**raw, "rawObjects": objects}
+    start = time.monotonic()
+    decide(parse(changed, now=now + 1, memo=memo), task.settings)
+    return round(time.monotonic() - start, 4)
+
+
+def _every_hundredth(pods: Sequence[Pod]) -> Sequence[Pod]:
+    return pods[::100]
