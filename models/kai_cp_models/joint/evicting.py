@@ -24,6 +24,10 @@ _EXACT_ORDER = 40
 """Up to so many units the reverse order is compared exactly, by powers of two."""
 
 
+Bounds = tuple[int | None, int | None, int | None]
+"""Per resource what a queue must hold more than; None: never a reason to take."""
+
+
 @dataclass(frozen=True, slots=True)
 class Due:
     """How far one trigger class may take from the queues: bounds per levelled victim queue.
@@ -34,7 +38,7 @@ class Due:
 
     takes: frozenset[int]
     """Positions of the offers that the class may take."""
-    bounds: Mapping[str, tuple[str, tuple[int | None, int | None, int | None]]]
+    bounds: Mapping[str, tuple[str, Bounds]]
 
 
 class EvictingModel:
@@ -47,9 +51,13 @@ class EvictingModel:
         ranked: Sequence[Ranked],
         dues: Sequence[Due],
         *,
+        required: int,
         max_moved_groups: int = UNLIMITED,
     ) -> None:
-        """``model``: the placement model of the asks and of the offers of ``ranked``, in its order."""
+        """``model``: the placement model of the asks and of the offers of ``ranked``, in its order.
+
+        ``required``: so many asks must be placed, the others may be.
+        """
         self.model = model
         self.cp = model.cp
         self.ledger = model.ledger
@@ -59,7 +67,8 @@ class EvictingModel:
         self.moved = model.moved
         self.ranked = tuple(ranked)
         self.action = action
-        for literal in self.admitted:
+        self._required = required
+        for literal in self.admitted[:required]:
             self.cp.add(literal == 1)
         self._chains()
         self._limits()
@@ -84,23 +93,29 @@ class EvictingModel:
         """Limits hold when the victims are gone and the asks are placed (3.7)."""
         ledger = self.ledger
         book, snapshot = ledger.book, ledger.snapshot
-        asked: dict[int, list[Amounts]] = {}
-        for ask in self.asks:
+        asked: dict[int, list[tuple[Amounts, cp_model.IntVar]]] = {}
+        for ask, admitted in zip(self.asks, self.admitted, strict=True):
             size = amounts.optimistic_batch(snapshot, ask.pods)
             for i in book.path(ask.group.queue).tolist():
-                asked.setdefault(i, []).append(size)
+                asked.setdefault(i, []).append((size, admitted))
         for i, sizes in asked.items():
             for r in range(3):
                 limit = int(book.limit[i, r])
-                total = sum(size[r] for size in sizes)
-                if limit == UNLIMITED or total == 0:
+                wanted = [(size[r], admitted) for size, admitted in sizes if size[r]]
+                if limit == UNLIMITED or not wanted:
                     continue
                 given = [
                     item.holds[r] * lost
                     for item, lost in zip(self.ranked, self.lost, strict=True)
                     if item.holds[r] and i in book.path(item.offer.group.queue).tolist()
                 ]
-                self.cp.add(int(book.allocated[i, r]) + total - sum(given) <= limit)
+                total = sum(size * admitted for size, admitted in wanted)
+                row = self.cp.add(int(book.allocated[i, r]) + total - sum(given) <= limit)
+                if int(book.allocated[i, r]) > limit:
+                    # Inherited trouble stays as it is while nothing is added to it.
+                    some = self.cp.new_bool_var(f"adds[{i},{r}]")
+                    self.cp.add_max_equality(some, [admitted for _, admitted in wanted])
+                    row.only_enforce_if(some)
 
     def _attribution(self, dues: Sequence[Due]) -> list[dict[int, cp_model.IntVar]]:
         """taken[e][o]: unit o is lost to class e of triggers; a unit is lost to exactly one."""
@@ -146,7 +161,7 @@ class EvictingModel:
         level: str,
         members: Sequence[int],
         part: Mapping[int, cp_model.IntVar],
-        bounds: tuple[int | None, int | None, int | None],
+        bounds: Bounds,
         useful: Sequence[int],
     ) -> None:
         book = self.ledger.book
@@ -209,6 +224,21 @@ class EvictingModel:
 
     # --- goals -----------------------------------------------------------------------------------
 
+    def admission_goals(self) -> list[Goal]:
+        """Which of the optional asks are admitted: the first in fair order counts more than all after."""
+        optional = self.admitted[self._required :]
+        if not optional:
+            return []
+        refused = sum((1 << (len(optional) - 1 - i)) * (1 - admitted) for i, admitted in enumerate(optional))
+        return [Goal("admitted in fair order", refused)]
+
+    def rough_goals(self) -> list[Goal]:
+        """Little loss, for attempts that only ask whether there is room."""
+        if self.action == "consolidation":
+            return [Goal("moved pods", sum(self.moved.values()))]
+        given = sum(item.weight * lost for item, lost in zip(self.ranked, self.lost, strict=True))
+        return [Goal("lost GPUs", given)]
+
     def goals(self) -> list[Goal]:
         """Formulation 1.4, stages 2 to 7 (reclaim, preempt) or 1.2 (consolidation)."""
         pods = [(item, pod) for item in self.ranked for pod in item.offer.pods]
@@ -257,10 +287,10 @@ class EvictingModel:
         return sum(reached)
 
     def _newest(self) -> Linear:
-        n = len(self.ranked)
-        if n <= _EXACT_ORDER:
-            return sum((1 << item.rank) * lost for item, lost in zip(self.ranked, self.lost, strict=True))
-        return sum((item.rank + 1) * lost for item, lost in zip(self.ranked, self.lost, strict=True))
+        exact = len(self.ranked) <= _EXACT_ORDER
+        return sum(
+            ((1 << position) if exact else position + 1) * lost for position, lost in enumerate(self.lost)
+        )
 
     def _by_rank(self, pods: Sequence[tuple[Ranked, object]]) -> Linear:
         total: Linear = 0

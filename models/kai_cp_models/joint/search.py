@@ -45,6 +45,8 @@ def solver_for(model: cp_model.CpModel, settings: SolverSettings, seconds: float
     parameters = solver.parameters
     parameters.max_time_in_seconds = max(seconds, 0.001)
     parameters.random_seed = settings.seed
+    # The linear relaxation at the root settles most counting arguments (formulation 2.1).
+    parameters.linearization_level = 2
     variables = len(model.proto.variables)
     parameters.num_workers = 1 if variables < _SMALL else settings.workers
     if variables >= _SMALL:
@@ -55,10 +57,11 @@ def solver_for(model: cp_model.CpModel, settings: SolverSettings, seconds: float
 
 
 def solve(
-    model: cp_model.CpModel, settings: SolverSettings, seconds: float
+    model: cp_model.CpModel, settings: SolverSettings, seconds: float, *, gap: float = 0.0
 ) -> tuple[Outcome, cp_model.CpSolver]:
     """Solve the model as it stands."""
     solver = solver_for(model, settings, seconds)
+    solver.parameters.relative_gap_limit = gap
     status = solver.solve(model)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         outcome = Outcome(
@@ -87,11 +90,14 @@ def lexicographic(
     goals: list[Goal],
     settings: SolverSettings,
     seconds_left: Callable[[], float],
+    *,
+    gap: float = 0.0,
 ) -> tuple[cp_model.CpSolver | None, list[StageResult], Outcome]:
     """Minimise the goals in order; each value is pinned before the next stage (formulation 1.6).
 
-    A stage whose present value is at its floor is skipped. Returns the solver that holds the last
-    solution (None when there is none), one result per stage, and the first solve's outcome.
+    A stage whose present value is at its floor is skipped. ``gap``: relative gap that is good enough.
+    Returns the solver that holds the last solution (None when there is none), one result per stage,
+    and the first solve's outcome.
     """
     best: cp_model.CpSolver | None = None
     results: list[StageResult] = []
@@ -107,7 +113,7 @@ def lexicographic(
             _hint(model, best)
         share = seconds_left() / max(1, min(3, len(goals) - position))
         model.minimize(goal.cost)
-        outcome, solver = solve(model, settings, share)
+        outcome, solver = solve(model, settings, share, gap=gap)
         first = first or outcome
         if outcome.status == "infeasible" and best is None:
             return None, results, outcome

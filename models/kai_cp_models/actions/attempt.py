@@ -1,0 +1,190 @@
+"""One joint attempt of an eviction action: everything admitted so far and the next triggers, solved together.
+
+Small problems get all goals at once. In large ones an attempt only looks for room at little loss; the
+goals follow once, when the admission is settled (``finish``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ortools.sat.python import cp_model
+
+from kai_cp_models.actions.dues import Owners, dues_of, valid_reclaim
+from kai_cp_models.actions.scenario import play
+from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.joint.choose import joint_model
+from kai_cp_models.joint.evicting import EvictingModel
+from kai_cp_models.joint.model import TooLarge
+from kai_cp_models.joint.offers import Ranked, Reach, entitlement, ranked_offers
+from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.search import StageResult, lexicographic
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
+from kai_cp_models.units import Batch
+
+_MOST_CUTS = 24
+_SMALL = 2_000
+"""Variables up to which every attempt pursues all goals."""
+_ROUGH_GAP = 0.05
+
+
+@dataclass(frozen=True)
+class Found:
+    """An accepted joint answer: the ledger it leads to and how it was reached."""
+
+    ledger: Ledger
+    asks: tuple[Ask, ...]
+    ranked: tuple[Ranked, ...]
+    answer: Answer
+    owners: Owners
+    stages: tuple[StageResult, ...]
+    variables: int
+    constraints: int
+    complete: bool
+    """All goals were pursued."""
+    proved: bool = True
+    """Which of the optional asks are admitted is proved to be best."""
+
+    @property
+    def disturbed(self) -> set[int]:
+        """Ranks of the units that are lost or moved."""
+        return {
+            item.rank
+            for item, lost in zip(self.ranked, self.answer.lost, strict=True)
+            if lost or any(pod.key in self.answer.moved for pod in item.offer.pods)
+        }
+
+
+@dataclass
+class Attempts:
+    """The joint problem of one run of an action, and what the waiting groups may disturb in it."""
+
+    cycle: Cycle
+    action: ActionName
+    base: Ledger
+    waiting: Mapping[GroupKey, Batch]
+    _takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
+
+    @cached_property
+    def ranked(self) -> tuple[Ranked, ...]:
+        """All that any waiting group may disturb, in the reverse fair order of the action's start."""
+        snapshot = self.cycle.snapshot
+        asks = [
+            Ask(snapshot.group_by_key[key], self.base.fixed.gangs[key], batch)
+            for key, batch in self.waiting.items()
+        ]
+        return tuple(ranked_offers(self.cycle, asks, self.action))
+
+    def takes_of(self, ask: Ask) -> frozenset[int]:
+        """Ranks of the units that the ask may take."""
+        key = entitlement(self.base, ask, self.action)
+        found = self._takes.get(key)
+        if found is None:
+            reach = Reach(self.base, ask, self.action)
+            found = frozenset(item.rank for item in self.ranked if reach.takes(item.offer))
+            self._takes[key] = found
+        return found
+
+    def attempt(
+        self, before: Found | None, chunk: Sequence[Ask], *, optional: bool = False
+    ) -> Found | Waiting:
+        """Place everything admitted before and ``chunk``; with ``optional``, as much of it as can be.
+
+        Only units that the chunk may take, or that are disturbed already, may be disturbed (1.3 e).
+        """
+        if self.cycle.seconds_left() <= 0:
+            return _out_of_time()
+        useful: set[int] = before.disturbed if before else set()
+        for ask in chunk:
+            useful |= self.takes_of(ask)
+        asks = [*(before.asks if before else ()), *chunk]
+        return self._solve(asks, len(asks) - len(chunk) if optional else len(asks), useful, final=False)
+
+    def finish(self, found: Found) -> Found:
+        """The same admission with all goals pursued; ``found`` itself when that fails."""
+        if found.complete:
+            return found
+        useful = found.disturbed
+        for ask in found.asks:
+            useful |= self.takes_of(ask)
+        best = self._solve(list(found.asks), len(found.asks), useful, final=True)
+        return best if isinstance(best, Found) else found
+
+    def _solve(self, asks: list[Ask], required: int, useful: set[int], *, final: bool) -> Found | Waiting:
+        cycle, action = self.cycle, self.action
+        ranked = [item for item in self.ranked if item.rank in useful]
+        if not ranked:
+            return Waiting("NoVictims", "no running pod group may be disturbed for this one", True)
+        dues, members = dues_of(self.base, action, asks, ranked, self._takes)
+        may_lose = action != "consolidation"
+        try:
+            placement = joint_model(self.base, asks, [item.offer for item in ranked], may_lose=may_lose)
+        except TooLarge:
+            return Waiting("NotDecidedInTime", "the joint problem is too large for the time budget")
+        policy = cycle.snapshot.policy
+        model = EvictingModel(
+            placement,
+            action,
+            ranked,
+            dues,
+            required=required,
+            max_moved_groups=UNLIMITED if may_lose else policy.max_consolidation_preemptees,
+        )
+        complete = final or len(model.cp.proto.variables) <= _SMALL
+        goals = [*model.admission_goals(), *(model.goals() if complete else model.rough_goals())]
+        gap = 0.0 if complete else _ROUGH_GAP
+        for _ in range(_MOST_CUTS):
+            trial = model.cp.clone()
+            solver, stages, first = lexicographic(
+                trial, goals, cycle.settings.solver, cycle.seconds_left, gap=gap
+            )
+            if solver is None:
+                return Waiting(
+                    "NotPossible", "no permitted set of evictions makes room", first.status == "infeasible"
+                )
+            answer = placement.answer(solver)
+            if not any(answer.lost) and not answer.moved:
+                return Waiting("FitsAsItIs", "there is room without evictions; allocate places it", True)
+            placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
+            played = play(self.base, asks, placement.offers, answer, self.waiting, may_lose=may_lose)
+            if played.ledger is not None:
+                owners = _owners(model, members, solver, placed)
+                if action != "reclaim" or valid_reclaim(self.base, placed, ranked, played.ledger, owners):
+                    return Found(
+                        played.ledger,
+                        tuple(placed),
+                        tuple(ranked),
+                        answer,
+                        owners,
+                        tuple(stages),
+                        len(model.cp.proto.variables),
+                        len(model.cp.proto.constraints),
+                        complete,
+                        all(stage.proved for stage in stages if stage.name.startswith("admitted")),
+                    )
+            model.forbid(answer)
+        return Waiting("NotDecidedInTime", "the fair order refused every plan that was tried")
+
+
+def _owners(
+    model: EvictingModel,
+    members: Sequence[tuple[GroupKey, ...]],
+    solver: cp_model.CpSolver,
+    placed: Sequence[Ask],
+) -> dict[int, tuple[GroupKey, ...]]:
+    """For every lost unit the admitted triggers it is lost to."""
+    admitted = {ask.group.key for ask in placed}
+    found: dict[int, tuple[GroupKey, ...]] = {}
+    for e, part in enumerate(model.taken):
+        owners = tuple(key for key in members[e] if key in admitted)
+        for o, literal in part.items():
+            if owners and solver.value(literal):
+                found[o] = owners
+    return found
+
+
+def _out_of_time() -> Waiting:
+    return Waiting("NotDecidedInTime", "the time budget ended before this pod group was decided")

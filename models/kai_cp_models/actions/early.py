@@ -1,0 +1,52 @@
+"""Refusals of eviction actions by arithmetic alone, before any model is built (4.3, 4.4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kai_cp_models.cycle import Waiting
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.gates import non_preemptible_over_quota
+from kai_cp_models.fairness.reclaim import can_reclaim
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.rules.table import accepting
+from kai_cp_models.snapshot import ActionName
+
+
+def refused_early(ledger: Ledger, ask: Ask, action: ActionName) -> Waiting | None:
+    """Why no plan can serve the ask in this action, or None. Every refusal here is a proof."""
+    seen: set[int] = set()
+    for pod in ask.pods:
+        for rule in ledger.rules:
+            if rule.concerns(pod) and (why := rule.dead_end(pod)):
+                return Waiting("DependencyMissing", why, True)
+        if id(pod.spec) not in seen:
+            seen.add(id(pod.spec))
+            if not accepting(ledger.fixed.table, pod).any():
+                return Waiting("NoNodeAccepts", "no node accepts a pod of the group", True, pod)
+    group = ask.group
+    if not group.preemptible:
+        asked = amounts.optimistic_batch(ledger.snapshot, ask.pods)
+        refusal = non_preemptible_over_quota(ledger.book, group.queue, asked)
+        if refusal is not None:
+            return Waiting("NonPreemptibleOverQuota", refusal.message, True)
+    if action == "reclaim":
+        asked = amounts.pessimistic_batch(ledger.snapshot, ask.pods)
+        refusal = can_reclaim(ledger.book, group.queue, asked, group.preemptible)
+        if refusal is not None:
+            return Waiting("OverFairShare", refusal.message, True)
+    if action == "consolidation" and not _room_in_sum(ledger, ask):
+        return Waiting("NoRoomInSum", "moving pods cannot help: the free room in all is too little", True)
+    return None
+
+
+def _room_in_sum(ledger: Ledger, ask: Ask) -> bool:
+    """Whether the free room of all nodes together could hold the batch (4.3, consolidation)."""
+    free = np.maximum(ledger.idle + ledger.releasing, 0).sum(axis=0).astype(float)
+    asked = np.zeros(len(free))
+    for pod in ask.pods:
+        if pod.spec.gpu.shares:
+            return True
+        asked += pod.spec.requests
+    return bool((asked <= free).all())
