@@ -22,6 +22,7 @@ from kai_cp_models.check import (
     stale,
     topology,
     victims,
+    volumes,
     zones,
 )
 from kai_cp_models.check.world import World
@@ -48,7 +49,7 @@ SUBJECTS: Final[tuple[Subject, ...]] = (
 )
 """Every rule there is; one line each."""
 
-DEVICE_RULES: Final[tuple[Subject, ...]] = (existence.broken, claims.broken, zones.broken)
+DEVICE_RULES: Final[tuple[Subject, ...]] = (existence.broken, claims.broken, zones.broken, volumes.broken)
 """Claimed devices, NUMA zones, volumes and ConfigMaps; same shape."""
 
 

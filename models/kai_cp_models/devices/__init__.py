@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from kai_cp_models.devices import affinity, dra, enrich, numa, objects, ports
+from kai_cp_models.devices import affinity, dra, enrich, numa, objects, ports, storage
 from kai_cp_models.devices.protocol import DeviceRule, Mask, Row, RuleState, Scores
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot
 
 __all__ = ["RULES", "DeviceRule", "Mask", "Row", "RuleState", "Scores", "enriched", "open_rules", "set_aside"]
 
-RULES: Final[tuple[DeviceRule, ...]] = (objects, ports, affinity, dra, numa)
+RULES: Final[tuple[DeviceRule, ...]] = (objects, ports, affinity, dra, numa, storage)
 
 
 def open_rules(snapshot: Snapshot, options: OptionalRules | None = None) -> tuple[RuleState, ...]:

@@ -25,10 +25,13 @@ def labelled(snapshot: Snapshot, selector: Raw | None) -> Mask | None:
     """Nodes whose labels a metav1.LabelSelector selects; None: no selector."""
     if selector is None:
         return None
-    exact = (selector.get("matchLabels") or {}).items()
-    needs = [{"key": key, "operator": "In", "values": [value]} for key, value in exact]
-    needs += list(selector.get("matchExpressions") or ())
-    return np.array([_all(node.labels, needs) for node in snapshot.nodes], dtype=np.bool_)
+    return np.array([selects(selector, node.labels) for node in snapshot.nodes], dtype=np.bool_)
+
+
+def selects(selector: Raw, labels: Mapping[str, str]) -> bool:
+    """Whether a metav1.LabelSelector selects labels."""
+    exact = all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
+    return exact and _all(labels, selector.get("matchExpressions") or ())
 
 
 def _term(node: Node, term: Raw) -> bool:
