@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from typing import Final
 
 from kai_cp.kube.errors import KubeError, LeaseLost
 
 LOG = logging.getLogger(__name__)
 Write = Callable[[], None]
+PATIENCE_SECONDS: Final = 30.0
+LOOK_SECONDS: Final = 0.1
 
 
 class BackgroundWriter:
@@ -18,10 +22,14 @@ class BackgroundWriter:
 
     A write submitted under a key that still waits replaces the older one. Beyond ``limit`` waiting writes the
     oldest is dropped: what it said will be said again by the next cycle that still finds it true.
+    While ``busy`` says that pods are being bound, a write stands back, at most ``PATIENCE_SECONDS``.
     """
 
-    def __init__(self, workers: int, *, limit: int = 20_000) -> None:
-        self._waiting: OrderedDict[Hashable, Write] = OrderedDict()
+    def __init__(
+        self, workers: int, *, limit: int = 20_000, busy: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._waiting: OrderedDict[Hashable, tuple[float, Write]] = OrderedDict()
+        self.busy = busy
         self._limit = limit
         self._busy = 0
         self._stopping = False
@@ -39,7 +47,8 @@ class BackgroundWriter:
         with self._condition:
             if self._stopping:
                 return
-            self._waiting[key] = write
+            since = self._waiting[key][0] if key in self._waiting else time.monotonic()
+            self._waiting[key] = (since, write)
             if len(self._waiting) > self._limit:
                 self._waiting.popitem(last=False)
                 self.dropped += 1
@@ -63,7 +72,11 @@ class BackgroundWriter:
                 self._condition.wait_for(lambda: self._waiting or self._stopping)
                 if self._stopping:
                     return
-                _, write = self._waiting.popitem(last=False)
+                since = next(iter(self._waiting.values()))[0]
+                if time.monotonic() - since < PATIENCE_SECONDS and self.busy():
+                    self._condition.wait(LOOK_SECONDS)
+                    continue
+                _, write = self._waiting.popitem(last=False)[1]
                 self._busy += 1
             try:
                 write()

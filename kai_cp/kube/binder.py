@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
 from kai_cp.kube import names, orders, resources
+from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.steps import BindError, Step
@@ -49,6 +50,7 @@ class Binder:
         requests: Store,
         steps: list[Step],
         recorder: Recorder,
+        writer: BackgroundWriter,
         *,
         workers: int = 10,
         bound: Callable[[float], None] = lambda _seconds: None,
@@ -61,6 +63,8 @@ class Binder:
         self._requests = requests
         self._steps = steps
         self._recorder = recorder
+        self._writer = writer
+        writer.busy = self.busy
         self._bound = bound
         self._failed = failed
         self._clock = clock
@@ -77,6 +81,11 @@ class Binder:
         for request in self._requests.all():
             self._changed(None, request)
 
+    def busy(self) -> bool:
+        """Whether an attempt runs or waits for a thread."""
+        with self._lock:
+            return any(state.running for state in self._states.values())
+
     def stop(self) -> None:
         """Begin nothing new."""
         with self._lock:
@@ -87,7 +96,7 @@ class Binder:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _changed(self, _old: Object | None, new: Object | None) -> None:
-        if new is not None and not finished(new):
+        if new is not None and not orders.finished(new):
             self._queue(key_of(new))
 
     def _queue(self, key: Key) -> None:
@@ -141,7 +150,7 @@ class Binder:
     def _attempt(self, key: Key) -> float | None:
         """Try once; seconds until the next attempt, or None when there is to be none."""
         request = self._requests.get(key)
-        if request is None or finished(request) or "deletionTimestamp" in request["metadata"]:
+        if request is None or orders.finished(request) or "deletionTimestamp" in request["metadata"]:
             return None
         pod = self._pods.get((key[0], request["spec"]["podName"]))
         if pod is None:
@@ -271,7 +280,7 @@ class Binder:
     def _say_bound(self, pod: Object, node: str) -> None:
         message = f"pod bound to node {node}"
         self._recorder.say(pod, resources.PODS, "Normal", "Bound", message, topic="bind")
-        self._condition(pod, "True", "Bound", message)
+        self._writer.submit(("bound", *key_of(pod)), lambda: self._condition(pod, "True", "Bound", message))
 
     def _condition(self, pod: Object, status: str, reason: str, message: str) -> None:
         present = orders.condition((pod.get("status") or {}).get("conditions"), "PodBound")
@@ -295,9 +304,3 @@ class Binder:
             return
         if changed is not None:
             self._pods.put(changed, ours=True)
-
-
-def finished(request: Mapping[str, Any]) -> bool:
-    """Whether there is nothing left to do for a request: it succeeded, or failed for good."""
-    phase = (request.get("status") or {}).get("phase")
-    return phase == "Succeeded" or orders.failed_for_good(request)

@@ -108,6 +108,7 @@ def run(setup: BinderSetup, life: Life) -> int:
         stores[r.BIND_REQUESTS],
         [sharing, volumes, Claims(transport)],
         recorder,
+        writer,
         workers=options.max_concurrent_reconciles,
         bound=latency.observe,
         failed=retries.inc,

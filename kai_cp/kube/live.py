@@ -7,21 +7,25 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 from kai_cp.kube import names, orders, resources
+from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.backoff import BindBackoff
 from kai_cp.kube.cache import ClusterCache
 from kai_cp.kube.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.options import SchedulerOptions
 from kai_cp.kube.port import Outcome, Result
 from kai_cp.kube.recorder import Recorder
-from kai_cp.kube.store import Object
+from kai_cp.kube.store import Key, Object, key_of
 from kai_cp.kube.transport import Transport
 from kai_cp_models.snapshot import Decision, GroupKey, Plan
 
 LOG = logging.getLogger(__name__)
 WRITERS: Final = 8
+BINDING_SECONDS: Final = 10.0
+"""A BindRequest that is not carried out for this long holds no report up."""
 
 
 class LiveCluster:
@@ -33,6 +37,7 @@ class LiveCluster:
         cache: ClusterCache,
         options: SchedulerOptions,
         recorder: Recorder,
+        writer: BackgroundWriter,
         backoff: BindBackoff,
         *,
         clock: Callable[[], float] = time.time,
@@ -40,6 +45,7 @@ class LiveCluster:
         self._transport = transport
         self._options = options
         self._recorder = recorder
+        self._writer = writer
         self._backoff = backoff
         self._clock = clock
         self._cache = cache
@@ -48,7 +54,15 @@ class LiveCluster:
         self._groups = cache.stores[resources.POD_GROUPS]
         self._requests = cache.stores[resources.BIND_REQUESTS]
         self._requests.listen(self._request_changed)
+        self._applying = False
+        self._open: dict[Key, float] = {}
+        writer.busy = self.binding
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
+
+    def binding(self) -> bool:
+        """Whether pods are being bound now: reports can wait meanwhile."""
+        oldest = time.monotonic() - BINDING_SECONDS
+        return self._applying or any(since > oldest for since in list(self._open.values()))
 
     def close(self) -> None:
         """End the writing threads; what waits is not written."""
@@ -73,7 +87,11 @@ class LiveCluster:
     def apply(self, plan: Plan) -> Sequence[Result]:
         """Carry the plan out. Writes go in parallel, a gang's binds next to each other."""
         placed = {d.group for d in plan.decisions if d.group and self._has_place(d.group)}
-        results = list(self._writers.map(self._act, plan.decisions))
+        self._applying = True
+        try:
+            results = list(self._writers.map(self._act, plan.decisions))
+        finally:
+            self._applying = False
         self._note_evictions(plan, results)
         self._note_starts(plan, results, placed)
         return results
@@ -182,8 +200,8 @@ class LiveCluster:
             if decision.kind == "Bind" and outcome == "done" and decision.group is not None
         }
         stamp = orders.rfc3339(self._clock())
-        begun = sorted(key for key in started if key not in waits and key not in placed)
-        list(self._writers.map(lambda key: self.annotate(key, {names.LAST_START: stamp}), begun))
+        for key in sorted(key for key in started if key not in waits and key not in placed):
+            self._writer.submit(("start", *key), partial(self.annotate, key, {names.LAST_START: stamp}))
 
     def annotate(self, key: GroupKey, annotations: Mapping[str, str | None]) -> None:
         """Set (None: remove) annotations of a pod group; nothing is written when nothing changes."""
@@ -262,6 +280,10 @@ class LiveCluster:
         assert request is not None
         owners = request["metadata"].get("ownerReferences") or ()
         uid = next((entry["uid"] for entry in owners if entry.get("kind") == "Pod"), "")
+        if new is None or orders.finished(new):
+            self._open.pop(key_of(request), None)
+        elif old is None:
+            self._open[key_of(request)] = time.monotonic()
         before = ((old or {}).get("status") or {}).get("phase")
         after = ((new or {}).get("status") or {}).get("phase")
         if not uid or before == after:

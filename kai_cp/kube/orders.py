@@ -126,6 +126,12 @@ def failed_for_good(request: Mapping[str, Any]) -> bool:
     return limit is None or int(status.get("failedAttempts") or 0) >= int(limit)
 
 
+def finished(request: Mapping[str, Any]) -> bool:
+    """Whether there is nothing left to do for a BindRequest: it succeeded, or failed for good."""
+    phase = (request.get("status") or {}).get("phase")
+    return phase == "Succeeded" or failed_for_good(request)
+
+
 def belongs_to(request: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
     """Whether a BindRequest was made for this very pod, not for an earlier one of its name."""
     owners = request["metadata"].get("ownerReferences") or ()

@@ -69,7 +69,7 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
     backoff = BindBackoff()
     writer = BackgroundWriter(options.num_of_status_recording_workers)
     recorder = Recorder(transport, writer, options.scheduler_name)
-    cluster = LiveCluster(transport, cache, options, recorder, backoff)
+    cluster = LiveCluster(transport, cache, options, recorder, writer, backoff)
     reporter = Reporter(transport, cache, cluster, options, recorder, writer)
     scheduler = Scheduler(
         cache,

@@ -133,6 +133,11 @@ class ControlPlane:
             log.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    @property
+    def processes(self) -> Mapping[str, subprocess.Popen[bytes]]:
+        """The running parts by name."""
+        return self._processes
+
     def kill(self, name: str) -> None:
         """End one part at once, for example ``kube-apiserver``."""
         process = self._processes.pop(name)

@@ -1,0 +1,173 @@
+"""How fast a cluster fills: 500 nodes, 4,000 one-GPU pods at once, on a real API server.
+
+``python -m benchmarks.load_cluster [--nodes 500] [--pods 4000] [--gang 1]`` prints one JSON object: pods a
+second, where the time went, CPU seconds and memory of every process, and what the cluster costs when idle.
+The API server, the fake kubelets and our processes share the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+import urllib.request
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.demo.controlplane import ControlPlane
+from tests.e2e.conftest import USERS
+from tests.e2e.world import World, prepare
+from tests.kubetest.build import build
+
+CREATORS = 8
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / 100.0
+
+
+def memory_mib(pid: int, key: str = "VmRSS") -> float:
+    """Memory of a process now (``VmHWM``: the most it had)."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+class Watcher:
+    """Counts pods by what they have reached, from one watch."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.bound: dict[str, float] = {}
+        self.running: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        version = ""
+        while True:
+            try:
+                if not version:
+                    version = self._world.api.list_pages(r.PODS)[1]
+                for _, pod in self._world.api.watch(r.PODS, version):
+                    version = pod["metadata"]["resourceVersion"]
+                    if pod["metadata"].get("namespace") != self._world.namespace:
+                        continue
+                    name = pod["metadata"]["name"]
+                    if pod["spec"].get("nodeName"):
+                        self.bound.setdefault(name, time.monotonic())
+                    if (pod.get("status") or {}).get("phase") == "Running":
+                        self.running.setdefault(name, time.monotonic())
+            except Exception:
+                time.sleep(0.2)
+
+
+def metrics(port: int) -> dict[str, float]:
+    """A process's metrics by name."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    text = opener.open(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+    found = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            found[name] = float(value)
+    return found
+
+
+def fill(world: World, pods: int, gang: int, queue: str) -> float:
+    """Create the pods; seconds it took."""
+    began = time.monotonic()
+
+    def one(i: int) -> None:
+        name = f"g{i}"
+        world.add_group(name, queue, gang)
+        for j in range(gang):
+            world.add_pod(f"{name}-{j}", name)
+
+    with ThreadPoolExecutor(CREATORS) as pool:
+        list(pool.map(one, range(pods // gang)))
+    return time.monotonic() - began
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run it once."""
+    with ControlPlane(build(), users={user: [] for user in USERS}) as plane:
+        prepare(plane)
+        world = World(plane, "load")
+        world.add_nodes(arguments.nodes)
+        queue = world.add_queue()
+        watcher = Watcher(world)
+        watcher.start()
+        if arguments.first:
+            create_seconds = fill(world, arguments.pods, arguments.gang, queue)
+        scheduler, binder = world.scheduler(), world.binder()
+        for process in (scheduler, binder):
+            world.until(
+                lambda p=process: any(x["message"] in ("scheduling", "binding") for x in p.lines()), "up", 90
+            )
+        began = time.monotonic()
+        if not arguments.first:
+            create_seconds = fill(world, arguments.pods, arguments.gang, queue)
+        world.until(lambda: len(watcher.running) >= arguments.pods, "all run", arguments.limit)
+        bound = max(watcher.bound.values()) - began
+        running = max(watcher.running.values()) - began
+        processes = {"scheduler": scheduler.pid, "binder": binder.pid}
+        processes |= {name: process.pid for name, process in plane.processes.items()}
+        spent = {name: round(cpu_seconds(pid), 1) for name, pid in processes.items()}
+        memory = {name: round(memory_mib(pid, "VmHWM")) for name, pid in processes.items()}
+        cycles = [line for line in scheduler.lines() if line["message"] == "cycle"]
+        phases: Counter[str] = Counter()
+        for cycle in cycles:
+            phases.update(cycle["seconds"])
+        settle = time.monotonic()
+        while metrics(scheduler.listen) and time.monotonic() - settle < 10:
+            time.sleep(1)
+        idle_from = {name: cpu_seconds(pid) for name, pid in processes.items()}
+        time.sleep(arguments.idle)
+        idle = {
+            name: round(100 * (cpu_seconds(pid) - idle_from[name]) / arguments.idle, 2)
+            for name, pid in processes.items()
+        }
+        result = {
+            "nodes": arguments.nodes,
+            "pods": arguments.pods,
+            "gang": arguments.gang,
+            "create_seconds": round(create_seconds, 1),
+            "all_bound_seconds": round(bound, 1),
+            "all_running_seconds": round(running, 1),
+            "pods_per_second": round(arguments.pods / bound, 1),
+            "cycles": len(cycles),
+            "scheduler_seconds_by_phase": {name: round(value, 1) for name, value in phases.items()},
+            "cpu_seconds": spent,
+            "memory_mib_peak": memory,
+            "memory_mib_now": {name: round(memory_mib(pid)) for name, pid in processes.items()},
+            "idle_percent_of_a_core": idle,
+        }
+        for process in world.processes:
+            process.kill()
+        return result
+
+
+def main() -> None:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=500)
+    parser.add_argument("--pods", type=int, default=4000)
+    parser.add_argument("--gang", type=int, default=1)
+    parser.add_argument("--idle", type=float, default=30.0, help="seconds the idle cluster is watched")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds to wait for all to run")
+    parser.add_argument("--first", action="store_true", help="create the pods before the scheduler starts")
+    print(json.dumps(measure(parser.parse_args()), indent=2))
+
+
+if __name__ == "__main__":
+    main()
