@@ -24,8 +24,8 @@ COUNT = int(os.environ.get("KAI_CP_AUDIT_CLUSTERS", "20"))
 FIRST = int(os.environ.get("KAI_CP_AUDIT_FIRST", "0"))
 SEEDS = range(FIRST, FIRST + COUNT)
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20}})
-SETTLE = 4
-"""Rounds after which nothing may be evicted any more."""
+ROUNDS = 10
+"""Rounds within which a cluster comes to rest: one reclaim may lead to another."""
 
 
 def read(cluster: raw.Object) -> Snapshot:
@@ -64,14 +64,13 @@ def test_the_order_of_the_lists_does_not_matter(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_plan_leads_to_rest(seed: int) -> None:
-    """Solving again what a plan leads to disrupts nothing more after a few rounds."""
+    """Solving again and again what the plans lead to, two rounds in a row disrupt nothing in the end."""
     cluster = random_cluster(seed)
-    evicted: list[set[PodKey]] = []
-    for _ in range(SETTLE + 2):
+    evicted: list[int] = []
+    while evicted[-2:] != [0, 0] and len(evicted) < ROUNDS:
         snapshot = read(cluster)
         plan = decide(snapshot, SETTINGS)
-        evicted.append(
-            {d.pod for d in plan.decisions if d.kind == "Evict" and d.action != "stalegangeviction"}
-        )
+        disrupts = [d for d in plan.decisions if d.kind == "Evict" and d.action != "stalegangeviction"]
+        evicted.append(len(disrupts))
         cluster = advance(cluster, snapshot, plan)
-    assert evicted[SETTLE:] == [set(), set()]
+    assert evicted[-2:] == [0, 0], evicted
