@@ -110,13 +110,15 @@ def strings_at(holder: Json, key: str, where: str = "") -> Mapping[str, str]:
     return values
 
 
-def int_at(holder: Json, key: str, where: str = "", *, minimum: int | None = None) -> int | None:
-    """The integer under ``key`` (64 bits), None when absent."""
+def int_at(
+    holder: Json, key: str, where: str = "", *, minimum: int | None = None, bits: int = 32
+) -> int | None:
+    """The signed integer of so many ``bits`` under ``key``, None when absent."""
     value = holder.get(key)
     if value is None:
         return None
-    if type(value) is not int or not -(2**63) <= value < 2**63:
-        raise Malformed(path(where, key), f"{shown(value)} is not a whole number")
+    if type(value) is not int or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        raise Malformed(path(where, key), f"{shown(value)} is not a whole number of {bits} bits")
     if minimum is not None and value < minimum:
         raise Malformed(path(where, key), f"{value} is below {minimum}")
     return value

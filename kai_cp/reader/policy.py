@@ -136,7 +136,7 @@ def stuck_threshold_seconds(raw: Json) -> float:
     Older versions do not export it; a cluster never sets it to zero, so zero is the default too.
     """
     try:
-        found = int_at(object_at(raw, "schedulerParams"), "stuckInReleasingThreshold")
+        found = int_at(object_at(raw, "schedulerParams"), "stuckInReleasingThreshold", bits=64)
     except Malformed:
         found = None
     return found / _NANOSECONDS if found else _STUCK_SECONDS
@@ -255,7 +255,7 @@ def _params(params: Json, read: _Tolerant) -> dict[str, Any]:
         return read(partial(bool_at, params, key, where), False)
 
     def number(key: str) -> int:
-        return read(partial(int_at, params, key, where), None) or 0
+        return read(partial(int_at, params, key, where, bits=64), None) or 0
 
     def text(key: str, default: str) -> str:
         return read(partial(text_at, params, key, where), "") or default

@@ -13,6 +13,9 @@ from kai_cp_models.snapshot import UNLIMITED, Policy, Queue, Shares
 
 _MEMORY_UNIT = 1_000_000
 _DEFAULT_PRIORITY = 100
+_MOST: Final = {"cpu": 2.0**53, "memory": 2.0**60, "gpu": 2.0**40}
+"""More than any cluster has; a larger quota or limit means the same and would not fit 64 bits."""
+_MOST_USAGE = 1e6
 _SPEC: Final = frozenset(
     ("displayName", "parentQueue", "priority", "resources", "preemptMinRuntime", "reclaimMinRuntime")
 )
@@ -49,7 +52,7 @@ def _queue(obj: Json, name: str, usage: Shares, notes: Notes) -> Queue:
         if field != "overQuotaWeight":
             # Only memory is normalised; a negative CPU or GPU other than -1 stays as it is (1.1).
             found["memory"] = max(float(UNLIMITED), found["memory"] * _MEMORY_UNIT)
-        return Shares(**found)
+        return Shares(*(_bounded(found[key], _MOST[key]) for key in Shares._fields))
 
     priority = int_at(spec, "priority", "spec")
     return Queue(
@@ -67,6 +70,10 @@ def _queue(obj: Json, name: str, usage: Shares, notes: Notes) -> Queue:
     )
 
 
+def _bounded(value: float, most: float) -> float:
+    return min(max(value, -most), most)
+
+
 def _runtime(spec: Json, key: str) -> float | None:
     seconds = duration_at(spec, key, "spec")
     return None if seconds is None else max(seconds, 0.0)
@@ -76,7 +83,10 @@ def _usage(usage: Mapping[str, Any] | None, name: str, notes: Notes) -> Shares:
     try:
         row = object_at(usage or {}, name, "usage")
         return Shares(
-            *(max(number_at(row, key, path("usage", name)) or 0.0, 0.0) for key in ("cpu", "memory", "gpu"))
+            *(
+                _bounded(max(number_at(row, key, path("usage", name)) or 0.0, 0.0), _MOST_USAGE)
+                for key in Shares._fields
+            )
         )
     except Malformed as problem:
         notes.aside(f"Queue {name}", problem)

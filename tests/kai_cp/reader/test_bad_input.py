@@ -164,7 +164,7 @@ def test_duplicates_are_named_and_the_placed_one_is_read() -> None:
     [
         (
             {"priorityClasses": [{"metadata": {"name": "a"}, "value": "high"}]},
-            {"PriorityClass a": 'value: "high" is not a whole number'},
+            {"PriorityClass a": 'value: "high" is not a whole number of 32 bits'},
         ),
         (
             {"topologies": [{"metadata": {"name": "t"}, "spec": {}}]},
@@ -181,6 +181,10 @@ def test_duplicates_are_named_and_the_placed_one_is_read() -> None:
         (
             {"podGroups": [group(preemptibility="maybe")]},
             {"PodGroup default/g": 'spec.preemptibility: "maybe" is neither preemptible nor non-preemptible'},
+        ),
+        (
+            {"podGroups": [group(minMember=2**40)]},
+            {"PodGroup default/g": "spec.minMember: 1099511627776 is not a whole number of 32 bits"},
         ),
         ({"podGroups": [group(minMember=-1)]}, {"PodGroup default/g": "spec.minMember: -1 is below 0"}),
         ({"nodes": "none"}, {"snapshot": 'rawObjects.nodes: "none" is not a list'}),

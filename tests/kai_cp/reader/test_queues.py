@@ -55,6 +55,12 @@ def test_resources_absent_are_zero() -> None:
     assert found.priority == 7
 
 
+@pytest.mark.parametrize("value", [1e299, 2**70, -(2**70)])
+def test_amounts_beyond_any_cluster_are_bounded(value: float) -> None:
+    found = read(queue("a", quota=value), usage={"a": {"gpu": 1e299}}).queues[0]
+    assert all(abs(x) <= 2**60 for x in (*found.quota, *found.usage))
+
+
 @pytest.mark.parametrize(
     ("queues", "kept", "reasons"),
     [
