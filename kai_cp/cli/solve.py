@@ -184,7 +184,7 @@ def _print_tables(results: Sequence[Result], output_dir: Path | None, everything
             if document is not None:
                 console.print(report(result.source.name, document, late=result.late, everything=everything))
     if len(rows) > 1:
-        console.print(batch((r.source.name, document, r.problem) for r, document in rows))
+        console.print(batch((r.source.name, document, bool(r.problem)) for r, document in rows))
     written = sum(document is not None for _, document in rows)
     if output_dir is not None:
         console.print(f"{plural(written, 'answer')} written to {output_dir}")

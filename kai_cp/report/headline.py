@@ -46,7 +46,7 @@ def quality(document: Mapping[str, Any]) -> str:
     if proved == len(statuses):
         return "proved optimal"
     if "FEASIBLE" in statuses or proved:
-        return f"{proved} of {len(statuses)} stages proved optimal"
+        return f"{proved} of {len(statuses)} stages proved"
     return "greedy answer only"
 
 
@@ -82,13 +82,13 @@ def headline(name: str, document: Mapping[str, Any], late: bool) -> Text:
     return line
 
 
-def batch(rows: Iterable[tuple[str, Mapping[str, Any] | None, str]]) -> Table:
-    """One row per input: (name, document, problem)."""
+def batch(rows: Iterable[tuple[str, Mapping[str, Any] | None, bool]]) -> Table:
+    """One row per input: name, document, whether something went wrong (standard error says what)."""
     numbers = ("Bound", "Nominated", "Moved", "Evicted", "Waiting", "Set aside", "Seconds")
-    result = table("Input", *numbers, "Answer", right=numbers, fixed=("Input",))
+    result = table("Input", *numbers, "Answer", right=numbers, fixed=("Answer",))
     for name, document, problem in rows:
         if document is None:
-            result.add_row(name, *[""] * len(numbers), Text(problem, style="red"))
+            result.add_row(name, *[""] * len(numbers), Text("bad input", style="red"))
             continue
         counts = Counts.of(document)
         result.add_row(
@@ -96,6 +96,6 @@ def batch(rows: Iterable[tuple[str, Mapping[str, Any] | None, str]]) -> Table:
             *map(str, (counts.bound, counts.nominated, counts.moved, counts.evicted, counts.waiting)),
             str(len(document["setAside"])),
             f"{seconds(document):.2f}",
-            Text(problem, style="red") if problem else quality(document),
+            Text("engine failed", style="red") if problem else quality(document),
         )
     return result
