@@ -84,7 +84,7 @@ def headline(name: str, document: Mapping[str, Any], late: bool) -> Text:
 
 def batch(rows: Iterable[tuple[str, Mapping[str, Any] | None, bool]]) -> Table:
     """One row per input: name, document, whether something went wrong (standard error says what)."""
-    numbers = ("Bound", "Nominated", "Moved", "Evicted", "Waiting", "Set aside", "Seconds")
+    numbers = ("Bound", "Nominated", "Evicted", "Waiting", "Seconds")
     result = table("Input", *numbers, "Answer", right=numbers, fixed=("Answer",))
     for name, document, problem in rows:
         if document is None:
@@ -93,8 +93,7 @@ def batch(rows: Iterable[tuple[str, Mapping[str, Any] | None, bool]]) -> Table:
         counts = Counts.of(document)
         result.add_row(
             name,
-            *map(str, (counts.bound, counts.nominated, counts.moved, counts.evicted, counts.waiting)),
-            str(len(document["setAside"])),
+            *map(str, (counts.bound, counts.nominated, counts.moved + counts.evicted, counts.waiting)),
             f"{seconds(document):.2f}",
             Text("engine failed", style="red") if problem else quality(document),
         )
