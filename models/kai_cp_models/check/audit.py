@@ -7,6 +7,7 @@ from typing import Final
 
 from kai_cp_models.check import (
     affinity,
+    budgets,
     capacity,
     claims,
     existence,
@@ -19,6 +20,7 @@ from kai_cp_models.check import (
     runtime,
     sharing,
     shrinking,
+    spread,
     stale,
     topology,
     victims,
@@ -49,7 +51,14 @@ SUBJECTS: Final[tuple[Subject, ...]] = (
 )
 """Every rule there is; one line each."""
 
-DEVICE_RULES: Final[tuple[Subject, ...]] = (existence.broken, claims.broken, zones.broken, volumes.broken)
+DEVICE_RULES: Final[tuple[Subject, ...]] = (
+    existence.broken,
+    claims.broken,
+    zones.broken,
+    volumes.broken,
+    spread.broken,
+    budgets.broken,
+)
 """Claimed devices, NUMA zones, volumes and ConfigMaps; same shape."""
 
 

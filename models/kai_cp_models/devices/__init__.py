@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from kai_cp_models.devices import affinity, dra, enrich, numa, objects, ports, storage
+from kai_cp_models.devices import affinity, budgets, dra, enrich, numa, objects, ports, spread, storage
 from kai_cp_models.devices.protocol import DeviceRule, Mask, Row, RuleState, Scores
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot
 
 __all__ = ["RULES", "DeviceRule", "Mask", "Row", "RuleState", "Scores", "enriched", "open_rules", "set_aside"]
 
-RULES: Final[tuple[DeviceRule, ...]] = (objects, ports, affinity, dra, numa, storage)
+RULES: Final[tuple[DeviceRule, ...]] = (objects, ports, affinity, dra, numa, storage, spread, budgets)
+
+
+OPTIONS: Final = "optional_rules"
+"""Key in ``Snapshot.extras`` under which a cycle carries its ``OptionalRules``; absent: all off."""
 
 
 def open_rules(snapshot: Snapshot, options: OptionalRules | None = None) -> tuple[RuleState, ...]:
-    """The states of the active rules, in the order of ``RULES``; ``options``: none is on."""
+    """The states of the active rules, in the order of ``RULES``."""
     return tuple(rule.open(snapshot) for rule in _active(snapshot, options))
 
 
@@ -33,5 +37,6 @@ def enriched(snapshot: Snapshot) -> Snapshot:
 
 
 def _active(snapshot: Snapshot, options: OptionalRules | None) -> tuple[DeviceRule, ...]:
-    chosen = options if options is not None else OptionalRules.model_validate({})
+    chosen = options if options is not None else snapshot.extras.get(OPTIONS)
+    chosen = chosen if chosen is not None else OptionalRules.model_validate({})
     return tuple(rule for rule in RULES if rule.active(snapshot, chosen))

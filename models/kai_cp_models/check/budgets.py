@@ -1,0 +1,24 @@
+"""PodDisruptionBudgets, when they are on: a plan evicts no more running pods than each one allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kai_cp_models.check.world import World
+from kai_cp_models.devices.budgets import allowance, read
+from kai_cp_models.snapshot import PodStatus
+
+
+def broken(world: World) -> Iterator[str]:
+    """Budgets that the evictions exceed; a moved pod counts, it is a restart."""
+    if not world.options.pod_disruption_budgets or not world.evictions:
+        return
+    for budget in read(world.snapshot, []):
+        pods = [pod for pod in world.snapshot.pods if budget.selects(pod)]
+        running = [pod for pod in pods if pod.status is PodStatus.RUNNING]
+        ended = sum(pod.status in (PodStatus.SUCCEEDED, PodStatus.FAILED) for pod in pods)
+        evicted = [pod for pod in running if pod.key in world.evictions]
+        allowed = allowance(budget, len(running), len(pods) - ended)
+        if len(evicted) > allowed:
+            where = f"{budget.namespace}/{budget.name}"
+            yield f"budgets: {len(evicted)} pods of budget {where} are evicted, it allows {allowed}"
