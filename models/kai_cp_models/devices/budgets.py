@@ -14,7 +14,7 @@ from typing import Final
 
 from kai_cp_models.devices.nodes import selects
 from kai_cp_models.devices.protocol import Row, RuleState
-from kai_cp_models.devices.raw import Malformed, Raw, mapping, selector, whole
+from kai_cp_models.devices.raw import Malformed, Raw, mapping, selector, whole, word
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus, SetAside, Snapshot
 
@@ -58,24 +58,15 @@ def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
 
 def read(snapshot: Snapshot, problems: list[SetAside]) -> tuple[Budget, ...]:
     """The budgets by name; what cannot be read goes to ``problems``."""
-    found = collect_named(
-        snapshot, "podDisruptionBudgets", "PodDisruptionBudget", lambda item: item, problems
-    )
-    budgets = []
-    for (namespace, name), item in found:
-        try:
-            budgets.append(_budget(namespace, name, item))
-        except ValueError as error:
-            problems.append(SetAside(f"PodDisruptionBudget {namespace}/{name}", str(error)))
-    return tuple(budgets)
+    return tuple(collect(snapshot, "podDisruptionBudgets", "PodDisruptionBudget", _budget, problems))
 
 
-def _budget(namespace: str, name: str, item: Raw) -> Budget:
-    spec, status = mapping(item, "spec"), mapping(item, "status")
+def _budget(item: Raw) -> Budget:
+    meta, spec, status = mapping(item, "metadata"), mapping(item, "spec"), mapping(item, "status")
     allowed = whole(status, "disruptionsAllowed", -1)
     return Budget(
-        namespace,
-        name,
+        word(meta, "namespace", ""),
+        word(meta, "name"),
         selector(spec, "selector"),
         allowed if allowed >= 0 else None,
         _bound(spec, "minAvailable"),
