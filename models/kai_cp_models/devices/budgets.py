@@ -14,7 +14,7 @@ from typing import Final
 
 from kai_cp_models.devices.nodes import selects
 from kai_cp_models.devices.protocol import Row, RuleState
-from kai_cp_models.devices.raw import Malformed, Raw, mapping, selector, whole, word
+from kai_cp_models.devices.raw import Malformed, Raw, collect, mapping, selector, whole, word
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus, SetAside, Snapshot
 
