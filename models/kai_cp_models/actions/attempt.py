@@ -16,7 +16,7 @@ from kai_cp_models.actions.dues import Owners, dues_of, valid_reclaim
 from kai_cp_models.actions.scenario import play
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.joint.choose import joint_model
-from kai_cp_models.joint.evicting import EvictingModel
+from kai_cp_models.joint.evicting import Due, EvictingModel
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, ranked_offers
 from kai_cp_models.joint.problem import Answer, Ask
@@ -26,7 +26,7 @@ from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
 from kai_cp_models.units import Batch
 
 _MOST_CUTS = 24
-_SMALL = 2_000
+_SMALL = 400
 """Variables up to which every attempt pursues all goals."""
 _ROUGH_GAP = 0.05
 
@@ -118,7 +118,7 @@ class Attempts:
         ranked = [item for item in self.ranked if item.rank in useful]
         if not ranked:
             return Waiting("NoVictims", "no running pod group may be disturbed for this one", True)
-        dues, members = dues_of(self.base, action, asks, ranked, self._takes)
+        dues = dues_of(self.base, action, asks, ranked, self._takes)
         may_lose = action != "consolidation"
         try:
             placement = joint_model(self.base, asks, [item.offer for item in ranked], may_lose=may_lose)
@@ -136,22 +136,22 @@ class Attempts:
         complete = final or len(model.cp.proto.variables) <= _SMALL
         goals = [*model.admission_goals(), *(model.goals() if complete else model.rough_goals())]
         gap = 0.0 if complete else _ROUGH_GAP
-        for _ in range(_MOST_CUTS):
+        snapshot = cycle.snapshot
+        for cuts in range(_MOST_CUTS):
             trial = model.cp.clone()
             solver, stages, first = lexicographic(
                 trial, goals, cycle.settings.solver, cycle.seconds_left, gap=gap
             )
             if solver is None:
-                return Waiting(
-                    "NotPossible", "no permitted set of evictions makes room", first.status == "infeasible"
-                )
+                proved = first.status == "infeasible" and cuts == 0
+                return Waiting("NotPossible", "no permitted set of evictions makes room", proved)
             answer = placement.answer(solver)
             if not any(answer.lost) and not answer.moved:
                 return Waiting("FitsAsItIs", "there is room without evictions; allocate places it", True)
             placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
             played = play(self.base, asks, placement.offers, answer, self.waiting, may_lose=may_lose)
             if played.ledger is not None:
-                owners = _owners(model, members, solver, placed)
+                owners = _owners(model, dues, answer, solver)
                 if action != "reclaim" or valid_reclaim(self.base, placed, ranked, played.ledger, owners):
                     return Found(
                         played.ledger,
@@ -165,24 +165,28 @@ class Attempts:
                         complete,
                         all(stage.proved for stage in stages if stage.name.startswith("admitted")),
                     )
-            model.forbid(answer)
+            if played.early:
+                model.keep_more(answer, {snapshot.group_by_key[key].queue for key in played.early})
+            else:
+                model.forbid(answer)
         return Waiting("NotDecidedInTime", "the fair order refused every plan that was tried")
 
 
 def _owners(
-    model: EvictingModel,
-    members: Sequence[tuple[GroupKey, ...]],
-    solver: cp_model.CpSolver,
-    placed: Sequence[Ask],
+    model: EvictingModel, dues: Sequence[Due], answer: Answer, solver: cp_model.CpSolver
 ) -> dict[int, tuple[GroupKey, ...]]:
-    """For every lost unit the admitted triggers it is lost to."""
-    admitted = {ask.group.key for ask in placed}
+    """For every disturbed unit the admitted triggers that take it, or may move it."""
+    moved = {
+        o for o, item in enumerate(model.ranked) if any(pod.key in answer.moved for pod in item.offer.pods)
+    }
     found: dict[int, tuple[GroupKey, ...]] = {}
-    for e, part in enumerate(model.taken):
-        owners = tuple(key for key in members[e] if key in admitted)
+    for due, part in zip(dues, model.taken, strict=True):
+        owners = tuple(model.asks[a].group.key for a in due.asks if answer.admitted[a])
+        if not owners:
+            continue
         for o, literal in part.items():
-            if owners and solver.value(literal):
-                found[o] = owners
+            if solver.value(literal) or (o in moved and not answer.lost[o]):
+                found[o] = (*found.get(o, ()), *owners)
     return found
 
 

@@ -23,8 +23,8 @@ def dues_of(
     asks: Sequence[Ask],
     ranked: Sequence[Ranked],
     takes_of: Mapping[tuple[object, ...], frozenset[int]],
-) -> tuple[list[Due], list[tuple[GroupKey, ...]]]:
-    """Classes of triggers that may take the same units on the same terms, and who is in them.
+) -> list[Due]:
+    """Classes of triggers that may take the same units on the same terms.
 
     ``takes_of``: ranks of the units each entitlement may take. Totals are tested in the order of the
     asks, each with all earlier ones charged.
@@ -32,8 +32,8 @@ def dues_of(
     book = base.book.copy()
     position = {item.rank: o for o, item in enumerate(ranked)}
     queues = {item.offer.group.queue for item in ranked}
-    classes: dict[tuple[object, ...], tuple[list[GroupKey], Due]] = {}
-    for ask in asks:
+    classes: dict[tuple[object, ...], tuple[list[int], frozenset[int], Mapping[str, tuple[str, Bounds]]]] = {}
+    for a, ask in enumerate(asks):
         group = ask.group
         asked = amounts.pessimistic_batch(base.snapshot, ask.pods)
         bounds: dict[str, tuple[str, Bounds]] = {}
@@ -42,12 +42,11 @@ def dues_of(
             book.charge(group.queue, asked, group.preemptible)
         entitled = entitlement(base, ask, action)
         key = (entitled, tuple(sorted(bounds.items())))
-        if key in classes:
-            classes[key][0].append(group.key)
-        else:
+        if key not in classes:
             units = frozenset(position[rank] for rank in takes_of[entitled] if rank in position)
-            classes[key] = ([group.key], Due(units, bounds))
-    return [due for _, due in classes.values()], [tuple(keys) for keys, _ in classes.values()]
+            classes[key] = ([], units, bounds)
+        classes[key][0].append(a)
+    return [Due(tuple(members), units, bounds) for members, units, bounds in classes.values()]
 
 
 def _bounds(book: QueueBook, queue: str, asked: amounts.Amounts, victim: str) -> tuple[str, Bounds]:

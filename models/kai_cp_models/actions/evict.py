@@ -24,6 +24,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import ActionName, GroupKey, Stage
 
 _MOST_AT_ONCE = 4_096
+_MOST_NAMED = 4
 _MOST_OPTIONAL = 12
 """Triggers whose admission one solve decides, with weights 2^i (formulation 2.1)."""
 
@@ -186,9 +187,11 @@ def _commit(run: _Run, found: Found) -> None:
     cycle.ledger = found.ledger
     triggers = tuple(ask.group.key for ask in found.asks)
     withdrawn: set[GroupKey] = set()
+    users = _users(found)
     for o, item in enumerate(found.ranked):
-        owners = found.owners.get(o, triggers)
+        takers = found.owners.get(o, triggers)
         for pod in item.offer.pods:
+            owners = _named(takers, users.get(pod.node or "", ()))
             if pod.key in found.ledger.changed and pod.key not in base.changed:
                 cycle.evicted_by[pod.key] = Eviction(run.action, owners, _words(run.action, owners))
                 if pod.key in found.ledger.held:
@@ -206,6 +209,24 @@ def _commit(run: _Run, found: Found) -> None:
         cycle.ledger, cycle.evicted_by = settle(
             cycle.ledger, cycle.evicted_by, frozenset(withdrawn), triggers
         )
+
+
+def _users(found: Found) -> dict[str, tuple[GroupKey, ...]]:
+    """Which triggers got a place on each node."""
+    nodes = found.ledger.snapshot.nodes
+    users: dict[str, tuple[GroupKey, ...]] = {}
+    for ask in found.asks:
+        for pod in ask.pods:
+            name = nodes[found.ledger.held[pod.key].node].name
+            if ask.group.key not in users.get(name, ()):
+                users[name] = (*users.get(name, ()), ask.group.key)
+    return users
+
+
+def _named(takers: tuple[GroupKey, ...], here: tuple[GroupKey, ...]) -> tuple[GroupKey, ...]:
+    """The triggers an eviction is reported for: the one that answers for it, and who uses the room."""
+    used = tuple(key for key in here if key != takers[0] and key in takers)
+    return (takers[0], *used[: _MOST_NAMED - 1])
 
 
 def _words(action: ActionName, owners: tuple[GroupKey, ...]) -> str:

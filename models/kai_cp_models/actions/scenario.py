@@ -21,10 +21,14 @@ from kai_cp_models.units import Batch, StatusOf
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """The ledger after the plan, and whether the fair order agrees with it."""
+    """The ledger after the plan; None when it does not work out.
+
+    ``early``: lost groups that came back before a trigger had its place, because the fair order of the
+    state after the eviction puts them first.
+    """
 
     ledger: Ledger | None
-    order_broken: bool = False
+    early: frozenset[GroupKey] = frozenset()
 
 
 def play(
@@ -64,7 +68,7 @@ def play(
         _keep_in_place(played, gone)
         return Played(played)
     if early:
-        return Played(None, order_broken=True)
+        return Played(None, early)
     made = realise(base, asks, offers, answer, pipeline_only=True)
     if made is not None:
         _keep_in_place(made, gone)
@@ -76,8 +80,8 @@ def _replay(
     wanted: Mapping[GroupKey, Ask],
     victims: Mapping[GroupKey, Sequence[Pod]],
     waiting: Mapping[GroupKey, Batch],
-) -> tuple[Ledger | None, bool]:
-    """(ledger with everything placed, False), or (None, whether a lost victim came first)."""
+) -> tuple[Ledger | None, frozenset[GroupKey]]:
+    """(ledger with everything placed, nothing), or (None, lost groups that came back first)."""
     snapshot = ledger.snapshot
     batches: dict[GroupKey, Batch] = dict(waiting)
     for key, pods in victims.items():
@@ -92,27 +96,28 @@ def _replay(
         {key: entry_of(ledger, snapshot.group_by_key[key], batch) for key, batch in batches.items()},
     )
     left = len(wanted)
-    returned = False
+    early: set[GroupKey] = set()
     while (popped := order.pop()) is not None:
         key = popped
         group = snapshot.group_by_key[key]
         gang = ledger.fixed.gangs[key]
         if key in wanted:
             if gate(ledger, group, batches[key]) is not None:
-                return None, returned
+                return None, frozenset(early)
             outcome = Placer(gang, pipeline_only=True).place(ledger, batches[key])
             if not isinstance(outcome, Ledger):
-                return None, returned
+                return None, frozenset(early)
             ledger = outcome
             left -= 1
             order.use(ledger.book, group.queue)
         elif key in victims:
             back = _return(ledger, key, victims[key])
             if back is not None:
-                returned = returned or left > 0
+                if left:
+                    early.add(key)
                 ledger = back
                 order.use(ledger.book, group.queue)
-    return ledger, False
+    return ledger, frozenset()
 
 
 def _missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Batch | None:

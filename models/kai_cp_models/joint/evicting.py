@@ -36,6 +36,8 @@ class Due:
     than; None: never a reason to take).
     """
 
+    asks: tuple[int, ...]
+    """Positions of the asks in the class."""
     takes: frozenset[int]
     """Positions of the offers that the class may take."""
     bounds: Mapping[str, tuple[str, Bounds]]
@@ -134,7 +136,22 @@ class EvictingModel:
                 cp.add(sum(owners) == lost)
         for due, part in zip(dues, taken, strict=True):
             self._due(due, part)
+        if self._required < len(self.asks):
+            self._only_for_admitted(dues, taken)
         return taken
+
+    def _only_for_admitted(self, dues: Sequence[Due], taken: Sequence[Mapping[int, cp_model.IntVar]]) -> None:
+        """A unit is disturbed only if some trigger that may take it is admitted (1.3 e)."""
+        permits: dict[int, list[cp_model.IntVar]] = {}
+        for e, (due, part) in enumerate(zip(dues, taken, strict=True)):
+            acts = self.cp.new_bool_var(f"acts[{e}]")
+            self.cp.add_max_equality(acts, [self.admitted[a] for a in due.asks])
+            for o, literal in part.items():
+                self.cp.add_implication(literal, acts)
+                permits.setdefault(o, []).append(acts)
+        for o, item in enumerate(self.ranked):
+            for pod in item.offer.pods:
+                self.cp.add_bool_or([*permits.get(o, ()), ~self.moved[pod.key]])
 
     def _due(self, due: Due, part: Mapping[int, cp_model.IntVar]) -> None:
         """Before a unit goes, its levelled queue holds more than its due in some resource (4.4)."""
@@ -221,6 +238,20 @@ class EvictingModel:
         if not any(answer.lost):
             literals = [~var if key in answer.moved else var for key, var in self.moved.items()]
         self.cp.add_bool_or(literals)
+
+    def keep_more(self, answer: Answer, queues: set[str]) -> None:
+        """The queues lose less than in ``answer``: with so little left they come first again (1.3 d).
+
+        The order of queues depends on what they hold; which of their units are lost matters little, so
+        the cut speaks of the amount. It may cut off more than the one plan, and then nothing is proved.
+        """
+        for queue in queues:
+            members = [o for o, item in enumerate(self.ranked) if item.offer.group.queue == queue]
+            given = sum(self.ranked[o].weight for o in members if answer.lost[o])
+            if given:
+                self.cp.add(sum(self.ranked[o].weight * self.lost[o] for o in members) < given)
+            else:
+                self.forbid(answer)
 
     # --- goals -----------------------------------------------------------------------------------
 

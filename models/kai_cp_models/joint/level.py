@@ -104,11 +104,10 @@ class LevelModel(JointModel):
         if ((gpus + shared)[:, None] * ratios > free).any():
             raise TooLarge("CPU, memory or slots may bind")
         for node, pods in self._leaving.items():
-            more = sum(self._size(pod) for pod in pods)
             given = np.array([pod.spec.requests for pod in pods], dtype=float)[:, others]
-            each = np.array([self._size(pod) for pod in pods])[:, None] * ratios
+            gain = np.array([_devices_given(pod) for pod in pods])[:, None] * ratios
             slack = free[node] - (gpus[node] + shared[node]) * ratios
-            if (slack + np.minimum(given - each, 0).sum(axis=0) < 0).any() and more:
+            if (slack + np.minimum(given - gain, 0).sum(axis=0) < 0).any():
                 raise TooLarge("CPU, memory or slots may bind after an eviction")
 
     def _cut_cells(self, classes: Sequence[PodClass]) -> None:
@@ -352,6 +351,12 @@ class LevelModel(JointModel):
                     for kind, count in enumerate(pattern):
                         for _ in range(min(count, len(waiting[kind]))):
                             found[waiting[kind].pop(0).key] = (node, (name,))
+
+
+def _devices_given(pod: Pod) -> float:
+    """Devices, in parts of one, that the pod's leaving makes free."""
+    gpu = pod.spec.gpu
+    return gpu.devices * gpu.milli_portion / MILLI if gpu.shares else pod.spec.requests[GPU] / MILLI
 
 
 def _chain(sizes: set[int]) -> list[int]:
