@@ -41,9 +41,6 @@ def _skew(world: World, pod: Pod, node: Node, constraint: SpreadConstraint) -> s
         if domain in counts and same and selects(constraint.selector, resident.pod.labels):
             counts[domain] += bound or domain != home
     least = min(counts, key=lambda d: (counts[d], d))
-    skew = counts[home] + (not selects(constraint.selector, pod.labels)) - counts[least]
-    if skew > constraint.max_skew and least != home:
-        return (
-            f"{counts[home]} pods in {home}, {counts[least]} in {least}, skew at most {constraint.max_skew}"
-        )
-    return ""
+    if counts[home] - counts[least] <= constraint.max_skew:
+        return ""
+    return f"{counts[home]} pods in {home}, {counts[least]} in {least}, skew at most {constraint.max_skew}"
