@@ -58,9 +58,9 @@ class Result:
     late: bool = False
 
 
-def deadline(started: float, read: float, budget: float) -> float:
+def deadline(started: float, read_at: float, budget: float) -> float:
     """When an answer is due: a budget after the start, but no less than ``DECIDING`` of it after reading."""
-    return max(started + budget, read + DECIDING * budget)
+    return max(started + budget, read_at + DECIDING * budget)
 
 
 def solve(worker: Worker, task: Task) -> Result:

@@ -249,6 +249,21 @@ class TestInspect:
         assert len(done.stderr.splitlines()) == 1
 
 
+class TestTopology:
+    def test_text_and_picture(self, tmp_path: Path) -> None:
+        done = run("topology", DEMO)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "rack rack-a" in done.stdout
+        drawn = run("topology", DEMO, "--format", "png", "--output", tmp_path / "fabric.png")
+        assert drawn.returncode == 0
+        assert (tmp_path / "fabric.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_unwritable_picture_is_wrong_usage(self, tmp_path: Path) -> None:
+        done = run("topology", DEMO, "--format", "svg", "--output", tmp_path / "no" / "fabric.svg")
+        assert done.returncode == 2
+        assert "--output" in done.stderr
+
+
 def test_sample_snapshot_is_the_one_its_script_makes() -> None:
     code = "import json, make_demo_cluster as m; print(json.dumps(m.demo(), indent=1))"
     made = subprocess.run(

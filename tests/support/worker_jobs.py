@@ -7,7 +7,9 @@ import signal
 import time
 from typing import Any
 
+from kai_cp.solving import job
 from kai_cp.worker import Channel
+from kai_cp_models.snapshot import Decision, Plan, PodKey
 
 
 def add_one(task: int, channel: Channel) -> None:
@@ -40,3 +42,26 @@ def hang_on_even(task: int, channel: Channel) -> None:
     if task % 2 == 0:
         channel.until(time.monotonic() + 0.1)
         time.sleep(600)
+
+
+def solve_with_a_solver_that_hangs(task: Any, channel: Channel) -> None:
+    """``solve``'s own job on an engine that emits one plan and never comes back."""
+    from kai_cp_models import engine
+
+    def decide(snapshot: Any, settings: Any, *, deadline: float, emit: Any) -> Any:
+        emit(Plan(decisions=(Decision("Bind", PodKey("default", "p-0"), None, "n0", "allocate"),)))
+        time.sleep(600)
+
+    engine.decide = decide
+    job(task, channel)
+
+
+def solve_with_a_solver_that_fails(task: Any, channel: Channel) -> None:
+    """``solve``'s own job on an engine that raises before it has any plan."""
+    from kai_cp_models import engine
+
+    def decide(snapshot: Any, settings: Any, *, deadline: float, emit: Any) -> Any:
+        raise RuntimeError("out of luck")
+
+    engine.decide = decide
+    job(task, channel)

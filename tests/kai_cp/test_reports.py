@@ -1,0 +1,126 @@
+"""Reports: complete at any width, and grouped as a person would."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from kai_cp.report.decisions import report
+from kai_cp.report.headline import Counts, batch
+from kai_cp.report.terminal import amount
+
+EMPTY: dict[str, Any] = {
+    "decisions": [],
+    "unscheduled": [],
+    "setAside": [],
+    "stages": [],
+    "timings": {"read": 0.1, "solve": 0.4},
+    "queues": {},
+}
+
+
+def shown(what: RenderableType, width: int = 160) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False, markup=False).print(what)
+    return out.getvalue()
+
+
+def decision(kind: str, pod: str, node: str, **more: Any) -> dict[str, Any]:
+    base = {"kind": kind, "namespace": "default", "pod": pod, "podGroup": pod.rsplit("-", 1)[0]}
+    return {**base, "node": node, "action": "allocate", "message": "", **more}
+
+
+def stage(name: str, status: str, gap: float = 0.0) -> dict[str, Any]:
+    amounts = {"objective": 10, "bound": 9, "variables": 3, "constraints": 4, "seconds": 0.5}
+    return {"name": name, "status": status, "gap": gap, **amounts}
+
+
+def test_nothing_to_do_is_said() -> None:
+    text = shown(report("quiet", {**EMPTY, "stages": [stage("allocate", "OPTIMAL")]}))
+    assert text.splitlines()[0].startswith("quiet: nothing to change. Proved optimal, 0.50 s.")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "words"),
+    [
+        (("OPTIMAL", "OPTIMAL"), "Proved optimal"),
+        (("OPTIMAL", "FEASIBLE"), "1 of 2 stages proved"),
+        (("GREEDY", "GREEDY"), "Greedy answer only"),
+    ],
+)
+def test_first_line_says_how_good_the_answer_is(statuses: tuple[str, ...], words: str) -> None:
+    document = {**EMPTY, "stages": [stage(f"s{i}", status) for i, status in enumerate(statuses)]}
+    assert words in shown(report("x", document)).splitlines()[0]
+    assert "Stopped at the deadline" in shown(report("x", document, late=True)).splitlines()[0]
+
+
+def test_pods_of_a_gang_are_one_row() -> None:
+    document = {**EMPTY, "decisions": [decision("Bind", f"train-{i}", f"n{i // 8}") for i in range(64)]}
+    text = shown(report("x", document))
+    (row,) = [line for line in text.splitlines() if "default/train" in line]
+    assert row.split()[1] == "64"
+    assert "n0 ×8" in row
+    assert "6 more" in row
+
+
+def test_moved_and_lost_pods_are_told_apart() -> None:
+    document = {
+        **EMPTY,
+        "decisions": [
+            decision("Evict", "web-0", "n0", action="reclaim", **{"for": ["default/train"]}),
+            decision("Evict", "web-1", "n0", action="reclaim", **{"for": ["default/train"]}),
+            decision("Nominate", "web-0", "n7", action="reclaim"),
+            decision("Nominate", "train-0", "n0", action="reclaim"),
+        ],
+    }
+    assert Counts.of(document) == Counts(bound=0, nominated=1, evicted=1, moved=1, waiting=0)
+    text = shown(report("x", document))
+    assert "moves to n7; 1 wait again" in text
+    nominated = text[text.index("Nominated") : text.index("Evicted")]
+    assert "default/train" in nominated
+    assert "default/web" not in nominated
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_names_survive_narrow_terminals(width: int) -> None:
+    names = [f"default/group-with-a-long-name-{i}" for i in range(3)]
+    document = {
+        **EMPTY,
+        "unscheduled": [
+            {
+                "podGroup": name,
+                "reason": "OverLimit",
+                "message": "word " * 30,
+                "proof": "proved",
+                "details": {},
+            }
+            for name in names
+        ],
+    }
+    text = "".join(shown(report("x", document), width).split())
+    assert all(name[:20] in text for name in names)
+
+
+def test_long_tables_are_cut_and_say_so() -> None:
+    document = {**EMPTY, "setAside": [{"object": f"Pod default/{i}", "reason": "bad"} for i in range(500)]}
+    assert "480 more; --all shows them" in shown(report("x", document))
+    assert "Pod default/499" in shown(report("x", document, everything=True))
+
+
+def test_batch_has_a_row_for_every_input() -> None:
+    text = shown(batch([("good", EMPTY, False), ("broken", EMPTY, True), ("bad", None, True)]))
+    rows = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    assert "proved optimal" in rows["good"]
+    assert "engine failed" in rows["broken"]
+    assert "bad input" in rows["bad"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "∞"), (-1, "∞"), (0, "0"), (2.5, "2.5"), (1234567, "1,234,567"), (0.25, "0.25")],
+)
+def test_amounts(value: float | None, text: str) -> None:
+    assert amount(value) == text
