@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI, GpuKind, Node, Pod, Snapshot
+from kai_cp_models.snapshot import BASE_DIMENSIONS, CPU, GPU, MEMORY, MILLI, GpuKind, Node, Pod, Snapshot
 
 Amounts = tuple[int, int, int]
 """(milli_cpus, memory_bytes, milli_gpus)."""
@@ -86,8 +86,9 @@ def _sized_gpus(snapshot: Snapshot, pod: Pod) -> int:
     if pod.spec.gpu.kind is GpuKind.FRACTION:
         return pod.spec.gpu.milli_portion * pod.spec.gpu.devices
     instances = 0
-    for name, amount in zip(snapshot.dimensions, pod.spec.requests, strict=True):
-        match = _MIG_NAME.fullmatch(name) if amount else None
+    for i in range(len(BASE_DIMENSIONS), len(pod.spec.requests)):
+        amount = pod.spec.requests[i]
+        match = _MIG_NAME.fullmatch(snapshot.dimensions[i]) if amount else None
         if match:
             instances += int(match[1]) * amount
     return pod.spec.requests[GPU] + MILLI * instances

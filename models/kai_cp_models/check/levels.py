@@ -95,12 +95,13 @@ class Levels:
 
     @staticmethod
     def before_reclaim(world: World) -> Levels:
-        """Totals when reclaim starts: the snapshot and what the actions before it placed."""
+        """Totals when reclaim starts: the snapshot and what the actions before it did."""
         actions = world.snapshot.policy.actions
         earlier = actions[: actions.index("reclaim")] if "reclaim" in actions else ()
         placed = [world.pod(k) for k in world.added if world.placed[k].action in earlier]
-        present = [p for p in world.snapshot.pods if p.status in ACTIVE_ALLOCATED]
-        total, firm = (held(world, present + placed, firm=f, moved=False) for f in (False, True))
+        gone = {k for k in world.lost if world.evictions[k].action in earlier}
+        present = [p for p in world.snapshot.pods if p.status in ACTIVE_ALLOCATED and p.key not in gone]
+        total, firm = held(world, present + placed, moved=False)
         return Levels(world.snapshot, total, firm)
 
     def __getitem__(self, queue: str) -> Level:

@@ -8,7 +8,6 @@ plan frees more. Only leaf queues run anything (4.1).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
@@ -16,6 +15,7 @@ from kai_cp_models.check.world import World
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, Pod, Shares
 
 Held = dict[str, amounts.Amounts]
+"""By queue; (0, 0, 0) where nothing is held."""
 
 _SCALE = (1, 1, MILLI)
 """Shares count GPUs in devices, amounts in thousandths."""
@@ -44,15 +44,15 @@ def _homeless(world: World) -> Iterator[str]:
             yield f"queues: pod group {group.key} gets a place, but its queue {group.queue} is not a leaf"
 
 
-def held(world: World, pods: Iterable[Pod], *, firm: bool, moved: bool = True) -> Held:
-    """What queues hold through ``pods``, ancestors included; ``firm``: non-preemptible pod groups only.
+def held(world: World, pods: Iterable[Pod], *, moved: bool = True) -> tuple[Held, Held]:
+    """What queues hold through ``pods``, ancestors included: in all, and by non-preemptible pod groups.
 
     ``moved``: charge evicted pods that move at their new node, otherwise at the old one.
     """
-    found: Held = defaultdict(lambda: (0, 0, 0))
+    total, firm = _Total(), _Total()
     for pod in pods:
         group = world.group_of(pod)
-        if group is None or (firm and group.preemptible) or group.queue not in world.snapshot.queue_path:
+        if group is None or group.queue not in world.snapshot.queue_path:
             continue
         decision = world.placed.get(pod.key)
         node = decision.node if decision is not None and (moved or pod.node is None) else pod.node
@@ -60,16 +60,22 @@ def held(world: World, pods: Iterable[Pod], *, firm: bool, moved: bool = True) -
             continue
         cost = amounts.charge(world.snapshot, pod, world.node(node))
         for queue in world.snapshot.queue_path[group.queue]:
-            found[queue] = amounts.plus(found[queue], cost)
-    return found
+            total[queue] = amounts.plus(total[queue], cost)
+            if not group.preemptible:
+                firm[queue] = amounts.plus(firm[queue], cost)
+    return total, firm
+
+
+class _Total(Held):
+    def __missing__(self, queue: str) -> amounts.Amounts:
+        return (0, 0, 0)
 
 
 def _over(world: World, pods: list[Pod], added: list[Pod], when: str) -> Iterator[str]:
     if not added:
         return
-    for firm in (False, True):
-        total = held(world, pods, firm=firm, moved=when != "now")
-        more = held(world, added, firm=firm)
+    totals = held(world, pods, moved=when != "now")
+    for firm, total, more in zip((False, True), totals, held(world, added), strict=True):
         for name in sorted(more):
             queue = world.snapshot.queue_by_name[name]
             bounds: Shares = queue.quota if firm else queue.limit

@@ -40,7 +40,7 @@ class _Room:
             for node in world.snapshot.nodes
         }
         active = [p for group in world.snapshot.groups for p in world.active_after(group.key)]
-        self.held: dict[str, amounts.Amounts] = held(world, active, firm=False)
+        self.held, _ = held(world, active)
 
     def wasted(self) -> Iterator[str]:
         for group in self.world.touched_groups:
@@ -87,7 +87,7 @@ class _Room:
             ]
             cost = amounts.charge(self.world.snapshot, pod, self.world.node(name))
             for queue in self.world.snapshot.queue_path.get(group.queue, ()):
-                self.held[queue] = amounts.plus(self.held.get(queue, (0, 0, 0)), cost)
+                self.held[queue] = amounts.plus(self.held[queue], cost)
 
     def _plain(self, pods: list[Pod]) -> bool:
         return not any(
@@ -108,7 +108,7 @@ class _Room:
         for name in self.world.snapshot.queue_path.get(group.queue, ()):
             limit = self.world.snapshot.queue_by_name[name].limit
             bounds = (limit.cpu, limit.memory, limit.gpu if limit.gpu == UNLIMITED else limit.gpu * 1000)
-            after = amounts.plus(self.held.get(name, (0, 0, 0)), asked)
+            after = amounts.plus(self.held[name], asked)
             if any(
                 x and b != UNLIMITED and a > b + 1e-6 for x, a, b in zip(asked, after, bounds, strict=True)
             ):

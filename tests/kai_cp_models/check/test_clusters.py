@@ -36,8 +36,8 @@ def test_what_runs_is_legal(seed: int) -> None:
         for resident in there:
             assert resident.pod.group is None or not refusals(snapshot, resident.pod, node)
     active = [p for p in snapshot.pods if p.status in ACTIVE_ALLOCATED]
-    for firm in (False, True):
-        for name, total in queues.held(world, active, firm=firm).items():
+    for firm, held in zip((False, True), queues.held(world, active), strict=True):
+        for name, total in held.items():
             queue = snapshot.queue_by_name[name]
             bounds = queue.quota if firm else queue.limit
             for amount, bound, scale in zip(total, bounds, (1, 1, 1000), strict=True):
