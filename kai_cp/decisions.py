@@ -64,9 +64,11 @@ def to_json(
     """The document of a plan for ``snapshot``.
 
     ``sha256``: of the snapshot as it was read; ``timings``: seconds of the phases the engine does not know.
+    ``ignoredFields``, beyond the format, counts what the reader did not know; left out when there is none.
     """
     seconds = {**plan.timings, **(timings or {})}
-    return {
+    ignored = snapshot.extras.get("ignored_fields")
+    document = {
         "schema": SCHEMA,
         "engine": ENGINE,
         "version": version(),
@@ -110,6 +112,7 @@ def to_json(
             for name, report in sorted(plan.queues.items())
         },
     }
+    return {**document, "ignoredFields": dict(ignored)} if ignored else document
 
 
 def _decision(decision: Decision) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kai_cp.report.headline import headline
-from kai_cp.report.section import ROWS_SHOWN, Section
+from kai_cp.report.section import ROWS_SHOWN, Section, ignored
 from kai_cp.report.terminal import amount
 
 _NAMES_SHOWN: Final = 2
@@ -39,6 +39,7 @@ def _sections(document: Document) -> Iterator[Section]:
     yield _stages(document["stages"])
     left_out = [(entry["object"], entry["reason"]) for entry in document["setAside"]]
     yield Section("Set aside: left out of this answer", ("Object", "Reason"), left_out, fixed=("Object",))
+    yield ignored(document.get("ignoredFields", {}))
 
 
 def _pod(decision: Document) -> tuple[str, str]:

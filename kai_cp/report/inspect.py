@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kai_cp.report.section import ROWS_SHOWN, Section
+from kai_cp.report.section import ROWS_SHOWN, Section, ignored
 from kai_cp.report.terminal import amount, plural
 from kai_cp.report.waiting import Waiter, waiters
 from kai_cp_models.fairness.book import QueueBook
@@ -45,6 +45,7 @@ def report(name: str, snapshot: Snapshot, resource: str, *, everything: bool = F
             [(entry.item, entry.reason) for entry in snapshot.set_aside],
             fixed=("Object",),
         ),
+        ignored(snapshot.extras.get("ignored_fields", {})),
     ]
     return Group(
         _headline(name, snapshot, line), *(section.render(most) for section in sections if section.rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,3 +35,9 @@ class Section:
             return Group("", result)
         hidden = len(self.rows) - most
         return Group("", result, Text(f"… {hidden:,} more; --all shows them", style="dim"))
+
+
+def ignored(fields: Mapping[str, int]) -> Section:
+    """What the reader did not know, by how often it was there."""
+    rows = [(name, f"{count:,}") for name, count in fields.items()]
+    return Section("Ignored: unknown fields", ("Field", "Times"), rows, right=("Times",))

@@ -188,6 +188,18 @@ class TestSolve:
         for name in (*bad, "nowhere.json"):
             assert sum(name in line for line in done.stderr.splitlines()) == 1, name
 
+    def test_unknown_fields_are_ignored_and_counted(self, tmp_path: Path, solved: dict[str, Any]) -> None:
+        snapshot = document(DEMO.read_text())
+        snapshot["version"] = "v9.9"
+        for queue in snapshot["rawObjects"]["queues"]:
+            queue["spec"]["colour"] = "red"
+        (tmp_path / "newer.json").write_text(json.dumps(snapshot))
+        done = run("solve", tmp_path / "newer.json", "--now", NOW, "--format", "json", "--budget", "10")
+        assert done.returncode == 0
+        answer = document(done.stdout)
+        assert answer["decisions"] == solved["decisions"]
+        assert answer["ignoredFields"] == {"rawObjects.queues[].spec.colour": 5, "version": 1}
+
     def test_snapshot_beyond_the_size_limit_is_refused(self, tmp_path: Path) -> None:
         settings = tmp_path / "small.yaml"
         settings.write_text("max_snapshot_bytes: 1000\n")
