@@ -14,6 +14,8 @@ from kai_cp.kube.errors import KubeError, LeaseLost
 LOG = logging.getLogger(__name__)
 Write = Callable[[], None]
 PATIENCE_SECONDS: Final = 30.0
+LONG_PATIENCE_SECONDS: Final = 120.0
+"""For what nobody decides by: events, and the record of what is visible elsewhere."""
 LOOK_SECONDS: Final = 0.1
 
 
@@ -22,13 +24,14 @@ class BackgroundWriter:
 
     A write submitted under a key that still waits replaces the older one. Beyond ``limit`` waiting writes the
     oldest is dropped: what it said will be said again by the next cycle that still finds it true.
-    While ``busy`` says that pods are being bound, a write stands back, at most ``PATIENCE_SECONDS``.
+    While ``busy`` says that pods are being bound, a write stands back, for as long as its patience lasts.
     """
 
     def __init__(
         self, workers: int, *, limit: int = 20_000, busy: Callable[[], bool] = lambda: False
     ) -> None:
         self._waiting: OrderedDict[Hashable, tuple[float, Write]] = OrderedDict()
+        """Until when it stands back, and what it does."""
         self.busy = busy
         self._limit = limit
         self._busy = 0
@@ -42,13 +45,13 @@ class BackgroundWriter:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, key: Hashable, write: Write) -> None:
-        """Have ``write`` called soon; errors are logged, not raised."""
+    def submit(self, key: Hashable, write: Write, *, patience: float = PATIENCE_SECONDS) -> None:
+        """Have ``write`` called soon; errors are logged, not raised. ``patience``: seconds to stand back."""
         with self._condition:
             if self._stopping:
                 return
-            since = self._waiting[key][0] if key in self._waiting else time.monotonic()
-            self._waiting[key] = (since, write)
+            until = self._waiting[key][0] if key in self._waiting else time.monotonic() + patience
+            self._waiting[key] = (until, write)
             if len(self._waiting) > self._limit:
                 self._waiting.popitem(last=False)
                 self.dropped += 1
@@ -72,8 +75,8 @@ class BackgroundWriter:
                 self._condition.wait_for(lambda: self._waiting or self._stopping)
                 if self._stopping:
                     return
-                since = next(iter(self._waiting.values()))[0]
-                if time.monotonic() - since < PATIENCE_SECONDS and self.busy():
+                until = next(iter(self._waiting.values()))[0]
+                if time.monotonic() < until and self.busy():
                     self._condition.wait(LOOK_SECONDS)
                     continue
                 _, write = self._waiting.popitem(last=False)[1]

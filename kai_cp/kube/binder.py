@@ -17,7 +17,7 @@ from typing import Final
 import orjson
 
 from kai_cp.kube import names, orders, resources
-from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.background import LONG_PATIENCE_SECONDS, BackgroundWriter
 from kai_cp.kube.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.steps import BindError, Step
@@ -200,7 +200,8 @@ class Binder:
         except KubeError:
             self._roll_back(done, pod, request)
             raise
-        self._finish(request, "Succeeded", "")
+        # Nobody waits for this: the pod itself shows its node, and a new leader finds it so.
+        self._writer.submit(("request", *key_of(request)), lambda: self._finish(request, "Succeeded", ""))
         self._say_bound(pod, node_name)
 
     def _post(self, request: Object, pod: Object, node: str) -> None:
@@ -280,7 +281,11 @@ class Binder:
     def _say_bound(self, pod: Object, node: str) -> None:
         message = f"pod bound to node {node}"
         self._recorder.say(pod, resources.PODS, "Normal", "Bound", message, topic="bind")
-        self._writer.submit(("bound", *key_of(pod)), lambda: self._condition(pod, "True", "Bound", message))
+        self._writer.submit(
+            ("bound", *key_of(pod)),
+            lambda: self._condition(pod, "True", "Bound", message),
+            patience=LONG_PATIENCE_SECONDS,
+        )
 
     def _condition(self, pod: Object, status: str, reason: str, message: str) -> None:
         present = orders.condition((pod.get("status") or {}).get("conditions"), "PodBound")

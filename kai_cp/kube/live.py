@@ -56,6 +56,8 @@ class LiveCluster:
         self._requests.listen(self._request_changed)
         self._applying = False
         self._open: dict[Key, float] = {}
+        self._starts: dict[GroupKey, str] = {}
+        """Start times that are decided and not written yet."""
         writer.busy = self.binding
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
 
@@ -69,8 +71,21 @@ class LiveCluster:
         self._writers.shutdown(wait=False, cancel_futures=True)
 
     def snapshot(self) -> Mapping[str, Any]:
-        """The cluster now; pods whose bind keeps failing show as gated while they are held."""
-        return self._backoff.mask(self._cache.snapshot(), self._clock())
+        """The cluster now, with what is decided and not written yet; held pods show as gated."""
+        return self._backoff.mask(self._with_starts(self._cache.snapshot()), self._clock())
+
+    def _with_starts(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        starts: dict[Key, str] = {**self._starts}
+        if not starts:
+            return raw
+        objects = raw["rawObjects"]
+        groups = [
+            with_annotation(group, names.LAST_START, starts[key])
+            if (key := key_of(group)) in starts
+            else group
+            for group in objects["podGroups"]
+        ]
+        return {**raw, "rawObjects": {**objects, "podGroups": groups}}
 
     def tidy(self) -> None:
         """Delete BindRequests that failed for good, or whose pod or node is gone; the pods are free again."""
@@ -201,7 +216,13 @@ class LiveCluster:
         }
         stamp = orders.rfc3339(self._clock())
         for key in sorted(key for key in started if key not in waits and key not in placed):
-            self._writer.submit(("start", *key), partial(self.annotate, key, {names.LAST_START: stamp}))
+            self._starts[key] = stamp
+            self._writer.submit(("start", *key), partial(self._write_start, key, stamp))
+
+    def _write_start(self, key: GroupKey, stamp: str) -> None:
+        self.annotate(key, {names.LAST_START: stamp})
+        if self._starts.get(key) == stamp:
+            del self._starts[key]
 
     def annotate(self, key: GroupKey, annotations: Mapping[str, str | None]) -> None:
         """Set (None: remove) annotations of a pod group; nothing is written when nothing changes."""
@@ -292,3 +313,12 @@ class LiveCluster:
             self._backoff.failed(uid, self._clock())
         elif after == "Succeeded":
             self._backoff.succeeded(uid)
+
+
+def with_annotation(item: Object, name: str, value: str | None) -> Object:
+    """The object with an annotation that it will soon have; None changes nothing."""
+    if value is None:
+        return item
+    annotations = {**orders.annotations_of(item), name: value}
+    version = f"{item['metadata'].get('resourceVersion', '')}-{value}"
+    return {**item, "metadata": {**item["metadata"], "annotations": annotations, "resourceVersion": version}}

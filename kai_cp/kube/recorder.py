@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kai_cp.kube import orders, resources
-from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.background import LONG_PATIENCE_SECONDS, BackgroundWriter
 from kai_cp.kube.errors import ApiError
 from kai_cp.kube.resources import Resource
 from kai_cp.kube.store import Object
@@ -75,7 +75,11 @@ class Recorder:
             now=self._clock(),
             annotations=annotations,
         )
-        self._writer.submit(("event", *key), lambda: self._write(body, refresh=changed or again))
+        self._writer.submit(
+            ("event", *key),
+            lambda: self._write(body, refresh=changed or again),
+            patience=LONG_PATIENCE_SECONDS,
+        )
 
     def _write(self, body: Object, *, refresh: bool) -> None:
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]

@@ -1,0 +1,29 @@
+"""Fixtures: a stub API server, and waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.kai_cp.kube.stub import StubServer
+
+
+@pytest.fixture
+def server() -> Iterator[StubServer]:
+    made = StubServer()
+    yield made
+    made.close()
+
+
+def until(met: Callable[[], Any], seconds: float = 5.0) -> Any:
+    """Wait until ``met`` answers something true."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        answer = met()
+        if answer:
+            return answer
+        time.sleep(0.01)
+    raise AssertionError("it did not come true")

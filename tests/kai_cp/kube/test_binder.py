@@ -1,0 +1,348 @@
+"""From BindRequest to bound pod: steps, rollback, retries, truthful conditions."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from kai_cp.kube import names, orders
+from kai_cp.kube import resources as r
+from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.binder import Binder
+from kai_cp.kube.binder_options import BinderOptions
+from kai_cp.kube.binder_process import Following
+from kai_cp.kube.claims import FINALIZER, Claims
+from kai_cp.kube.recorder import Recorder
+from kai_cp.kube.reservation import Reservations, reservation_name
+from kai_cp.kube.sharing import Sharing
+from kai_cp.kube.volumes import SELECTED_NODE, Volumes
+from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.samples import bind, node, pod
+from tests.kai_cp.kube.stub import StubServer
+
+Object = dict[str, Any]
+
+
+class Setup:
+    def __init__(self, server: StubServer, **options: Any) -> None:
+        self.server = server
+        api = server.transport("binder")
+        self.options = BinderOptions(
+            **{"allocation_timeout_seconds": 0.5, "volume_timeout_seconds": 0.5, **options}
+        )
+        self.following = Following(api)
+        stores = self.following.stores
+        self.writer = BackgroundWriter(1)
+        recorder = Recorder(api, self.writer, "binder")
+        self.reservations = Reservations(api, stores[r.PODS], stores[r.BIND_REQUESTS], self.options)
+        steps = [
+            Sharing(api, stores[r.PODS], self.reservations, recorder, self.options),
+            Volumes(api, stores[r.VOLUME_CLAIMS], stores[r.VOLUMES], stores[r.STORAGE_CLASSES], self.options),
+            Claims(api),
+        ]
+        self.binder = Binder(
+            api, stores[r.PODS], stores[r.NODES], stores[r.BIND_REQUESTS], steps, recorder, self.writer
+        )
+        self.following.start()
+        until(lambda: not self.following.missing())
+        self.binder.start(lambda: None)
+
+    def close(self) -> None:
+        self.following.stop()
+        self.binder.stop()
+        self.writer.stop()
+
+
+@pytest.fixture
+def setup(server: StubServer) -> Any:
+    server.put(r.NODES, node("n"))
+    made: list[Setup] = []
+
+    def start(**options: Any) -> Setup:
+        made.append(Setup(server, **options))
+        return made[-1]
+
+    yield start
+    for entry in made:
+        entry.close()
+
+
+def order(server: StubServer, item: Object, backoff_limit: int | None = None, **details: Any) -> None:
+    """A pod and the BindRequest for it."""
+    made = server.put(r.PODS, item)
+    groups = details.pop("gpu_groups", ())
+    decision = bind(item["metadata"]["name"], details.pop("node", "n"), gpu_groups=groups, details=details)
+    request = orders.bind_request(made, node("n"), decision)
+    if backoff_limit is not None:
+        request["spec"]["backoffLimit"] = backoff_limit
+    server.put(r.BIND_REQUESTS, request)
+
+
+def phase(server: StubServer, name: str = "p") -> str | None:
+    request = server.get(r.BIND_REQUESTS, "ns", name)
+    return ((request or {}).get("status") or {}).get("phase")
+
+
+def conditions(server: StubServer, name: str = "p") -> Object:
+    found = server.get(r.PODS, "ns", name)
+    assert found is not None
+    return {c["type"]: c for c in found["status"].get("conditions") or ()}
+
+
+def test_a_plain_pod(server: StubServer, setup: Any) -> None:
+    order(server, pod("p"))
+    setup()
+    until(lambda: phase(server) == "Succeeded")
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    assert found["spec"]["nodeName"] == "n"
+    assert found["metadata"]["annotations"][names.RECEIVED_TYPE] == "Regular"
+    assert until(lambda: conditions(server).get("PodBound"))["status"] == "True"
+
+
+def test_a_lost_answer_binds_once(server: StubServer, setup: Any) -> None:
+    """The server bound the pod, and the answer was an error: the second attempt finds it done."""
+    setup()
+    order(server, pod("p"))
+
+    def fault(method: str, path: str) -> tuple[int, dict[str, str]] | None:
+        if method == "POST" and path.endswith("/binding"):
+            server.faults = lambda _m, _p: None
+            found = server.get(r.PODS, "ns", "p")
+            assert found is not None
+            server.put(r.PODS, {**found, "spec": {**found["spec"], "nodeName": "n"}})
+            return 500, {}
+        return None
+
+    server.faults = fault
+    until(lambda: phase(server) == "Succeeded")
+    assert "Failed" not in str(server.requests("PATCH", "bindrequests"))
+
+
+def test_a_pod_bound_already(server: StubServer, setup: Any) -> None:
+    order(server, pod("p", node="elsewhere"))
+    setup()
+    until(lambda: phase(server) == "Succeeded")
+    assert server.requests("POST", "/binding") == []
+
+
+def test_the_first_failure_is_final_by_default(server: StubServer, setup: Any) -> None:
+    server.faults = lambda m, p: (403, {}) if p.endswith("/binding") else None
+    order(server, pod("p"))
+    setup()
+    until(lambda: phase(server) == "Failed")
+    request = server.get(r.BIND_REQUESTS, "ns", "p")
+    assert request is not None
+    assert request["status"]["failedAttempts"] == 1
+    bound = until(lambda: conditions(server).get("PodBound"))
+    assert (bound["status"], bound["reason"]) == ("False", "BindingError")
+    time.sleep(0.3)
+    assert len(server.requests("POST", "/binding")) == 1
+
+
+def test_retries_are_stored(server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kai_cp.kube.binder.LONGEST_RETRY_SECONDS", 0.05)
+    server.faults = lambda m, p: (403, {}) if p.endswith("/binding") else None
+    order(server, pod("p"), backoff_limit=3)
+    setup()
+
+    def attempts() -> int:
+        status = (server.get(r.BIND_REQUESTS, "ns", "p") or {}).get("status") or {}
+        return int(status.get("failedAttempts") or 0)
+
+    until(lambda: attempts() == 3)
+    time.sleep(0.3)
+    assert len(server.requests("POST", "/binding")) == 3
+
+
+def test_a_request_of_an_earlier_pod_is_left_alone(server: StubServer, setup: Any) -> None:
+    order(server, pod("p"))
+    server.put(r.PODS, {**pod("p"), "metadata": {**pod("p")["metadata"], "uid": "later"}})
+    setup()
+    time.sleep(0.3)
+    assert server.requests("POST", "/binding") == []
+
+
+def fraction(name: str, **annotations: str) -> Object:
+    return pod(
+        name, gpus=0, annotations={"gpu-fraction": "0.25", "runai/shared-gpu-configmap": "x", **annotations}
+    )
+
+
+def play_reservation(server: StubServer, group: str) -> None:
+    """What the program in the reservation pod would do."""
+    name = reservation_name("n", group)
+    found = until(lambda: server.get(r.PODS, "kai-resource-reservation", name))
+    meta = {**found["metadata"], "annotations": {names.RESERVED_DEVICE: f"GPU-{group}"}}
+    server.put(r.PODS, {**found, "metadata": meta, "status": {"phase": "Running"}})
+
+
+def test_a_fraction_gets_its_device(server: StubServer, setup: Any) -> None:
+    order(server, fraction("p"), gpu_groups=("g1",))
+    setup(allocation_timeout_seconds=5.0, hami=True)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Succeeded")
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    assert found["metadata"]["labels"][names.GPU_GROUP] == "g1"
+    config, variables = server.get(r.CONFIG_MAPS, "ns", "x-0"), server.get(r.CONFIG_MAPS, "ns", "x-0-evar")
+    assert config is not None
+    assert variables is not None
+    assert config["data"] == {"GPU_PORTION": "0.25", "RUNAI_NUM_OF_GPUS": "0.25"}
+    assert variables["data"] == {"NVIDIA_VISIBLE_DEVICES": "GPU-g1", "CUDA_DEVICE_MEMORY_LIMIT": "20480m"}
+    reservation = server.get(r.PODS, "kai-resource-reservation", reservation_name("n", "g1"))
+    assert reservation is not None
+    assert reservation["spec"]["nodeName"] == "n"
+    assert reservation["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+
+
+def test_a_reservation_that_names_no_device_is_rolled_back(server: StubServer, setup: Any) -> None:
+    order(server, fraction("p"), gpu_groups=("g1",))
+    setup()
+    until(lambda: phase(server) == "Failed")
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    assert names.GPU_GROUP not in found["metadata"]["labels"]
+    request = server.get(r.BIND_REQUESTS, "ns", "p")
+    assert request is not None
+    assert "named no device" in request["status"]["reason"]
+
+
+def test_a_failing_bind_takes_labels_and_config_maps_back(server: StubServer, setup: Any) -> None:
+    server.faults = lambda m, p: (403, {}) if p.endswith("/binding") else None
+    order(server, fraction("p"), gpu_groups=("g1",))
+    setup(allocation_timeout_seconds=5.0)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Failed")
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    assert names.GPU_GROUP not in found["metadata"]["labels"]
+    assert server.get(r.CONFIG_MAPS, "ns", "x-0") is None
+
+
+def test_sharers_without_a_reservation_are_deleted(server: StubServer, setup: Any) -> None:
+    server.put(r.PODS, pod("lost", node="n", phase="Running", labels={names.GPU_GROUP: "g9"}))
+    made = setup()
+    made.reservations.sync("n")
+    until(lambda: "deletionTimestamp" in (server.get(r.PODS, "ns", "lost") or {"metadata": {}})["metadata"])
+
+
+def claim(kind: str = "slow", bound: bool = False) -> Object:
+    return {
+        "metadata": {"name": "data", "namespace": "ns"},
+        "spec": {
+            "storageClassName": kind,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+        "status": {"phase": "Bound" if bound else "Pending"},
+    }
+
+
+def with_volume(name: str) -> Object:
+    item = pod(name)
+    item["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    return item
+
+
+def test_a_volume_is_asked_for_and_waited_for(server: StubServer, setup: Any) -> None:
+    waits = {"metadata": {"name": "slow"}, "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"}
+    server.put(r.STORAGE_CLASSES, waits)
+    server.put(r.VOLUME_CLAIMS, claim())
+    order(server, with_volume("p"))
+    setup(volume_timeout_seconds=5.0)
+
+    def selected() -> bool:
+        found = server.get(r.VOLUME_CLAIMS, "ns", "data")
+        return ((found or {})["metadata"].get("annotations") or {}).get(SELECTED_NODE) == "n"
+
+    until(selected)
+    assert server.requests("POST", "/binding") == []
+    found = server.get(r.VOLUME_CLAIMS, "ns", "data")
+    assert found is not None
+    server.put(r.VOLUME_CLAIMS, {**found, "status": {"phase": "Bound"}})
+    until(lambda: phase(server) == "Succeeded")
+
+
+def test_a_volume_that_never_comes(server: StubServer, setup: Any) -> None:
+    waits = {"metadata": {"name": "slow"}, "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"}
+    server.put(r.STORAGE_CLASSES, waits)
+    server.put(r.VOLUME_CLAIMS, claim())
+    order(server, with_volume("p"))
+    setup()
+    until(lambda: phase(server) == "Failed")
+    found = server.get(r.VOLUME_CLAIMS, "ns", "data")
+    assert found is not None
+    assert SELECTED_NODE not in found["metadata"]["annotations"]
+
+
+def test_a_local_volume_of_the_node_is_taken(server: StubServer, setup: Any) -> None:
+    server.put(
+        r.STORAGE_CLASSES,
+        {
+            "metadata": {"name": "local"},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+    )
+    for name, size in (("big", "9Gi"), ("fits", "2Gi"), ("small", "1Mi")):
+        server.put(
+            r.VOLUMES,
+            {
+                "metadata": {"name": name},
+                "spec": {
+                    "storageClassName": "local",
+                    "accessModes": ["ReadWriteOnce"],
+                    "capacity": {"storage": size},
+                },
+            },
+        )
+    server.put(r.VOLUME_CLAIMS, claim("local"))
+    order(server, with_volume("p"))
+    setup()
+    until(lambda: "claimRef" in (server.get(r.VOLUMES, "", "fits") or {"spec": {}})["spec"])
+    untouched = server.get(r.VOLUMES, "", "big")
+    assert untouched is not None
+    assert "claimRef" not in untouched["spec"]
+
+
+def with_claim(name: str) -> Object:
+    item = pod(name, gpus=0)
+    item["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "c"}]
+    return item
+
+
+ALLOCATION = {"devices": {"results": [{"request": "r", "driver": "gpu.x", "pool": "n", "device": "d0"}]}}
+
+
+def test_a_claim_is_allocated_and_reserved(server: StubServer, setup: Any) -> None:
+    server.put(r.RESOURCE_CLAIMS, {"metadata": {"name": "c", "namespace": "ns"}, "spec": {}})
+    order(
+        server,
+        with_claim("p"),
+        resourceClaimAllocations=[{"name": "gpu", "allocation": ALLOCATION}],
+    )
+    setup()
+    until(lambda: phase(server) == "Succeeded")
+    found = server.get(r.RESOURCE_CLAIMS, "ns", "c")
+    assert found is not None
+    assert found["metadata"]["finalizers"] == [FINALIZER]
+    assert found["status"]["allocation"] == ALLOCATION
+    assert [user["name"] for user in found["status"]["reservedFor"]] == ["p"]
+
+
+def test_a_claim_is_given_back_when_the_bind_fails(server: StubServer, setup: Any) -> None:
+    server.faults = lambda m, p: (403, {}) if p.endswith("/binding") else None
+    server.put(r.RESOURCE_CLAIMS, {"metadata": {"name": "c", "namespace": "ns"}, "spec": {}})
+    order(
+        server,
+        with_claim("p"),
+        resourceClaimAllocations=[{"name": "gpu", "allocation": ALLOCATION}],
+    )
+    setup()
+    until(lambda: phase(server) == "Failed")
+    found = server.get(r.RESOURCE_CLAIMS, "ns", "c")
+    assert found is not None
+    assert found["status"] == {"reservedFor": []}

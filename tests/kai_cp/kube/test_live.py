@@ -1,0 +1,208 @@
+"""Plans become writes: what is sent, and what is not sent twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.backoff import BindBackoff
+from kai_cp.kube.cache import ClusterCache
+from kai_cp.kube.live import LiveCluster
+from kai_cp.kube.options import SchedulerOptions, default_config
+from kai_cp.kube.recorder import Recorder
+from kai_cp_models.snapshot import GroupKey, Plan
+from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue
+from tests.kai_cp.kube.stub import StubServer
+
+
+class Setup:
+    def __init__(self, server: StubServer, **options: object) -> None:
+        self.server = server
+        self.options = SchedulerOptions(**options)  # type: ignore[arg-type]
+        api = server.transport()
+        self.cache = ClusterCache(api, self.options, default_config())
+        self.writer = BackgroundWriter(2)
+        recorder = Recorder(api, self.writer, "kai-scheduler")
+        self.backoff = BindBackoff()
+        self.live = LiveCluster(
+            api, self.cache, self.options, recorder, self.writer, self.backoff, clock=lambda: 1000.0
+        )
+        self.cache.start()
+        assert self.cache.wait_synced(10)
+
+    def settle(self, name: str) -> None:
+        """Play the binder, so that reports need not stand back."""
+        request = self.server.get(r.BIND_REQUESTS, "ns", name)
+        assert request is not None
+        self.server.put(r.BIND_REQUESTS, {**request, "status": {"phase": "Succeeded"}})
+
+    def close(self) -> None:
+        self.cache.stop()
+        self.live.close()
+        self.writer.stop()
+
+
+@pytest.fixture
+def setup(server: StubServer) -> Iterator[Setup]:
+    for i in range(4):
+        server.put(r.PODS, pod(f"p{i}"))
+    server.put(r.NODES, node("n"))
+    server.put(r.QUEUES, queue())
+    server.put(r.POD_GROUPS, group())
+    made = Setup(server)
+    yield made
+    made.close()
+
+
+def test_a_bind_is_a_bind_request(setup: Setup) -> None:
+    results = setup.live.apply(Plan(decisions=(bind("p0", "n", gpu_groups=("a",)),)))
+    assert [result.outcome for result in results] == ["done"]
+    request = setup.server.get(r.BIND_REQUESTS, "ns", "p0")
+    assert request is not None
+    assert request["metadata"]["labels"] == {"selected-node": "n"}
+    assert request["metadata"]["ownerReferences"][0]["uid"] == "uid-p0"
+    assert request["spec"] == {
+        "podName": "p0",
+        "selectedNode": "n",
+        "receivedResourceType": "Regular",
+        "receivedGPU": {"count": 1, "portion": "1.00"},
+        "selectedGPUGroups": ["a"],
+    }
+
+
+def test_the_decision_shows_before_the_watch_does(setup: Setup) -> None:
+    setup.cache.stop()
+    setup.live.apply(Plan(decisions=(bind("p0", "n"),)))
+    assert [b["metadata"]["name"] for b in setup.live.snapshot()["rawObjects"]["bindRequests"]] == ["p0"]
+
+
+def test_the_same_decision_again_is_done_already(setup: Setup) -> None:
+    plan = Plan(decisions=(bind("p0", "n"),))
+    setup.live.apply(plan)
+    assert setup.live.apply(plan)[0].outcome == "done"
+    assert setup.live.apply(Plan(decisions=(bind("p0", "n", gpu_groups=("x",)),)))[0].outcome == "conflict"
+
+
+def test_starts_and_evictions_are_stamped(setup: Setup) -> None:
+    path = r.POD_GROUPS.path("ns", "g")
+    setup.live.apply(Plan(decisions=(bind("p0", "n"),)))
+    shown = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"]["annotations"]
+    assert shown == {"kai.scheduler/last-start-timestamp": "1970-01-01T00:16:40Z"}
+    setup.settle("p0")
+    annotations = until(
+        lambda: (setup.server.get(r.POD_GROUPS, "ns", "g") or {})["metadata"].get("annotations")
+    )
+    assert annotations == {"kai.scheduler/last-start-timestamp": "1970-01-01T00:16:40Z"}
+    setup.live.apply(Plan(decisions=(evict("p1", "n", triggers=(GroupKey("ns", "high"),)),)))
+    found = setup.server.get(r.POD_GROUPS, "ns", "g")
+    assert found is not None
+    assert "kai.scheduler/last-eviction-timestamp" in found["metadata"]["annotations"]
+    event = until(lambda: [e for e in setup.server.requests("POST", "/events") if e["reason"] == "Evict"])[0]
+    assert event["metadata"]["annotations"] == {
+        "num-evicted-pods": "1",
+        "evictor-action-type": "preempt",
+        "evictor-pod-group-name": "high",
+        "evictor-pod-group-namespace": "ns",
+    }
+    assert event["involvedObject"]["kind"] == "PodGroup"
+
+
+def test_stale_evictions_leave_the_eviction_time_alone(setup: Setup) -> None:
+    setup.live.apply(Plan(decisions=(evict("p1", "n", action="stalegangeviction"),)))
+    found = setup.server.get(r.POD_GROUPS, "ns", "g")
+    assert found is not None
+    assert "annotations" not in found["metadata"]
+
+
+def test_a_pod_is_not_evicted_twice(setup: Setup) -> None:
+    setup.server.put(r.PODS, pod("runs", node="n", phase="Running"))
+    until(lambda: setup.cache.stores[r.PODS].get(("ns", "runs")))
+    plan = Plan(decisions=(evict("runs", "n"),))
+    assert setup.live.apply(plan)[0].outcome == "done"
+    assert setup.live.apply(plan)[0].outcome == "conflict"
+    assert len(setup.server.requests("DELETE", "/pods/")) == 1
+
+
+def test_a_gang_that_waits_has_not_started(setup: Setup) -> None:
+    nominate = bind("p1", "n")
+    plan = Plan(
+        decisions=(bind("p0", "n"), type(nominate)("Nominate", nominate.pod, nominate.group, "n", "allocate"))
+    )
+    setup.live.apply(plan)
+    setup.writer.drain(2)
+    found = setup.server.get(r.POD_GROUPS, "ns", "g")
+    assert found is not None
+    assert "annotations" not in found["metadata"]
+
+
+def test_failed_requests_are_cleaned_and_their_pods_held_back(setup: Setup) -> None:
+    setup.live.apply(Plan(decisions=(bind("p0", "n"),)))
+    request = setup.server.get(r.BIND_REQUESTS, "ns", "p0")
+    assert request is not None
+    setup.server.put(r.BIND_REQUESTS, {**request, "status": {"phase": "Failed"}})
+    until(lambda: setup.backoff.held("uid-p0", 1001.0))
+    setup.live.tidy()
+    assert setup.server.get(r.BIND_REQUESTS, "ns", "p0") is None
+    shown = {p["metadata"]["name"]: p for p in setup.live.snapshot()["rawObjects"]["pods"]}
+    assert shown["p0"]["spec"]["schedulingGates"]
+    assert "schedulingGates" not in shown["p1"]["spec"]
+
+
+def test_requests_for_lost_nodes_or_earlier_pods_are_cleaned(setup: Setup) -> None:
+    setup.live.apply(Plan(decisions=(bind("p0", "n"), bind("p1", "n"))))
+    setup.server.remove(r.PODS, "ns", "p1")
+    setup.server.put(r.PODS, {**pod("p1"), "metadata": {**pod("p1")["metadata"], "uid": "another"}})
+    until(lambda: (setup.cache.stores[r.PODS].get(("ns", "p1")) or pod("x"))["metadata"]["uid"] == "another")
+    setup.live.tidy()
+    assert setup.server.get(r.BIND_REQUESTS, "ns", "p1") is None
+    assert setup.server.get(r.BIND_REQUESTS, "ns", "p0") is not None
+    setup.server.remove(r.NODES, "", "n")
+    until(lambda: not len(setup.cache.stores[r.NODES]))
+    setup.live.tidy()
+    assert setup.server.get(r.BIND_REQUESTS, "ns", "p0") is None
+
+
+def test_a_refused_order_is_told_and_backed_off(setup: Setup) -> None:
+    setup.server.faults = lambda m, p: (422, {}) if m == "POST" and "bindrequests" in p else None
+    result = setup.live.apply(Plan(decisions=(bind("p0", "n"),)))[0]
+    assert result.outcome == "failed"
+    assert setup.backoff.held("uid-p0", 1001.0)
+    found = setup.server.get(r.PODS, "ns", "p0")
+    assert found is not None
+    assert found["status"]["conditions"][0]["reason"] == "BindingError"
+
+
+def test_what_left_meanwhile(setup: Setup) -> None:
+    plan = Plan(decisions=(bind("nobody", "n"), bind("p0", "nowhere")))
+    assert [result.outcome for result in setup.live.apply(plan)] == ["gone", "gone"]
+
+
+def test_the_pool_is_written_to_pod_and_request(server: StubServer) -> None:
+    server.put(r.PODS, pod("p"))
+    labelled = node("n")
+    labelled["metadata"]["labels"]["pool"] = "a"
+    server.put(r.NODES, labelled)
+    server.put(r.NODES, node("elsewhere"))
+    setup = Setup(server, nodepool_label_key="pool", partition_label_value="a")
+    assert [n["metadata"]["name"] for n in setup.live.snapshot()["rawObjects"]["nodes"]] == ["n"]
+    setup.live.apply(Plan(decisions=(bind("p", "n"),)))
+    request, found = server.get(r.BIND_REQUESTS, "ns", "p"), server.get(r.PODS, "ns", "p")
+    assert request is not None
+    assert found is not None
+    assert request["metadata"]["labels"]["pool"] == "a"
+    assert found["metadata"]["labels"]["pool"] == "a"
+    setup.close()
+
+
+def test_the_disruption_condition_comes_before_the_eviction(server: StubServer) -> None:
+    server.put(r.PODS, pod("p", node="n", phase="Running"))
+    server.put(r.NODES, node("n"))
+    setup = Setup(server, update_pod_eviction_condition=True)
+    setup.live.apply(Plan(decisions=(evict("p", "n"),)))
+    methods = [m for m, path, _ in server.log if "/pods/p" in path]
+    assert methods == ["PATCH", "DELETE"]
+    setup.close()

@@ -1,0 +1,82 @@
+"""Following a kind: resume, list anew, back-off."""
+
+from __future__ import annotations
+
+import itertools
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.reflector import Reflector
+from kai_cp.kube.retry import Backoff
+from kai_cp.kube.store import Store
+from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.samples import pod
+from tests.kai_cp.kube.stub import StubServer
+
+
+def follow(server: StubServer, **options: object) -> Reflector:
+    quick = Backoff(first=0.01, longest=0.05)
+    reflector = Reflector(server.transport(), r.PODS, Store(), backoff=quick, **options)  # type: ignore[arg-type]
+    reflector.start()
+    assert reflector.synced.wait(5)
+    return reflector
+
+
+def known(reflector: Reflector) -> list[str]:
+    return [item["metadata"]["name"] for item in reflector.store.all()]
+
+
+def test_it_follows_changes(server: StubServer) -> None:
+    server.put(r.PODS, pod("a"))
+    reflector = follow(server)
+    assert known(reflector) == ["a"]
+    server.put(r.PODS, pod("b"))
+    until(lambda: known(reflector) == ["a", "b"])
+    server.remove(r.PODS, "ns", "a")
+    until(lambda: known(reflector) == ["b"])
+    reflector.stop()
+
+
+def test_it_resumes_where_a_watch_ended(server: StubServer) -> None:
+    reflector = follow(server, watch_seconds=1)
+    for i in range(3):
+        server.put(r.PODS, pod(f"p{i}"))
+        until(lambda i=i: len(known(reflector)) == i + 1)
+    until(lambda: len([p for _, p, _ in server.log if "watch=1" in p]) >= 3)
+    assert reflector.lists == 1
+    reflector.stop()
+
+
+def test_expired_versions_lead_to_a_new_list(server: StubServer) -> None:
+    reflector = follow(server, watch_seconds=1)
+    server.expired_before = 100
+    server.put(r.PODS, pod("late"))
+    until(lambda: reflector.lists >= 2)
+    server.expired_before = 0
+    server.put(r.PODS, pod("later"))
+    until(lambda: known(reflector) == ["late", "later"])
+    reflector.stop()
+
+
+def test_failures_are_tried_again(server: StubServer) -> None:
+    number = itertools.count()
+    server.put(r.PODS, pod("a"))
+    server.faults = lambda _m, p: (500, {}) if next(number) < 6 else None
+    reflector = follow(server)
+    assert known(reflector) == ["a"]
+    reflector.stop()
+
+
+def test_bookmarks_move_the_version_on(server: StubServer) -> None:
+    server.bookmarks = True
+    server.put(r.NODES, {"metadata": {"name": "n"}})
+    reflector = follow(server, watch_seconds=1)
+    server.put(r.NODES, {"metadata": {"name": "n"}})
+    until(lambda: any("watch=1" in p and "resourceVersion=2" in p for _, p, _ in server.log))
+    reflector.stop()
+
+
+def test_an_optional_kind_that_is_not_served(server: StubServer) -> None:
+    server.absent.add("pods")
+    reflector = follow(server, optional=True)
+    assert not reflector.served
+    reflector.stop()

@@ -1,0 +1,127 @@
+"""Requests: what is tried again, what is an answer, what is refused before it is sent."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.errors import ApiError, LeaseLost, NotGranted, NotReachable, Unauthorized
+from kai_cp.kube.transport import RateLimit
+from tests.kai_cp.kube.samples import pod
+from tests.kai_cp.kube.stub import StubServer
+
+
+def test_absent_is_an_answer(server: StubServer) -> None:
+    api = server.transport()
+    assert api.patch(r.PODS, "ns", "nobody", {"metadata": {}}) is None
+    assert api.delete(r.PODS, "ns", "nobody") is None
+
+
+def test_conflict_is_told_at_once(server: StubServer) -> None:
+    api = server.transport("binder")
+    server.put(r.CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "ns"}})
+    with pytest.raises(ApiError) as told:
+        api.create(r.CONFIG_MAPS, "ns", {"metadata": {"name": "c"}})
+    assert told.value.status == 409
+    assert len(server.requests("POST")) == 1
+
+
+def test_deleting_another_object_of_the_name_is_no_deletion(server: StubServer) -> None:
+    api = server.transport()
+    server.put(r.PODS, pod("p"))
+    assert api.delete(r.PODS, "ns", "p", uid="an-earlier-one") is None
+    assert server.get(r.PODS, "ns", "p") is not None
+
+
+@pytest.mark.parametrize("code", [500, 503, 429])
+def test_what_may_pass_is_tried_again(server: StubServer, code: int) -> None:
+    number = itertools.count()
+    server.faults = lambda _m, _p: (code, {}) if next(number) < 2 else None
+    server.put(r.PODS, pod("p"))
+    answer = server.transport().patch(r.PODS, "ns", "p", {"metadata": {"labels": {"a": "b"}}})
+    assert answer is not None
+    assert answer["metadata"]["labels"] == {"a": "b"}
+    assert next(number) == 3
+
+
+def test_it_gives_up_in_the_end(server: StubServer) -> None:
+    server.faults = lambda _m, _p: (500, {})
+    with pytest.raises(ApiError):
+        server.transport().patch(r.PODS, "ns", "p", {})
+    assert len(server.requests("PATCH")) == 4
+
+
+def test_retry_after_is_obeyed(server: StubServer) -> None:
+    number = itertools.count()
+    server.faults = lambda _m, _p: (429, {"Retry-After": "1"}) if next(number) == 0 else None
+    server.put(r.PODS, pod("p"))
+    began = time.monotonic()
+    assert server.transport().patch(r.PODS, "ns", "p", {}) is not None
+    assert time.monotonic() - began >= 1.0
+
+
+def test_retry_after_beyond_our_patience_is_given_up(server: StubServer) -> None:
+    server.faults = lambda _m, _p: (429, {"Retry-After": "3600"})
+    with pytest.raises(ApiError):
+        server.transport().patch(r.PODS, "ns", "p", {})
+    assert len(server.requests("PATCH")) == 1
+
+
+def test_refused_credentials_end_the_process(server: StubServer) -> None:
+    told: list[bool] = []
+    server.faults = lambda _m, _p: (401, {})
+    api = server.transport(on_unauthorized=lambda: told.append(True))
+    with pytest.raises(Unauthorized):
+        api.patch(r.PODS, "ns", "p", {})
+    assert told == [True]
+
+
+def test_undeclared_calls_never_leave_the_process(server: StubServer) -> None:
+    with pytest.raises(NotGranted):
+        server.transport("gpu-reservation").delete(r.PODS, "ns", "p")
+    assert server.log == []
+
+
+def test_the_fence_stops_writes_and_not_reads(server: StubServer) -> None:
+    def fence() -> None:
+        raise LeaseLost("gone")
+
+    api = server.transport(fence=fence)
+    server.put(r.PODS, pod("p"))
+    with pytest.raises(LeaseLost):
+        api.patch(r.PODS, "ns", "p", {})
+    assert api.list_pages(r.PODS)[0]
+    assert server.requests("PATCH") == []
+
+
+def test_lists_are_read_page_by_page(server: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kai_cp.kube.transport.PAGE", 3)
+    for i in range(8):
+        server.put(r.PODS, pod(f"p{i}"))
+    items, version = server.transport().list_pages(r.PODS)
+    assert [item["metadata"]["name"] for item in items] == [f"p{i}" for i in range(8)]
+    assert version == "8"
+    assert len(server.requests("GET")) == 3
+
+
+def test_no_server_is_not_reachable(server: StubServer) -> None:
+    api = server.transport()
+    server.close()
+    with pytest.raises(NotReachable):
+        api.patch(r.PODS, "ns", "p", {})
+
+
+def test_config_maps_are_asked_for_without_their_data(server: StubServer) -> None:
+    server.transport().list_pages(r.CONFIG_MAPS, metadata_only=True)
+    assert "PartialObjectMetadataList" in server.headers[0]["Accept"]
+
+
+def test_rate_limit_lets_a_burst_through_then_waits() -> None:
+    limit = RateLimit(qps=50, burst=5)
+    began = time.monotonic()
+    for _ in range(10):
+        limit.wait()
+    assert 0.08 <= time.monotonic() - began < 1.0
