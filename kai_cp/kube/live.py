@@ -75,14 +75,12 @@ class LiveCluster:
         return self._backoff.mask(self._with_starts(self._cache.snapshot()), self._clock())
 
     def _with_starts(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        starts: dict[Key, str] = {**self._starts}
+        starts = dict(self._starts)
         if not starts:
             return raw
         objects = raw["rawObjects"]
         groups = [
-            with_annotation(group, names.LAST_START, starts[key])
-            if (key := key_of(group)) in starts
-            else group
+            with_annotation(group, names.LAST_START, starts.get(GroupKey(*key_of(group))))
             for group in objects["podGroups"]
         ]
         return {**raw, "rawObjects": {**objects, "podGroups": groups}}

@@ -88,7 +88,6 @@ def test_the_same_decision_again_is_done_already(setup: Setup) -> None:
 
 
 def test_starts_and_evictions_are_stamped(setup: Setup) -> None:
-    path = r.POD_GROUPS.path("ns", "g")
     setup.live.apply(Plan(decisions=(bind("p0", "n"),)))
     shown = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"]["annotations"]
     assert shown == {"kai.scheduler/last-start-timestamp": "1970-01-01T00:16:40Z"}
