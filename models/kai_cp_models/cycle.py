@@ -63,6 +63,8 @@ class Cycle:
     evicted_by: dict[PodKey, Eviction] = field(default_factory=dict)
     waiting: dict[GroupKey, Waiting] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
+    action_deadline: float = 0.0
+    """Until when the present action may search; at most ``deadline``."""
 
     def save(self) -> Cycle:
         """An independent copy to fall back to."""
@@ -75,11 +77,17 @@ class Cycle:
             dict(self.evicted_by),
             dict(self.waiting),
             list(self.stages),
+            self.action_deadline,
         )
 
+    def begin(self, share: float) -> None:
+        """Give the action that starts now ``share`` of the time that is left; what it saves carries over."""
+        now = time.monotonic()
+        self.action_deadline = now + share * max(0.0, self.deadline - now)
+
     def seconds_left(self) -> float:
-        """Time until the deadline; never negative."""
-        return max(0.0, self.deadline - time.monotonic())
+        """Time until the present action must end; never negative."""
+        return max(0.0, min(self.deadline, self.action_deadline) - time.monotonic())
 
     def decisions(self) -> tuple[Decision, ...]:
         """The net effect of the cycle so far, evictions of an action before what relies on them."""

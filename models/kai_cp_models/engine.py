@@ -32,6 +32,9 @@ ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
 REJECTED: Final = "rejected by the checker"
 """End of the name of a stage whose plan broke a rule: it was dropped (formulation 1.6)."""
 
+_SHARE: Final[dict[ActionName, float]] = {"allocate": 0.5, "consolidation": 0.35, "reclaim": 0.7}
+"""Share of the time left that an action may use; later ones get the rest."""
+
 logger = logging.getLogger(__name__)
 
 _RESERVE: Final = 0.15
@@ -63,6 +66,7 @@ def decide(
         if run is None:
             continue
         saved = cycle.save()
+        cycle.begin(_SHARE.get(action, 1.0))
         run(cycle)
         check_started = time.monotonic()
         plan = Plan(decisions=cycle.decisions(), stages=tuple(cycle.stages))

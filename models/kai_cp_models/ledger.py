@@ -255,7 +255,7 @@ class Ledger:
     def _narrow_shares(self, pod: Pod, mask: Mask, free: Vector, *, now: bool) -> None:
         """Keep nodes with enough fitting shared devices and whole GPUs; mind the reservation's slot."""
         devices = pod.spec.gpu.devices
-        whole = np.maximum(free[:, GPU], 0) // MILLI
+        whole = free[:, GPU] // MILLI
         fitting = np.zeros(len(mask), dtype=np.int64)
         for node in self.groups_on:
             if mask[node]:
@@ -300,7 +300,8 @@ class Ledger:
         devices = pod.spec.gpu.devices
         shared = [name for _, name in options]
         if spread:
-            fresh = min(whole, devices)
+            slots = int(self.idle[node, PODS] + self.releasing[node, PODS])
+            fresh = min(whole, devices, max(slots - 1, 0))
         chosen += shared[: devices - fresh]
         fresh = devices - len(chosen)
         for _ in range(fresh):
@@ -326,7 +327,8 @@ class Ledger:
                 fresh += 1
             elif self._device_free(node, name, now=True) < need:
                 return False
-        return fresh * MILLI <= max(int(self.idle[node, GPU]), 0)
+        slots = int(self.idle[node, PODS])
+        return fresh * MILLI <= max(int(self.idle[node, GPU]), 0) and slots >= 1 + fresh
 
     def shared_free(self) -> NDArray[np.float64]:
         """[N] free portions of joinable shared devices, in devices (8.3 step 2)."""

@@ -6,7 +6,7 @@ itself. A batch is placed whole or not at all; failure returns the reason and le
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +52,14 @@ def gate(ledger: Ledger, group: PodGroup, batch: Batch) -> tuple[str, str] | Non
         if refusal:
             return "NonPreemptibleOverQuota", refusal.message
     return None
+
+
+def within_quota(ledger: Ledger, group: PodGroup, pod: Pod, node: int) -> bool:
+    """Whether the exact charge of the pod on ``node`` keeps limit and non-preemptible quota (3.7)."""
+    charge = amounts.accepted(ledger.snapshot, pod, ledger.snapshot.nodes[node])
+    return over_limit(ledger.book, group.queue, charge) is None and (
+        group.preemptible or non_preemptible_over_quota(ledger.book, group.queue, charge) is None
+    )
 
 
 @dataclass
@@ -172,21 +180,18 @@ class Placer:
 
     def _narrow_quota(self, ledger: Ledger, pod: Pod, fitting: Mask) -> None:
         """Keep nodes where the exact charge of a gpu-memory pod stays within limit and quota (3.7)."""
-        group = self.gang.group
         for memory in np.unique(ledger.fixed.gpu_memory_mib[fitting]):
             same = ledger.fixed.gpu_memory_mib == memory
-            node = ledger.snapshot.nodes[int(np.argmax(same & fitting))]
-            charge = amounts.accepted(ledger.snapshot, pod, node)
-            refused = over_limit(ledger.book, group.queue, charge) or (
-                not group.preemptible and non_preemptible_over_quota(ledger.book, group.queue, charge)
-            )
-            if refused:
+            if not within_quota(ledger, self.gang.group, pod, int(np.argmax(same & fitting))):
                 fitting &= ~same
 
     def start_together(self, ledger: Ledger, batch: Batch) -> None:
         """Nominate the batch as a whole when some gang of it cannot start at once (4.2)."""
-        if self.pipeline_only:
-            return
+        if not self.pipeline_only:
+            self.pipeline_if_torn(ledger, batch.all_pods)
+
+    def pipeline_if_torn(self, ledger: Ledger, pods: Sequence[Pod]) -> None:
+        """Nominate ``pods`` where some gang has promised places and too few solid ones to start."""
         status_of = ledger.status
         for leaf in self.gang.group.root.leaves():
             statuses = [status_of(pod) for pod in self.gang.by_leaf[leaf.name]]
@@ -194,7 +199,7 @@ class Placer:
                 status in ACTIVE_ALLOCATED and status is not PodStatus.PIPELINED for status in statuses
             )
             if PodStatus.PIPELINED in statuses and solid < leaf.minimum:
-                for pod in batch.all_pods:
+                for pod in pods:
                     ledger.pipeline(pod)
                 return
 

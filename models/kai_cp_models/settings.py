@@ -25,12 +25,12 @@ class SolverSettings(Frozen):
 
 
 class ObjectiveSettings(Frozen):
-    """Named preferences of formulation.md 1.2 to 1.4; the order of the stages is fixed, weights act inside."""
+    """Named preferences of the stages (formulation.md 1.2 to 1.4); the order of the stages is fixed."""
 
     lost_work_cap_seconds: int = Field(
         604_800,
         ge=0,
-        description="Lost work of one pod is GPU-seconds since its group's last start, capped at this age [s].",
+        description="Lost work of a pod is GPU-seconds since its group's last start, capped at this age [s].",
     )
     max_moved_gpus_per_admitted_gpu: float = Field(
         -1.0,

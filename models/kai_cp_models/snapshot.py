@@ -536,7 +536,10 @@ class Unscheduled:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one stage of a cycle solved. ``gap`` = (objective - bound) / max(1, |objective|), 0 when proved."""
+    """What one stage of a cycle solved.
+
+    ``gap`` = (objective - bound) / max(1, |objective|), 0 when proved.
+    """
 
     name: str
     status: Literal["OPTIMAL", "FEASIBLE", "GREEDY"]

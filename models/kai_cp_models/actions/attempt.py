@@ -137,13 +137,14 @@ class Attempts:
         goals = [*model.admission_goals(), *(model.goals() if complete else model.rough_goals())]
         gap = 0.0 if complete else _ROUGH_GAP
         snapshot = cycle.snapshot
-        for cuts in range(_MOST_CUTS):
+        sure = True
+        for _ in range(_MOST_CUTS):
             trial = model.cp.clone()
             solver, stages, first = lexicographic(
                 trial, goals, cycle.settings.solver, cycle.seconds_left, gap=gap
             )
             if solver is None:
-                proved = first.status == "infeasible" and cuts == 0
+                proved = first.status == "infeasible" and sure
                 return Waiting("NotPossible", "no permitted set of evictions makes room", proved)
             answer = placement.answer(solver)
             if not any(answer.lost) and not answer.moved:
@@ -168,6 +169,8 @@ class Attempts:
             if played.early:
                 model.keep_more(answer, {snapshot.group_by_key[key].queue for key in played.early})
             else:
+                # The counts were right and the places were not: this cut is no proof.
+                sure = sure and played.ledger is not None
                 model.forbid(answer)
         return Waiting("NotDecidedInTime", "the fair order refused every plan that was tried")
 

@@ -65,13 +65,13 @@ def play(
     ):
         played = None
     if played is not None:
-        _keep_in_place(played, gone)
+        _settle(played, gone)
         return Played(played)
     if early:
         return Played(None, early)
     made = realise(base, asks, offers, answer, pipeline_only=True)
     if made is not None:
-        _keep_in_place(made, gone)
+        _settle(made, gone)
     return Played(made)
 
 
@@ -153,12 +153,20 @@ def _return(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ledger | None
         result = outcome
 
 
-def _keep_in_place(ledger: Ledger, gone: Sequence[Pod]) -> None:
+def _settle(ledger: Ledger, gone: Sequence[Pod]) -> None:
     """A victim that returned to its own node and devices is never touched (4.7)."""
+    touched: dict[GroupKey, None] = {}
     for pod in gone:
         held = ledger.held.get(pod.key)
+        if pod.group is not None:
+            touched[pod.group] = None
         if held is None or pod.status not in ACTIVE_USED or pod.node is None:
             continue
         if ledger.snapshot.nodes[held.node].name == pod.node and set(held.gpu_groups) == set(pod.gpu_groups):
             ledger.unplace(pod)
             ledger.unevict(pod)
+    for key in touched:
+        # A gang whose needed pods move starts together with what it was given earlier in the cycle.
+        gang = ledger.fixed.gangs[key]
+        given = [pod for pod in gang.pods if pod.key in ledger.held]
+        Placer(gang).pipeline_if_torn(ledger, given)

@@ -65,10 +65,11 @@ def _together(world: World, group: PodGroup) -> Iterator[str]:
     if not bound or not waiting:
         return
     runs = tree.counts(p for p in world.active_after(group.key) if p.key not in world.nominations)
-    for leaf in group.root.leaves():
-        if waiting[leaf.name] and runs[leaf.name] < leaf.minimum:
+    starting = tree.counts(bound)
+    for subgroup in tree.walk(group.root):
+        # A subgroup beyond the minimum of its set may wait by itself; one that starts, starts whole.
+        if tree.size(subgroup, starting) and not tree.satisfied(subgroup, runs):
             yield (
-                f"gangs: {tree.label(group, leaf)} starts in part: {runs[leaf.name]} of at least"
-                f" {leaf.minimum} pods are bound or run, {waiting[leaf.name]} are only nominated,"
-                f" but {bound[0].key} is bound"
+                f"gangs: {tree.label(group, subgroup)} starts in part: {tree.needs(subgroup, runs)}"
+                f" counting what is bound or runs, but {bound[0].key} is bound"
             )

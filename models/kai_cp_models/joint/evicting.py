@@ -242,8 +242,8 @@ class EvictingModel:
     def keep_more(self, answer: Answer, queues: set[str]) -> None:
         """The queues lose less than in ``answer``: with so little left they come first again (1.3 d).
 
-        The order of queues depends on what they hold; which of their units are lost matters little, so
-        the cut speaks of the amount. It may cut off more than the one plan, and then nothing is proved.
+        The order of queues depends on what they hold, and a queue that loses more comes earlier, so the
+        cut speaks of the amount and not of the units.
         """
         for queue in queues:
             members = [o for o, item in enumerate(self.ranked) if item.offer.group.queue == queue]

@@ -22,7 +22,7 @@ from kai_cp_models.joint.problem import Answer, Ask, Offer, leaves_with_scopes
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.rules.table import accepting
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Pod, PodKey, PodSpec, Subgroup
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodSpec, Subgroup
 
 
 class TooLarge(Exception):
@@ -78,7 +78,7 @@ class JointModel(ABC):
         self._leaver: dict[PodKey, Pod] = {}
         self._leaving: dict[int, list[Pod]] = {}
         self._classes: dict[Hashable, PodClass] = {}
-        self._scope_domains: dict[tuple[int, str], dict[int, cp_model.IntVar]] = {}
+        self._scope_domains: dict[tuple[GroupKey, str], dict[int, cp_model.IntVar]] = {}
         self._collect_leavers()
         self._collect_asks()
         self._collect_moves()
@@ -133,7 +133,7 @@ class JointModel(ABC):
                     continue
                 self._leaver[pod.key] = pod
                 self._leaving.setdefault(place[0], []).append(pod)
-                if self._may_move(pod):
+                if offer.movable and self._may_move(pod):
                     moved = self.cp.new_bool_var(f"moved[{pod.key}]")
                     self.cp.add_at_most_one(lost, moved)
                     self.gone[pod.key] = lost + moved
@@ -161,7 +161,7 @@ class JointModel(ABC):
             gang = self.ledger.fixed.gangs[offer.group.key]
             for pod in offer.pods:
                 place = self.ledger.place_of(pod)
-                if place is None or not self._may_move(pod):
+                if place is None or not (offer.movable and self._may_move(pod)):
                     continue
                 mask = self._move_mask(gang.group.root, pod, place[0])
                 # A pod pinned by a constraint moves inside its present domain.
@@ -234,22 +234,27 @@ class JointModel(ABC):
                                 self.cp.add(sum(variables) == 0)
 
     def _chosen(self, a: int, ask: Ask, scope: Subgroup) -> dict[int, cp_model.IntVar]:
-        found = self._scope_domains.get((a, scope.name))
-        if found is not None:
-            return found
-        domain = self._domain_of(scope)
-        allowed = {int(name) for name in np.unique(domain[domain >= 0])}
-        started = {
-            int(domain[place[0]])
-            for pod in ask.gang.pods_below(scope)
-            if self.ledger.status(pod) in ACTIVE_ALLOCATED
-            and (place := self.ledger.place_of(pod)) is not None
-        }
-        if started:
-            allowed &= started
-        chosen = {name: self.cp.new_bool_var(f"chosen[{a},{scope.name},{name}]") for name in sorted(allowed)}
-        self.cp.add(sum(chosen.values()) == self.admitted[a])
-        self._scope_domains[a, scope.name] = chosen
+        """The domain of a constrained subgroup; all batches of the group that use it agree on it."""
+        key = (ask.group.key, scope.name)
+        chosen = self._scope_domains.get(key)
+        if chosen is None:
+            domain = self._domain_of(scope)
+            allowed = {int(name) for name in np.unique(domain[domain >= 0])}
+            started = {
+                int(domain[place[0]])
+                for pod in ask.gang.pods_below(scope)
+                if self.ledger.status(pod) in ACTIVE_ALLOCATED
+                and (place := self.ledger.place_of(pod)) is not None
+            }
+            if started:
+                allowed &= started
+            chosen = {
+                name: self.cp.new_bool_var(f"chosen[{ask.group.key},{scope.name},{name}]")
+                for name in sorted(allowed)
+            }
+            self.cp.add_at_most_one(chosen.values())
+            self._scope_domains[key] = chosen
+        self.cp.add(sum(chosen.values()) >= self.admitted[a])
         return chosen
 
     # --- answers ---------------------------------------------------------------------------------

@@ -134,6 +134,7 @@ def _chain(cycle: Cycle, group: PodGroup) -> Iterator[tuple[Offer, int]]:
 
     if not any(ledger.status(pod) in ACTIVE_ALLOCATED for pod in gang.pods):
         return
+    movable = gang.satisfied(group.root, ledger.status)
     k = 0
     while unit := gang.next_eviction(status_of):
         if any(_moved(cycle, pod) for pod in unit):
@@ -143,7 +144,7 @@ def _chain(cycle: Cycle, group: PodGroup) -> Iterator[tuple[Offer, int]]:
         gone.update(pod.key for pod in unit)
         whole = not gang.satisfied(group.root, status_of) or not before
         new = all(pod.key in ledger.held for pod in unit)
-        yield Offer(group, unit, k, whole, new), state
+        yield Offer(group, unit, k, whole, new, movable), state
         k += 1
 
 

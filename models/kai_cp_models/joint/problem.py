@@ -41,6 +41,8 @@ class Offer:
     chain: int
     whole: bool
     placed_now: bool = False
+    movable: bool = True
+    """False for a gang that runs below its minimum: it would only start below it again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from kai_cp_models.joint.problem import Answer, Ask, Offer
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer
-from kai_cp_models.snapshot import ACTIVE_USED, Pod
+from kai_cp_models.placement import Placer, within_quota
+from kai_cp_models.snapshot import ACTIVE_USED, GpuKind, Pod
 
 
 def leave(ledger: Ledger, pod: Pod) -> None:
@@ -42,6 +42,9 @@ def realise(
         if not admitted:
             continue
         for pod in ask.pods:
+            memory = pod.spec.gpu.kind is GpuKind.MEMORY
+            if memory and not within_quota(result, ask.group, pod, answer.nodes_of[pod.key][0]):
+                return None
             if not _put(result, pod, answer, fresh, pipeline_only=pipeline_only):
                 return None
         Placer(ask.gang, pipeline_only=pipeline_only).start_together(result, ask.batch)
