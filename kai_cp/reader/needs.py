@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kai_cp.reader.fields import Json, bool_at, int_at, object_at, objects_at, text_at
+from kai_cp.reader.fields import Json, Malformed, bool_at, int_at, object_at, objects_at, text_at
 from kai_cp_models.snapshot import ClaimRef
 
 
@@ -17,8 +17,11 @@ def read_claims(spec: Json, status: Json) -> Iterator[ClaimRef]:
     for i, raw in enumerate(objects_at(spec, "resourceClaims", "spec")):
         where = f"spec.resourceClaims[{i}]"
         name = text_at(raw, "name", where)
-        claim = text_at(raw, "resourceClaimName", where) or made.get(name, "")
-        yield ClaimRef(name, claim, text_at(raw, "resourceClaimTemplateName", where))
+        direct = text_at(raw, "resourceClaimName", where)
+        template = text_at(raw, "resourceClaimTemplateName", where)
+        if not name or not (direct or template):
+            raise Malformed(where, "names no claim")
+        yield ClaimRef(name, direct or made.get(name, ""), template)
 
 
 def read_volume_claims(spec: Json, pod: str) -> Iterator[str]:

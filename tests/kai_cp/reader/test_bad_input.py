@@ -71,6 +71,7 @@ def aside(found: Snapshot) -> dict[str, str]:
             'metadata.creationTimestamp: "yesterday" is not an RFC 3339 time',
         ),
         (pod("x", node="gone"), 'spec.nodeName: node "gone" is not in the snapshot'),
+        (pod("x", resourceClaims=[{"name": "c"}]), "spec.resourceClaims[0]: names no claim"),
         (pod("x", phase="Running"), "spec.nodeName: a placed pod has no node"),
         (
             pod(

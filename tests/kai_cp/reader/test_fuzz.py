@@ -78,7 +78,7 @@ def test_the_unchanged_snapshot_is_clean() -> None:
     assert len(found.pods) == 5
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(st.data())
 def test_changed_values_never_raise(data: st.DataObject) -> None:
     raw = rich()
@@ -132,7 +132,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from(["pods", "nodes", "queues", "podGroups", "bindRequests"]), JSON), JSON)
 def test_any_json_never_raises(lists: Raw, config: Any) -> None:
     check(parse({"rawObjects": lists, "config": config, "schedulerParams": config}, now=NOW))
