@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from kai_cp.reader.container import Source, UnreadableSnapshot, load, sources
-from kai_cp.reader.snapshot import parse
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
@@ -33,6 +32,8 @@ def read(
     source: str | bytes, *, now: float, settings: Settings, usage: Mapping[str, Any] | None = None
 ) -> tuple[Snapshot, str]:
     """The snapshot of a path, of ``-`` or of bytes, and its SHA-256; raises ``UnreadableSnapshot``."""
+    from kai_cp.reader.snapshot import parse
+
     gc.disable()  # Millions of fresh objects, none of them garbage.
     try:
         loaded = load(source, max_bytes=settings.max_snapshot_bytes)

@@ -23,7 +23,7 @@ from multiprocessing.context import ForkServerProcess
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-ENGINE_MODULES: Final = ("kai_cp.reader", "kai_cp.decisions", "kai_cp_models.engine")
+ENGINE_MODULES: Final = ("kai_cp.reader.snapshot", "kai_cp.solving", "kai_cp_models.engine")
 """Imported once, before any worker is forked."""
 
 _STOP_SECONDS: Final = 5.0
