@@ -56,7 +56,12 @@ def decide(
     started = time.monotonic()
     if deadline is None:
         deadline = started + settings.solver.budget_seconds
-    cycle = Cycle(snapshot, settings, Ledger.of(snapshot), deadline - _RESERVE * max(0.0, deadline - started))
+    cycle = Cycle(
+        snapshot,
+        settings,
+        Ledger.of(snapshot, settings.rules),
+        deadline - _RESERVE * max(0.0, deadline - started),
+    )
     before = {q.name: cycle.ledger.book.allocated_shares(q.name) for q in snapshot.queues}
     prepared = time.monotonic()
     checked = 0.0
@@ -70,7 +75,7 @@ def decide(
         run(cycle)
         check_started = time.monotonic()
         plan = Plan(decisions=cycle.decisions(), stages=tuple(cycle.stages))
-        broken = violations(snapshot, plan)
+        broken = violations(snapshot, plan, settings.rules)
         checked += time.monotonic() - check_started
         if broken:
             cycle = saved

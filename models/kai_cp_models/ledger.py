@@ -20,6 +20,7 @@ from kai_cp_models.devices.protocol import RuleState
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.rules.table import NodeTable, accepting
+from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
     ALLOCATED,
@@ -142,8 +143,8 @@ class Ledger:
         """Places given in this cycle (pending pods placed, evicted pods placed again)."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Ledger:
-        """The ledger of the snapshot as it is."""
+    def of(cls, snapshot: Snapshot, options: OptionalRules | None = None) -> Ledger:
+        """The ledger of the snapshot as it is; ``options``: rules that KAI lacks, by default none."""
         table = NodeTable(snapshot)
         allocatable = table.allocatable
         fixed = Fixed(
@@ -160,7 +161,7 @@ class Ledger:
             {},
             {},
             QueueBook.of(snapshot),
-            open_rules(snapshot),
+            open_rules(snapshot, options),
             {},
             {},
         )

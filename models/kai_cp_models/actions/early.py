@@ -11,7 +11,7 @@ from kai_cp_models.fairness.reclaim import can_reclaim
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.table import accepting
-from kai_cp_models.snapshot import ActionName
+from kai_cp_models.snapshot import GPU, MILLI, ActionName
 
 
 def refused_early(ledger: Ledger, ask: Ask, action: ActionName) -> Waiting | None:
@@ -44,6 +44,8 @@ def refused_early(ledger: Ledger, ask: Ask, action: ActionName) -> Waiting | Non
 def _room_in_sum(ledger: Ledger, ask: Ask) -> bool:
     """Whether the free room of all nodes together could hold the batch (4.3, consolidation)."""
     free = np.maximum(ledger.idle + ledger.releasing, 0).sum(axis=0).astype(float)
+    # What is left of shared GPUs can be gathered by moving their pods.
+    free[GPU] += MILLI * ledger.shared_free().sum()
     asked = np.zeros(len(free))
     for pod in ask.pods:
         if pod.spec.gpu.shares:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.linear_solver import pywraplp
+from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
 
 WHOLE = 1000
 STEP = 10
@@ -145,7 +145,7 @@ def best_share(gains: dict[int, float], milli: dict[int, int]) -> tuple[float, d
 
 
 def room_values(gains: Floats, milli: NDArray[np.int64]) -> Floats:
-    """Most value that fits into a device with 0, 10, … 1000 milli-GPUs free; ``gains``: [price level, item]."""
+    """Most value in a device with 0, 10, … 1000 milli-GPUs free; ``gains``: [price level, item]."""
     width = WHOLE // STEP
     worth = np.zeros((gains.shape[0], width + 1))
     sizes = np.unique(milli)

@@ -218,7 +218,7 @@ class EvictingModel:
                     cumulative, running, done = following, 0, 0
 
     def _group_moves(self, most: int) -> list[cp_model.IntVar]:
-        """moved_group[g]: some pod of g moves; at most ``most`` of them."""
+        """moved_group[g]: some pod of g moves; at most ``most`` of them for each ask (4.3)."""
         by_group: dict[GroupKey, list[cp_model.IntVar]] = {}
         for item in self.ranked:
             for pod in item.offer.pods:
@@ -229,7 +229,7 @@ class EvictingModel:
             self.cp.add_max_equality(moves, literals)
             found.append(moves)
         if most != UNLIMITED:
-            self.cp.add(sum(found) <= most)
+            self.cp.add(sum(found) <= most * sum(self.admitted))
         return found
 
     def forbid(self, answer: Answer) -> None:
