@@ -6,13 +6,13 @@ BIN := .venv/bin
 READY := .venv/.ready
 NOW := 2026-11-20T12:00:00Z
 SHARED ?= ../shared
-PYTEST_FLAGS ?= -n 2
+PYTEST_FLAGS ?= -n 2 --dist loadgroup
 
 # What the judges of $(SHARED) must at least find. A change may raise these figures, never lower them.
 CONFORMANCE_MIN := 258
 SCENARIOS_STAGE := core
 
-.PHONY: demo test lint judge judge-conformance judge-scenarios demo-cluster docs lock clean
+.PHONY: demo test lint judge judge-conformance judge-scenarios control-plane demo-cluster docs lock clean
 
 demo: $(READY)  ## decide on the sample snapshot
 	$(BIN)/kai-cp solve examples/demo-cluster.json --now $(NOW)
@@ -35,6 +35,9 @@ judge-conformance: $(READY)
 judge-scenarios: $(READY)
 	$(BIN)/python $(SHARED)/scenarios/judge_scenarios.py --cases $(SHARED)/scenarios/cases --quiet \
 		--stage $(SCENARIOS_STAGE) --command '$(BIN)/kai-cp solve {inputs} --output-dir {outputs} --now {now}'
+
+control-plane: $(READY)  ## the API server that the end-to-end tests run against (built once, then cached)
+	$(BIN)/python -m tests.kubetest.build
 
 demo-cluster: $(READY)  ## a real control plane with fake GPU nodes, our processes and a sample workload
 	$(BIN)/python -m kai_cp.kube.demo
