@@ -11,7 +11,6 @@ import argparse
 import json
 import threading
 import time
-import urllib.request
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 from kai_cp.kube import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane
 from tests.e2e.conftest import USERS
-from tests.e2e.world import World, prepare
+from tests.e2e.world import World, admin, prepare
 from tests.kubetest.build import build
 
 CREATORS = 8
@@ -71,16 +70,17 @@ class Watcher:
                 time.sleep(0.2)
 
 
-def metrics(port: int) -> dict[str, float]:
-    """A process's metrics by name."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    text = opener.open(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
-    found = {}
-    for line in text.splitlines():
-        if line and not line.startswith("#"):
-            name, value = line.rsplit(" ", 1)
-            found[name] = float(value)
-    return found
+def settle(plane: ControlPlane) -> float:
+    """Wait until nobody writes any more; seconds it took."""
+    began = time.monotonic()
+    api = admin(plane)
+    last, since = "", began
+    while time.monotonic() - since < 5 and time.monotonic() - began < 300:
+        version = api.raw("/api/v1/events?limit=1")["metadata"]["resourceVersion"]
+        if version != last:
+            last, since = version, time.monotonic()
+        time.sleep(1)
+    return since - began
 
 
 def fill(world: World, pods: int, gang: int, queue: str) -> float:
@@ -128,9 +128,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         phases: Counter[str] = Counter()
         for cycle in cycles:
             phases.update(cycle["seconds"])
-        settle = time.monotonic()
-        while metrics(scheduler.listen) and time.monotonic() - settle < 10:
-            time.sleep(1)
+        settle_seconds = settle(plane)
         idle_from = {name: cpu_seconds(pid) for name, pid in processes.items()}
         time.sleep(arguments.idle)
         idle = {
@@ -147,6 +145,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             "pods_per_second": round(arguments.pods / bound, 1),
             "cycles": len(cycles),
             "scheduler_seconds_by_phase": {name: round(value, 1) for name, value in phases.items()},
+            "reports_written_after_seconds": round(settle_seconds, 1),
             "cpu_seconds": spent,
             "memory_mib_peak": memory,
             "memory_mib_now": {name: round(memory_mib(pid)) for name, pid in processes.items()},

@@ -278,3 +278,20 @@ def crds(
         raise typer.Exit(1) from None
     finally:
         transport.close()
+
+
+@app.command("demo-cluster")
+def demo_cluster(
+    nodes: Annotated[int, typer.Option(min=1, help="Fake nodes with 8 GPUs each.")] = 20,
+    stay: Annotated[
+        bool, typer.Option("--stay/--end", help="Stay until Ctrl-C, or end with the story.")
+    ] = False,
+) -> None:
+    """Show the scheduler at work on a real control plane with fake nodes."""
+    from kai_cp.kube.demo.run import NoControlPlane, run
+
+    try:
+        raise typer.Exit(run(nodes, stay=stay))
+    except NoControlPlane as problem:
+        typer.echo(str(problem), err=True)
+        raise typer.Exit(1) from None

@@ -1,0 +1,152 @@
+"""RBAC in ``deploy/`` equals what the code declares and uses; both ways."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import yaml
+
+from kai_cp.kube.access import ACCESS, Grant, permits
+from kai_cp.kube.install import definitions
+
+ROOT = Path(__file__).parents[3]
+RBAC = ROOT / "deploy/base/rbac.yaml"
+NAMESPACES = {"kai-scheduler": "system", "kai-resource-reservation": "reservation"}
+ROLES = {
+    "kai-cp-scheduler": "scheduler",
+    "kai-cp-binder": "binder",
+    "kai-resource-reservation": "gpu-reservation",
+    "kai-cp-reader": "reader",
+    "kai-cp-crd-installer": "admin",
+}
+
+
+def granted() -> dict[str, set[Grant]]:
+    found: dict[str, set[Grant]] = {}
+    for document in yaml.safe_load_all(RBAC.read_text()):
+        if document["kind"] not in ("ClusterRole", "Role"):
+            continue
+        scope = NAMESPACES[document["metadata"]["namespace"]] if document["kind"] == "Role" else ""
+        grants = found.setdefault(ROLES[document["metadata"]["name"]], set())
+        for rule in document["rules"]:
+            assert "*" not in str(rule)
+            grants |= {
+                Grant(verb, group, resource, scope)
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+                for verb in rule["verbs"]
+            }
+    return found
+
+
+def test_the_manifest_grants_what_is_declared_and_nothing_else() -> None:
+    assert granted() == {process: set(grants) for process, grants in ACCESS.items()}
+
+
+def test_nobody_reads_secrets() -> None:
+    assert not any("secret" in grant.resource for grants in granted().values() for grant in grants)
+
+
+def test_roles_are_bound_to_their_own_accounts() -> None:
+    documents = list(yaml.safe_load_all(RBAC.read_text()))
+    accounts = {d["metadata"]["name"] for d in documents if d["kind"] == "ServiceAccount"}
+    for document in documents:
+        if document["kind"].endswith("Binding"):
+            assert [s["name"] for s in document["subjects"]] == [document["roleRef"]["name"]]
+            assert document["roleRef"]["name"] in accounts
+
+
+def test_a_scoped_grant_needs_a_namespace() -> None:
+    from kai_cp.kube import resources as r
+
+    assert permits("scheduler", "update", r.LEASES, "", "kai-scheduler")
+    assert not permits("scheduler", "update", r.LEASES, "", "")
+    assert not permits("scheduler", "create", r.PODS, "binding", "ns")
+
+
+CALLS = {
+    "get": "get",
+    "list_pages": "list",
+    "watch": "watch",
+    "create": "create",
+    "update": "update",
+    "patch": "patch",
+    "delete": "delete",
+}
+MODULES = {
+    "scheduler": ("live", "reports", "recorder", "lease", "scheduler_process"),
+    "binder": ("binder", "reservation", "sharing", "volumes", "claims", "recorder", "lease"),
+    "gpu-reservation": ("gpu_reservation",),
+    "admin": ("install",),
+}
+
+
+def calls(module: str) -> set[tuple[str, str]]:
+    """(verb, resource constant with subresource) of every call on a transport in a module."""
+    found = set()
+    tree = ast.parse((ROOT / f"kai_cp/kube/{module}.py").read_text())
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        resource = call.args[0] if call.args else None
+        if call.func.attr not in CALLS or not isinstance(resource, ast.Attribute):
+            continue
+        if not (isinstance(resource.value, ast.Name) and resource.value.id in ("resources", "r")):
+            continue
+        sub = [
+            k.value.value
+            for k in call.keywords
+            if k.arg == "subresource" and isinstance(k.value, ast.Constant)
+        ]
+        found.add((CALLS[call.func.attr], "/".join([resource.attr, *map(str, sub)])))
+    return found
+
+
+def test_every_declared_write_is_used_and_every_used_one_is_declared() -> None:
+    """Reads are the reflectors' matter; writes and single reads are found in the source."""
+    from kai_cp.kube import resources as r
+
+    for process, modules in MODULES.items():
+        used = set()
+        for module in modules:
+            for verb, name in calls(module):
+                constant, _, sub = name.partition("/")
+                plural = getattr(r, constant).plural
+                used.add((verb, f"{plural}/{sub}" if sub else plural))
+        declared = {
+            (grant.verb, grant.resource)
+            for grant in ACCESS[process]  # type: ignore[index]
+            if grant.verb not in ("list", "watch")
+        }
+        assert used == declared, process
+
+
+def test_definitions_are_complete() -> None:
+    names = {definition["metadata"]["name"] for _, definition in definitions()}
+    assert names == {
+        "queues.scheduling.run.ai",
+        "podgroups.scheduling.run.ai",
+        "bindrequests.scheduling.run.ai",
+        "topologies.kai.scheduler",
+        "schedulingshards.kai.scheduler",
+        "configs.kai.scheduler",
+    }
+    for _, definition in definitions():
+        version = definition["spec"]["versions"][0]
+        assert version["schema"]["openAPIV3Schema"]["type"] == "object"
+        plural = definition["spec"]["names"]["plural"]
+        assert definition["metadata"]["name"] == f"{plural}.{definition['spec']['group']}"
+
+
+def test_deployments_are_confined() -> None:
+    for name in ("scheduler", "binder"):
+        deployment = yaml.safe_load((ROOT / f"deploy/base/{name}.yaml").read_text())
+        spec = deployment["spec"]["template"]["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["serviceAccountName"] == f"kai-cp-{name}"
+        for container in spec["containers"]:
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"] == {"drop": ["ALL"]}
