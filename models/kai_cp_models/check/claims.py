@@ -14,7 +14,7 @@ from typing import Any
 from kai_cp_models.check.world import World
 from kai_cp_models.devices.dra import cel
 from kai_cp_models.devices.dra.amounts import gpus_of
-from kai_cp_models.devices.dra.catalog import Catalog, capacity_of
+from kai_cp_models.devices.dra.catalog import Catalog, capacity_of, catalog_of
 from kai_cp_models.devices.dra.objects import ALL, Claim, Counter, DeviceId, Wanted
 from kai_cp_models.devices.nodes import selected
 from kai_cp_models.devices.quantity import quantity
@@ -40,7 +40,7 @@ def broken(world: World) -> Iterator[str]:
         world.pod(k).spec.claims for k in world.placed
     ):
         return
-    catalog = Catalog(snapshot)
+    catalog = catalog_of(snapshot)
     for key in sorted(world.placed):
         yield from _pod(world, catalog, world.pod(key))
     for now in (True, False):

@@ -33,7 +33,8 @@ def set_aside(snapshot: Snapshot, options: OptionalRules | None = None) -> tuple
 
 def enriched(snapshot: Snapshot) -> Snapshot:
     """The snapshot as everybody shall read it, with what device objects add; see :mod:`.enrich`."""
-    return enrich.enriched(snapshot, set_aside(snapshot))
+    parsed = enrich.with_catalog(snapshot)
+    return enrich.enriched(parsed, set_aside(parsed))
 
 
 def _active(snapshot: Snapshot, options: OptionalRules | None) -> tuple[DeviceRule, ...]:

@@ -7,13 +7,21 @@ from typing import Final
 
 import numpy as np
 
-from kai_cp_models.devices import dra
-from kai_cp_models.devices.dra.catalog import Catalog
+from kai_cp_models.devices.dra.amounts import claim_milli_gpus
+from kai_cp_models.devices.dra.catalog import EXTRA, Catalog
 from kai_cp_models.devices.dra.objects import Wanted
-from kai_cp_models.snapshot import BASE_DIMENSIONS, MILLI, Node, SetAside, Snapshot
+from kai_cp_models.snapshot import MILLI, Node, SetAside, Snapshot
 
 SERVED: Final = "dra_served"
 """Key in ``Snapshot.extras``: node names by dimension where DRA serves an extended resource."""
+
+
+def with_catalog(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with its DRA objects parsed, once for all; itself where it has none."""
+    raw = snapshot.extras.get("raw", {})
+    if not any(raw.get(name) for name in ("deviceClasses", "resourceSlices", "resourceClaims")):
+        return snapshot
+    return replace(snapshot, extras={**snapshot.extras, EXTRA: Catalog(snapshot)})
 
 
 def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
@@ -24,31 +32,28 @@ def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
     advertise, the node's vector gets the number of devices, so that vector checks are necessary and
     the DRA rule alone decides.
     """
-    raw = snapshot.extras.get("raw", {})
-    claims = dra.claim_milli_gpus(snapshot) if raw.get("resourceClaims") else {}
-    served = (
-        _served(snapshot)
-        if raw.get("deviceClasses") and len(snapshot.dimensions) > len(BASE_DIMENSIONS)
-        else {}
-    )
-    if not claims and not served and not set_aside:
-        return snapshot
     extras = dict(snapshot.extras)
-    if claims:
-        extras["claim_milli_gpus"] = claims
-    if served:
-        extras[SERVED] = {d: frozenset(counts) for d, counts in served.items()}
+    catalog = extras.get(EXTRA)
+    served: dict[int, dict[str, int]] = {}
+    if isinstance(catalog, Catalog):
+        claims = claim_milli_gpus(snapshot, catalog.claims)
+        served = _served(snapshot, catalog)
+        if claims:
+            extras["claim_milli_gpus"] = claims
+        if served:
+            extras[SERVED] = {d: frozenset(counts) for d, counts in served.items()}
+    elif not set_aside:
+        return snapshot
     return replace(
         snapshot,
-        nodes=tuple(_with_devices(node, served) for node in snapshot.nodes),
+        nodes=tuple(_with_devices(node, served) for node in snapshot.nodes) if served else snapshot.nodes,
         set_aside=(*snapshot.set_aside, *set_aside),
         extras=extras,
     )
 
 
-def _served(snapshot: Snapshot) -> dict[int, dict[str, int]]:
+def _served(snapshot: Snapshot, catalog: Catalog) -> dict[int, dict[str, int]]:
     """Devices by node name, for every dimension that a class backs, where nothing is advertised."""
-    catalog = Catalog(snapshot)
     backed = catalog.extended()
     found: dict[int, dict[str, int]] = {}
     for d, name in enumerate(snapshot.dimensions):

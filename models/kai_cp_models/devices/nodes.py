@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,23 @@ def selected(snapshot: Snapshot, selector: Raw | None) -> Mask | None:
     """Nodes that a core/v1 NodeSelector selects (terms are alternatives); None: no selector."""
     if not selector:
         return None
-    terms = selector.get("nodeSelectorTerms") or ()
-    return np.array([any(_term(node, term) for term in terms) for node in snapshot.nodes], dtype=np.bool_)
+    mask = np.zeros(len(snapshot.nodes), dtype=np.bool_)
+    for term in selector.get("nodeSelectorTerms") or ():
+        names = _names(term)
+        if names is not None:
+            mask[[snapshot.node_index[name] for name in names if name in snapshot.node_index]] = True
+        else:
+            mask |= np.array([_term(node, term) for node in snapshot.nodes], dtype=np.bool_)
+    return mask
+
+
+def _names(term: Raw) -> Sequence[str] | None:
+    """The nodes of a term that does nothing but name them (allocations of devices do)."""
+    fields: Sequence[Raw] = term.get("matchFields") or ()
+    if term.get("matchExpressions") or len(fields) != 1:
+        return None
+    need = fields[0]
+    return need.get("values") or () if (need["key"], need["operator"]) == ("metadata.name", "In") else None
 
 
 def labelled(snapshot: Snapshot, selector: Raw | None) -> Mask | None:

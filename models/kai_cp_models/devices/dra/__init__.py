@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kai_cp_models.devices.dra.amounts import claim_milli_gpus
-from kai_cp_models.devices.dra.catalog import Catalog
+from kai_cp_models.devices.dra.catalog import catalog_of
 from kai_cp_models.devices.dra.state import NAME as STATE_NAME
 from kai_cp_models.devices.dra.state import DraState
 from kai_cp_models.devices.protocol import RuleState
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot
 
-__all__ = ["NAME", "active", "claim_milli_gpus", "open", "set_aside"]
+__all__ = ["NAME", "active", "open", "set_aside"]
 
 NAME: Final = STATE_NAME
 
@@ -34,4 +33,4 @@ def open(snapshot: Snapshot) -> RuleState:
 
 def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
     """Classes, claims and slices that cannot be used."""
-    yield from Catalog(snapshot).problems
+    yield from catalog_of(snapshot).problems

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from kai_cp_models.devices.dra.objects import ALL, Claim, claim
-from kai_cp_models.devices.raw import collect
-from kai_cp_models.snapshot import MILLI, Pod, PodKey, SetAside, Snapshot
+from kai_cp_models.devices.dra.objects import ALL, Claim
+from kai_cp_models.snapshot import MILLI, Pod, PodKey, Snapshot
 
 GPU_MARK: Final = "gpu"
 """A class or driver whose name contains this, in any case, hands out GPUs."""
@@ -27,14 +27,10 @@ def gpus_of(found: Claim) -> int:
     )
 
 
-def claim_milli_gpus(snapshot: Snapshot) -> dict[PodKey, int]:
+def claim_milli_gpus(snapshot: Snapshot, claims: Mapping[tuple[str, str], Claim]) -> dict[PodKey, int]:
     """Milli-GPUs that each pod's claims add to its request; pods without any are left out."""
-    users = [pod for pod in snapshot.pods if pod.spec.claims]
-    if not users:
-        return {}
-    ignored: list[SetAside] = []
-    parsed = collect(snapshot, "resourceClaims", "ResourceClaim", claim(snapshot.policy.queue_label), ignored)
-    gpus = {found.key: gpus_of(found) for found in parsed}
+    gpus = {key: gpus_of(found) for key, found in claims.items()}
+    users = (pod for pod in snapshot.pods if pod.spec.claims)
     return {pod.key: total * MILLI for pod in users if (total := _total(pod, gpus))}
 
 

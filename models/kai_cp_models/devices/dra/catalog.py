@@ -28,6 +28,18 @@ IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of the extended resource that every device class has by its name."""
 
 
+EXTRA: Final = "dra"
+"""Key in ``Snapshot.extras`` of the catalog that was made when the snapshot was read."""
+
+
+def catalog_of(snapshot: Snapshot) -> Catalog:
+    """The snapshot's catalog: the one it carries, if that was made of the same nodes and objects."""
+    carried = snapshot.extras.get(EXTRA)
+    if isinstance(carried, Catalog) and carried.made_of(snapshot):
+        return carried
+    return Catalog(snapshot)
+
+
 class Catalog:
     """Parsed devices, classes and claims of a snapshot; constant through a cycle."""
 
@@ -64,6 +76,18 @@ class Catalog:
         problems += [SetAside(*entry) for entry in bad]
         problems += [SetAside(f"ResourceClaim {'/'.join(key)}", reason) for key, reason in self.dead.items()]
         self.problems = tuple(problems)
+
+    def made_of(self, snapshot: Snapshot) -> bool:
+        """Whether nodes and raw objects are those that the catalog was made of."""
+        mine, other = self.snapshot, snapshot
+        return (
+            mine.extras.get("raw") is other.extras.get("raw")
+            and len(mine.nodes) == len(other.nodes)
+            and all(
+                a is b or (a.name == b.name and a.labels is b.labels)
+                for a, b in zip(mine.nodes, other.nodes, strict=True)
+            )
+        )
 
     def _dead(self, found: Claim) -> str:
         """Why the claim can never be allocated; "" if nothing is wrong with it."""

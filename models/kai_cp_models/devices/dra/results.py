@@ -98,11 +98,8 @@ def write(catalog: Catalog, claim: Claim, picks: Sequence[Pick], node: int) -> A
     selector = _only(catalog.snapshot.nodes[node].name) if bound else _merged(selectors)
     if selector:
         raw["nodeSelector"] = selector
-    return Allocation(
-        tuple(Share(pick.device, pick.admin, pick.amounts) for pick in picks),
-        selected(catalog.snapshot, selector),
-        raw,
-    )
+    nodes = selected(catalog.snapshot, selector)
+    return Allocation(tuple(Share(pick.device, pick.admin, pick.amounts) for pick in picks), nodes, raw)
 
 
 def _written(amounts: Sequence[tuple[tuple[str, str], Any]], driver: str) -> dict[str, str]:

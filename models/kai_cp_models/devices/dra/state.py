@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.devices.dra.amounts import gpus_of
-from kai_cp_models.devices.dra.catalog import Catalog
+from kai_cp_models.devices.dra.catalog import Catalog, catalog_of
 from kai_cp_models.devices.dra.extended import Extended
 from kai_cp_models.devices.dra.holdings import ClaimKey, Holding, Holdings
 from kai_cp_models.devices.dra.objects import ALL, Claim, Wanted, check_allocation
@@ -41,7 +41,7 @@ class DraState(RuleState):
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.catalog = Catalog(snapshot)
+        self.catalog = catalog_of(snapshot)
         self.extended = Extended(self.catalog)
         self._holdings = Holdings(self.catalog)
         self._placed: dict[PodKey, tuple[Joined, ...]] = {}
