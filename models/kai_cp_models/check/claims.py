@@ -110,12 +110,12 @@ def _contents(
             continue
         wanted = chosen[0]
         given = by_request[wanted.name]
-        fitting = [d for d in catalog.devices if _fits(catalog, wanted, d.id)]
-        if not set(given) <= {d.id for d in fitting}:
+        if not all(_fits(catalog, wanted, device) for device in given):
             yield f"request {wanted.name} gets devices that do not satisfy it"
-        index = world.snapshot.node_index[node]
-        reachable = [d for d in fitting if catalog.reaches(catalog.index[d.id], index)]
-        need = len(reachable) if wanted.mode == ALL else wanted.count
+        need = wanted.count
+        if wanted.mode == ALL:
+            within = (catalog.devices[i].id for i in catalog.reachable(world.snapshot.node_index[node]))
+            need = sum(_fits(catalog, wanted, device) for device in within)
         if len(set(given)) != need:
             yield f"request {wanted.name} gets {len(set(given))} devices, wants {need}"
     for constraint in claim.constraints:
