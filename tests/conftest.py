@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
+
+# cel-python raises the limit when first used; Hypothesis objects when that happens inside a test.
+sys.setrecursionlimit(2500)
 
 settings.register_profile(
     "kai_cp", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
