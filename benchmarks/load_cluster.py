@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import threading
 import time
+import urllib.request
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from kai_cp.kube import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane
+from kai_cp.kube.transport import WRITES
 from tests.e2e.conftest import USERS
-from tests.e2e.world import World, admin, prepare
+from tests.e2e.world import Program, World, prepare
 from tests.kubetest.build import build
 
 CREATORS = 8
@@ -70,17 +74,27 @@ class Watcher:
                 time.sleep(0.2)
 
 
-def settle(plane: ControlPlane) -> float:
-    """Wait until nobody writes any more; seconds it took."""
+def sent(port: int) -> tuple[float, dict[str, float]]:
+    """Reports that wait, and requests sent so far by kind, of one process."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    text = opener.open(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+    waiting, requests = 0.0, {}
+    for line in text.splitlines():
+        name, _, value = line.rpartition(" ")
+        if name == "kai_cp_reports_waiting":
+            waiting = float(value)
+        elif name.startswith("kai_cp_api_requests_total{"):
+            verb, resource = re.findall(r'"([^"]*)"', name)
+            requests[f"{verb} {resource}"] = float(value)
+    return waiting, requests
+
+
+def settle(programs: Sequence[Program]) -> float:
+    """Wait until every report is written; seconds it took."""
     began = time.monotonic()
-    api = admin(plane)
-    last, since = "", began
-    while time.monotonic() - since < 5 and time.monotonic() - began < 300:
-        version = api.raw("/api/v1/events?limit=1")["metadata"]["resourceVersion"]
-        if version != last:
-            last, since = version, time.monotonic()
-        time.sleep(1)
-    return since - began
+    while any(sent(program.listen)[0] for program in programs) and time.monotonic() - began < 300:
+        time.sleep(0.5)
+    return time.monotonic() - began
 
 
 def fill(world: World, pods: int, gang: int, queue: str) -> float:
@@ -128,7 +142,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         phases: Counter[str] = Counter()
         for cycle in cycles:
             phases.update(cycle["seconds"])
-        settle_seconds = settle(plane)
+        settle_seconds = settle((scheduler, binder))
         idle_from = {name: cpu_seconds(pid) for name, pid in processes.items()}
         time.sleep(arguments.idle)
         idle = {
@@ -146,6 +160,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             "cycles": len(cycles),
             "scheduler_seconds_by_phase": {name: round(value, 1) for name, value in phases.items()},
             "reports_written_after_seconds": round(settle_seconds, 1),
+            "writes": {
+                name: {kind: n for kind, n in sent(p.listen)[1].items() if kind.split()[0] in WRITES}
+                for name, p in (("scheduler", scheduler), ("binder", binder))
+            },
             "cpu_seconds": spent,
             "memory_mib_peak": memory,
             "memory_mib_now": {name: round(memory_mib(pid)) for name, pid in processes.items()},

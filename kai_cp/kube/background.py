@@ -57,6 +57,10 @@ class BackgroundWriter:
                 self.dropped += 1
             self._condition.notify()
 
+    def waiting(self) -> int:
+        """How many writes wait."""
+        return len(self._waiting)
+
     def drain(self, seconds: float) -> bool:
         """Wait until nothing waits; whether that came true."""
         with self._condition:

@@ -23,6 +23,7 @@ from kai_cp.kube.http import Answer, HttpServer
 from kai_cp.kube.process import Connection, Life, connect, lead, leader_lease
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.reflector import Reflector
+from kai_cp.kube.request_metrics import RequestMetrics
 from kai_cp.kube.reservation import Reservations
 from kai_cp.kube.resources import Resource
 from kai_cp.kube.sharing import Sharing
@@ -94,6 +95,7 @@ def run(setup: BinderSetup, life: Life) -> int:
     writer = BackgroundWriter(STATUS_WORKERS)
     recorder = Recorder(transport, writer, "binder")
     registry = CollectorRegistry()
+    RequestMetrics(registry, transport, writer)
     latency = Histogram("kai_cp_bind_seconds", "Time of a bind.", buckets=SECONDS, registry=registry)
     retries = Counter("kai_cp_bind_failures_total", "Attempts that failed.", registry=registry)
     reservations = Reservations(transport, stores[r.PODS], stores[r.BIND_REQUESTS], options)

@@ -24,6 +24,7 @@ from kai_cp.kube.options import BadConfiguration, Mode, SchedulerOptions, defaul
 from kai_cp.kube.process import LOST_LEASE, Connection, Life, connect, lead, leader_lease
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.reports import Reporter
+from kai_cp.kube.request_metrics import RequestMetrics
 from kai_cp.kube.routes import data_routes, public_routes
 from kai_cp.kube.scheduler import Scheduler
 from kai_cp.kube.transport import Transport
@@ -68,6 +69,7 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
     metrics = SchedulerMetrics(registry, options.metrics_namespace)
     backoff = BindBackoff()
     writer = BackgroundWriter(options.num_of_status_recording_workers)
+    RequestMetrics(registry, transport, writer)
     recorder = Recorder(transport, writer, options.scheduler_name)
     cluster = LiveCluster(transport, cache, options, recorder, writer, backoff)
     reporter = Reporter(transport, cache, cluster, options, recorder, writer)

@@ -101,20 +101,17 @@ class Transport:
         self._timeout = (min(CONNECT_SECONDS, read_seconds), read_seconds)
         self._fence = fence
         self._on_unauthorized = on_unauthorized
-        self.requests: dict[tuple[str, str], int] = {}
-        """Requests sent so far, by verb and resource (``pods/status``)."""
+        self._requests: dict[tuple[str, str], int] = {}
         self._counting = threading.Lock()
 
     def set_fence(self, fence: Callable[[], None]) -> None:
         """Ask ``fence`` before every write from now on."""
         self._fence = fence
 
-    def written(self) -> int:
-        """Number of writes sent so far, leases not counted."""
+    def counted(self) -> dict[tuple[str, str], int]:
+        """Requests sent so far, by verb and resource."""
         with self._counting:
-            return sum(
-                count for (verb, what), count in self.requests.items() if verb in WRITES and what != "leases"
-            )
+            return dict(self._requests)
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """The object, or None when there is none."""
@@ -334,7 +331,7 @@ class Transport:
             self._limit.wait()
         what = f"{resource.plural}/{subresource}" if subresource else resource.plural
         with self._counting:
-            self.requests[verb, what] = self.requests.get((verb, what), 0) + 1
+            self._requests[verb, what] = self._requests.get((verb, what), 0) + 1
         url = f"{path}?{urlencode(query)}" if query else path
         return self._exchange(METHODS[verb], url, {"Content-Type": content}, body, accept, timeout)
 
