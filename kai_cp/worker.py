@@ -27,6 +27,8 @@ ENGINE_MODULES: Final = ("kai_cp.reader.snapshot", "kai_cp.solving", "kai_cp_mod
 """Imported once, before any worker is forked."""
 
 _STOP_SECONDS: Final = 5.0
+_LONGEST_POLL_SECONDS: Final = 86_400.0
+"""The system's poll counts milliseconds in 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Worker:
         answer: Any = None
         try:
             connection = self._send(task)
-            while deadline is None or connection.poll(max(0.0, deadline - time.monotonic())):
+            while _message_before(deadline, connection):
                 kind, value = connection.recv()
                 if kind == "until":
                     deadline = value
@@ -151,6 +153,16 @@ class Worker:
             with contextlib.suppress(ValueError):
                 return f"the worker process was ended by {signal.Signals(-code).name}"
         return f"the worker process ended with status {code}"
+
+
+def _message_before(deadline: float | None, connection: Connection) -> bool:
+    """Wait until there is a message (True) or the deadline has passed."""
+    if deadline is None:
+        return True  # Receiving waits by itself.
+    while (left := deadline - time.monotonic()) > _LONGEST_POLL_SECONDS:
+        if connection.poll(_LONGEST_POLL_SECONDS):
+            return True
+    return connection.poll(max(0.0, left))
 
 
 def _serve(job: Job, connection: Connection) -> None:

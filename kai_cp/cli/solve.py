@@ -89,7 +89,7 @@ def solve(
             data = sys.stdin.buffer.read() if source.path == STDIN else None
             result = solve_one(worker, Task(source, data, instant, settings, usage_by_queue, started))
             if result.document is not None and output_dir is not None:
-                (output_dir / f"{source.name}.json").write_bytes(result.document)
+                _write(output_dir / f"{source.name}.json", result.document)
             results.append(result)
             started = time.monotonic()
     for result in results:
@@ -103,6 +103,13 @@ def solve(
         _print_tables(results, output_dir, everything)
     if missing or any(result.problem for result in results):
         raise typer.Exit(BAD_INPUT)
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        fail(f"--output-dir: {path}: {error.strerror or error}", WRONG_USAGE)
 
 
 def _inputs(arguments: Sequence[str], output_dir: Path | None) -> tuple[list[Source], int]:

@@ -28,6 +28,11 @@ def test_deadline_holds_before_any_answer() -> None:
     assert reply.end == "late"
 
 
+def test_deadline_years_away_is_no_overflow() -> None:
+    with Worker(jobs.add_one) as worker:
+        assert worker.run(1, deadline=time.monotonic() + 1e9) == Reply(2, "done")
+
+
 def test_next_task_after_a_stopped_one_is_answered() -> None:
     with Worker(jobs.hang_on_even) as worker:
         replies = [worker.run(task) for task in (2, 3, 4, 5)]
