@@ -8,6 +8,7 @@ devices that differ in their UUID alone are evaluated once.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
@@ -80,22 +81,33 @@ def _evaluate(expression: str, device: View) -> bool:
     program = _program(expression)
     try:
         result = program.evaluate({"device": _as_cel(device)})
-    except (CELEvalError, ValueError, TypeError, KeyError):
+    except (CELEvalError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return False
     return isinstance(result, BoolType) and bool(result)
 
 
 @lru_cache(maxsize=4096)
 def _program(expression: str) -> Any:
-    from celpy import Environment
     from celpy.celparser import CELParseError
 
-    environment = Environment()
+    environment = _environment()
     try:
         return environment.program(environment.compile(_plain(expression)), functions=_functions())
-    except CELParseError as error:
+    except (CELParseError, RecursionError) as error:
         detail = str(error).strip().splitlines()
         raise SelectorError(f"cannot parse CEL {expression!r}: {detail[0] if detail else error}") from error
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Any:
+    from celpy import Environment
+
+    # The library changes the recursion limit of the whole program; a selector does not need that.
+    limit = sys.getrecursionlimit()
+    try:
+        return Environment()
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def _plain(expression: str) -> str:
