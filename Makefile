@@ -9,7 +9,7 @@ SHARED ?= ../shared
 PYTEST_FLAGS ?= -n 2 --dist loadgroup
 
 # What the judges of $(SHARED) must at least find. A change may raise these figures, never lower them.
-CONFORMANCE_MIN := 258
+CONFORMANCE_MIN := 260
 SCENARIOS_STAGE := core
 
 .PHONY: demo test lint judge judge-conformance judge-scenarios control-plane demo-cluster docs lock clean
