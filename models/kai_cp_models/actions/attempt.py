@@ -29,6 +29,7 @@ _MOST_CUTS = 24
 _SMALL = 400
 """Variables up to which every attempt pursues all goals."""
 _ROUGH_GAP = 0.05
+_ROUGH_GOALS = 2
 
 
 @dataclass(frozen=True)
@@ -110,10 +111,21 @@ class Attempts:
         useful = found.disturbed
         for ask in found.asks:
             useful |= self.takes_of(ask)
-        best = self._solve(list(found.asks), len(found.asks), useful, final=True)
-        return best if isinstance(best, Found) else found
+        for threshold in (True, False):
+            best = self._solve(list(found.asks), len(found.asks), useful, final=True, threshold=threshold)
+            if isinstance(best, Found):
+                return best
+        return found
 
-    def _solve(self, asks: list[Ask], required: int, useful: set[int], *, final: bool) -> Found | Waiting:
+    def _solve(
+        self,
+        asks: list[Ask],
+        required: int,
+        useful: set[int],
+        *,
+        final: bool,
+        threshold: bool = True,
+    ) -> Found | Waiting:
         cycle, action = self.cycle, self.action
         ranked = [item for item in self.ranked if item.rank in useful]
         if not ranked:
@@ -134,14 +146,19 @@ class Attempts:
             max_moved_groups=UNLIMITED if may_lose else policy.max_consolidation_preemptees,
         )
         complete = final or len(model.cp.proto.variables) <= _SMALL
-        goals = [*model.admission_goals(), *(model.goals() if complete else model.rough_goals())]
+        goals = [
+            *model.admission_goals(),
+            *(model.goals(threshold=threshold) if complete else model.rough_goals()),
+        ]
         gap = 0.0 if complete else _ROUGH_GAP
-        snapshot = cycle.snapshot
+        # The fair order is asked of a first, short solve; the other goals hardly ever change its verdict.
+        rough = final
+        left = cycle.seconds_left
         sure = True
         for _ in range(_MOST_CUTS):
             trial = model.cp.clone()
             solver, stages, first = lexicographic(
-                trial, goals, cycle.settings.solver, cycle.seconds_left, gap=gap
+                trial, goals[:_ROUGH_GOALS] if rough else goals, cycle.settings.solver, left, gap=gap
             )
             if solver is None:
                 proved = first.status == "infeasible" and sure
@@ -151,6 +168,9 @@ class Attempts:
                 return Waiting("FitsAsItIs", "there is room without evictions; allocate places it", True)
             placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
             played = play(self.base, asks, placement.offers, answer, self.waiting, may_lose=may_lose)
+            if played.ledger is not None and rough:
+                rough = False
+                continue
             if played.ledger is not None:
                 owners = _owners(model, dues, answer, solver)
                 if action != "reclaim" or valid_reclaim(self.base, placed, ranked, played.ledger, owners):
@@ -167,7 +187,7 @@ class Attempts:
                         all(stage.proved for stage in stages if stage.name.startswith("admitted")),
                     )
             if played.early:
-                model.keep_more(answer, {snapshot.group_by_key[key].queue for key in played.early})
+                model.keep_more(answer, played.early)
             else:
                 # The counts were right and the places were not: this cut is no proof.
                 sure = sure and played.ledger is not None

@@ -32,7 +32,7 @@ def dues_of(
     book = base.book.copy()
     position = {item.rank: o for o, item in enumerate(ranked)}
     queues = {item.offer.group.queue for item in ranked}
-    classes: dict[tuple[object, ...], tuple[list[int], frozenset[int], Mapping[str, tuple[str, Bounds]]]] = {}
+    classes: dict[tuple[frozenset[int], tuple[tuple[str, tuple[str, Bounds]], ...]], list[int]] = {}
     for a, ask in enumerate(asks):
         group = ask.group
         asked = amounts.pessimistic_batch(base.snapshot, ask.pods)
@@ -40,13 +40,16 @@ def dues_of(
         if action == "reclaim":
             bounds = {queue: _bounds(book, group.queue, asked, queue) for queue in queues - {group.queue}}
             book.charge(group.queue, asked, group.preemptible)
-        entitled = entitlement(base, ask, action)
-        key = (entitled, tuple(sorted(bounds.items())))
-        if key not in classes:
-            units = frozenset(position[rank] for rank in takes_of[entitled] if rank in position)
-            classes[key] = ([], units, bounds)
-        classes[key][0].append(a)
-    return [Due(tuple(members), units, bounds) for members, units, bounds in classes.values()]
+        units = _units(takes_of[entitlement(base, ask, action)], position)
+        reached = {ranked[o].offer.group.queue for o in units}
+        terms = tuple(sorted(item for item in bounds.items() if item[0] in reached))
+        # Triggers of different queues that may take the same units on the same terms are one class.
+        classes.setdefault((units, terms), []).append(a)
+    return [Due(tuple(members), units, dict(terms)) for (units, terms), members in classes.items()]
+
+
+def _units(takes: frozenset[int], position: Mapping[int, int]) -> frozenset[int]:
+    return frozenset(position[rank] for rank in takes if rank in position)
 
 
 def _bounds(book: QueueBook, queue: str, asked: amounts.Amounts, victim: str) -> tuple[str, Bounds]:

@@ -239,19 +239,25 @@ class EvictingModel:
             literals = [~var if key in answer.moved else var for key, var in self.moved.items()]
         self.cp.add_bool_or(literals)
 
-    def keep_more(self, answer: Answer, queues: set[str]) -> None:
-        """The queues lose less than in ``answer``: with so little left they come first again (1.3 d).
+    def keep_more(self, answer: Answer, early: frozenset[GroupKey]) -> None:
+        """The queues of ``early`` lose less than in ``answer``: they would come first again (1.3 d).
 
         The order of queues depends on what they hold, and a queue that loses more comes earlier, so the
-        cut speaks of the amount and not of the units.
+        cut speaks of the amount and not of the units: the loss without the smallest that came back.
         """
-        for queue in queues:
+        back: dict[str, dict[GroupKey, int]] = {}
+        for item, lost in zip(self.ranked, answer.lost, strict=True):
+            group = item.offer.group
+            if lost and group.key in early:
+                given = back.setdefault(group.queue, {})
+                given[group.key] = given.get(group.key, 0) + item.weight
+        for queue, given in back.items():
             members = [o for o, item in enumerate(self.ranked) if item.offer.group.queue == queue]
-            given = sum(self.ranked[o].weight for o in members if answer.lost[o])
-            if given:
-                self.cp.add(sum(self.ranked[o].weight * self.lost[o] for o in members) < given)
-            else:
-                self.forbid(answer)
+            total = sum(self.ranked[o].weight for o in members if answer.lost[o])
+            loss = sum(self.ranked[o].weight * self.lost[o] for o in members)
+            self.cp.add(loss <= total - min(given.values()))
+        if not back:
+            self.forbid(answer)
 
     # --- goals -----------------------------------------------------------------------------------
 
@@ -267,10 +273,15 @@ class EvictingModel:
         """Little loss, for attempts that only ask whether there is room."""
         if self.action == "consolidation":
             return [Goal("moved pods", sum(self.moved.values()))]
-        given = sum(item.weight * lost for item, lost in zip(self.ranked, self.lost, strict=True))
-        return [Goal("lost GPUs", given)]
+        # Up to three times the weight for what policy takes last.
+        last = max(len(self.ranked) - 1, 1)
+        given = sum(
+            item.weight * (100 + 200 * position // last) * lost
+            for position, (item, lost) in enumerate(zip(self.ranked, self.lost, strict=True))
+        )
+        return [Goal("lost GPUs by rank", given)]
 
-    def goals(self) -> list[Goal]:
+    def goals(self, *, threshold: bool = True) -> list[Goal]:
         """Formulation 1.4, stages 2 to 7 (reclaim, preempt) or 1.2 (consolidation)."""
         pods = [(item, pod) for item in self.ranked for pod in item.offer.pods]
         moves = [self.moved[pod.key] for _, pod in pods]
@@ -281,7 +292,7 @@ class EvictingModel:
                 Goal("moved pod groups", sum(self._moved_groups), 1),
                 late,
             ]
-        stages = [Goal("threshold", self._threshold())]
+        stages = [Goal("threshold", self._threshold())] if threshold else self.rough_goals()
         for priority in sorted({item.offer.group.priority for item in self.ranked}, reverse=True):
             work = [
                 item.work * lost

@@ -155,6 +155,25 @@ class LevelModel(JointModel):
             self._shares(share_keys)
         for cell, nodes in enumerate(self._cells):
             self._cell_rows(cell, nodes)
+        if self._may_lose:
+            self._moves_into_idle_room()
+
+    def _moves_into_idle_room(self) -> None:
+        """Pods move into room that is idle before anything is lost, see ``_may_move``."""
+        free = np.maximum(self._free[:, GPU], 0) // MILLI
+        sizes: dict[int, list[Linear]] = {}
+        for key, literal in self.moved.items():
+            pod = self._leaver[key]
+            if not pod.spec.gpu.shares:
+                sizes.setdefault(self._size(pod), []).append(literal)
+        for size in sizes:
+            load = [
+                (larger // size) * literal
+                for larger, literals in sizes.items()
+                if larger >= size
+                for literal in literals
+            ]
+            self.cp.add(sum(load) <= int((free // size).sum()))
 
     def _vacating(self, node: int, pods: Sequence[Pod]) -> None:
         """A shared device is free again once all its members are gone."""
