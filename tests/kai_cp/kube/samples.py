@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kai_cp.kube.options import SchedulerOptions, default_config
 from kai_cp_models.snapshot import Decision, GroupKey, PodKey
 
 Object = dict[str, Any]
@@ -64,8 +65,8 @@ def group(name: str = "g", minimum: int = 1, queue: str = "q") -> Object:
 def snapshot(**lists: list[Object]) -> Object:
     """A raw snapshot of the given lists."""
     return {
-        "config": {"actions": "allocate", "tiers": []},
-        "schedulerParams": {"schedulerName": "kai-scheduler", "partitionParams": {}},
+        "config": default_config(),
+        "schedulerParams": SchedulerOptions(nodepool_label_key="").params(),
         "rawObjects": {"pods": [], "nodes": [], "queues": [], "podGroups": [], "bindRequests": [], **lists},
     }
 

@@ -1,0 +1,105 @@
+"""Only the holder writes, and only while it surely holds."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.errors import LeaseLost
+from kai_cp.kube.lease import LeaderLease
+from kai_cp.kube.retry import Backoff
+from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.stub import StubServer
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lease(server: StubServer, who: str, clock: Clock, **seconds: float) -> LeaderLease:
+    once = server.transport(backoff=Backoff(attempts=1))
+    times = {"duration": 15.0, "renew": 10.0, "retry": 0.02, **seconds}
+    return LeaderLease(once, "kai-scheduler", "lease", who, monotonic=clock, **times)
+
+
+def holder(server: StubServer) -> str:
+    found = server.get(r.LEASES, "kai-scheduler", "lease")
+    assert found is not None
+    return str(found["spec"]["holderIdentity"])
+
+
+def test_the_first_gets_it_and_the_second_waits(server: StubServer) -> None:
+    clock = Clock()
+    first, second = lease(server, "first", clock), lease(server, "second", clock)
+    assert first.acquire()
+    first.fence()
+    waiting = threading.Thread(target=second.acquire, daemon=True)
+    waiting.start()
+    until(lambda: len(server.requests("GET", "leases")) > 5)
+    assert holder(server) == "first"
+    with pytest.raises(LeaseLost):
+        second.fence()
+    clock.now += 15.0
+    waiting.join(5)
+    assert holder(server) == "second"
+    with pytest.raises(LeaseLost):
+        first.fence()
+
+
+def test_it_may_not_write_before_the_other_can(server: StubServer) -> None:
+    clock = Clock()
+    first = lease(server, "first", clock)
+    assert first.acquire()
+    clock.now += 13.4
+    first.fence()
+    clock.now += 0.2
+    with pytest.raises(LeaseLost):
+        first.fence()
+
+
+def test_a_lease_that_cannot_be_renewed_is_lost(server: StubServer) -> None:
+    clock = Clock()
+    first = lease(server, "first", clock)
+    assert first.acquire()
+    lost = threading.Event()
+    keeper = threading.Thread(target=first.keep, args=(lost.set,), daemon=True)
+    keeper.start()
+    until(lambda: len(server.requests("PUT", "leases")) > 2)
+    server.faults = lambda _m, _p: (500, {})
+    assert not lost.wait(0.1)
+    clock.now += 14.0
+    assert lost.wait(5)
+
+
+def test_somebody_else_took_it(server: StubServer) -> None:
+    clock = Clock()
+    first = lease(server, "first", clock)
+    assert first.acquire()
+    found = server.get(r.LEASES, "kai-scheduler", "lease")
+    assert found is not None
+    server.put(r.LEASES, {**found, "spec": {**found["spec"], "holderIdentity": "thief"}})
+    lost = threading.Event()
+    threading.Thread(target=first.keep, args=(lost.set,), daemon=True).start()
+    assert lost.wait(5)
+    with pytest.raises(LeaseLost):
+        first.fence()
+
+
+def test_giving_it_back_lets_the_next_one_in_at_once(server: StubServer) -> None:
+    clock = Clock()
+    first, second = lease(server, "first", clock), lease(server, "second", clock)
+    assert first.acquire()
+    first.release()
+    assert second.acquire()
+    assert holder(server) == "second"
+
+
+def test_a_renewal_must_fit_the_duration(server: StubServer) -> None:
+    with pytest.raises(ValueError, match="within its duration"):
+        lease(server, "x", Clock(), duration=5.0, renew=5.0)

@@ -1,0 +1,82 @@
+"""The twin behaves like a cluster with its binder and kubelets."""
+
+from __future__ import annotations
+
+import copy
+import time
+
+from kai_cp.kube.memory import MemoryCluster
+from kai_cp.reader import parse
+from kai_cp_models.engine import decide
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus
+from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snapshot
+
+NOW = 1_800_000_000.0
+
+
+def cluster(**options: object) -> MemoryCluster:
+    raw = snapshot(pods=[pod("a"), pod("b")], nodes=[node("n")], queues=[queue()], podGroups=[group("g", 2)])
+    return MemoryCluster(raw, now=NOW, **options)  # type: ignore[arg-type]
+
+
+def statuses(twin: MemoryCluster) -> dict[str, PodStatus]:
+    return {pod.key.name: pod.status for pod in parse(twin.snapshot(), now=twin.now).pods}
+
+
+def test_a_pod_is_binding_then_bound_then_running() -> None:
+    twin = cluster(bind_seconds=2.0, start_seconds=3.0)
+    assert [r.outcome for r in twin.apply(Plan(decisions=(bind("a", "n"),)))] == ["done"]
+    assert statuses(twin)["a"] is PodStatus.BINDING
+    twin.advance(2.0)
+    assert statuses(twin)["a"] is PodStatus.BOUND
+    twin.advance(3.0)
+    assert statuses(twin) == {"a": PodStatus.RUNNING, "b": PodStatus.PENDING}
+    assert [what for _, what, _ in twin.log] == ["bound", "running"]
+
+
+def test_nothing_is_decided_twice() -> None:
+    twin = cluster(bind_seconds=5.0)
+    plan = Plan(decisions=(bind("a", "n"),))
+    twin.apply(plan)
+    assert twin.apply(plan)[0].outcome == "conflict"
+
+
+def test_termination_is_graceful_and_the_pod_comes_back() -> None:
+    twin = cluster(recreate=True)
+    twin.apply(Plan(decisions=(bind("a", "n"),)))
+    twin.apply(Plan(decisions=(evict("a", "n"),)))
+    assert statuses(twin)["a"] is PodStatus.RELEASING
+    twin.advance(29.0)
+    assert "a" in statuses(twin)
+    assert twin.next_event() == NOW + 30.0
+    twin.advance(1.0)
+    assert statuses(twin) == {"a.r1": PodStatus.PENDING, "b": PodStatus.PENDING}
+
+
+def test_a_failed_bind_frees_the_pod_again() -> None:
+    twin = cluster(fails=lambda request: "no" if request["spec"]["podName"] == "a" else "")
+    twin.apply(Plan(decisions=(bind("a", "n"), bind("b", "n"))))
+    assert twin.snapshot()["rawObjects"]["bindRequests"][0]["status"]["phase"] == "Failed"
+    twin.apply(Plan())
+    assert statuses(twin) == {"a": PodStatus.PENDING, "b": PodStatus.RUNNING}
+
+
+def test_a_snapshot_stays_as_it_was() -> None:
+    twin = cluster()
+    before = twin.snapshot()
+    kept = copy.deepcopy(before)
+    twin.apply(Plan(decisions=(bind("a", "n"), evict("b", "n"))))
+    twin.advance(100.0)
+    assert before == kept
+
+
+def test_the_engine_schedules_it() -> None:
+    twin = cluster()
+    parsed = parse(twin.snapshot(), now=twin.now)
+    twin.apply(decide(parsed, Settings(), deadline=time.monotonic() + 5))
+    assert statuses(twin) == {"a": PodStatus.RUNNING, "b": PodStatus.RUNNING}
+    parsed = parse(twin.snapshot(), now=twin.now)
+    assert parsed.group_by_key[GroupKey("ns", "g")].last_start == NOW
+    assert parsed.pod_by_key[PodKey("ns", "a")].node == "n"
+    assert decide(parsed, Settings(), deadline=time.monotonic() + 5).decisions == ()

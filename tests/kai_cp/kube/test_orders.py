@@ -1,0 +1,77 @@
+"""What decisions become, by table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kai_cp.kube import orders
+from kai_cp.kube import resources as r
+from tests.kai_cp.kube.samples import bind, node, pod
+
+
+def mig() -> dict[str, Any]:
+    item = pod("p")
+    item["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/mig-1g.5gb": "1"}}
+    return item
+
+
+@pytest.mark.parametrize(
+    ("item", "kind", "received"),
+    [
+        (pod("p", gpus=4), "Regular", {"count": 4, "portion": "1.00"}),
+        (pod("p", gpus=0), "Regular", {"count": 0, "portion": "1.00"}),
+        (
+            pod("p", gpus=0, annotations={"gpu-fraction": "0.333"}),
+            "Fraction",
+            {"count": 1, "portion": "0.33"},
+        ),
+        (
+            pod("p", gpus=0, annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}),
+            "Fraction",
+            {"count": 2, "portion": "0.50"},
+        ),
+        # 20,480 of the label's 81,920 MiB, which counts as 81,900.
+        (pod("p", gpus=0, annotations={"gpu-memory": "20480"}), "Fraction", {"count": 1, "portion": "0.25"}),
+        (mig(), "MigInstance", {"count": 0, "portion": "1.00"}),
+    ],
+)
+def test_what_a_pod_receives(item: dict[str, Any], kind: str, received: dict[str, Any]) -> None:
+    spec = orders.bind_request(item, node("n"), bind("p", "n"))["spec"]
+    assert spec["receivedResourceType"] == kind
+    assert spec["receivedGPU"] == received
+
+
+def test_details_go_to_the_binder() -> None:
+    details = {"resourceClaimAllocations": [{"name": "c", "allocation": {}}], "numaZones": [{"zone": "0"}]}
+    spec = orders.bind_request(pod("p"), None, bind("p", "n", details=details))["spec"]
+    assert spec["resourceClaimAllocations"] == details["resourceClaimAllocations"]
+    assert spec["predictedNUMAZones"] == details["numaZones"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "status", "final"),
+    [
+        (None, {}, False),
+        (None, {"phase": "Failed"}, True),
+        (3, {"phase": "Failed", "failedAttempts": 2}, False),
+        (3, {"phase": "Failed", "failedAttempts": 3}, True),
+        (None, {"phase": "Succeeded"}, False),
+    ],
+)
+def test_failed_for_good(limit: int | None, status: dict[str, Any], final: bool) -> None:
+    spec = {"backoffLimit": limit} if limit is not None else {}
+    assert orders.failed_for_good({"spec": spec, "status": status}) is final
+
+
+def test_equal_events_have_equal_names() -> None:
+    def named(message: str) -> str:
+        return str(
+            orders.event(
+                pod("p"), r.PODS, kind="Normal", reason="R", message=message, component="c", now=0.0
+            )["metadata"]["name"]
+        )
+
+    assert named("a") == named("a")
+    assert named("a") != named("b")

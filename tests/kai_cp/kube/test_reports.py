@@ -1,0 +1,170 @@
+"""Reasons are written when they change, and only then; events are never repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.options import Mode
+from kai_cp.kube.reports import Reporter
+from kai_cp.reader import parse
+from kai_cp_models.snapshot import GroupKey, Plan, Unscheduled
+from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.samples import bind, group, node, pod, queue
+from tests.kai_cp.kube.stub import StubServer
+from tests.kai_cp.kube.test_live import Setup
+
+WAITS = Plan(unscheduled=(Unscheduled(GroupKey("ns", "g"), "OverLimit", "needs 2, limit 1", True),))
+
+
+class Reporting(Setup):
+    def __init__(self, server: StubServer, **options: Any) -> None:
+        super().__init__(server, **options)
+        self.now = 1_800_000_000.0
+        self.reporter = Reporter(
+            server.transport(),
+            self.cache,
+            self.live,
+            self.options,
+            self.live._recorder,  # noqa: SLF001
+            self.writer,
+            clock=lambda: self.now,
+        )
+
+    def report(self, plan: Plan) -> float | None:
+        until(lambda: self.cache.stores[r.PODS].all())
+        answer = self.reporter.report(parse(self.live.snapshot(), now=self.now), plan)
+        self.writer.drain(5)
+        return answer
+
+    def writes(self) -> int:
+        return sum(method != "GET" for method, _, _ in self.server.log)
+
+    def condition(self) -> Any:
+        found = self.server.get(r.POD_GROUPS, "ns", "g")
+        assert found is not None
+        return (found.get("status") or {}).get("schedulingConditions")
+
+
+@pytest.fixture
+def reporting(server: StubServer) -> Iterator[Reporting]:
+    for name in ("a", "b"):
+        server.put(r.PODS, pod(name))
+    server.put(r.NODES, node("n"))
+    server.put(r.QUEUES, queue())
+    server.put(r.POD_GROUPS, group("g", 2))
+    made = Reporting(server)
+    yield made
+    made.close()
+
+
+def test_a_waiting_gang_says_why_once(reporting: Reporting) -> None:
+    reporting.report(WAITS)
+    condition = reporting.condition()[0]
+    assert condition["type"] == "UnschedulableOnNodePool"
+    assert condition["nodePool"] == "default"
+    assert condition["transitionID"] == "1"
+    assert condition["reasons"] == [{"reason": "OverLimit", "message": "needs 2, limit 1"}]
+    found = reporting.server.get(r.PODS, "ns", "a")
+    assert found is not None
+    assert found["status"]["conditions"][0]["reason"] == "Unschedulable"
+    before = reporting.writes()
+    for _ in range(3):
+        reporting.report(WAITS)
+    assert reporting.writes() == before
+
+
+def test_another_reason_is_another_transition(reporting: Reporting) -> None:
+    reporting.report(WAITS)
+    reporting.report(Plan(unscheduled=(Unscheduled(GroupKey("ns", "g"), "NodeFragmented", "x", True),)))
+    condition = reporting.condition()
+    assert [entry["transitionID"] for entry in condition] == ["2"]
+    assert condition[0]["reasons"][0]["reason"] == "NodeFragmented"
+
+
+def test_a_message_that_flutters_is_written_seldom(reporting: Reporting) -> None:
+    def waits(message: str) -> Plan:
+        return Plan(unscheduled=(Unscheduled(GroupKey("ns", "g"), "OverLimit", message, True),))
+
+    reporting.report(waits("1"))
+    again = reporting.report(waits("2"))
+    assert reporting.condition()[0]["message"] == "1"
+    assert again == reporting.now + 30.0
+    reporting.now += 31.0
+    reporting.report(waits("2"))
+    assert reporting.condition()[0]["message"] == "2"
+
+
+def test_the_condition_goes_when_nothing_waits(reporting: Reporting) -> None:
+    reporting.report(WAITS)
+    reporting.report(Plan(decisions=(bind("a", "n"), bind("b", "n"))))
+    assert reporting.condition(), "the pods are not bound yet"
+    for name in ("a", "b"):
+        reporting.server.put(r.PODS, pod(name, node="n", phase="Running"))
+    until(lambda: all(p["spec"].get("nodeName") for p in reporting.cache.stores[r.PODS].all()))
+    reporting.report(Plan())
+    assert reporting.condition() == []
+
+
+def test_an_unfinished_search_marks_nobody(reporting: Reporting) -> None:
+    before = reporting.writes()
+    reporting.report(Plan(unscheduled=(Unscheduled(GroupKey("ns", "g"), "NotDecidedInTime", "x", False),)))
+    assert reporting.writes() == before
+
+
+def test_a_gang_that_is_not_ready_has_an_event_only(reporting: Reporting) -> None:
+    reporting.report(Plan(unscheduled=(Unscheduled(GroupKey("ns", "g"), "NotReady", "1 of 2", True),)))
+    assert reporting.condition() is None
+    assert [body["reason"] for body in reporting.server.requests("POST", "events")] == ["NotReady"]
+
+
+def test_groups_that_want_no_marks(reporting: Reporting) -> None:
+    item = group("g", 2)
+    item["spec"]["markUnschedulable"] = False
+    reporting.server.put(r.POD_GROUPS, item)
+    until(lambda: "markUnschedulable" in reporting.cache.stores[r.POD_GROUPS].all()[0]["spec"])
+    reporting.report(WAITS)
+    found = reporting.server.get(r.PODS, "ns", "a")
+    assert found is not None
+    assert "conditions" not in found["status"]
+    assert reporting.condition()
+
+
+def test_a_stale_gang_is_timed_and_forgiven(reporting: Reporting) -> None:
+    reporting.server.put(r.PODS, pod("a", node="n", phase="Running"))
+    until(lambda: any(p["spec"].get("nodeName") for p in reporting.cache.stores[r.PODS].all()))
+    reporting.report(WAITS)
+    found = reporting.server.get(r.POD_GROUPS, "ns", "g")
+    assert found is not None
+    assert "kai.scheduler/stale-podgroup-timestamp" in found["metadata"]["annotations"]
+    reporting.server.put(r.PODS, pod("b", node="n", phase="Running"))
+    until(lambda: all(p["spec"].get("nodeName") for p in reporting.cache.stores[r.PODS].all()))
+    reporting.report(Plan())
+    found = reporting.server.get(r.POD_GROUPS, "ns", "g")
+    assert found is not None
+    assert "kai.scheduler/stale-podgroup-timestamp" not in found["metadata"]["annotations"]
+
+
+def test_bad_objects_are_told_so(reporting: Reporting) -> None:
+    bad = group("bad")
+    bad["spec"]["preemptibility"] = "perhaps"
+    reporting.server.put(r.POD_GROUPS, bad)
+    until(lambda: len(reporting.cache.stores[r.POD_GROUPS]) == 2)
+    for _ in range(2):
+        reporting.report(Plan())
+    events = [b for b in reporting.server.requests("POST", "events") if b["reason"] == "SetAside"]
+    assert [event["involvedObject"]["name"] for event in events] == ["bad"]
+
+
+def test_observing_writes_nothing(server: StubServer) -> None:
+    server.put(r.PODS, pod("a"))
+    server.put(r.POD_GROUPS, group())
+    server.put(r.QUEUES, queue())
+    setup = Reporting(server, mode=Mode.OBSERVE)
+    before = setup.writes()
+    setup.report(WAITS)
+    assert setup.writes() == before
+    setup.close()
