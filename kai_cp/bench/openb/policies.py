@@ -126,14 +126,16 @@ class Fragments:
         return lost
 
 
-class FragmentationGradient(Policy):
-    """FGD as published: the node whose expected fragment grows least, in whole percents of a sigmoid."""
+class PotentialPolicy(Policy):
+    """Places a pod where the potential of the node falls least (or rises most)."""
 
-    name = "fragmentation gradient descent"
+    @abstractmethod
+    def potential(self, left: Ints, cpu: Ints, model: Ints) -> Floats:
+        """Worth of node states: room per device, free milli-CPUs and model of each."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
-        self.fragments = Fragments(cluster)
+    @abstractmethod
+    def scale(self, gain: Floats) -> Floats:
+        """Gain of potential, in milli-GPUs, as the score that is compared."""
 
     def score(self, c: int, among: Ints) -> tuple[Floats, Ints]:
         cluster, k = self.cluster, self.cluster.classes
@@ -145,9 +147,9 @@ class FragmentationGradient(Policy):
         left = cluster.left[among[at]]
         cpu = cluster.cpu[among[at]]
         model = cluster.nodes.model[among[at]]
-        before = self.fragments.amount(left, cpu, model)
+        before = self.potential(left, cpu, model)
         row, device, after = candidates(left, int(k.gpus[c]), int(k.milli[c]))
-        gain = before[row] - self.fragments.amount(after, cpu[row] - k.cpu[c], model[row])
+        gain = self.potential(after, cpu[row] - k.cpu[c], model[row]) - before[row]
         value = self.scale(gain)
         best = np.full(len(at), -np.inf)
         np.maximum.at(best, row, value)
@@ -158,8 +160,20 @@ class FragmentationGradient(Policy):
         scores[at], chosen[at] = best, picked
         return scores, chosen
 
+
+class FragmentationGradient(PotentialPolicy):
+    """FGD as published: the node whose expected fragment grows least, in whole percents of a sigmoid."""
+
+    name = "fragmentation gradient descent"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self.fragments = Fragments(cluster)
+
+    def potential(self, left: Ints, cpu: Ints, model: Ints) -> Floats:
+        return -self.fragments.amount(left, cpu, model)
+
     def scale(self, gain: Floats) -> Floats:
-        """Gain in milli-GPUs as the score: whole percents of a sigmoid."""
         return np.floor(100.0 / (1.0 + np.exp(-gain / WHOLE)))
 
 

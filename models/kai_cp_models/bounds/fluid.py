@@ -58,6 +58,8 @@ class Prices:
     cpu: Floats
     memory: Floats
     value: float
+    placed: Floats
+    """Pods of each item that the relaxation places."""
 
 
 def fluid_prices(
@@ -96,6 +98,8 @@ def fluid_prices(
         # All prices are read before a column is added: an addition makes them unreadable.
         price, cpu, mem, device = (_duals(group) for group in (rows, cpus, memory, devices))
         value = float(objective.Value())
+        activity = solver.ComputeConstraintActivities()
+        placed = np.array([activity[row.index()] for row in rows])
         added = False
         for b in range(len(bins)):
             gains = {
@@ -110,7 +114,7 @@ def fluid_prices(
                 added = True
         if not added:
             break
-    return Prices(price, cpu, mem, value)
+    return Prices(price, cpu, mem, value, placed)
 
 
 def _duals(constraints: Sequence[Any]) -> Floats:

@@ -1,0 +1,171 @@
+"""Bounded migration: running pods may move when an arriving pod fits nowhere.
+
+Per 100 arrivals at most one percent of the pods that ran at their beginning are moved. For a pod that
+fits nowhere, nodes are tried in the order of how few pods would have to leave: shares of one device,
+and pods whose CPUs are missing. Everyone who leaves must fit somewhere else, else the try is undone.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from kai_cp.bench.openb.cluster import Cluster
+from kai_cp.bench.openb.policies import Policy
+from kai_cp.bench.openb.trace import WHOLE, Ints
+
+WINDOW: Final = 100
+"""Arrivals that share a budget."""
+SHARE: Final = 0.01
+"""Moves per window, as a share of the running pods."""
+TRIES: Final = 24
+"""Nodes tried for one arriving pod."""
+MOST: Final = 5
+"""Most pods that move for one arriving pod."""
+
+
+class Migration:
+    """A policy that may also move pods. ``moves``: in all; ``worst``: largest share of a window, percent."""
+
+    def __init__(self, cluster: Cluster, policy: Policy) -> None:
+        self.cluster = cluster
+        self.policy = policy
+        self.moves = 0
+        self.worst = 0.0
+        self._budget = 0
+        self._arrived = 0
+        self._spent = 0
+        self._ran = 1
+        self._on_node: list[set[int]] = [set() for _ in range(len(cluster.nodes.cpu))]
+
+    def arrive(self, pod: int, c: int) -> bool:
+        """Place an arriving pod, moving others if need be; False when it is refused."""
+        if self._arrived % WINDOW == 0:
+            self._ran = max(1, len(self.cluster.running))
+            self._budget = int(SHARE * len(self.cluster.running))
+            self._spent = 0
+        self._arrived += 1
+        choice = self.policy.choose(c)
+        if choice is not None:
+            self._start(pod, c, *choice)
+            return True
+        if self._budget <= 0 or not self.cluster.classes.gpus[c]:
+            return False
+        for node in self._candidates(c):
+            moved = self._make_room(c, node)
+            if moved is None:
+                continue
+            self.moves += moved
+            self._spent += moved
+            self._budget -= moved
+            self.worst = max(self.worst, 100.0 * self._spent / self._ran)
+            self._start(pod, c, node, self.cluster.tightest(c, node))
+            return True
+        return False
+
+    def _start(self, pod: int, c: int, node: int, devices: tuple[int, ...]) -> None:
+        self.cluster.place(pod, c, node, devices)
+        self._on_node[node].add(pod)
+
+    def _stop(self, pod: int) -> tuple[int, int, tuple[int, ...]]:
+        place = self.cluster.remove(pod)
+        self._on_node[place[1]].discard(pod)
+        return place
+
+    def _candidates(self, c: int) -> Ints:
+        """Nodes whose free GPUs would do if they lay together, nearest to having room first."""
+        cluster, k = self.cluster, self.cluster.classes
+        free = cluster.left.sum(axis=1)
+        fitting = (cluster.left >= k.milli[c]).sum(axis=1)
+        lacks_gpu = np.maximum(0, k.gpus[c] - fitting)
+        lacks_cpu = np.maximum(0, k.cpu[c] - cluster.cpu) / 1000
+        possible = (
+            k.allowed[c, cluster.nodes.model]
+            & (cluster.nodes.gpus >= k.gpus[c])
+            & (cluster.nodes.cpu >= k.cpu[c])
+            & (cluster.nodes.memory >= k.memory[c])
+            & (free + WHOLE * (fitting >= k.gpus[c]) >= k.total[c])
+        )
+        room = cluster.left.max(axis=1) / WHOLE
+        cost = np.where(possible, 1.0 * lacks_gpu - room + 0.05 * lacks_cpu, np.inf)
+        order = np.argsort(cost, kind="stable")[:TRIES]
+        return order[cost[order] < np.inf].astype(np.int64)
+
+    def _make_room(self, c: int, node: int) -> int | None:
+        """Move pods off ``node`` until class ``c`` fits; None (and nothing changed) when it cannot be."""
+        leaving = self._who_leaves(c, node)
+        if leaving is None or len(leaving) > min(MOST, self._budget):
+            return None
+        old = [(pod, *self._stop(pod)) for pod in leaving]
+        placed: list[int] = []
+        for pod, class_, _node, _devices in sorted(old, key=lambda e: -int(self.cluster.classes.total[e[1]])):
+            choice = self._elsewhere(class_, node)
+            if choice is None:
+                break
+            self._start(pod, class_, *choice)
+            placed.append(pod)
+        if len(placed) == len(old) and bool(self.cluster.fits(c, np.array([node]))[0]):
+            return len(old)
+        for pod in placed:
+            self._stop(pod)
+        for pod, class_, home, devices in old:
+            self._start(pod, class_, home, devices)
+        return None
+
+    def _elsewhere(self, c: int, node: int) -> tuple[int, tuple[int, ...]] | None:
+        scores = self.policy.scores(c)
+        kept = scores[node]
+        scores[node] = -np.inf
+        choice = self.policy.choose(c)
+        scores[node] = kept
+        return choice
+
+    def _who_leaves(self, c: int, node: int) -> list[int] | None:
+        """The fewest pods, by a simple rule, without which class ``c`` fits on ``node``."""
+        cluster, k = self.cluster, self.cluster.classes
+        here = sorted(self._on_node[node])
+        where = {pod: cluster.running[pod] for pod in here}
+        leaving: list[int] = []
+        fitting = int((cluster.left[node] >= k.milli[c]).sum())
+        missing = int(k.gpus[c]) - fitting
+        devices = [d for d in range(int(cluster.nodes.gpus[node])) if cluster.left[node, d] < k.milli[c]]
+        cheapest: list[tuple[int, int, list[int]]] = []
+        for device in devices if missing > 0 else ():
+            shares = [p for p in here if device in where[p][2] and k.milli[where[p][0]] < WHOLE]
+            if not shares:
+                continue
+            amounts = {p: int(k.milli[where[p][0]]) for p in shares}
+            need = int(k.milli[c] - cluster.left[node, device])
+            found = _fewest(shares, amounts, need)
+            if found:
+                cheapest.append((len(found), sum(amounts[p] for p in found), found))
+        cheapest.sort()
+        if missing > len(cheapest):
+            return None
+        for _, _, pods in cheapest[: max(0, missing)]:
+            leaving += pods
+        cpu = int(k.cpu[c] - cluster.cpu[node]) - sum(int(k.cpu[where[p][0]]) for p in leaving)
+        memory = int(k.memory[c] - cluster.memory[node]) - sum(int(k.memory[where[p][0]]) for p in leaving)
+        # Pods without GPUs first, then those with most CPUs per GPU.
+        others = sorted(
+            (p for p in here if p not in leaving and k.total[where[p][0]] < k.total[c]),
+            key=lambda p: (int(k.total[where[p][0]]), -int(k.cpu[where[p][0]])),
+        )
+        for pod in others:
+            if cpu <= 0 and memory <= 0:
+                break
+            leaving.append(pod)
+            cpu -= int(k.cpu[where[pod][0]])
+            memory -= int(k.memory[where[pod][0]])
+        return leaving if cpu <= 0 and memory <= 0 else None
+
+
+def _fewest(pods: list[int], amounts: dict[int, int], need: int) -> list[int]:
+    """The smallest set of at most three pods that frees ``need`` milli-GPUs, least amount first."""
+    for size in range(1, min(3, len(pods)) + 1):
+        sets = [s for s in combinations(pods, size) if sum(amounts[p] for p in s) >= need]
+        if sets:
+            return list(min(sets, key=lambda s: (sum(amounts[p] for p in s), s)))
+    return []

@@ -1,0 +1,49 @@
+"""The openb cluster and a demand as items and bins of the bounds."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import numpy as np
+
+from kai_cp.bench.openb.cluster import Cluster
+from kai_cp.bench.openb.trace import Classes, Ints, Nodes
+from kai_cp_models.bounds import Bin, Item
+
+
+def bins_of(nodes: Nodes) -> tuple[list[Bin], list[int], Ints]:
+    """Bins of equal nodes, the model of each bin, and the bin of every node."""
+    keys: dict[tuple[int, int, int, int], int] = {}
+    of_node = [
+        keys.setdefault((int(cpu), int(memory), int(gpus), int(model)), len(keys))
+        for cpu, memory, gpus, model in zip(nodes.cpu, nodes.memory, nodes.gpus, nodes.model, strict=True)
+    ]
+    counts = Counter(of_node)
+    bins = [Bin(cpu, memory, gpus, counts[b]) for (cpu, memory, gpus, _), b in keys.items()]
+    return bins, [key[3] for key in keys], np.array(of_node, dtype=np.int64)
+
+
+def items_of(classes: Classes, model_of_bin: list[int], count: Ints) -> list[Item]:
+    """One item per class, with ``count`` pods each."""
+    return [
+        Item(
+            cpu=int(classes.cpu[c]),
+            memory=int(classes.memory[c]),
+            gpus=int(classes.gpus[c]),
+            milli=int(classes.milli[c]),
+            count=int(count[c]),
+            allowed=tuple(bool(classes.allowed[c, model]) for model in model_of_bin),
+        )
+        for c in range(len(classes))
+    ]
+
+
+def patterns_of(cluster: Cluster, bin_of_node: Ints) -> list[tuple[int, tuple[int, ...]]]:
+    """What the nodes carry now, as patterns to start the column generation with."""
+    on_node: dict[int, Counter[int]] = defaultdict(Counter)
+    for c, node, _devices in cluster.running.values():
+        on_node[node][c] += 1
+    width = len(cluster.classes)
+    return [
+        (int(bin_of_node[node]), tuple(counts[c] for c in range(width))) for node, counts in on_node.items()
+    ]

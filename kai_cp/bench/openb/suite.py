@@ -1,0 +1,151 @@
+"""The runs of the openb suite: lists, policies and seeds, and the offline bound of every list."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from kai_cp.bench.openb import trace
+from kai_cp.bench.openb.admission import Admission
+from kai_cp.bench.openb.cluster import Cluster
+from kai_cp.bench.openb.migrate import SHARE, Migration
+from kai_cp.bench.openb.policies import BestFit, FragmentationGradient, Policy
+from kai_cp.bench.openb.priced import Priced
+from kai_cp.bench.openb.problem import bins_of, items_of, patterns_of
+from kai_cp.bench.progress import Bar
+from kai_cp.bench.records import BoundResult, PolicyResult, origin
+from kai_cp_models.bounds import packing_bound
+
+MOVES: Final = "kai_cp prices, moves"
+REFUSES: Final = "kai_cp prices, moves, may refuse"
+POLICIES: Final[dict[str, type[Policy]]] = {
+    BestFit.name: BestFit,
+    FragmentationGradient.name: FragmentationGradient,
+    Priced.name: Priced,
+    MOVES: Priced,
+    REFUSES: Priced,
+}
+PUBLISHED: Final = {
+    ("best fit", "default"): 93.08,
+    ("best fit", "gpushare100"): 85.01,
+    ("best fit", "gpuspec33"): 93.09,
+    ("best fit", "multigpu50"): 95.74,
+    ("fragmentation gradient descent", "default"): 95.39,
+    ("fragmentation gradient descent", "gpushare100"): 86.90,
+    ("fragmentation gradient descent", "gpuspec33"): 94.55,
+    ("fragmentation gradient descent", "multigpu50"): 97.18,
+}
+"""Published means over ten seeds (USENIX ATC 2023, artifact)."""
+
+Job = tuple[Path, str, str, int]
+
+
+def run_openb(
+    folder: Path,
+    lists: Sequence[str],
+    seeds: Sequence[int],
+    bar: Bar,
+    *,
+    bound_seconds: float,
+    processes: int,
+) -> Iterator[PolicyResult | BoundResult]:
+    """Every policy on every list and seed; then the bound of each list for its first seed."""
+    names = tuple(lists) or trace.LISTS
+    chosen = tuple(seeds) or trace.SEEDS
+    trace.read_nodes(folder)  # Says at once that the data is missing.
+    jobs = [(folder, name, policy, seed) for name in names for policy in POLICIES for seed in chosen]
+    bar.expect(len(jobs) + (len(names) if bound_seconds > 0 else 0))
+    if processes <= 1:
+        for job in jobs:
+            bar.begin(f"openb {job[1]}, {job[2]}, seed {job[3]}")
+            yield one(job)
+    else:
+        with ProcessPoolExecutor(processes, mp_context=get_context("forkserver")) as pool:
+            for job, result in zip(jobs, pool.map(one, jobs), strict=True):
+                bar.begin(f"openb {job[1]}, {job[2]}, seed {job[3]}")
+                yield result
+    if bound_seconds > 0:
+        for name in names:
+            bar.begin(f"openb {name}, offline bound")
+            yield bound(folder, name, chosen[0], bound_seconds, processes)
+
+
+def one(job: Job) -> PolicyResult:
+    """One run."""
+    folder, name, policy, seed = job
+    nodes = trace.read_nodes(folder)
+    classes, of_pods = trace.read_pods(folder, name, nodes.models)
+    sequence = trace.arrivals(classes, of_pods, nodes, seed)
+    begin = time.monotonic()
+    cluster, migration = simulate(nodes, classes, sequence, policy)
+    seconds = time.monotonic() - begin
+    errors = [] if cluster.legal() else ["a node holds more than it has, or the books are wrong"]
+    if migration is not None and migration.worst > 100 * SHARE + 1e-9:
+        errors.append(f"moved {migration.worst:.2f} % of the running pods within 100 arrivals")
+    return PolicyResult(
+        case=name,
+        policy=policy,
+        seed=seed,
+        used=round(cluster.share_used(), 4),
+        published=PUBLISHED.get((policy, name)),
+        moved_pods=0 if migration is None else migration.moves,
+        most_moved_share=0.0 if migration is None else round(migration.worst, 4),
+        seconds=round(seconds, 2),
+        errors=tuple(errors),
+        origin=origin(),
+    )
+
+
+def simulate(
+    nodes: trace.Nodes, classes: trace.Classes, sequence: trace.Ints, policy: str
+) -> tuple[Cluster, Migration | None]:
+    """Place the arrivals one by one; returns the cluster at the end."""
+    cluster = Cluster(nodes, classes)
+    chooser = POLICIES[policy](cluster)
+    migration = Migration(cluster, chooser) if policy in (MOVES, REFUSES) else None
+    admission = Admission(nodes, classes) if policy == REFUSES else None
+    for pod, value in enumerate(sequence):
+        c = int(value)
+        if admission is not None and not admission.admits(c):
+            continue
+        if migration is not None:
+            migration.arrive(pod, c)
+            continue
+        choice = chooser.choose(c)
+        if choice is not None:
+            cluster.place(pod, c, *choice)
+    return cluster, migration
+
+
+def bound(folder: Path, name: str, seed: int, seconds: float, workers: int) -> BoundResult:
+    """Offline bound for the arrivals of ``seed``: what no placement of any of these pods exceeds."""
+    nodes = trace.read_nodes(folder)
+    classes, of_pods = trace.read_pods(folder, name, nodes.models)
+    sequence = trace.arrivals(classes, of_pods, nodes, seed)
+    begin = time.monotonic()
+    cluster, _ = simulate(nodes, classes, sequence, Priced.name)
+    bins, models, bin_of_node = bins_of(nodes)
+    count = np.bincount(sequence, minlength=len(classes)).astype(np.int64)
+    found = packing_bound(
+        items_of(classes, models, count),
+        bins,
+        seconds=seconds,
+        start=patterns_of(cluster, bin_of_node),
+        workers=workers,
+    )
+    percent = 100.0 / nodes.total_milli_gpus
+    return BoundResult(
+        case=name,
+        seed=seed,
+        bound=round(found.bound * percent, 4),
+        value=round(found.value * percent, 4),
+        columns=found.columns,
+        seconds=round(time.monotonic() - begin, 1),
+        origin=origin(),
+    )
