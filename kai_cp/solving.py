@@ -20,7 +20,9 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, PodStatus, Snapshot, Stage, Unscheduled
 
 DECIDING: Final = 0.75
-"""Share of the budget that is left for deciding however long reading took."""
+"""Share of the budget that is left for deciding however long start-up and reading took."""
+DECIDING_SECONDS: Final = 1.0
+"""So much of a small budget is left for deciding, whatever its share."""
 ENGINE: Final = 0.95
 """Share of the time for deciding after which the engine itself ends; the rest is for writing."""
 GRACE: Final = 0.08
@@ -59,8 +61,8 @@ class Result:
 
 
 def deadline(started: float, read_at: float, budget: float) -> float:
-    """When an answer is due: a budget after the start, but no less than ``DECIDING`` of it after reading."""
-    return max(started + budget, read_at + DECIDING * budget)
+    """When an answer is due: a budget after the start, but with enough of it left after reading."""
+    return max(started + budget, read_at + max(DECIDING * budget, min(budget, DECIDING_SECONDS)))
 
 
 def solve(worker: Worker, task: Task) -> Result:

@@ -77,15 +77,17 @@ def test_unreadable_input_has_no_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("read_at", "due", "why"),
+    ("budget", "read_at", "due", "why"),
     [
-        (100.1, 110.0, "quick reading costs nothing: a budget after the start"),
-        (102.5, 110.0, "the same, to the second"),
-        (108.0, 115.5, "after slow reading three quarters are left"),
+        (10, 100.1, 110.0, "quick reading costs nothing: a budget after the start"),
+        (10, 102.5, 110.0, "the same, to the second"),
+        (10, 108.0, 115.5, "after slow reading three quarters are left"),
+        (1, 102.0, 103.0, "a second is left whole"),
+        (0.2, 102.0, 102.2, "and so is less than a second"),
     ],
 )
-def test_deadline(read_at: float, due: float, why: str) -> None:
-    assert deadline(started=100.0, read_at=read_at, budget=10.0) == pytest.approx(due), why
+def test_deadline(budget: float, read_at: float, due: float, why: str) -> None:
+    assert deadline(started=100.0, read_at=read_at, budget=budget) == pytest.approx(due), why
 
 
 def test_interim_plan_names_who_was_not_looked_at_and_keeps_what_is_known() -> None:
