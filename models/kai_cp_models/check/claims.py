@@ -16,6 +16,7 @@ from kai_cp_models.devices.dra import cel
 from kai_cp_models.devices.dra.amounts import gpus_of
 from kai_cp_models.devices.dra.catalog import Catalog, capacity_of, catalog_of
 from kai_cp_models.devices.dra.objects import ALL, Claim, Counter, DeviceId, Wanted
+from kai_cp_models.devices.dra.refs import refs_of
 from kai_cp_models.devices.nodes import selected
 from kai_cp_models.devices.quantity import quantity
 from kai_cp_models.snapshot import Pod, PodStatus
@@ -53,7 +54,7 @@ def _pod(world: World, catalog: Catalog, pod: Pod) -> Iterator[str]:
     written = {
         each["name"]: each["allocation"] for each in decision.details.get("resourceClaimAllocations", ())
     }
-    for ref in pod.spec.claims:
+    for ref in refs_of(world.snapshot, pod):
         claim = catalog.claims.get((pod.key.namespace, ref.claim))
         where = f"claims: pod {pod.key} on node {decision.node}: claim {ref.claim or ref.template}"
         if claim is None:
@@ -157,8 +158,8 @@ def _devices(allocation: Mapping[str, Any]) -> list[DeviceId]:
     return [DeviceId(r["driver"], r["pool"], r["device"]) for r in results]
 
 
-def _uses(pod: Pod) -> Iterator[Key]:
-    yield from {(pod.key.namespace, ref.claim) for ref in pod.spec.claims if ref.claim}
+def _uses(world: World, pod: Pod) -> set[Key]:
+    return {(pod.key.namespace, ref.claim) for ref in refs_of(world.snapshot, pod) if ref.claim}
 
 
 def _gone(world: World, pod: Pod) -> bool:
@@ -171,7 +172,7 @@ def _old_users(world: World, claim: Claim, *, now: bool) -> set[str]:
     """UIDs that the claim is reserved for without the placements of this plan."""
     by_uid = {pod.uid: pod for pod in world.snapshot.pods}
     users = set(claim.reserved)
-    users |= {p.uid for p in world.snapshot.pods if p.node is not None and claim.key in set(_uses(p))}
+    users |= {p.uid for p in world.snapshot.pods if p.node is not None and claim.key in _uses(world, p)}
     if now:
         return users
     return {uid for uid in users if uid not in by_uid or not _gone(world, by_uid[uid])}
@@ -180,7 +181,7 @@ def _old_users(world: World, claim: Claim, *, now: bool) -> set[str]:
 def _users(world: World, catalog: Catalog, *, now: bool) -> Iterator[str]:
     added: dict[Key, set[str]] = {}
     for key in world.binds if now else world.placed:
-        for claim in _uses(world.pod(key)):
+        for claim in _uses(world, world.pod(key)):
             added.setdefault(claim, set()).add(world.pod(key).uid)
     for name, uids in added.items():
         if name in catalog.claims:
@@ -203,7 +204,7 @@ def _in_force(world: World, catalog: Catalog, *, now: bool) -> Iterator[Use]:
         (pod.key.namespace, ref.claim): pod.claim_allocations[ref.name]
         for pod in world.snapshot.pods
         if pod.node is not None
-        for ref in pod.spec.claims
+        for ref in refs_of(world.snapshot, pod)
         if ref.name in pod.claim_allocations
     }
     for key, claim in catalog.claims.items():
@@ -215,7 +216,7 @@ def _in_force(world: World, catalog: Catalog, *, now: bool) -> Iterator[Use]:
         pod = world.pod(pod_key)
         details = world.placed[pod_key].details
         written = {e["name"]: e["allocation"] for e in details.get("resourceClaimAllocations", ())}
-        for ref in pod.spec.claims:
+        for ref in refs_of(world.snapshot, pod):
             key = (pod.key.namespace, ref.claim)
             if ref.name in written and fresh(key, written[ref.name]):
                 yield Use("/".join(key), written[ref.name], True)

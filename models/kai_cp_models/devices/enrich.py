@@ -10,6 +10,8 @@ import numpy as np
 from kai_cp_models.devices.dra.amounts import claim_milli_gpus
 from kai_cp_models.devices.dra.catalog import EXTRA, Catalog
 from kai_cp_models.devices.dra.objects import Wanted
+from kai_cp_models.devices.dra.refs import classed
+from kai_cp_models.devices.dra.state import DraState
 from kai_cp_models.snapshot import MILLI, Node, SetAside, Snapshot
 
 SERVED: Final = "dra_served"
@@ -30,7 +32,7 @@ def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
     ``set_aside``: objects that the device rules could not use. Claims count as GPUs in queues
     (``extras["claim_milli_gpus"]``, 2.5). Where DRA serves an extended resource that the node does not
     advertise, the node's vector gets the number of devices, so that vector checks are necessary and
-    the DRA rule alone decides.
+    the DRA rule alone decides. Pods that only the names of their own claims tell apart get one spec.
     """
     extras = dict(snapshot.extras)
     catalog = extras.get(EXTRA)
@@ -44,12 +46,13 @@ def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
             extras[SERVED] = {d: frozenset(counts) for d, counts in served.items()}
     elif not set_aside:
         return snapshot
-    return replace(
+    found = replace(
         snapshot,
         nodes=tuple(_with_devices(node, served) for node in snapshot.nodes) if served else snapshot.nodes,
         set_aside=(*snapshot.set_aside, *set_aside),
         extras=extras,
     )
+    return classed(found, DraState(found).identity) if isinstance(catalog, Catalog) else found
 
 
 def _served(snapshot: Snapshot, catalog: Catalog) -> dict[int, dict[str, int]]:

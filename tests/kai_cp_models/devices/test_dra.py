@@ -389,6 +389,22 @@ def test_claims_count_as_gpus_by_class_name() -> None:
     assert {key.name: value for key, value in counted.items()} == {"a": 2000, "b": 1000, "e": 3000}
 
 
+def test_pods_with_claims_of_their_own_are_one_class() -> None:
+    pods = [pod(f"p{i}", wants=spec(claims=(ClaimRef("c0", f"c{i}", "t"),))) for i in range(3)]
+    pods += [user("x", "shared"), user("y", "shared")]
+    claims = [claim(f"c{i}", exact(1 + i // 2), owner=f"p{i}") for i in range(3)] + [claim("shared", exact())]
+    found = enriched(cluster(pods, TWO, claims))
+    specs = [which.spec for which in found.pods]
+    assert specs[0] is specs[1]
+    assert specs[3] is specs[4]
+    assert len({id(each) for each in specs}) == 3
+    state = dra.open(found)
+    for which, place in zip(found.pods, (0, 0), strict=False):
+        (written,) = state.place(which, place, pipelined=False)["resourceClaimAllocations"]
+        assert written["name"] == "c0"
+    assert mask_of(state, found.pods[2]) == [False, False]
+
+
 def test_bind_request_promises_its_devices() -> None:
     binding = user(
         "binding", "c", node="n1", status=PodStatus.BINDING, claim_allocations={"c0": held("n1", "a")}

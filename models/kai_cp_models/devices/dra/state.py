@@ -14,6 +14,7 @@ from kai_cp_models.devices.dra.catalog import Catalog, catalog_of
 from kai_cp_models.devices.dra.extended import Extended
 from kai_cp_models.devices.dra.holdings import ClaimKey, Holding, Holdings
 from kai_cp_models.devices.dra.objects import ALL, Claim, Wanted, check_allocation
+from kai_cp_models.devices.dra.refs import refs_of
 from kai_cp_models.devices.dra.results import read, write
 from kai_cp_models.devices.dra.rows import rows
 from kai_cp_models.devices.dra.search import Open, Problem, Search
@@ -63,7 +64,7 @@ class DraState(RuleState):
         promised: dict[ClaimKey, Raw] = {}
         users: dict[ClaimKey, set[str]] = {}
         for pod, _, _ in holding(self.snapshot):
-            for ref in pod.spec.claims:
+            for ref in refs_of(self.snapshot, pod):
                 key = (pod.key.namespace, ref.claim)
                 if key in self.catalog.claims:
                     users.setdefault(key, set()).add(pod.uid)
@@ -98,7 +99,9 @@ class DraState(RuleState):
         """The pod's claims that exist by name."""
         if not pod.spec.claims:
             return ()
-        return tuple(dict.fromkeys((pod.key.namespace, ref.claim) for ref in pod.spec.claims if ref.claim))
+        return tuple(
+            dict.fromkeys((pod.key.namespace, ref.claim) for ref in refs_of(self.snapshot, pod) if ref.claim)
+        )
 
     def concerns(self, pod: Pod) -> bool:
         return bool(pod.spec.claims) or self.extended.concerns(pod) or pod.uid in self._used_by
@@ -114,7 +117,7 @@ class DraState(RuleState):
 
     def dead_end(self, pod: Pod) -> str:
         if pod.key not in self._dead_ends:
-            reasons = (self._dead(pod, ref.claim, ref.template) for ref in pod.spec.claims)
+            reasons = (self._dead(pod, ref.claim, ref.template) for ref in refs_of(self.snapshot, pod))
             self._dead_ends[pod.key] = next(filter(None, reasons), "")
         return self._dead_ends[pod.key]
 
@@ -256,7 +259,7 @@ class DraState(RuleState):
     def _details(self, pod: Pod, synthetic: Claim | None) -> Mapping[str, Any]:
         """What the binder writes: allocations by the name of the claim in the pod (1.3)."""
         found = []
-        for ref in pod.spec.claims:
+        for ref in refs_of(self.snapshot, pod):
             allocation = (
                 self._holdings.of((pod.key.namespace, ref.claim)).pinned(now=True) if ref.claim else None
             )

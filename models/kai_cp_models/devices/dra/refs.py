@@ -1,0 +1,48 @@
+"""Which claims a pod uses, and pods that differ in the names of their own claims alone.
+
+Every pod of a gang has a claim of its own from one template, so their specs differ in a name that
+means nothing. ``classed`` gives such pods one spec, so that they are one class of the model; the names
+go to ``Snapshot.extras``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from kai_cp_models.snapshot import ClaimRef, Pod, PodKey, PodSpec, Snapshot
+
+REFS: Final = "claim_refs"
+"""Key in ``Snapshot.extras`` of the pods' claims, where the specs do not name them."""
+
+
+def refs_of(snapshot: Snapshot, pod: Pod) -> tuple[ClaimRef, ...]:
+    """The claims of a pod by name."""
+    known: Mapping[PodKey, tuple[ClaimRef, ...]] = snapshot.extras.get(REFS, {})
+    return known.get(pod.key, pod.spec.claims) if pod.spec.claims else ()
+
+
+def classed(snapshot: Snapshot, identity: Callable[[Pod], Hashable]) -> Snapshot:
+    """The snapshot with one spec for pods that claims do not set apart.
+
+    ``identity``: what the claims of a pod mean; pods of equal identity are interchangeable.
+    """
+    numbers: dict[Hashable, int] = {}
+    interned: dict[PodSpec, PodSpec] = {}
+    refs: dict[PodKey, tuple[ClaimRef, ...]] = {}
+    pods = []
+    for pod in snapshot.pods:
+        if pod.spec.claims:
+            refs[pod.key] = pod.spec.claims
+            number = numbers.setdefault(identity(pod), len(numbers))
+            spec = replace(
+                pod.spec,
+                claims=tuple(ClaimRef(ref.name, "", ref.template) for ref in pod.spec.claims),
+                scheduling_key=f"{pod.spec.scheduling_key}|dra{number}",
+            )
+            pod = replace(pod, spec=interned.setdefault(spec, spec))
+        pods.append(pod)
+    if not refs:
+        return snapshot
+    return replace(snapshot, pods=tuple(pods), extras={**snapshot.extras, REFS: refs})
