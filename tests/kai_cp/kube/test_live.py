@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,6 +20,8 @@ from tests.kai_cp.kube.stub import StubServer
 
 
 class Setup:
+    clock: Callable[[], float] = staticmethod(lambda: 1000.0)
+
     def __init__(self, server: StubServer, **options: object) -> None:
         self.server = server
         self.options = SchedulerOptions(**options)  # type: ignore[arg-type]
@@ -29,7 +31,7 @@ class Setup:
         recorder = Recorder(api, self.writer, "kai-scheduler")
         self.backoff = BindBackoff()
         self.live = LiveCluster(
-            api, self.cache, self.options, recorder, self.writer, self.backoff, clock=lambda: 1000.0
+            api, self.cache, self.options, recorder, self.writer, self.backoff, clock=self.clock
         )
         self.cache.start()
         assert self.cache.wait_synced(10)

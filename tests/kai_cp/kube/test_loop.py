@@ -1,0 +1,199 @@
+"""The loop: at once after a change, not at all without one; time-dependent rules wake it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.backoff import BindBackoff, gated
+from kai_cp.kube.clock import next_look, unproved_pause
+from kai_cp.kube.comparison import Comparison
+from kai_cp.kube.decider import Decided
+from kai_cp.kube.metrics import SchedulerMetrics
+from kai_cp.kube.scheduler import Scheduler
+from kai_cp.reader import parse
+from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, PodStatus, Unscheduled
+from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.samples import bind, group, node, pod, queue, snapshot
+from tests.kai_cp.kube.stub import StubServer
+from tests.kai_cp.kube.test_reports import Reporting
+
+NOW = 1_800_000_000.0
+
+
+def first_fit(raw: Mapping[str, Any], now: float, _usage: Any) -> Decided:
+    """Every waiting pod to the first node."""
+    parsed = parse(raw, now=now)
+    waiting = [p for p in parsed.pods if p.status is PodStatus.PENDING]
+    decisions = tuple(Decision("Bind", p.key, p.group, "n", "allocate") for p in waiting)
+    return Decided(parsed, Plan(decisions=decisions))
+
+
+class Looping(Reporting):
+    clock = staticmethod(time.time)
+
+    def __init__(self, server: StubServer, decide: Callable[..., Decided] = first_fit) -> None:
+        super().__init__(server, schedule_period=0.05)
+        self.registry = CollectorRegistry()
+        self.scheduler = Scheduler(
+            self.cache,
+            self.live,
+            decide,
+            self.reporter,
+            self.backoff,
+            self.options,
+            SchedulerMetrics(self.registry),
+        )
+        self.thread = threading.Thread(target=self.scheduler.run, daemon=True)
+        self.thread.start()
+
+    def close(self) -> None:
+        self.scheduler.stop()
+        self.thread.join(5)
+        super().close()
+
+
+def fill(server: StubServer) -> None:
+    server.put(r.NODES, node("n"))
+    server.put(r.QUEUES, queue())
+    server.put(r.POD_GROUPS, group())
+
+
+def test_a_change_is_acted_on_at_once_and_silence_is_kept(server: StubServer) -> None:
+    fill(server)
+    looping = Looping(server)
+    until(lambda: looping.scheduler.cycles.all())
+    server.put(r.PODS, pod("p"))
+    until(lambda: server.get(r.BIND_REQUESTS, "ns", "p"))
+    time.sleep(0.5)
+    settled = len(looping.scheduler.cycles.all())
+    time.sleep(1.0)
+    assert len(looping.scheduler.cycles.all()) == settled
+    assert looping.scheduler.alive()
+    text = generate_latest(looping.registry).decode()
+    assert 'kai_cp_binds_total{result="done"} 1.0' in text
+    assert "kai_queue_fair_share_gpu" in text
+    looping.close()
+
+
+def test_a_failing_engine_is_tried_again_later(server: StubServer) -> None:
+    fill(server)
+    asked: list[float] = []
+
+    def broken(raw: Mapping[str, Any], now: float, usage: Any) -> Decided:
+        asked.append(now)
+        return Decided(parse(raw, now=now), Plan(), problem="Rejected: capacity" if len(asked) < 2 else "")
+
+    looping = Looping(server, broken)
+    until(lambda: len(asked) >= 2)
+    assert 'kai_cp_checker_rejections_total{rule="plan"} 1.0' in generate_latest(looping.registry).decode()
+    looping.close()
+
+
+def test_held_pods_come_back_by_themselves(server: StubServer) -> None:
+    fill(server)
+    server.put(r.PODS, pod("p"))
+    server.faults = lambda m, p: (422, {}) if m == "POST" and "bindrequests" in p else None
+    looping = Looping(server)
+    looping.backoff._first = 0.2  # noqa: SLF001
+    until(lambda: len(server.requests("POST", "bindrequests")) >= 2)
+    server.faults = lambda _m, _p: None
+    until(lambda: server.get(r.BIND_REQUESTS, "ns", "p"))
+    looping.close()
+
+
+def test_backoff_doubles_and_is_forgotten() -> None:
+    backoff = BindBackoff(first=2.0, longest=10.0)
+    assert [backoff.failed("u", 100.0) - 100.0 for _ in range(5)] == [2.0, 4.0, 8.0, 10.0, 10.0]
+    assert backoff.held("u", 109.9)
+    assert not backoff.held("u", 110.0)
+    assert backoff.next_release(105.0) == 110.0
+    backoff.succeeded("u")
+    assert not backoff.held("u", 101.0)
+    assert backoff.next_release(0.0) is None
+
+
+def test_a_held_pod_reads_as_gated() -> None:
+    backoff = BindBackoff()
+    backoff.failed("uid-a", NOW)
+    raw = snapshot(pods=[pod("a"), pod("b")], nodes=[node("n")], queues=[queue()], podGroups=[group()])
+    parsed = parse(backoff.mask(raw, NOW), now=NOW)
+    assert {p.key.name: p.status for p in parsed.pods} == {"a": PodStatus.GATED, "b": PodStatus.PENDING}
+    assert "schedulingGates" not in gated(pod("c", node="n"))["spec"]
+
+
+def test_when_time_alone_changes_something() -> None:
+    item = group("g", 2)
+    item["spec"] |= {"stalenessGracePeriod": "30s", "preemptionDelay": "2h"}
+    item["metadata"]["creationTimestamp"] = "2027-01-15T07:00:00Z"
+    raw = snapshot(
+        pods=[pod("a", node="n", phase="Running"), pod("b")],
+        nodes=[node("n")],
+        queues=[queue()],
+        podGroups=[item],
+    )
+    parsed = parse(raw, now=NOW)
+    key = GroupKey("ns", "g")
+    waits = Plan(unscheduled=(Unscheduled(key, "X", "x", True),))
+    assert next_look(parsed, waits, 120.0) == NOW + 30.05
+    whole = Plan(decisions=(bind("b", "n"),), unscheduled=waits.unscheduled)
+    assert next_look(parsed, whole, 120.0) == parsed.group_by_key[key].created + 7200.0
+    assert next_look(parsed, Plan(decisions=whole.decisions), 120.0) is None
+
+
+def test_an_unproved_plan_is_looked_at_less_and_less() -> None:
+    pauses = [unproved_pause(i) for i in range(8)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] == 1.0
+    assert pauses[-1] == 60.0
+
+
+def test_what_another_scheduler_did() -> None:
+    def seen(**pods: Any) -> Any:
+        items = [pod(name, **extra) for name, extra in pods.items()]
+        raw = snapshot(pods=items, nodes=[node("n"), node("m")], queues=[queue()], podGroups=[group()])
+        return parse(raw, now=NOW)
+
+    comparison = Comparison()
+    plan = Plan(decisions=(bind("a", "n"), bind("b", "n")))
+    assert comparison.compare(seen(a={}, b={}, c={}), plan) == {}
+    runs = {"phase": "Running"}
+    after = seen(a={"node": "n", **runs}, b={"node": "m", **runs}, c={"node": "m", **runs})
+    assert comparison.compare(after, Plan()) == {"same_node": 1, "other_node": 1, "we_would_wait": 1}
+    assert comparison.compare(after, Plan()) == {}
+    assert PodKey("ns", "a") in after.pod_by_key
+
+
+def test_reports_stand_back_and_the_newest_counts() -> None:
+    busy = [True]
+    writer = BackgroundWriter(1, busy=lambda: busy[0])
+    written: list[str] = []
+    writer.submit("k", lambda: written.append("old"))
+    writer.submit("k", lambda: written.append("new"))
+    writer.submit("urgent", lambda: written.append("urgent"), patience=0.0)
+    time.sleep(0.3)
+    assert written == []
+    busy[0] = False
+    assert writer.drain(5)
+    assert written == ["new", "urgent"]
+    writer.stop()
+
+
+def test_a_report_that_fails_harms_no_other() -> None:
+    writer = BackgroundWriter(1)
+    written: list[str] = []
+
+    def fails() -> None:
+        raise RuntimeError("inside")
+
+    writer.submit("a", fails)
+    writer.submit("b", lambda: written.append("b"))
+    assert writer.drain(5)
+    assert written == ["b"]
+    writer.stop()
