@@ -14,17 +14,17 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def check(
-    snapshot: Annotated[
-        str, typer.Argument(metavar="SNAPSHOT", help="A KAI snapshot: .zip, .json, .json.gz, or -.")
-    ],
-    decisions: Annotated[Path, typer.Argument(metavar="DECISIONS", help="decisions/1, as solve writes it.")],
+    snapshot: Annotated[str, typer.Argument(help="A KAI snapshot: .zip, .json, .json.gz, or -.")],
+    decisions: Annotated[Path, typer.Argument(help="decisions/1, as solve writes it.")],
     now: Annotated[
         str | None,
         typer.Option(
             metavar="RFC3339", help="Read the snapshot as of this time; default: as the decisions say."
         ),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings file; see `kai-cp config explain`.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings file: its optional rules are checked too.")
+    ] = None,
 ) -> None:
     """Check decisions against every contract rule, and name each broken rule in words.
 
@@ -47,13 +47,14 @@ def check(
         fail(f"{decisions}: {error}", BAD_INPUT)
     said = document.get("now")
     instant = instant_or_exit(now if now is not None or not isinstance(said, str) else said)
-    found, name, digest = snapshot_or_exit(snapshot, instant, settings_or_exit(config, {}))
+    settings = settings_or_exit(config, {})
+    found, name, digest = snapshot_or_exit(snapshot, instant, settings)
     made_for = document.get("snapshotSha256")
     if made_for and made_for != digest:
         complain(
             f"{decisions}: was made for another snapshot (hash {made_for[:12]}, this one is {digest[:12]})"
         )
-    broken = violations(found, plan)
+    broken = violations(found, plan, settings.rules)
     count = plural(len(plan.decisions), "decision")
     if not broken:
         typer.echo(f"{name}: {count}, no rule broken")

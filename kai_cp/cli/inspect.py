@@ -23,9 +23,7 @@ class Resource(StrEnum):
 
 @app.command()
 def inspect(
-    snapshot: Annotated[
-        str, typer.Argument(metavar="SNAPSHOT", help="A KAI snapshot: .zip, .json, .json.gz, or -.")
-    ],
+    snapshot: Annotated[str, typer.Argument(help="A KAI snapshot: .zip, .json, .json.gz, or -.")],
     resource: Annotated[Resource, typer.Option(help="Resource in which queues are shown.")] = Resource.GPU,
     now: Annotated[
         str | None, typer.Option(metavar="RFC3339", help="Read the snapshot as of this time; default: now.")

@@ -40,7 +40,7 @@ class Format(StrEnum):
 def solve(
     snapshots: Annotated[
         list[str],
-        typer.Argument(metavar="SNAPSHOT…", help="KAI snapshots: .zip, .json, .json.gz, a directory, or -."),
+        typer.Argument(help="KAI snapshots: .zip, .json, .json.gz, a directory, or -."),
     ],
     output_dir: Annotated[
         Path | None, typer.Option(help="Write NAME.json (decisions/1) for every input into this directory.")
@@ -51,7 +51,10 @@ def solve(
     now: Annotated[
         str | None, typer.Option(metavar="RFC3339", help="Read the snapshots as of this time; default: now.")
     ] = None,
-    budget: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time for one snapshot.")] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Time for one snapshot; default: the settings', 1."),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file; see `kai-cp config explain`.")] = None,
     workers: Annotated[int | None, typer.Option(help="Solver threads.")] = None,
     seed: Annotated[int | None, typer.Option(help="Solver random seed.")] = None,
@@ -62,7 +65,7 @@ def solve(
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show long tables in full.")] = False,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks of failures.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of failures.")] = False,
 ) -> None:
     """Decide what to bind, nominate and evict, and say why the rest waits.
 

@@ -25,9 +25,7 @@ class Format(StrEnum):
 
 @app.command()
 def topology(
-    snapshot: Annotated[
-        str, typer.Argument(metavar="SNAPSHOT", help="A KAI snapshot: .zip, .json, .json.gz, or -.")
-    ],
+    snapshot: Annotated[str, typer.Argument(help="A KAI snapshot: .zip, .json, .json.gz, or -.")],
     format: Annotated[Format, typer.Option("--format", help="Text, JSON, or a picture.")] = Format.TEXT,
     output: Annotated[Path | None, typer.Option(help="Write to this file; pictures need one.")] = None,
     now: Annotated[
