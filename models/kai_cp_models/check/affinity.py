@@ -76,7 +76,15 @@ def _together(world: World, pod: Pod, node: str, others: list[Place]) -> Iterato
         for other, where in others
         if other.key != pod.key and all(_selects(term, other) for term in terms)
     ]
-    first = not partners and all(_selects(term, pod) for term in terms)
+    # A partner that this plan places and that does not want the pod may well come after it.
+    earlier = [
+        other
+        for other, where in partners
+        if other.key not in world.placed
+        or world.placed[other.key].node != where
+        or _required(other.spec.pod_affinity) == terms
+    ]
+    first = not earlier and all(_selects(term, pod) for term in terms)
     for term in terms:
         domain = _domain(world, node, term.topology_key)
         if domain is None:

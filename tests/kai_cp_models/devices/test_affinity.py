@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kai_cp_models.check import affinity as check
+from kai_cp_models.check.world import World
 from kai_cp_models.devices import affinity
-from kai_cp_models.snapshot import Node, Pod, PodAffinityTerm
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import Decision, Node, Plan, Pod, PodAffinityTerm
 from tests.kai_cp_models.devices.build import pod, snapshot, spec, term
 
 NODES = [
@@ -100,3 +103,19 @@ def test_every_allowed_placement_satisfies_the_rows(drawn: list[tuple[dict[str, 
             for row in rows:
                 used = sum(row.entering.get((c, p), 0) for c, p in enumerate(places) if p is not None)
                 assert used <= row.bound, (places, row)
+
+
+def test_check_lets_a_first_pod_be_followed_elsewhere() -> None:
+    """A pod that opens its own domain is legal although a later pod without affinity matches it."""
+    first = near("first", near=(term(app="y"),), app="y")
+    later, twin = near("later", app="y"), near("twin", near=(term(app="y"),), app="y")
+    found = snapshot([first, later, twin], NODES)
+
+    def faults(*places: tuple[Pod, str]) -> list[str]:
+        plan = Plan(tuple(Decision("Bind", p.key, p.group, node, "allocate") for p, node in places))
+        return list(check.broken(World(found, plan, OptionalRules.model_validate({}))))
+
+    assert faults((first, "n0"), (later, "n2")) == []
+    assert faults((first, "n0"), (twin, "n1")) == []
+    assert len(faults((first, "n0"), (twin, "n2"))) == 2
+    assert len(faults((first, "n3"))) == 1
