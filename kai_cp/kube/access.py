@@ -81,6 +81,7 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
             *grants("delete", r.PODS),
             *grants("patch", r.BIND_REQUESTS, subresource="status"),
             *grants("update", r.RESOURCE_CLAIMS, subresource="status"),
+            *grants("update", r.RESOURCE_CLAIMS, subresource="binding"),
             *grants("create patch delete", r.CONFIG_MAPS),
             *grants("create patch", r.EVENTS),
             *grants("create", r.PODS, scope="reservation"),
@@ -92,6 +93,12 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
     "admin": frozenset(grants("get create", r.CRDS)),
 }
 """Declared access by process. ``reader`` is the command line's, ``admin`` that of ``kai-cp crds --apply``."""
+
+
+IMPLIED: Final[dict[tuple[str, str], tuple[str, str]]] = {
+    ("update", "resourceclaims/binding"): ("update", "resourceclaims/status"),
+}
+"""Grants that the server asks for on top of another: who writes an allocation needs the first as well."""
 
 
 def permits(process: Process, verb: Verb, resource: Resource, subresource: str, namespace: str) -> bool:

@@ -259,6 +259,9 @@ class Binder:
 
     def _failure(self, request: Object, pod: Object, reason: str, *, retry: bool) -> float | None:
         self._failed()
+        LOG.warning(
+            "bind failed", extra={"pod": "/".join(key_of(pod)), "reason": reason, "node": _node_of(request)}
+        )
         attempts = int((request.get("status") or {}).get("failedAttempts") or 0) + 1
         limit = request["spec"].get("backoffLimit")
         again = retry and limit is not None and attempts < int(limit)
@@ -309,3 +312,7 @@ class Binder:
             return
         if changed is not None:
             self._pods.put(changed, ours=True)
+
+
+def _node_of(request: Object) -> str:
+    return str(request["spec"]["selectedNode"])

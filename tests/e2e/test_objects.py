@@ -1,0 +1,265 @@
+"""Claims, volumes, bad objects, served snapshots, credentials: on the real API."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.demo.controlplane import ControlPlane
+from kai_cp.kube.errors import ApiError
+from kai_cp.kube.install import definitions, install
+from kai_cp.kube.transport import Transport, configuration
+from kai_cp.kube.volumes import SELECTED_NODE
+from tests.e2e.admin import AdminTransport
+from tests.e2e.world import World, admin
+
+Object = dict[str, Any]
+
+
+def fetch(port: int, path: str) -> bytes:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+        return bytes(answer.read())
+
+
+def test_definitions_are_never_overwritten(control_plane: ControlPlane) -> None:
+    api = Transport(configuration(str(control_plane.kubeconfig())), "admin")
+    assert set(install(api).values()) == {False}
+    for _, definition in definitions():
+        found = api.get(r.CRDS, "", definition["metadata"]["name"])
+        assert found is not None
+        problems = [c for c in found["status"]["conditions"] if c["type"] == "NonStructuralSchema"]
+        assert not problems
+    api.close()
+
+
+@pytest.mark.parametrize(
+    ("resource", "body"),
+    [
+        (r.TOPOLOGIES, {"spec": {"levels": []}}),
+        (r.TOPOLOGIES, {"spec": {"levels": [{"nodeLabel": "a"}, {"nodeLabel": "a"}]}}),
+        (r.TOPOLOGIES, {"spec": {"levels": [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "b"}]}}),
+        (r.TOPOLOGIES, {"spec": {"levels": [{"nodeLabel": "a", "alias": "b"}, {"nodeLabel": "b"}]}}),
+        (r.POD_GROUPS, {"spec": {"minMember": -1}}),
+        (r.POD_GROUPS, {"spec": {"subGroups": [{"name": "Upper"}]}}),
+        (r.POD_GROUPS, {"spec": {"preemptibility": "perhaps"}}),
+        (r.BIND_REQUESTS, {"spec": {"selectedNode": "n"}}),
+        (r.QUEUES, {"spec": {"priority": "high"}}),
+    ],
+)
+def test_schemas_refuse_what_cannot_be_meant(
+    control_plane: ControlPlane, resource: r.Resource, body: Object
+) -> None:
+    api = admin(control_plane)
+    with pytest.raises(ApiError) as told:
+        api.create(resource, "default" if resource.namespaced else "", {"metadata": {"name": "bad"}, **body})
+    assert told.value.status == 422
+    api.close()
+
+
+def test_bad_objects_are_set_aside_and_told(world: World) -> None:
+    world.add_nodes(1)
+    queue = world.add_queue()
+    world.add_queue("orphan", "no-such-parent")
+    world.add_queue("ring-a", f"{world.name}-ring-b")
+    world.add_queue("ring-b", f"{world.name}-ring-a")
+    world.add_group("delay", queue, preemptionDelay="soon")
+    world.add_group("tree", queue, subGroups=[{"name": "a", "parent": "nobody", "minMember": 1}])
+    world.add_group("lost", "no-such-queue")
+    world.add_group("fraction", queue)
+    for name in ("delay", "tree", "lost"):
+        world.add_pod(name, name)
+    world.add_pod("fraction", "fraction", gpus=0, annotations={"gpu-fraction": "half"})
+    world.add_gang("good", queue, 4)
+    scheduler = world.scheduler()
+    world.binder()
+    world.until(lambda: len(world.running("good")) == 4, "the good gang runs", 60)
+    world.until(lambda: {e["involvedObject"]["name"] for e in world.events("SetAside")}, "the rest is told")
+    told = {e["involvedObject"]["name"] for e in world.events("SetAside")}
+    assert told & {"delay", "tree", "fraction"}
+    assert not world.running("tree")
+    assert not world.running("fraction")
+    assert scheduler.poll() is None
+
+
+def test_a_claim_for_a_device(world: World) -> None:
+    node = world.add_nodes(1, gpus=0)[0]
+    queue = world.add_queue()
+    driver = f"gpu.{world.name}.example"
+    world.api.create(
+        r.DEVICE_CLASSES,
+        "",
+        {
+            "metadata": {"name": driver},
+            "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]},
+        },
+    )
+    world.api.create(
+        r.RESOURCE_SLICES,
+        "",
+        {
+            "metadata": {"name": f"{world.name}-slice"},
+            "spec": {
+                "driver": driver,
+                "nodeName": node,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+                "devices": [{"name": f"gpu-{i}"} for i in range(2)],
+            },
+        },
+    )
+    for i in range(3):
+        body = {
+            "metadata": {"name": f"claim-{i}", "namespace": world.namespace},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": driver}}]}},
+        }
+        body["metadata"]["labels"] = {"kai.scheduler/queue": queue}
+        world.api.create(r.RESOURCE_CLAIMS, world.namespace, body)
+        world.add_group(f"g{i}", queue)
+        spec = {"resourceClaims": [{"name": "gpu", "resourceClaimName": f"claim-{i}"}]}
+        world.add_pod(f"p{i}", f"g{i}", gpus=0, spec=spec)
+    world.scheduler()
+    world.binder()
+    try:
+        world.until(lambda: len(world.running()) == 2, "two of three devices' pods run", 60)
+        world.stays(lambda: len(world.running()) == 2)
+        devices = set()
+        for pod in world.running():
+            name = pod["spec"]["resourceClaims"][0]["resourceClaimName"]
+            claim = world.api.get(r.RESOURCE_CLAIMS, world.namespace, name)
+            assert claim is not None
+            assert claim["status"]["reservedFor"][0]["name"] == pod["metadata"]["name"]
+            devices.add(claim["status"]["allocation"]["devices"]["results"][0]["device"])
+        assert devices == {"gpu-0", "gpu-1"}
+    finally:
+        world.api.delete(r.RESOURCE_SLICES, "", f"{world.name}-slice")
+        world.api.delete(r.DEVICE_CLASSES, "", driver)
+
+
+def test_a_volume_for_its_first_consumer(world: World) -> None:
+    node = world.add_nodes(1)[0]
+    queue = world.add_queue()
+    kind = f"{world.name}-slow"
+    world.api.create(
+        r.STORAGE_CLASSES,
+        "",
+        {
+            "metadata": {"name": kind},
+            "provisioner": "example.com/p",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+    )
+    amounts = {"requests": {"storage": "1Gi"}}
+    claim = {
+        "metadata": {"name": "data", "namespace": world.namespace},
+        "spec": {"storageClassName": kind, "accessModes": ["ReadWriteOnce"], "resources": amounts},
+    }
+    world.api.create(r.VOLUME_CLAIMS, world.namespace, claim)
+    world.add_group("g", queue)
+    spec = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
+    world.add_pod("p", "g", spec=spec)
+    world.scheduler()
+    world.binder()
+
+    def selected() -> bool:
+        found = world.api.get(r.VOLUME_CLAIMS, world.namespace, "data")
+        return ((found or {})["metadata"].get("annotations") or {}).get(SELECTED_NODE) == node
+
+    world.until(selected, "the provisioner is told the node", 60)
+    assert not world.running()
+    bound = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
+    world.api.patch(r.VOLUME_CLAIMS, world.namespace, "data", {"spec": {"volumeName": "made"}})
+    world.api.patch(r.VOLUME_CLAIMS, world.namespace, "data", bound, subresource="status")
+    world.until(lambda: len(world.running()) == 1, "the pod runs", 30)
+    world.api.delete(r.STORAGE_CLASSES, "", kind)
+
+
+def test_served_snapshots_can_be_solved_again(world: World, tmp_path: Path) -> None:
+    world.add_nodes(2)
+    queue = world.add_queue()
+    scheduler = world.scheduler()
+    world.binder()
+    world.add_gang("runs", queue, 4)
+    world.add_group("waits", queue, 99)
+    container = {"name": "c", "image": "none", "env": [{"name": "TOKEN", "value": "hunter2"}]}
+    world.add_pod("waits-0", "waits", spec={"containers": [container]})
+    world.until(lambda: len(world.running("runs")) == 4, "the gang runs", 60)
+    snapshot = tmp_path / "s.zip"
+    snapshot.write_bytes(fetch(scheduler.data, "/get-snapshot"))
+    document = json.loads(zipfile.ZipFile(snapshot).read("snapshot.json"))
+    assert set(document) == {"config", "schedulerParams", "rawObjects", "discovery"}
+    assert len(document["rawObjects"]["nodes"]) == 2
+    assert document["discovery"]["serverVersion"]["major"] == "1"
+    assert "hunter2" not in snapshot.read_bytes().decode("latin1")
+    assert "hunter2" not in json.dumps(document)
+    assert "hunter2" not in scheduler.log.read_text()
+    solved = subprocess.run(
+        [sys.executable, "-m", "kai_cp", "solve", "--format=json", str(snapshot)],
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(solved.stdout)["decisions"] == []
+    cycles = json.loads(fetch(scheduler.data, "/debug/cycles"))["cycles"]
+    binding = next(c for c in cycles if c["decisions"].get("Bind"))
+    recorded = zipfile.ZipFile(io.BytesIO(fetch(scheduler.data, f"/debug/cycles/{binding['cycle']}")))
+    decisions = json.loads(recorded.read("decisions.json"))
+    assert {d["kind"] for d in decisions["decisions"]} == {"Bind"}
+    order = json.loads(fetch(scheduler.data, "/get-job-order"))
+    assert set(order) == {"global_order", "queue_order"}
+    assert fetch(scheduler.listen, "/healthz") == b"ok\n"
+    assert fetch(scheduler.listen, "/readyz") == b"ok\n"
+    text = fetch(scheduler.listen, "/metrics").decode()
+    for name in (
+        "kai_queue_fair_share_gpu",
+        "kai_e2e_scheduling_latency_milliseconds",
+        "kai_cp_cycles_total",
+    ):
+        assert name in text
+
+
+def test_a_shard_object_is_followed(world: World) -> None:
+    world.add_nodes(2)
+    queue = world.add_queue()
+    name = f"{world.name}-shard"
+    spec = {"placementStrategy": {"gpu": "spread"}, "partitionLabelValue": world.pool}
+    world.api.create(r.SHARDS, "", {"metadata": {"name": name}, "spec": spec})
+    scheduler = world.scheduler(f"--shard={name}")
+    world.binder()
+    world.add_gang("a", queue, 2)
+    world.until(lambda: len(world.running()) == 2, "both run", 60)
+    assert {p["spec"]["nodeName"] for p in world.running()} == set(world.nodes)
+    document = json.loads(
+        zipfile.ZipFile(io.BytesIO(fetch(scheduler.data, "/get-snapshot"))).read("snapshot.json")
+    )
+    assert "consolidation" not in document["config"]["actions"]
+    world.api.delete(r.SHARDS, "", name)
+
+
+def test_roles_allow_no_more_than_declared(control_plane: ControlPlane) -> None:
+    """The server itself refuses what the table does not list."""
+    secrets = r.Resource("", "v1", "secrets", "Secret")
+    for user in ("scheduler", "binder", "reader", "nobody"):
+        api = AdminTransport(configuration(str(control_plane.kubeconfig(user))))
+        with pytest.raises(ApiError) as told:
+            api.list_pages(secrets)
+        assert told.value.status == 403
+        api.close()
+    api = AdminTransport(configuration(str(control_plane.kubeconfig("scheduler"))))
+    for resource in (r.PODS, r.NODES, r.QUEUES):
+        with pytest.raises(ApiError) as told:
+            api.create(resource, "default", {"metadata": {"name": "x"}, "spec": {}})
+        assert told.value.status == 403
+    began = time.monotonic()
+    with pytest.raises(ApiError):
+        api.delete(r.NODES, "", "x")
+    assert time.monotonic() - began < 5
+    api.close()
