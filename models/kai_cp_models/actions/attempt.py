@@ -6,6 +6,7 @@ goals follow once, when the admission is settled (``finish``).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +21,7 @@ from kai_cp_models.joint.evicting import Due, EvictingModel
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, ranked_offers
 from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.prune import MOST_MOVABLE, near_empty
 from kai_cp_models.joint.search import StageResult, lexicographic
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
@@ -30,6 +32,8 @@ _SMALL = 400
 """Variables up to which every attempt pursues all goals."""
 _ROUGH_GAP = 0.05
 _ROUGH_GOALS = 2
+_ROUGH_SHARE = 0.4
+"""Share of the time left that one attempt of a large problem may take."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,10 @@ class Attempts:
     ) -> Found | Waiting:
         cycle, action = self.cycle, self.action
         ranked = [item for item in self.ranked if item.rank in useful]
+        whole = True
+        if action == "consolidation" and len(ranked) > MOST_MOVABLE:
+            ranked = near_empty(self.base, asks, ranked)
+            whole = False
         if not ranked:
             return Waiting("NoVictims", "no running pod group may be disturbed for this one", True)
         dues = dues_of(self.base, action, asks, ranked, self._takes)
@@ -153,7 +161,12 @@ class Attempts:
         gap = 0.0 if complete else _ROUGH_GAP
         # The fair order is asked of a first, short solve; the other goals hardly ever change its verdict.
         rough = final
-        left = cycle.seconds_left
+        share = 1.0 if complete else _ROUGH_SHARE
+        ends = time.monotonic() + share * cycle.seconds_left()
+
+        def left() -> float:
+            return max(0.0, ends - time.monotonic())
+
         sure = True
         for _ in range(_MOST_CUTS):
             trial = model.cp.clone()
@@ -161,7 +174,7 @@ class Attempts:
                 trial, goals[:_ROUGH_GOALS] if rough else goals, cycle.settings.solver, left, gap=gap
             )
             if solver is None:
-                proved = first.status == "infeasible" and sure
+                proved = first.status == "infeasible" and sure and model.exact and whole
                 return Waiting("NotPossible", "no permitted set of evictions makes room", proved)
             answer = placement.answer(solver)
             if not any(answer.lost) and not answer.moved:

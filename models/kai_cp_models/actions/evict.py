@@ -94,7 +94,7 @@ def _admit_all(run: _Run) -> None:
         book,
         {key: entry_of(base, snapshot.group_by_key[key], batch) for key, batch in waiting.items()},
     )
-    step = 1
+    step = _MOST_AT_ONCE
     while True:
         while len(run.queue) < step and (key := order.pop()) is not None:
             ask = Ask(snapshot.group_by_key[key], base.fixed.gangs[key], waiting[key])
@@ -121,7 +121,7 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
         _accept(run, found, chunk)
         return min(len(chunk) * 2, _MOST_AT_ONCE)
     if len(chunk) > _MOST_OPTIONAL:
-        return max(1, len(chunk) // 4)
+        return max(_MOST_OPTIONAL, len(chunk) // 2)
     if len(chunk) > 1:
         found = run.attempts.attempt(run.found, chunk, optional=True)
         if not isinstance(found, Found):
@@ -191,7 +191,9 @@ def _commit(run: _Run, found: Found) -> None:
     for o, item in enumerate(found.ranked):
         takers = found.owners.get(o, triggers)
         for pod in item.offer.pods:
-            owners = _named(takers, users.get(pod.node or "", ()))
+            owners = takers
+            if run.action != "consolidation":
+                owners = _named(takers, users.get(pod.node or "", ()))
             if pod.key in found.ledger.changed and pod.key not in base.changed:
                 cycle.evicted_by[pod.key] = Eviction(run.action, owners, _words(run.action, owners))
                 if pod.key in found.ledger.held:

@@ -20,6 +20,8 @@ from kai_cp_models.joint.problem import Answer
 from kai_cp_models.joint.search import Goal, Linear
 from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
 
+_MANY_UNITS = 400
+_STRIDE = 8
 _EXACT_ORDER = 40
 """Up to so many units the reverse order is compared exactly, by powers of two."""
 
@@ -70,9 +72,12 @@ class EvictingModel:
         self.ranked = tuple(ranked)
         self.action = action
         self._required = required
+        self.exact = True
+        """Whether infeasibility is a proof: no row is stricter than the rule it stands for."""
         for literal in self.admitted[:required]:
             self.cp.add(literal == 1)
         self._chains()
+        self._asks_stay()
         self._limits()
         self.taken = self._attribution(dues)
         self._moved_groups = self._group_moves(max_moved_groups)
@@ -90,6 +95,17 @@ class EvictingModel:
             elif item.offer.chain > 0:
                 self.cp.add(lost == 0)
             previous[key] = (item.offer.chain, lost)
+
+    def _asks_stay(self) -> None:
+        """A pod group that gets a place here gives up none of what it has."""
+        asking: dict[GroupKey, list[cp_model.IntVar]] = {}
+        for ask, admitted in zip(self.asks, self.admitted, strict=True):
+            asking.setdefault(ask.group.key, []).append(admitted)
+        for item, lost in zip(self.ranked, self.lost, strict=True):
+            for admitted in asking.get(item.offer.group.key, ()):
+                self.cp.add(lost + admitted <= 1)
+                for pod in item.offer.pods:
+                    self.cp.add(self.moved[pod.key] + admitted <= 1)
 
     def _limits(self) -> None:
         """Limits hold when the victims are gone and the asks are placed (3.7)."""
@@ -181,9 +197,42 @@ class EvictingModel:
         bounds: Bounds,
         useful: Sequence[int],
     ) -> None:
+        """Lost units leave one by one in rank order, each while the queue holds more than a bound.
+
+        With one resource and units of equal size that is a row on their sum. Where many unequal units
+        could go, the sum may exceed the bound by the smallest unit only: safe, but no proof.
+        """
         book = self.ledger.book
         i = book.index(level)
         below = [o for o, item in enumerate(self.ranked) if i in book.path(item.offer.group.queue).tolist()]
+        if len(useful) == 1:
+            r = useful[0]
+            slack = int(book.allocated[i, r]) - (bounds[r] or 0) - 1
+            sizes = [self.ranked[o].holds[r] for o in below if self.ranked[o].holds[r]]
+            total = sum(self.ranked[o].holds[r] * self.lost[o] for o in below)
+            equal = len(set(sizes)) <= 1 and len(sizes) == len(below)
+            if equal or len(below) > _MANY_UNITS:
+                self.exact = self.exact and equal
+                some = [part[o] for o in members]
+                row = self.cp.add(total <= slack + min(sizes, default=0))
+                if len(some) < len(below) or int(book.allocated[i, r]) <= (bounds[r] or 0):
+                    any_taken = self.cp.new_bool_var(f"any_taken[{level},{r}]")
+                    self.cp.add_max_equality(any_taken, some)
+                    row.only_enforce_if(any_taken)
+                return
+        self._one_by_one(level, members, below, part, bounds, useful)
+
+    def _one_by_one(
+        self,
+        level: str,
+        members: Sequence[int],
+        below: Sequence[int],
+        part: Mapping[int, cp_model.IntVar],
+        bounds: Bounds,
+        useful: Sequence[int],
+    ) -> None:
+        book = self.ledger.book
+        i = book.index(level)
         whys = {
             r: {
                 o: (self.cp.new_bool_var(f"over[{level},{r},{o}]") if len(useful) > 1 else part[o])
@@ -203,16 +252,14 @@ class EvictingModel:
             total = sum(self.ranked[o].holds[r] for o in below)
             running: Linear = 0
             done = 0
-            ordered = sorted(below, key=lambda o: self.ranked[o].rank)
             cumulative = self.cp.new_int_var(0, max(total, 0), f"taken_before[{level},{r}]")
             self.cp.add(cumulative == 0)
-            for o in ordered:
+            for o in sorted(below, key=lambda o: self.ranked[o].rank):
                 if o in whys[r]:
-                    literal = whys[r][o]
-                    self.cp.add(running + cumulative <= slack).only_enforce_if(literal)
+                    self.cp.add(running + cumulative <= slack).only_enforce_if(whys[r][o])
                 running = running + self.ranked[o].holds[r] * self.lost[o]
                 done += 1
-                if done == 8:
+                if done == _STRIDE:
                     following = self.cp.new_int_var(0, max(total, 0), f"taken_before[{level},{r},{o}]")
                     self.cp.add(following == cumulative + running)
                     cumulative, running, done = following, 0, 0

@@ -164,7 +164,7 @@ class LevelModel(JointModel):
         sizes: dict[int, list[Linear]] = {}
         for key, literal in self.moved.items():
             pod = self._leaver[key]
-            if not pod.spec.gpu.shares:
+            if pod.spec.requests[GPU]:
                 sizes.setdefault(self._size(pod), []).append(literal)
         for size in sizes:
             load = [
