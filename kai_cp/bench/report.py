@@ -1,0 +1,300 @@
+"""One self-contained HTML page of benchmark results, for readers who were not there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from html import escape
+from statistics import fmean
+from typing import Final
+
+from kai_cp.bench import plots
+from kai_cp.bench.records import (
+    BoundResult,
+    CaseResult,
+    MattersResult,
+    PolicyResult,
+    Result,
+    SimulationResult,
+)
+
+STYLE: Final = """
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1080px;padding:0 1rem;color:#1d2530}
+h1{font-size:1.6rem;margin-bottom:.2rem}h2{margin-top:2.2rem;border-bottom:1px solid #d9dee5}
+p.note{color:#4a5666;max-width:75ch}figure{margin:1.2rem 0}figcaption{color:#4a5666;font-size:.9rem}
+figure svg{max-width:100%;height:auto}.scroll{overflow-x:auto}
+table{border-collapse:collapse;font-size:13px;margin:.8rem 0}
+th,td{padding:.22rem .6rem;text-align:right;border-bottom:1px solid #e8ecf1;white-space:nowrap}
+th{background:#f4f6f9;position:sticky;top:0}td:first-child,th:first-child{text-align:left}
+.good{color:#256d32;font-weight:600}.bad{color:#b3202c;font-weight:600}
+"""
+
+
+def page(results: Sequence[Result]) -> str:
+    """The page; sections appear for the kinds of results there are."""
+    cases = [r for r in results if isinstance(r, CaseResult)]
+    policies = [r for r in results if isinstance(r, PolicyResult)]
+    bounds = [r for r in results if isinstance(r, BoundResult)]
+    runs = [r for r in results if isinstance(r, SimulationResult)]
+    matters = [r for r in results if isinstance(r, MattersResult)]
+    parts = [_head(results)]
+    if cases:
+        parts.append(_cases(cases))
+    if policies or bounds:
+        parts.append(_openb(policies, bounds))
+    if runs:
+        parts.append(_gangs(runs))
+    if matters:
+        parts.append(_matters(matters))
+    body = "\n".join(parts)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>kai_cp benchmark</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>'
+        f"<body>\n{body}\n</body></html>\n"
+    )
+
+
+def _head(results: Sequence[Result]) -> str:
+    wrong = [f"{r.case}: {line}" for r in results for line in getattr(r, "errors", ())]
+    verdict = (
+        f'<p class="bad">{len(wrong)} answers broke a rule:</p><ul>'
+        + "".join(f"<li>{escape(line)}</li>" for line in wrong[:50])
+        + "</ul>"
+        if wrong
+        else '<p class="good">Every answer passed the independent checker.</p>'
+    )
+    origins = {r.origin.model_dump_json(): r.origin for r in results}.values()
+    rows = [
+        (o.machine, o.cores, f"{o.memory_gib:g} GiB", o.python, _versions(o.versions), o.commit, o.settings)
+        for o in origins
+    ]
+    head = ("machine", "cores", "memory", "Python", "versions", "commit", "settings")
+    return (
+        "<h1>kai_cp: benchmark results</h1>"
+        '<p class="note">kai_cp plans pods on GPU clusters. Each line below is one measured case: how long a '
+        "decision took, how good it is, and how far it can be from the best possible answer. Times are of "
+        "the machine named here and compare only with others of the same run.</p>"
+        f"{verdict}{_table(head, rows)}"
+    )
+
+
+def _cases(cases: Sequence[CaseResult]) -> str:
+    rows = []
+    for c in sorted(cases, key=lambda c: (c.suite, c.case)):
+        peer = c.peer
+        theirs = None if peer is None else peer.outcome
+        ours = c.outcome
+        rows.append(
+            (
+                c.case,
+                f"{c.nodes:,}",
+                f"{c.running_pods:,} + {c.pending_pods:,}",
+                f"{c.seconds['read']:.2f}",
+                f"{c.seconds.get('prepare', 0.0):.2f}",
+                f"{c.seconds.get('solve', 0.0):.2f}",
+                f"{c.seconds.get('check', 0.0):.2f}",
+                _beside(f"{c.seconds['decide']:.2f}", None if peer is None else _seconds(peer.seconds)),
+                "" if c.second_cycle_seconds is None else f"{c.second_cycle_seconds:.2f}",
+                f"{c.peak_memory_mib:,.0f}",
+                c.status.lower() if not c.errors else "WRONG",
+                f"{c.gap:.2%}",
+                _beside(f"{ours.admitted_gpus:g}", None if theirs is None else f"{theirs.admitted_gpus:g}"),
+                _beside(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
+                _beside(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
+                _beside(str(ours.groups_left), None if theirs is None else str(theirs.groups_left)),
+                "" if theirs is None or peer is None else f"+{peer.only_here} −{peer.only_there}",
+            )
+        )
+    names = {c.peer.name for c in cases if c.peer is not None}
+    beside = f" / {escape(names.pop())}" if len(names) == 1 else ""
+    head = (
+        "case",
+        "nodes",
+        "pods running + waiting",
+        "read s",
+        "prepare s",
+        "solve s",
+        "check s",
+        f"decide s{beside}",
+        "second cycle s",
+        "memory MiB",
+        "status",
+        "gap",
+        f"GPUs admitted{beside}",
+        f"GPUs lost{beside}",
+        f"pods moved{beside}",
+        f"groups left{beside}",
+        "groups only one admits",
+    )
+    return (
+        "<h2>Whole cycles</h2>"
+        '<p class="note"><b>decide</b> is the time from the parsed cluster to the checked plan. '
+        "<b>Admitted</b>: GPUs that waiting pods get, now or once pods that leave are gone. "
+        "<b>Lost</b>: GPUs "
+        "of pods that are stopped and get no other place. <b>Moved</b> pods are stopped and started "
+        "elsewhere. "
+        "<b>Gap</b>: the largest proven distance of a stage to its bound; <i>optimal</i> means none. "
+        "<b>Groups only one admits</b>: + only here, − only there.</p>"
+        + _figure(
+            plots.time_against_size(cases),
+            "Time of a decision against the size of the cluster; lower is better.",
+        )
+        + _figure(plots.quality_against_time(cases), "Each dot is a case: above 1 more GPUs are admitted.")
+        + _figure(plots.anytime(cases), "Anytime curves: how soon the answer is how good.")
+        + _figure(plots.gaps(cases), "Proven gaps, worst 40 cases.")
+        + _figure(plots.memory_against_size(cases), "Peak memory of the process that reads and decides.")
+        + _table(head, rows)
+    )
+
+
+def _openb(runs: Sequence[PolicyResult], bounds: Sequence[BoundResult]) -> str:
+    groups: dict[tuple[str, str], list[PolicyResult]] = defaultdict(list)
+    for run in runs:
+        groups[run.case, run.policy].append(run)
+    rows = []
+    for (case, policy), mine in groups.items():
+        values = [run.used for run in mine]
+        known = next((b for b in bounds if b.case == case), None)
+        published = mine[0].published
+        rows.append(
+            (
+                f"{case}: {policy}",
+                str(len(mine)),
+                f"{fmean(values):.2f}",
+                f"{min(values):.2f} … {max(values):.2f}",
+                "" if published is None else f"{published:.2f}",
+                "" if published is None else f"{fmean(values) - published:+.2f}",
+                "" if known is None else f"{known.bound:.2f}",
+                f"{fmean(run.moved_pods for run in mine):.0f}",
+                f"{max(run.most_moved_share for run in mine):.2f} %",
+                f"{fmean(run.seconds for run in mine):.1f}",
+            )
+        )
+    head = (
+        "list: policy",
+        "seeds",
+        "GPUs in use %",
+        "range",
+        "published",
+        "difference",
+        "offline bound",
+        "pods moved",
+        "most moved per 100 arrivals",
+        "s a run",
+    )
+    return (
+        "<h2>openb: a production trace</h2>"
+        '<p class="note">1,213 nodes with 6,212 GPUs. Pods arrive in random order until 130 % of the '
+        "GPUs were "
+        "asked for; each is placed at once or refused. Shown is the share of the GPUs in use at the end. "
+        "Red diamonds: published means of the same policy. Green lines: no placement of these pods at all, "
+        "even with all arrivals known, uses more (column generation). <i>moves</i>: at most 1 % of the "
+        "running "
+        "pods move per 100 arrivals. <i>may refuse</i>: also refuses pods that fit, which the others "
+        "never do.</p>"
+        + (
+            _figure(plots.policies(runs, bounds), "GPUs in use at the end, mean over the seeds.")
+            if runs
+            else ""
+        )
+        + _table(head, rows)
+    )
+
+
+def _gangs(runs: Sequence[SimulationResult]) -> str:
+    rows = [
+        (
+            f"{r.case}, seed {r.seed}: {r.policy}",
+            f"{r.finished} of {r.groups}",
+            *(
+                f"{r.waiting_minutes[s]:.1f} ({r.waiting_p95_minutes[s]:.0f})"
+                if s in r.waiting_minutes
+                else ""
+                for s in ("1", "2-4", "8", "16+")
+            ),
+            f"{r.utilisation:.1%}",
+            str(r.evictions),
+            str(r.moves),
+            f"{r.lost_gpu_hours:.1f}",
+            f"{r.share_error:.1%}",
+            f"{r.slowest_cycle_seconds:.2f}",
+        )
+        for r in runs
+    ]
+    head = (
+        "workload: policy",
+        "finished",
+        "wait 1 GPU, min (p95)",
+        "2-4",
+        "8",
+        "16+",
+        "utilisation",
+        "evictions",
+        "moves",
+        "lost GPU-h",
+        "share error",
+        "slowest cycle s",
+    )
+    return (
+        "<h2>Gangs over time</h2>"
+        '<p class="note">A simulated day: pod groups arrive (93 % one GPU, 2 % eight, 0.3 % sixteen '
+        "and more, 15 "
+        "queues), wait, run and end on an in-memory cluster. <b>Lost</b>: work thrown away by evictions. "
+        "<b>Share error</b>: how far the queues are from a fair division, mean over time.</p>"
+        + _figure(plots.waits(runs), "Mean waiting time by size.")
+        + _table(head, rows)
+    )
+
+
+def _matters(runs: Sequence[MattersResult]) -> str:
+    rows = [
+        (
+            f"{r.case}, seed {r.seed}",
+            f"{r.budget_seconds:g}",
+            str(r.clusters),
+            f"{r.improved / max(1, r.clusters):.0%}",
+            f"{r.certified / max(1, r.clusters):.0%}",
+            f"{r.equal_certified / max(1, r.clusters):.0%}",
+            f"{r.mean_seconds:.2f}",
+        )
+        for r in runs
+    ]
+    head = (
+        "clusters",
+        "budget s",
+        "number",
+        "improved",
+        "certified optimal",
+        "default was optimal",
+        "mean s",
+    )
+    return (
+        "<h2>Where a default scheduler fails</h2>"
+        '<p class="note">Small clusters on which spreading pods one at a time leaves some waiting. '
+        "<b>Improved</b>: more pods of a priority run and none of a higher one fewer. "
+        "<b>Certified</b>: the answer "
+        "is proved best. The setting of “Priority Matters” (arXiv 2511.08373), generated anew.</p>"
+        + _table(head, rows)
+    )
+
+
+def _figure(image: str, caption: str) -> str:
+    return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>" if image else ""
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    top = "".join(f"<th>{name}</th>" for name in head)
+    lines = "".join("<tr>" + "".join(f"<td>{escape(str(v))}</td>" for v in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
+
+
+def _beside(ours: str, theirs: str | None) -> str:
+    return ours if theirs is None else f"{ours} / {theirs}"
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _versions(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions.items())
