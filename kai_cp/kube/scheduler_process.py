@@ -15,7 +15,7 @@ from kai_cp.kube import resources
 from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.backoff import BindBackoff
 from kai_cp.kube.cache import ClusterCache
-from kai_cp.kube.decider import Decider, EngineDecider
+from kai_cp.kube.decider import Decider
 from kai_cp.kube.errors import KubeError, LeaseLost
 from kai_cp.kube.http import HttpServer
 from kai_cp.kube.live import LiveCluster
@@ -28,6 +28,7 @@ from kai_cp.kube.request_metrics import RequestMetrics
 from kai_cp.kube.routes import data_routes, public_routes
 from kai_cp.kube.scheduler import Scheduler
 from kai_cp.kube.transport import Transport
+from kai_cp.kube.worker_decider import WorkerDecider
 from kai_cp_models.settings import Settings
 
 LOG = logging.getLogger(__name__)
@@ -73,10 +74,13 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
     recorder = Recorder(transport, writer, options.scheduler_name)
     cluster = LiveCluster(transport, cache, options, recorder, writer, backoff)
     reporter = Reporter(transport, cache, cluster, options, recorder, writer)
+    engine = None
+    if decider is None:
+        decider = engine = WorkerDecider(setup.settings)
     scheduler = Scheduler(
         cache,
         cluster,
-        decider or EngineDecider(setup.settings),
+        decider,
         reporter,
         backoff,
         options,
@@ -125,6 +129,8 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
             writer.drain(2.0)
         writer.stop()
         cluster.close()
+        if engine is not None:
+            engine.stop()
         for server in servers:
             server.stop()
         if lease is not None:

@@ -1,0 +1,76 @@
+"""The engine beside the scheduler: told only what changed, never able to hold it up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kai_cp.kube.decider import EngineDecider
+from kai_cp.kube.worker_decider import Differ, Mirror, WorkerDecider
+from kai_cp_models.settings import Settings
+from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
+
+NOW = 1_800_000_000.0
+
+
+def raw(*pods: dict[str, Any]) -> dict[str, Any]:
+    return snapshot(
+        pods=list(pods), nodes=[node("n")], queues=[queue()], podGroups=[group()], topologies=None
+    )
+
+
+def test_only_changes_are_told_and_the_whole_is_known() -> None:
+    differ, mirror = Differ(), Mirror()
+    a, b, c = pod("a"), pod("b"), pod("c")
+    first = raw(a, b)
+    task = differ.task(first, NOW, None, Settings())
+    assert task.fresh
+    assert mirror.apply(task) == first
+    changed = {**b, "status": {"phase": "Failed"}}
+    objects = {**first["rawObjects"], "pods": [changed, c]}
+    second = {**first, "rawObjects": objects}
+    task = differ.task(second, NOW, None, Settings())
+    assert set(task.lists) == {"pods"}
+    assert task.lists["pods"] is not None
+    assert task.lists["pods"].upserts == [changed, c]
+    assert task.lists["pods"].removed == [("ns", "a")]
+    assert mirror.apply(task) == second
+    off = {**second, "rawObjects": {**objects, "pods": None}}
+    assert mirror.apply(differ.task(off, NOW, None, Settings())) == off
+
+
+@pytest.fixture
+def decider() -> Iterator[WorkerDecider]:
+    made = WorkerDecider(Settings())
+    yield made
+    made.stop()
+
+
+def test_it_decides_as_the_engine_in_this_process_does(decider: WorkerDecider) -> None:
+    here = EngineDecider(Settings())
+    a = pod("a")
+    for seen in (raw(a, pod("b")), raw(a, pod("c"))):
+        ours, theirs = decider(seen, NOW, None), here(seen, NOW, None)
+        assert ours.problem == ""
+        assert ours.plan.decisions == theirs.plan.decisions
+        assert len(ours.plan.decisions) == 2
+        assert ours.snapshot == theirs.snapshot
+
+
+def test_a_dead_worker_costs_one_cycle(decider: WorkerDecider) -> None:
+    seen = raw(pod("a"))
+    assert decider(seen, NOW, None).plan.decisions
+    process = decider._worker._process  # noqa: SLF001
+    assert process is not None
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    time.sleep(0.1)
+    failed = decider(seen, NOW, None)
+    assert failed.problem
+    assert failed.plan.decisions == ()
+    assert decider(seen, NOW, None).plan.decisions
