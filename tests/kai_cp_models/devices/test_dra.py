@@ -179,8 +179,22 @@ def test_devices_of_a_leaving_pod_are_promised_not_free() -> None:
     assert mask_of(state, runs) == [False, False]
     state.remove(x, 0)
     assert mask_of(state, runs) == [True, False]
+    state.place(runs, 0, pipelined=True)
+    assert mask_of(state, x) == [False, False]
+    state.remove(runs, 0)
     state.unevict(runs)
     assert mask_of(state, x) == mask_of(before, x) == [False, False]
+
+
+def test_a_victim_returns_to_its_node_only_with_its_devices() -> None:
+    """Its eviction is then taken back, so it cannot change to another device of the node."""
+    runs, x = user("runs", "c", node="n0"), user("x", "d")
+    found = cluster([runs, x], TWO, [claim("c", exact(1), allocation=held("n0", "a")), claim("d", exact())])
+    state = dra.open(found)
+    state.evict(runs)
+    details = state.place(x, 0, pipelined=True)
+    assert details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"][0]["device"] == "a"
+    assert mask_of(state, runs) == [False, True]
 
 
 def mask_of(state: Any, which: Pod) -> list[bool]:

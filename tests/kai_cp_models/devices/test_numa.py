@@ -142,7 +142,21 @@ def test_a_leaving_pod_gives_its_zone_back_later(reconstruct: bool) -> None:
     assert later is not None
     assert (bool(now[0]), bool(later[0])) == (False, True)
     assert state.place(x, 0, pipelined=True)["numaZones"][0]["zone"] == "zone-0"
-    assert not state.mask(victim, now=False)[0]  # type: ignore[index]
+
+
+def test_a_victim_returns_to_its_node_only_with_its_zone() -> None:
+    """Its eviction is then taken back: it does not restart, so it cannot change the zone."""
+    victim = want("victim", 3, node="n0", zones=[("zone-0", {"cpu": 3000})])
+    x = want("x", 3)
+    state = numa.open(cluster([victim, x], nrt("n0", *FOUR)))
+    state.evict(victim)
+    before = state.copy()
+    state.place(x, 0, pipelined=True)
+    mask = state.mask(victim, now=False)
+    assert mask is not None
+    assert list(mask) == [False, True]
+    before.place(victim, 0, pipelined=True)
+    assert before.place(x, 0, pipelined=True)["numaZones"][0]["zone"] == "zone-1"
 
 
 def test_score_prefers_fewer_zones() -> None:

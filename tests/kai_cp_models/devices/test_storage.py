@@ -171,6 +171,23 @@ def test_volumes_of_victims_are_releasable_with_csi_storage(csi: bool) -> None:
     assert mask(state, x, now=False) == [0, 0, 0]
 
 
+def test_a_victim_returns_only_while_its_room_is_its_own() -> None:
+    victim, x = user("victim", "owned", node="n0"), user("x", "c")
+    claims = [pvc("c", klass="net"), pvc("owned", "v", klass="net", owner="victim")]
+    lists = {"csiDrivers": TRACKED, "csiStorageCapacities": [capacity("a", "5Gi", "a")]}
+    state = storage.open(
+        cluster([victim, x], claims, [pv("v", claim="owned", klass="net")], csi=True, **lists)
+    )
+    state.evict(victim)
+    back = state.copy()
+    state.place(x, 1, pipelined=True)
+    assert mask(state, victim, now=False)[0] == 0
+    back.place(victim, 0, pipelined=True)
+    assert mask(back, x, now=False) == [0, 0, 0]
+    back.remove(victim, 0)
+    assert mask(back, x, now=False) == [1, 1, 0]
+
+
 def test_a_free_volume_is_given_once() -> None:
     x, y = user("x", "c"), user("y", "d")
     state = storage.open(cluster([x, y], [pvc("c"), pvc("d")], [pv("v", nodes=selector("host", "n1"))]))

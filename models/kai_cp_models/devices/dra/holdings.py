@@ -149,10 +149,25 @@ class Holdings:
         return Room(frozenset(i for i in chosen if not free[i]), shared, counters)
 
     def fits_again(self, allocation: Allocation) -> bool:
-        """Whether the devices of a leaving allocation are not promised to anybody else."""
+        """Whether what a leaving allocation uses is not promised to anybody else."""
+        room = self.room((share.device for share in allocation.shares if not share.admin), now=False)
+        drawn = dict(room.counters)
+        for share in allocation.shares:
+            device = self.catalog.devices[share.device]
+            if share.admin:
+                continue
+            if share.amounts is None and share.device in room.held:
+                return False
+            total, used = dict(device.view.capacity), room.shared.get(share.device, {})
+            if any(
+                used.get(name, Fraction(0)) + amount > total[name] for name, amount in share.amounts or ()
+            ):
+                return False
+            if share.device not in room.held:
+                for counter, amount in device.consumes:
+                    drawn[counter] = drawn.get(counter, Fraction(0)) + amount
         return all(
-            share.admin or share.amounts is not None or self._held[False][share.device] <= 0
-            for share in allocation.shares
+            amount <= self.catalog.counters.get(counter, Fraction(0)) for counter, amount in drawn.items()
         )
 
     # --- pods come and go ------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class DraState(RuleState):
         self.extended = Extended(self.catalog)
         self._holdings = Holdings(self.catalog)
         self._placed: dict[PodKey, tuple[Joined, ...]] = {}
+        self._left: set[PodKey] = set()
         self._problems: dict[Hashable, Problem] = {}
         self._dead_ends: dict[PodKey, str] = {}
         self._known: dict[tuple[int, int, bool], tuple[int, bool]] = {}
@@ -91,6 +92,7 @@ class DraState(RuleState):
         """Own what changes, after a shallow copy."""
         self._holdings = self._holdings.copy()
         self._placed = dict(self._placed)
+        self._left = set(self._left)
         self.extended = self.extended.copy()
 
     # --- what a pod needs ------------------------------------------------------------------------
@@ -173,6 +175,14 @@ class DraState(RuleState):
             chosen = mask & nodes
             if claims and chosen.any():
                 mask[chosen] = self._fitting(self._problem(claims), np.flatnonzero(chosen), now=now)
+        if pod.key in self._left and pod.node is not None:
+            # Returning to its node takes its eviction back: it keeps the devices that it has.
+            kept = (self._holdings.of(key) for key in self._used_by.get(pod.uid, ()))
+            home = self.snapshot.node_index[pod.node]
+            mask[home] = all(
+                not found.leaving or found.before is None or self._holdings.fits_again(found.before)
+                for found in kept
+            )
         plugin = self.extended.plugin_room(pod, now=now)
         return mask if plugin is None else mask & plugin
 
@@ -280,11 +290,13 @@ class DraState(RuleState):
 
     def evict(self, pod: Pod) -> None:
         self._leave(pod, 1)
+        self._left.add(pod.key)
         for key in self._used_by.get(pod.uid, ()):
             self._holdings.leave(key, pod.uid)
 
     def unevict(self, pod: Pod) -> None:
         self._leave(pod, -1)
+        self._left.discard(pod.key)
         if pod.status is not PodStatus.RELEASING:
             for key in self._used_by.get(pod.uid, ()):
                 self._holdings.come_back(key, pod.uid)

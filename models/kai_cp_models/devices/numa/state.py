@@ -96,9 +96,25 @@ class NumaState(RuleState):
     # --- which nodes -----------------------------------------------------------------------------
 
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
-        if not self._refusing.any() or not self._wanted(pod.spec, pod.spec.requests).any():
+        back = self._own_node(pod)
+        aligned = self._refusing.any() and self._wanted(pod.spec, pod.spec.requests).any()
+        if back is None and not aligned:
             return None
-        return self._accepting(pod, self._free(now=now))
+        free = self._free(now=now)
+        mask = self._accepting(pod, free)
+        if back is not None:
+            node, known = back
+            mask[node] = bool((known <= np.maximum(free[node], 0)).all())
+        return mask
+
+    def _own_node(self, pod: Pod) -> tuple[int, Amounts] | None:
+        """Node and zones of an evicted pod: if it returns there its eviction is taken back, so that it
+        keeps its zones."""
+        if pod.key not in self._left or pod.node is None:
+            return None
+        node = self.snapshot.node_index[pod.node]
+        known = self._known(pod, node)
+        return None if known is None else (node, known)
 
     def _accepting(self, pod: Pod, free: Amounts) -> Mask:
         """Nodes whose policy admits the pod with so much free in the zones."""
@@ -174,6 +190,9 @@ class NumaState(RuleState):
     def _expected(self, pod: Pod, node: int, *, now: bool) -> Amounts:
         """[Z, D] where the kubelet is expected to put the pod: the lowest of the smallest zone sets."""
         given: Amounts = np.zeros_like(self.zones.allocatable[node])
+        back = self._own_node(pod)
+        if back is not None and back[0] == node:
+            return back[1]
         if not self._scored[node]:
             return given
         free = self._free(now=now)[node]

@@ -59,6 +59,7 @@ class StorageState(RuleState):
             np.zeros(len(capacities), dtype=np.int64),
         )
         self._sources: dict[PodKey, Source] = {}
+        self._left: set[PodKey] = set()
         for pod, node, leaving in holding(snapshot):
             if pod.spec.volume_claims:
                 self.attached.count(pod, node, 1, leaving=leaving)
@@ -75,6 +76,7 @@ class StorageState(RuleState):
         self.attached = self.attached.copy()
         self._room = (self._room[0].copy(), self._room[1].copy())
         self._sources = dict(self._sources)
+        self._left = set(self._left)
 
     # --- masks that do not change ------------------------------------------------------------------
 
@@ -145,7 +147,17 @@ class StorageState(RuleState):
         mask = self.attached.mask(pod, now=now)
         for claim in self._claims(pod):
             mask &= self._claim_nodes(pod, claim, now=now)
+        home = self._home(pod)
+        if home is not None:
+            # Returning there takes the eviction back, and with it the room that the pod would give.
+            self._give_back(pod, home, -1)
+            mask[home] &= bool((self._room[0] + self._room[1] >= 0).all())
+            self._give_back(pod, home, 1)
         return mask
+
+    def _home(self, pod: Pod) -> int | None:
+        """The node of a pod that was evicted in this cycle."""
+        return self.snapshot.node_index[pod.node] if pod.key in self._left and pod.node is not None else None
 
     def _waiting(self, pod: Pod, storage_class: str) -> int:
         """Bytes that the pod's waiting claims of a class need together."""
@@ -212,6 +224,8 @@ class StorageState(RuleState):
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
         self.attached.count(pod, node, 1, leaving=False)
+        if node == self._home(pod):
+            self._give_back(pod, node, -1)
         for claim in self._claims(pod):
             if claim.volume:
                 continue
@@ -236,6 +250,8 @@ class StorageState(RuleState):
 
     def remove(self, pod: Pod, node: int) -> None:
         self.attached.count(pod, node, -1, leaving=False)
+        if node == self._home(pod):
+            self._give_back(pod, node, 1)
         for claim in self._claims(pod):
             source = self._sources.get(claim.key)
             if source is None or pod.key not in source.users:
@@ -250,9 +266,11 @@ class StorageState(RuleState):
 
     def evict(self, pod: Pod) -> None:
         self._leave(pod, 1)
+        self._left.add(pod.key)
 
     def unevict(self, pod: Pod) -> None:
         self._leave(pod, -1)
+        self._left.discard(pod.key)
 
     def _leave(self, pod: Pod, sign: int) -> None:
         if pod.node is None or pod.status is PodStatus.RELEASING:
