@@ -21,15 +21,14 @@ def test_gang_of_64_is_bound_all_or_none(world: World) -> None:
     for pod in world.pods():
         by_node[pod["spec"]["nodeName"]] = by_node.get(pod["spec"]["nodeName"], 0) + 1
     assert by_node == dict.fromkeys(world.nodes, 8)
-    request = world.api.get(r.BIND_REQUESTS, world.namespace, "gang-0")
-    assert request is not None
-    assert request["status"]["phase"] == "Succeeded"
+    world.until(lambda: world.phase("gang-0") == "Succeeded", "the order is closed")
     pod = world.pods()[0]
     assert pod["metadata"]["annotations"]["received-resource-type"] == "Regular"
-    bound = condition(pod, "PodBound")
-    assert bound is not None
+    bound = world.until(lambda: condition(world.pods()[0], "PodBound"), "the condition is written")
     assert bound["status"] == "True"
-    assert "kai.scheduler/last-start-timestamp" in world.group("gang")["metadata"]["annotations"]
+    world.until(
+        lambda: "kai.scheduler/last-start-timestamp" in world.annotations("gang"), "the start is written"
+    )
 
 
 def test_fractions_share_a_reserved_gpu(world: World) -> None:
@@ -78,7 +77,7 @@ def test_preemption_waits_for_graceful_termination(world: World) -> None:
     evictions = [e for e in world.events("Evict") if e["involvedObject"]["name"] == "low"]
     assert evictions
     assert evictions[0]["metadata"]["annotations"]["evictor-pod-group-name"] == "high"
-    assert "kai.scheduler/last-eviction-timestamp" in world.group("low")["metadata"]["annotations"]
+    assert "kai.scheduler/last-eviction-timestamp" in world.annotations("low")
     world.api.delete(r.PRIORITY_CLASSES, "", f"{world.name}-high")
 
 
@@ -182,9 +181,7 @@ def test_a_stale_gang_is_evicted_after_its_grace_period(world: World) -> None:
     world.until(lambda: len(world.running()) == 4, "the gang runs", 60)
     world.api.delete(r.PODS, world.namespace, "gang-0", grace=0)
     world.until(
-        lambda: (
-            "kai.scheduler/stale-podgroup-timestamp" in (world.group("gang")["metadata"].get("annotations"))
-        ),
+        lambda: "kai.scheduler/stale-podgroup-timestamp" in world.annotations("gang"),
         "it is marked stale",
     )
     world.until(lambda: not world.pods(), "what is left of it is evicted", 30)

@@ -274,6 +274,15 @@ class World:
         assert found is not None
         return found
 
+    def annotations(self, name: str) -> Object:
+        """Annotations of a pod group."""
+        return self.group(name)["metadata"].get("annotations") or {}
+
+    def phase(self, pod: str) -> str:
+        """Phase of a pod's BindRequest."""
+        request = self.api.get(r.BIND_REQUESTS, self.namespace, pod)
+        return str(((request or {}).get("status") or {}).get("phase") or "")
+
     def until(self, met: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
         """Wait until ``met`` answers something true; fail with the processes' logs otherwise."""
         end = time.monotonic() + seconds
