@@ -1,0 +1,1 @@
+"""Compare settings on snapshots side by side, and search for better ones."""

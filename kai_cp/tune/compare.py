@@ -1,0 +1,113 @@
+"""Several configurations side by side, differences marked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from rich.table import Table
+from rich.text import Text
+
+from kai_cp.bench.report import STYLE
+from kai_cp.tune.measure import MEASURES, Measured, mean
+
+Results = Mapping[str, Mapping[str, Measured]]
+"""Snapshot name -> configuration name -> numbers."""
+
+
+def rows(results: Results, configs: Sequence[str]) -> list[tuple[str, str, list[float], bool]]:
+    """(snapshot, what is measured, a number per configuration, whether more is better)."""
+    found: list[tuple[str, str, list[float], bool]] = []
+    blocks = {name: by for name, by in results.items()}
+    if len(blocks) > 1:
+        blocks["mean of all"] = {c: mean([by[c] for by in results.values()]) for c in configs}
+    for snapshot, by in blocks.items():
+        for name, measure in MEASURES.items():
+            title = f"{measure.title} ({measure.unit})"
+            found.append((snapshot, title, [by[c].values[name] for c in configs], measure.more))
+        priorities = sorted({p for c in configs for p in by[c].waiting_by_priority}, reverse=True)
+        for priority in priorities:
+            values = [by[c].waiting_by_priority.get(priority, 0.0) for c in configs]
+            found.append((snapshot, f"waiting at priority {priority} (GPUs)", values, False))
+    return found
+
+
+def mark(values: Sequence[float], i: int, more: bool) -> str:
+    """``+`` better than the first configuration, ``-`` worse, empty when equal (within 0.5 %)."""
+    first, value = values[0], values[i]
+    if i == 0 or abs(value - first) <= max(1e-9, 0.005 * max(abs(first), abs(value))):
+        return ""
+    return "+" if (value > first) == more else "-"
+
+
+def changed_settings(settings: Mapping[str, Mapping[str, object]]) -> list[tuple[str, list[str]]]:
+    """Settings that are not the same everywhere: path, and the value per configuration."""
+    flat = {name: _flat(document) for name, document in settings.items()}
+    paths = sorted({path for values in flat.values() for path in values})
+    lines = [(path, [values.get(path, "") for values in flat.values()]) for path in paths]
+    return [(path, values) for path, values in lines if len(set(values)) > 1]
+
+
+def table(results: Results, configs: Sequence[str]) -> Table:
+    """For the terminal: better values green, worse ones red, beside the first configuration."""
+    shown = Table(title="Settings side by side; marked: better (+) or worse (-) than the first")
+    shown.add_column("snapshot")
+    shown.add_column("measure")
+    for config in configs:
+        shown.add_column(config, justify="right")
+    last = ""
+    for snapshot, title, values, more in rows(results, configs):
+        cells = []
+        for i, value in enumerate(values):
+            sign = mark(values, i, more)
+            style = {"+": "green", "-": "red"}.get(sign, "")
+            cells.append(Text(f"{_number(value)} {sign}".rstrip(), style=style))
+        shown.add_row("" if snapshot == last else snapshot, title, *cells)
+        last = snapshot
+    return shown
+
+
+def html(results: Results, configs: Sequence[str], settings: Mapping[str, Mapping[str, object]]) -> str:
+    """The same as one self-contained page."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("snapshot", "measure", *configs))
+    lines = []
+    last = ""
+    for snapshot, title, values, more in rows(results, configs):
+        cells = ""
+        for i, value in enumerate(values):
+            sign = mark(values, i, more)
+            kind = {"+": ' class="good"', "-": ' class="bad"'}.get(sign, "")
+            cells += f"<td{kind}>{_number(value)} {sign}</td>"
+        name = "" if snapshot == last else snapshot
+        lines.append(f"<tr><td>{escape(name)}</td><td>{escape(title)}</td>{cells}</tr>")
+        last = snapshot
+    differing = "".join(
+        f"<tr><td>{escape(path)}</td>{''.join(f'<td>{escape(v)}</td>' for v in values)}</tr>"
+        for path, values in changed_settings(settings)
+    )
+    names = "".join(f"<th>{escape(name)}</th>" for name in configs)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        "<title>kai_cp: settings compared</title>"
+        f"<style>{STYLE}</style></head><body><h1>kai_cp: settings compared</h1>"
+        '<p class="note">One decision per snapshot and configuration. Green (+): better than the first '
+        "configuration; red (-): worse. <b>Fragmentation</b>: free GPUs on partly used nodes. "
+        "<b>Share error</b>: how far the queues are from their fair shares.</p>"
+        f"<h2>Settings that differ</h2><table><tr><th>setting</th>{names}</tr>{differing}</table>"
+        f'<h2>Results</h2><div class="scroll"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
+        "</body></html>\n"
+    )
+
+
+def _flat(document: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = str(value)
+    return found
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,0 +1,130 @@
+"""Search settings with Optuna: several objectives, a Pareto front, resumable, shared by many workers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import optuna
+from optuna.study import StudyDirection
+
+from kai_cp.settings import describe, load
+from kai_cp.tune.measure import MEASURES, mean, measure
+from kai_cp.tune.space import Range, Space
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Snapshot
+
+STUDY: Final = "kai-cp"
+SEED: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One point of the Pareto front: settings that differ from the base, and its objectives."""
+
+    number: int
+    values: Mapping[str, float]
+    overrides: Mapping[str, Any]
+
+
+class WrongAnswer(RuntimeError):
+    """The checker refused a plan: the search stops, because nothing of it could be trusted."""
+
+
+def study_name(space: Space, base: Settings, snapshots: Mapping[str, str]) -> str:
+    """One name per question, so that another question never continues a study. ``snapshots``: digests."""
+    text = json.dumps([space.model_dump(mode="json"), base.model_dump(mode="json"), dict(snapshots)])
+    return f"{STUDY}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def search(
+    space: Space,
+    base: Settings,
+    snapshots: Sequence[Snapshot],
+    *,
+    trials: int,
+    storage: str,
+    name: str,
+    report: Callable[[int], None] = lambda _: None,
+) -> list[Found]:
+    """Run trials until the study has ``trials`` finished ones (of all workers and runs); its Pareto front."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    directions = [
+        StudyDirection.MAXIMIZE if MEASURES[o].more else StudyDirection.MINIMIZE for o in space.objectives
+    ]
+    study = optuna.create_study(
+        storage=storage,
+        study_name=name,
+        directions=directions,
+        load_if_exists=True,
+        sampler=optuna.samplers.TPESampler(seed=None if _trials(storage, name) else SEED, multivariate=True),
+    )
+    if not study.trials:
+        study.enqueue_trial(_present(space, base))
+
+    def objective(trial: optuna.Trial) -> tuple[float, ...]:
+        overrides = {path: _suggest(trial, path, values) for path, values in space.parameters.items()}
+        settings = with_overrides(base, overrides)
+        measured = mean([measure(snapshot, settings) for snapshot in snapshots])
+        if measured.errors:
+            raise WrongAnswer(measured.errors[0])
+        trial.set_user_attr("overrides", overrides)
+        report(_finished(study))
+        return tuple(measured.values[o] for o in space.objectives)
+
+    if _finished(study) < trials:
+        callback = optuna.study.MaxTrialsCallback(trials, states=(optuna.trial.TrialState.COMPLETE,))
+        study.optimize(objective, callbacks=[callback])
+    return [
+        Found(t.number, dict(zip(space.objectives, t.values, strict=True)), t.user_attrs["overrides"])
+        for t in study.best_trials
+    ]
+
+
+def with_overrides(base: Settings, overrides: Mapping[str, Any]) -> Settings:
+    """``base`` with values by dotted path; validated like a file."""
+    flat = {s.path: _at(base.model_dump(), s.path) for s in describe()}
+    return load(None, {**flat, **overrides})
+
+
+def _at(document: Any, path: str) -> Any:
+    for part in path.split("."):
+        document = document[part]
+    return document
+
+
+def _finished(study: optuna.Study) -> int:
+    return len(study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)))
+
+
+def _trials(storage: str, name: str) -> bool:
+    return name in optuna.get_all_study_names(storage)
+
+
+def _present(space: Space, base: Settings) -> dict[str, Any]:
+    """The base's own values where the space allows them: the first trial."""
+    document = base.model_dump()
+    found: dict[str, Any] = {}
+    for path, values in space.parameters.items():
+        value = _at(document, path)
+        if values.choices:
+            allowed = value in values.choices
+        else:
+            allowed = (values.low or 0.0) <= value <= (values.high or 0.0)
+        if allowed:
+            found[path] = value
+    return found
+
+
+def _suggest(trial: optuna.Trial, path: str, values: Range) -> Any:
+    if values.choices:
+        return trial.suggest_categorical(path, list(values.choices))
+    assert values.low is not None
+    assert values.high is not None
+    whole = next(s.allowed for s in describe() if s.path == path).startswith("whole")
+    if whole:
+        return trial.suggest_int(path, int(values.low), int(values.high), log=values.log)
+    return trial.suggest_float(path, values.low, values.high, log=values.log)
