@@ -5,6 +5,7 @@ A missing one, or a claim that is being deleted, refuses every node and no evict
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterator
 from typing import Final
 
@@ -13,7 +14,7 @@ import numpy as np
 from kai_cp_models.devices.protocol import Mask, RuleState
 from kai_cp_models.devices.raw import Raw, collect_named, mapping
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Pod, SetAside, Snapshot
+from kai_cp_models.snapshot import Pod, PodKey, SetAside, Snapshot
 
 NAME: Final = "objects"
 
@@ -36,12 +37,13 @@ def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
 
 
 class ObjectState(RuleState):
-    """Existence of objects; constant through a cycle."""
+    """Existence of objects, constant through a cycle, and the pods evicted in it."""
 
     name = NAME
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.left: set[PodKey] = set()
         self._claims: dict[tuple[str, str], bool] = {}
         for key, deleted in collect_named(
             snapshot, "persistentVolumeClaims", "PersistentVolumeClaim", _deleted, []
@@ -49,7 +51,9 @@ class ObjectState(RuleState):
             self._claims[key] = deleted
 
     def copy(self) -> ObjectState:
-        return self
+        twin = copy.copy(self)
+        twin.left = set(self.left)
+        return twin
 
     def concerns(self, pod: Pod) -> bool:
         return bool(pod.spec.config_maps or pod.spec.volume_claims)
@@ -58,7 +62,19 @@ class ObjectState(RuleState):
         return pod.key.namespace if self.concerns(pod) else None
 
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
-        return np.zeros(len(self._snapshot.nodes), dtype=np.bool_) if self.dead_end(pod) else None
+        if not self.dead_end(pod):
+            return None
+        mask = np.zeros(len(self._snapshot.nodes), dtype=np.bool_)
+        if pod.key in self.left and pod.node is not None:
+            # A victim may stay where it is: it does not start again.
+            mask[self._snapshot.node_index[pod.node]] = True
+        return mask
+
+    def evict(self, pod: Pod) -> None:
+        self.left.add(pod.key)
+
+    def unevict(self, pod: Pod) -> None:
+        self.left.discard(pod.key)
 
     def refusals(self, pod: Pod) -> str:
         return self.dead_end(pod)

@@ -165,7 +165,9 @@ class DraState(RuleState):
 
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
         if self.dead_end(pod):
-            return np.zeros(len(self.snapshot.nodes), dtype=np.bool_)
+            mask = np.zeros(len(self.snapshot.nodes), dtype=np.bool_)
+            self._admit_home(pod, mask)
+            return mask
         pinned, opened = self._claims(pod, now=now)
         if pinned is not None and not pinned.any():
             return pinned
@@ -175,16 +177,18 @@ class DraState(RuleState):
             chosen = mask & nodes
             if claims and chosen.any():
                 mask[chosen] = self._fitting(self._problem(claims), np.flatnonzero(chosen), now=now)
+        self._admit_home(pod, mask)
+        plugin = self.extended.plugin_room(pod, now=now)
+        return mask if plugin is None else mask & plugin
+
+    def _admit_home(self, pod: Pod, mask: Mask) -> None:
+        """An evicted pod that returns to its node is not evicted: it keeps the devices that it has."""
         if pod.key in self._left and pod.node is not None:
-            # Returning to its node takes its eviction back: it keeps the devices that it has.
             kept = (self._holdings.of(key) for key in self._used_by.get(pod.uid, ()))
-            home = self.snapshot.node_index[pod.node]
-            mask[home] = all(
+            mask[self.snapshot.node_index[pod.node]] = all(
                 not found.leaving or found.before is None or self._holdings.fits_again(found.before)
                 for found in kept
             )
-        plugin = self.extended.plugin_room(pod, now=now)
-        return mask if plugin is None else mask & plugin
 
     def _claims(self, pod: Pod, *, now: bool) -> tuple[Mask | None, list[Claim]]:
         """Nodes to which allocated claims pin the pod (None: all), and the claims still open."""

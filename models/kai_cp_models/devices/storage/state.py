@@ -142,17 +142,21 @@ class StorageState(RuleState):
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
         if not pod.spec.volume_claims:
             return None
-        if self.dead_end(pod):
-            return ~self._everywhere()
         mask = self.attached.mask(pod, now=now)
-        for claim in self._claims(pod):
-            mask &= self._claim_nodes(pod, claim, now=now)
         home = self._home(pod)
+        stays = False
         if home is not None:
             # Returning there takes the eviction back, and with it the room that the pod would give.
             self._give_back(pod, home, -1)
-            mask[home] &= bool((self._room[0] + self._room[1] >= 0).all())
+            stays = bool(mask[home] and (self._room[0] + self._room[1] >= 0).all())
             self._give_back(pod, home, 1)
+        if self.dead_end(pod):
+            mask[:] = False
+        else:
+            for claim in self._claims(pod):
+                mask &= self._claim_nodes(pod, claim, now=now)
+        if home is not None:
+            mask[home] = stays
         return mask
 
     def _home(self, pod: Pod) -> int | None:
