@@ -213,6 +213,21 @@ def test_shared_open_claim_is_allocated_once() -> None:
     assert mask_of(state, x) == [True, True]
 
 
+def test_sharers_of_a_claim_move_together() -> None:
+    """Once one of them is placed elsewhere with the claim, the others cannot stay behind."""
+    x, y = user("x", "c", node="n0"), user("y", "c", node="n0")
+    state = dra.open(cluster([x, y], TWO, [claim("c", exact(), allocation=held("n0", "a"))]))
+    state.evict(x)
+    assert mask_of(state, x) == [True, False]
+    state.evict(y)
+    assert mask_of(state, x) == [True, True]
+    state.place(x, 1, pipelined=True)
+    assert mask_of(state, y) == [False, True]
+    state.remove(x, 1)
+    state.place(x, 0, pipelined=True)
+    assert mask_of(state, y) == [True, False]
+
+
 @pytest.mark.parametrize(("reserved", "fits"), [(255, True), (256, False)])
 def test_a_claim_has_at_most_256_users(reserved: int, fits: bool) -> None:
     x = user("x", "c")

@@ -186,7 +186,9 @@ class DraState(RuleState):
         if pod.key in self._left and pod.node is not None:
             kept = (self._holdings.of(key) for key in self._used_by.get(pod.uid, ()))
             mask[self.snapshot.node_index[pod.node]] = all(
-                not found.leaving or found.before is None or self._holdings.fits_again(found.before)
+                # A claim that was allocated anew is elsewhere now.
+                found.fresh is None
+                and (not found.leaving or found.before is None or self._holdings.fits_again(found.before))
                 for found in kept
             )
 
