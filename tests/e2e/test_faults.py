@@ -361,3 +361,16 @@ def test_credentials_refused(world: World, control_plane: ControlPlane) -> None:
         proxy.rule = lambda _method, _path: Fault(status=401)
         proxy.drop_connections()
         world.until(lambda: first.poll() == 4, "it ends", 30)
+
+
+def test_terminated_on_request(world: World) -> None:
+    scheduler = world.scheduler("--leader-elect")
+    binder = world.binder("--leader-elect")
+    for program, message in ((scheduler, "scheduling"), (binder, "binding")):
+        world.until(lambda p=program, m=message: any(x["message"] == m for x in p.lines()), "it runs", 60)
+    for program, lease in ((scheduler, f"kai-scheduler-{world.pool}"), (binder, "kai-cp-binder")):
+        program.kill(signal.SIGTERM)
+        assert program.wait(10) == 0
+        found = world.api.get(r.LEASES, "kai-scheduler", lease)
+        assert found is not None
+        assert not found["spec"].get("holderIdentity"), "the next one need not wait"
