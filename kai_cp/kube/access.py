@@ -74,7 +74,7 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
         [
             *grants("list watch", r.PODS, r.NODES, r.BIND_REQUESTS, r.VOLUMES, r.VOLUME_CLAIMS),
             *grants("list watch", r.STORAGE_CLASSES),
-            *grants("get patch", r.RESOURCE_CLAIMS),
+            *grants("get create patch delete", r.RESOURCE_CLAIMS),
             *grants("create", r.PODS, subresource="binding"),
             *grants("patch", r.PODS, r.VOLUME_CLAIMS, r.VOLUMES),
             *grants("patch", r.PODS, subresource="status"),

@@ -19,6 +19,7 @@ from kai_cp.kube.binder import Binder
 from kai_cp.kube.binder_options import BinderOptions
 from kai_cp.kube.claims import Claims
 from kai_cp.kube.errors import KubeError
+from kai_cp.kube.extended_claims import ExtendedClaims
 from kai_cp.kube.http import Answer, HttpServer
 from kai_cp.kube.process import Connection, Life, connect, lead, leader_lease
 from kai_cp.kube.recorder import Recorder
@@ -102,13 +103,14 @@ def run(setup: BinderSetup, life: Life) -> int:
     volumes = Volumes(
         transport, stores[r.VOLUME_CLAIMS], stores[r.VOLUMES], stores[r.STORAGE_CLASSES], options
     )
+    claims = Claims(transport)
     sharing = Sharing(transport, stores[r.PODS], reservations, recorder, options)
     binder = Binder(
         transport,
         stores[r.PODS],
         stores[r.NODES],
         stores[r.BIND_REQUESTS],
-        [sharing, volumes, Claims(transport)],
+        [sharing, volumes, claims, ExtendedClaims(transport, stores[r.PODS], claims)],
         recorder,
         writer,
         workers=options.max_concurrent_reconciles,

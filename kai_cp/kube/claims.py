@@ -32,16 +32,17 @@ class Claims:
         for inside, name in claim_names(pod):
             if name is None:
                 raise BindError(f"the claim {inside!r} of the pod's template does not exist yet")
-            self._reserve(pod, name, allocations.get(inside))
+            self.reserve(pod, name, allocations.get(inside))
 
     def undo(self, pod: Object, request: Object) -> None:
         """Take the reservation back, and with the last one our allocation."""
         allocated = {entry["name"] for entry in request["spec"].get("resourceClaimAllocations") or ()}
         for inside, name in claim_names(pod):
             if name is not None:
-                self._release(pod, name, deallocate=inside in allocated)
+                self.release(pod, name, deallocate=inside in allocated)
 
-    def _reserve(self, pod: Object, name: str, allocation: Mapping[str, Any] | None) -> None:
+    def reserve(self, pod: Object, name: str, allocation: Mapping[str, Any] | None) -> None:
+        """Reserve a claim for the pod; one that is not allocated yet gets ``allocation``."""
         meta = pod["metadata"]
         consumer = {"resource": "pods", "name": meta["name"], "uid": meta["uid"]}
         for _ in range(CONFLICTS):
@@ -67,7 +68,8 @@ class Claims:
                 return
         raise BindError(f"resourceclaim {name!r} keeps changing")
 
-    def _release(self, pod: Object, name: str, *, deallocate: bool) -> None:
+    def release(self, pod: Object, name: str, *, deallocate: bool) -> None:
+        """Take the pod's reservation back; ``deallocate``: with the last one the allocation, too."""
         meta = pod["metadata"]
         for _ in range(CONFLICTS):
             claim = self._transport.get(resources.RESOURCE_CLAIMS, meta["namespace"], name)

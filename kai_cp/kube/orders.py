@@ -104,6 +104,10 @@ def bind_request(
         value = decision.details.get(ours)
         if value:
             spec[theirs] = value
+    extended = spec.get("extendedResourceClaimAllocation")
+    if extended:
+        mappings = container_mappings(pod, extended.get("containerMappings") or ())
+        spec["extendedResourceClaimAllocation"] = {**extended, "containerMappings": mappings}
     return {
         "apiVersion": resources.BIND_REQUESTS.api_version,
         "kind": resources.BIND_REQUESTS.kind,
@@ -115,6 +119,20 @@ def bind_request(
         },
         "spec": spec,
     }
+
+
+def container_mappings(pod: Mapping[str, Any], mappings: Sequence[Mapping[str, Any]]) -> list[Object]:
+    """Which container takes which device request: the engine names resource and request, we the container."""
+    found: list[Object] = []
+    for mapping in mappings:
+        if "containerName" in mapping:
+            found.append(dict(mapping))
+            continue
+        for container in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]:
+            needs = container.get("resources") or {}
+            if mapping["resourceName"] in {**(needs.get("limits") or {}), **(needs.get("requests") or {})}:
+                found.append({"containerName": container["name"], **mapping})
+    return found
 
 
 def failed_for_good(request: Mapping[str, Any]) -> bool:

@@ -76,7 +76,16 @@ CALLS = {
 }
 MODULES = {
     "scheduler": ("live", "reports", "recorder", "lease", "scheduler_process"),
-    "binder": ("binder", "reservation", "sharing", "volumes", "claims", "recorder", "lease"),
+    "binder": (
+        "binder",
+        "reservation",
+        "sharing",
+        "volumes",
+        "claims",
+        "extended_claims",
+        "recorder",
+        "lease",
+    ),
     "gpu-reservation": ("gpu_reservation",),
     "admin": ("install",),
 }

@@ -14,6 +14,7 @@ from kai_cp.kube.binder import Binder
 from kai_cp.kube.binder_options import BinderOptions
 from kai_cp.kube.binder_process import Following
 from kai_cp.kube.claims import FINALIZER, Claims
+from kai_cp.kube.extended_claims import MARK, ExtendedClaims, claim_name
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.reservation import Reservations, reservation_name
 from kai_cp.kube.sharing import Sharing
@@ -37,10 +38,12 @@ class Setup:
         self.writer = BackgroundWriter(1)
         recorder = Recorder(api, self.writer, "binder")
         self.reservations = Reservations(api, stores[r.PODS], stores[r.BIND_REQUESTS], self.options)
+        claims = Claims(api)
         steps = [
             Sharing(api, stores[r.PODS], self.reservations, recorder, self.options),
             Volumes(api, stores[r.VOLUME_CLAIMS], stores[r.VOLUMES], stores[r.STORAGE_CLASSES], self.options),
-            Claims(api),
+            claims,
+            ExtendedClaims(api, stores[r.PODS], claims),
         ]
         self.binder = Binder(
             api, stores[r.PODS], stores[r.NODES], stores[r.BIND_REQUESTS], steps, recorder, self.writer
@@ -346,3 +349,34 @@ def test_a_claim_is_given_back_when_the_bind_fails(server: StubServer, setup: An
     found = server.get(r.RESOURCE_CLAIMS, "ns", "c")
     assert found is not None
     assert found["status"] == {"reservedFor": []}
+
+
+def test_a_claim_behind_an_extended_resource(server: StubServer, setup: Any) -> None:
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu.x"}}]
+    mappings = [{"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}]
+    ordered = {"allocation": ALLOCATION, "deviceRequests": requests, "containerMappings": mappings}
+    order(server, pod("p", gpus=0), extendedResourceClaimAllocation=ordered)
+    setup()
+    until(lambda: phase(server) == "Succeeded")
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    name = claim_name(found)
+    assert found["status"]["extendedResourceClaimStatus"] == {
+        "resourceClaimName": name,
+        "requestMappings": mappings,
+    }
+    made = server.get(r.RESOURCE_CLAIMS, "ns", name)
+    assert made is not None
+    assert made["metadata"]["annotations"] == {MARK: "true"}
+    assert made["spec"]["devices"]["requests"] == requests
+    assert made["status"]["allocation"] == ALLOCATION
+
+
+def test_it_is_taken_away_when_the_bind_fails(server: StubServer, setup: Any) -> None:
+    server.faults = lambda m, p: (403, {}) if p.endswith("/binding") else None
+    order(server, pod("p", gpus=0), extendedResourceClaimAllocation={"allocation": ALLOCATION})
+    setup()
+    until(lambda: phase(server) == "Failed")
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    assert server.get(r.RESOURCE_CLAIMS, "ns", claim_name(found)) is None

@@ -75,3 +75,12 @@ def test_equal_events_have_equal_names() -> None:
 
     assert named("a") == named("a")
     assert named("a") != named("b")
+
+
+def test_the_container_that_asked_is_named() -> None:
+    item = pod("p", gpus=2)
+    mapping = {"resourceName": "nvidia.com/gpu", "requestName": "request-0"}
+    details = {"extendedResourceClaimAllocation": {"allocation": {}, "containerMappings": [mapping]}}
+    spec = orders.bind_request(item, None, bind("p", "n", details=details))["spec"]
+    assert spec["extendedResourceClaimAllocation"]["containerMappings"] == [{"containerName": "c", **mapping}]
+    assert "containerName" not in mapping
