@@ -75,7 +75,7 @@ def measure(task: Task) -> CaseResult:
     plan = decide(snapshot, task.settings, emit=lambda p: answers.append((time.monotonic() - start, p)))
     decided = time.monotonic() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    errors = [f"checker: {line}" for line in violations(snapshot, plan)]
+    errors = [f"checker: {line}" for line in violations(snapshot, plan, task.settings.rules)]
     errors += [f"the engine's own plan was rejected: {s.name}" for s in plan.stages if "rejected" in s.name]
     deeds = _deeds(plan)
     ours = outcome(snapshot, deeds)

@@ -152,7 +152,7 @@ class World:
         snapshot = parse(self._twin.snapshot(), now=self._twin.now, memo=self._memo)
         plan = self._policy(snapshot, self._settings)
         seconds = time.monotonic() - begin
-        self._errors += violations(snapshot, plan)
+        self._errors += violations(snapshot, plan, self._settings.rules)
         places = {decision.pod for decision in plan.decisions if decision.kind == "Nominate"}
         self._moves += sum(d.kind == "Evict" and d.pod in places for d in plan.decisions)
         self._twin.apply(plan)

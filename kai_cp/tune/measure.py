@@ -64,7 +64,7 @@ def measure(snapshot: Snapshot, settings: Settings) -> Measured:
         "share_error": 100 * share_error(snapshot, plan),
         "seconds": seconds,
     }
-    return Measured(values, waiting, tuple(violations(snapshot, plan)))
+    return Measured(values, waiting, tuple(violations(snapshot, plan, settings.rules)))
 
 
 def mean(measured: Sequence[Measured]) -> Measured:

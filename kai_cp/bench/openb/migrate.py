@@ -75,21 +75,19 @@ class Migration:
         return place
 
     def _candidates(self, c: int) -> Ints:
-        """Nodes whose free GPUs would do if they lay together, nearest to having room first."""
+        """Nodes that could hold the pod, those first where least has to leave."""
         cluster, k = self.cluster, self.cluster.classes
-        free = cluster.left.sum(axis=1)
-        fitting = (cluster.left >= k.milli[c]).sum(axis=1)
-        lacks_gpu = np.maximum(0, k.gpus[c] - fitting)
-        lacks_cpu = np.maximum(0, k.cpu[c] - cluster.cpu) / 1000
+        gpus, milli = int(k.gpus[c]), int(k.milli[c])
+        lacks = np.maximum(0, milli - cluster.left)
+        lacks[np.arange(lacks.shape[1])[None, :] >= cluster.nodes.gpus[:, None]] = 8 * WHOLE
+        missing = np.sort(lacks, axis=1)[:, :gpus].sum(axis=1) / WHOLE
         possible = (
             k.allowed[c, cluster.nodes.model]
-            & (cluster.nodes.gpus >= k.gpus[c])
+            & (cluster.nodes.gpus >= gpus)
             & (cluster.nodes.cpu >= k.cpu[c])
             & (cluster.nodes.memory >= k.memory[c])
-            & (free + WHOLE * (fitting >= k.gpus[c]) >= k.total[c])
         )
-        room = cluster.left.max(axis=1) / WHOLE
-        cost = np.where(possible, 1.0 * lacks_gpu - room + 0.05 * lacks_cpu, np.inf)
+        cost = np.where(possible, missing + np.maximum(0, k.cpu[c] - cluster.cpu) / 20_000, np.inf)
         order = np.argsort(cost, kind="stable")[:TRIES]
         return order[cost[order] < np.inf].astype(np.int64)
 

@@ -1,0 +1,120 @@
+"""Outcomes by hand, one case end to end, and what makes a run fail."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kai_cp.bench import peers
+from kai_cp.bench.cases import Case, generated_cases, recorded_cases
+from kai_cp.bench.cli import app
+from kai_cp.bench.generate import NOW, SHAPES
+from kai_cp.bench.outcome import outcome
+from kai_cp.bench.records import CaseResult, read, write
+from kai_cp.bench.report import page
+from kai_cp.bench.runner import Task, measure, run
+from kai_cp.reader import parse
+from kai_cp_models import check
+from kai_cp_models.settings import Settings, SolverSettings
+from kai_cp_models.snapshot import Plan, PodKey, PodStatus, Snapshot
+
+QUICK = Settings(solver=SolverSettings(budget_seconds=0.3))
+
+
+@pytest.fixture(scope="module")
+def result() -> CaseResult:
+    found = run(Task(Case("scale", "mixed-6-s1", None, "mixed", 6, 1), QUICK, "digest"))
+    assert isinstance(found, CaseResult)
+    return found
+
+
+def test_outcome_by_hand() -> None:
+    snapshot = parse(SHAPES["mixed"](6, 1), now=NOW.timestamp())
+    running = [p for p in snapshot.pods if p.node is not None and p.spec.gpu.devices >= 1]
+    waiting = [p for p in snapshot.pods if p.status is PodStatus.PENDING]
+    lost, moved, bound = running[0], running[1], waiting[0]
+    found = outcome(
+        snapshot,
+        [("Evict", lost.key), ("Evict", moved.key), ("Nominate", moved.key), ("Bind", bound.key)],
+    )
+    gpus = [p.spec.gpu.devices * p.spec.gpu.milli_portion / 1000 for p in (lost, moved, bound)]
+    assert (found.lost_gpus, found.moved_gpus, found.bound_gpus) == pytest.approx(gpus)
+    assert (found.moved_pods, found.evicted_pods, found.groups_admitted) == (1, 2, 1)
+    assert found.nominated_gpus == 0
+    assert found.lost_gpu_hours > 0
+
+
+def test_a_case_is_measured(result: CaseResult) -> None:
+    assert result.errors == ()
+    assert result.seconds["decide"] > 0
+    assert result.peak_memory_mib > 10
+    assert {s.name.split(":")[0] for s in result.stages} >= {"allocate"}
+    assert result.moments[-1].admitted_gpus == result.outcome.admitted_gpus
+
+
+def test_records_survive_the_file(result: CaseResult, tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    write(path, [result])
+    write(path, [result])
+    assert list(read(path)) == [result, result]
+
+
+def test_page_is_self_contained(result: CaseResult) -> None:
+    text = page([result])
+    assert "mixed-6-s1" in text
+    assert "<svg" in text
+    for outside in ("<script", 'href="http', 'src="http', "@import"):
+        assert outside not in text
+
+
+def test_a_wrong_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def accuse(snapshot: Snapshot, plan: Plan, rules: object) -> list[str]:
+        return ["node n holds more than it has"]
+
+    monkeypatch.setattr(check, "violations", accuse)
+    found = measure(Task(Case("scale", "quiet-4-s1", None, "quiet", 4, 1), QUICK, ""))
+    assert found.errors == ("checker: node n holds more than it has",)
+    assert "node n holds more than it has" in page([found])
+
+
+def test_peers_from_recorded_lines_and_documents(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "kai_decisions.jsonl.gz", "wt") as file:
+        line = {"case": "a", "decisions": [{"kind": "Bind", "namespace": "default", "pod": "p", "node": "n"}]}
+        file.write(json.dumps(line) + "\n")
+    (tmp_path / "kai_times.json").write_text(json.dumps({"a": {"kai_total_ms": [30.0, 10.0, 20.0]}}))
+    found = peers.recorded(tmp_path)
+    assert found.deeds["a"] == (("Bind", PodKey("default", "p")),)
+    assert found.seconds["a"] == pytest.approx(0.02)
+    folder = tmp_path / "older"
+    folder.mkdir()
+    document = {"decisions": line["decisions"], "timings": {"solve": 0.5, "check": 0.25}}
+    (folder / "b.json").write_text(json.dumps(document))
+    other = peers.directory(folder)
+    assert other.deeds["b"] == (("Bind", PodKey("default", "p")),)
+    assert other.seconds["b"] == pytest.approx(0.75)
+
+
+def test_cases_are_selected_by_whole_names(tmp_path: Path) -> None:
+    for name in ("mixed-50-s1", "mixed-500-s1", "Reclaim_10Node", "Reclaim_100Node"):
+        (tmp_path / f"{name}.json.gz").write_bytes(b"")
+    assert [c.name for c in recorded_cases(tmp_path, ["mixed-50"], [])] == ["mixed-50-s1"]
+    assert [c.name for c in recorded_cases(tmp_path, [], [10])] == ["Reclaim_10Node"]
+    assert len(generated_cases(["fill", "quiet"], [10, 20], [1, 2])) == 8
+
+
+def test_command_line_writes_results_and_page(tmp_path: Path) -> None:
+    out, report = tmp_path / "r.jsonl", tmp_path / "r.html"
+    arguments = ["--suite", "scale", "--shapes", "quiet,fill", "--nodes", "4", "--seeds", "1-2"]
+    done = CliRunner().invoke(app, [*arguments, "--out", str(out), "--report", str(report)])
+    assert done.exit_code == 0, done.output
+    assert len(list(read(out))) == 4
+    assert report.read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_missing_data_is_named() -> None:
+    done = CliRunner().invoke(app, ["--suite", "openb", "--shared", "/nowhere"])
+    assert done.exit_code == 2

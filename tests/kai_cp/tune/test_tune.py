@@ -1,0 +1,124 @@
+"""Settings side by side, and a search that resumes and never leaves the preferences."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from kai_cp.bench.generate import NOW, SHAPES
+from kai_cp.reader import parse
+from kai_cp.settings import load
+from kai_cp.tune.cli import app
+from kai_cp.tune.compare import mark
+from kai_cp.tune.measure import MEASURES, fragmentation, measure, share_error
+from kai_cp.tune.search import search, study_name, with_overrides
+from kai_cp.tune.space import Space, read_space
+from kai_cp_models.settings import Settings, SolverSettings
+from kai_cp_models.snapshot import Decision, Plan
+
+QUICK = Settings(solver=SolverSettings(budget_seconds=0.2))
+SPACE = {
+    "parameters": {
+        "objective.max_moved_gpus_per_admitted_gpu": {"low": 0, "high": 2},
+        "objective.lost_work_cap_seconds": {"choices": [3600, 604800]},
+    },
+    "objectives": ["admitted", "lost"],
+}
+SINCE = ["--now", "2026-11-20T12:00:00Z", "--budget", "0.2"]
+
+
+@pytest.fixture
+def snapshot_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(SHAPES["mixed"](5, 1)))
+    return path
+
+
+def test_side_by_side_marks_differences(tmp_path: Path, snapshot_file: Path) -> None:
+    a, b, page = tmp_path / "a.yaml", tmp_path / "b.yaml", tmp_path / "page.html"
+    a.write_text("solver: {seed: 0}\n")
+    b.write_text("objective: {max_moved_gpus_per_admitted_gpu: 0}\n")
+    done = CliRunner().invoke(
+        app, ["--config", str(a), "--config", str(b), str(snapshot_file), "--report", str(page), *SINCE]
+    )
+    assert done.exit_code == 0, done.output
+    assert "GPUs admitted" in done.output
+    assert "max_moved_gpus_per_admitted_gpu" in page.read_text("utf-8")
+
+
+def test_one_configuration_is_wrong_usage(tmp_path: Path, snapshot_file: Path) -> None:
+    assert CliRunner().invoke(app, [str(snapshot_file)]).exit_code == 2
+
+
+def test_marks() -> None:
+    assert [mark([10, 10.01, 12, 8], i, True) for i in range(4)] == ["", "", "+", "-"]
+    assert [mark([10, 12, 8], i, False) for i in range(3)] == ["", "-", "+"]
+
+
+def test_search_resumes_and_writes_settings_the_scheduler_takes(tmp_path: Path, snapshot_file: Path) -> None:
+    space, out = tmp_path / "space.yaml", tmp_path / "tuned.yaml"
+    space.write_text(yaml.safe_dump(SPACE))
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    arguments = ["--search", str(space), str(snapshot_file), "--storage", storage, "--out", str(out), *SINCE]
+    done = CliRunner().invoke(app, [*arguments, "--trials", "2"])
+    assert done.exit_code == 0, done.output
+    assert load(out).solver.budget_seconds == 0.2
+    snapshot = parse(json.loads(snapshot_file.read_text()), now=NOW.timestamp())
+    finished: list[int] = []
+    name = study_name(read_space(space), QUICK, {"small": "x"})
+    for trials in (2, 3):
+        front = search(
+            read_space(space),
+            QUICK,
+            [snapshot],
+            trials=trials,
+            storage=storage,
+            name=name,
+            report=finished.append,
+        )
+        assert front
+    assert len(finished) == 3, "the second call runs only the missing trial"
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"parameters": {"rules.topology_spread": {"choices": [True]}}}, "only preferences"),
+        ({"parameters": {"objective.nothing": {"low": 0, "high": 1}}}, "no such setting"),
+        ({"objectives": ["happiness"]}, "no such measure"),
+        ({"parameters": {"solver.seed": {"low": 3, "high": 1}}}, "low first"),
+        ({"parameters": {}}, "parameters"),
+        ({"extra": 1}, "extra"),
+    ],
+)
+def test_bad_spaces_are_refused(tmp_path: Path, change: dict[str, object], complaint: str) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(yaml.safe_dump({**SPACE, **change}))
+    with pytest.raises(ValueError, match=complaint):
+        read_space(path)
+
+
+def test_overrides_keep_the_rest_of_the_base() -> None:
+    base = Settings(solver=SolverSettings(budget_seconds=3, seed=7))
+    changed = with_overrides(base, {"objective.lost_work_cap_seconds": 60})
+    assert changed.objective.lost_work_cap_seconds == 60
+    assert changed.solver == base.solver
+
+
+def test_numbers_by_hand() -> None:
+    snapshot = parse(SHAPES["quiet"](4, 1), now=NOW.timestamp())
+    measured = measure(snapshot, QUICK)
+    assert set(measured.values) == set(MEASURES)
+    assert measured.values["admitted"] == measured.values["lost"] == 0
+    assert measured.errors == ()
+    empty = parse(SHAPES["fill"](2, 1), now=NOW.timestamp())
+    assert fragmentation(empty, Plan()) == 0
+    pod = next(p for p in empty.pods if p.spec.gpu.devices == 1)
+    bound = Plan(decisions=(Decision("Bind", pod.key, pod.group, empty.nodes[0].name, "allocate"),))
+    assert fragmentation(empty, bound) == pytest.approx(7 / 15)
+    assert share_error(empty, Plan()) == 0
+    assert Space.model_validate(SPACE).objectives == ("admitted", "lost")
