@@ -84,8 +84,8 @@ def sent(port: int) -> tuple[float, dict[str, float]]:
         if name == "kai_cp_reports_waiting":
             waiting = float(value)
         elif name.startswith("kai_cp_api_requests_total{"):
-            verb, resource = re.findall(r'"([^"]*)"', name)
-            requests[f"{verb} {resource}"] = float(value)
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', name))
+            requests[f"{labels['verb']} {labels['resource']}"] = float(value)
     return waiting, requests
 
 

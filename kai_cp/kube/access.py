@@ -53,6 +53,9 @@ READ: Final = (
     r.BIND_REQUESTS,
     r.TOPOLOGIES,
     r.NODE_TOPOLOGIES,
+    r.NAMESPACES,
+    r.DISRUPTION_BUDGETS,
+    r.CSI_NODES,
 )
 """What a snapshot is made of (snapshot format, section 2)."""
 

@@ -54,6 +54,10 @@ KINDS: Final = (
     Kind("deviceClasses", r.DEVICE_CLASSES, optional=True),
     Kind("topologies", r.TOPOLOGIES, optional=True),
     Kind("nodeResourceTopologies", r.NODE_TOPOLOGIES, optional=True),
+    # Beyond KAI's own lists, whose readers pass over them: for rules that KAI lacks or reads elsewhere.
+    Kind("namespaces", r.NAMESPACES, relevant=t.spec_change, metadata_only=True),
+    Kind("podDisruptionBudgets", r.DISRUPTION_BUDGETS),
+    Kind("csiNodes", r.CSI_NODES, relevant=t.spec_change),
 )
 
 

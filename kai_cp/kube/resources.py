@@ -34,6 +34,9 @@ CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS: Final = Resource("", "v1", "events", "Event")
 VOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 VOLUME_CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+CSI_NODES: Final = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PRIORITY_CLASSES: Final = Resource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kai_cp.kube import resources as r
-from kai_cp.kube.resources import Resource
 from kai_cp.kube.transport import Transport
 
 NAMESPACE: Final = "demo"
-NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 GPUS: Final = 8
 RACK: Final = "demo/rack"
 QUEUES: Final = (
@@ -27,7 +25,7 @@ Object = dict[str, Any]
 def create_cluster(api: Transport, nodes: int) -> None:
     """Namespaces, nodes in racks of five, their topology, queues and priorities."""
     for name in (NAMESPACE, "kai-scheduler", "kai-resource-reservation"):
-        api.create(NAMESPACES, "", {"metadata": {"name": name}})
+        api.create(r.NAMESPACES, "", {"metadata": {"name": name}})
     for i in range(nodes):
         name = f"gpu-{i:02d}"
         amounts = {"cpu": "128", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": str(GPUS)}
