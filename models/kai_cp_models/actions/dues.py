@@ -31,35 +31,44 @@ def dues_of(
     """
     book = base.book.copy()
     position = {item.rank: o for o, item in enumerate(ranked)}
-    queues = {item.offer.group.queue for item in ranked}
     classes: dict[tuple[frozenset[int], tuple[tuple[str, tuple[str, Bounds]], ...]], list[int]] = {}
+    terms_of: dict[tuple[object, ...], tuple[frozenset[int], tuple[tuple[str, tuple[str, Bounds]], ...]]] = {}
     for a, ask in enumerate(asks):
         group = ask.group
         asked = amounts.pessimistic_batch(base.snapshot, ask.pods)
-        bounds: dict[str, tuple[str, Bounds]] = {}
+        entitled = entitlement(base, ask, action)
+        within = action == "reclaim" and _within_quota(book, group.queue, asked)
+        if (entitled, within) not in terms_of:
+            units = frozenset(position[rank] for rank in takes_of[entitled] if rank in position)
+            bounds: dict[str, tuple[str, Bounds]] = {}
+            if action == "reclaim":
+                for queue in sorted({ranked[o].offer.group.queue for o in units}):
+                    bounds[queue] = _bounds(book, group.queue, asked, queue)
+            terms_of[entitled, within] = (units, tuple(bounds.items()))
         if action == "reclaim":
-            bounds = {queue: _bounds(book, group.queue, asked, queue) for queue in queues - {group.queue}}
             book.charge(group.queue, asked, group.preemptible)
-        units = _units(takes_of[entitlement(base, ask, action)], position)
-        reached = {ranked[o].offer.group.queue for o in units}
-        terms = tuple(sorted(item for item in bounds.items() if item[0] in reached))
         # Triggers of different queues that may take the same units on the same terms are one class.
-        classes.setdefault((units, terms), []).append(a)
+        classes.setdefault(terms_of[entitled, within], []).append(a)
     return [Due(tuple(members), units, dict(terms)) for (units, terms), members in classes.items()]
 
 
-def _units(takes: frozenset[int], position: Mapping[int, int]) -> frozenset[int]:
-    return frozenset(position[rank] for rank in takes if rank in position)
+def _within_quota(book: QueueBook, queue: str, asked: amounts.Amounts) -> tuple[bool, ...]:
+    """For every queue from the leaf up, whether it stays within its quota with the batch."""
+    return tuple(_fits_quota(book, i, asked) for i in book.path(queue).tolist())
+
+
+def _fits_quota(book: QueueBook, i: int, asked: amounts.Amounts) -> bool:
+    return all(
+        int(book.quota[i, r]) == UNLIMITED or int(book.allocated[i, r]) + asked[r] <= int(book.quota[i, r])
+        for r in range(3)
+    )
 
 
 def _bounds(book: QueueBook, queue: str, asked: amounts.Amounts, victim: str) -> tuple[str, Bounds]:
     """What the victim's levelled queue must hold more than, in some resource, to lose a unit."""
     mine, theirs = levelled(book, queue, victim)
     i, v = book.index(mine), book.index(theirs)
-    entitled = all(
-        int(book.quota[i, r]) == UNLIMITED or int(book.allocated[i, r]) + asked[r] <= int(book.quota[i, r])
-        for r in range(3)
-    )
+    entitled = _fits_quota(book, i, asked)
     found: list[int | None] = []
     for r in range(3):
         options = [int(book.allocatable_share_floor[v, r])]
