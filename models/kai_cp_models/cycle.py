@@ -89,6 +89,10 @@ class Cycle:
         """Time until the present action must end; never negative."""
         return max(0.0, min(self.deadline, self.action_deadline) - time.monotonic())
 
+    def out_of_time(self) -> bool:
+        """Whether the deadline of the cycle has passed."""
+        return time.monotonic() > self.deadline
+
     def decisions(self) -> tuple[Decision, ...]:
         """The net effect of the cycle so far, evictions of an action before what relies on them."""
         found = list(self._decisions())

@@ -19,10 +19,9 @@ from kai_cp_models.cycle import Cycle
 from kai_cp_models.explain import unscheduled
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import ActionName, Plan, QueueReport, Snapshot, Stage
+from kai_cp_models.snapshot import ActionName, Decision, Plan, QueueReport, Snapshot, Stage
 
 ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
-    "allocate": allocate,
     "consolidation": consolidation,
     "reclaim": reclaim,
     "preempt": preempt,
@@ -56,47 +55,98 @@ def decide(
     started = time.monotonic()
     if deadline is None:
         deadline = started + settings.solver.budget_seconds
-    cycle = Cycle(
-        snapshot,
-        settings,
-        Ledger.of(snapshot, settings.rules),
-        deadline - _RESERVE * max(0.0, deadline - started),
-    )
-    before = {q.name: cycle.ledger.book.allocated_shares(q.name) for q in snapshot.queues}
-    prepared = time.monotonic()
-    checked = 0.0
-    best = Plan()
-    for action in snapshot.policy.actions:
-        run = ACTIONS.get(action)
-        if run is None:
-            continue
-        saved = cycle.save()
-        cycle.begin(_SHARE.get(action, 1.0))
-        run(cycle)
-        check_started = time.monotonic()
-        plan = Plan(decisions=cycle.decisions(), stages=tuple(cycle.stages))
-        broken = violations(snapshot, plan, settings.rules)
-        checked += time.monotonic() - check_started
+    return _Engine(snapshot, settings, started, deadline, emit).run()
+
+
+class _Engine:
+    """One run over a snapshot: the cycle, and the best checked plan so far."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        settings: Settings,
+        started: float,
+        deadline: float,
+        emit: Callable[[Plan], None] | None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._emit = emit
+        self._started = started
+        self._checked = 0.0
+        self._decisions: tuple[Decision, ...] = ()
+        self._cycle = Cycle(
+            snapshot,
+            settings,
+            Ledger.of(snapshot, settings.rules),
+            deadline - _RESERVE * max(0.0, deadline - started),
+        )
+        book = self._cycle.ledger.book
+        self._before = {q.name: book.allocated_shares(q.name) for q in snapshot.queues}
+        self._prepared = time.monotonic()
+
+    def run(self) -> Plan:
+        """All actions in their order; the plan with everything that explains it."""
+        for action in self._snapshot.policy.actions:
+            if action == "allocate":
+                self._allocate()
+            elif action in ACTIONS:
+                self._act(action, ACTIONS[action])
+        return self._send()
+
+    def _allocate(self) -> None:
+        """The greedy pass first: it is an answer soon, and the answer where it admits everything."""
+        saved = self._cycle.save()
+        refused = 0
+
+        def greedy(cycle: Cycle) -> None:
+            nonlocal refused
+            refused = allocate(cycle, joint=False)
+
+        self._act("allocate", greedy)
+        if not refused or self._cycle.out_of_time():
+            return
+        if self._emit is not None:
+            self._send()
+        plain, self._cycle = self._cycle, saved
+        decisions, self._decisions = self._decisions, ()
+        if not self._act("allocate", allocate):
+            self._cycle, self._decisions = plain, decisions
+
+    def _act(self, action: ActionName, run: Callable[[Cycle], object]) -> bool:
+        """Run one action and check what it leads to; False when the checker refuses it."""
+        saved = self._cycle.save()
+        self._cycle.begin(_SHARE.get(action, 1.0))
+        run(self._cycle)
+        decisions = self._cycle.decisions()
+        if decisions == self._decisions:
+            return True
+        started = time.monotonic()
+        broken = violations(self._snapshot, Plan(decisions=decisions), self._cycle.settings.rules)
+        self._checked += time.monotonic() - started
         if broken:
-            cycle = saved
-            cycle.stages.append(Stage(f"{action}: {REJECTED}", "GREEDY"))
+            self._cycle = saved
+            self._cycle.stages.append(Stage(f"{action}: {REJECTED}", "GREEDY"))
             for line in broken:
                 logger.error("the checker rejected the plan of %s: %s", action, line)
-            continue
-        best = plan
-        if emit is not None:
-            emit(best)
-    book = cycle.ledger.book
-    queues = {
-        q.name: QueueReport(book.fair_share_of(q.name), before[q.name], book.allocated_shares(q.name))
-        for q in snapshot.queues
-    }
-    timings = {
-        "prepare": prepared - started,
-        "solve": time.monotonic() - prepared - checked,
-        "check": checked,
-    }
-    plan = Plan(best.decisions, unscheduled(cycle), tuple(cycle.stages), queues, timings)
-    if emit is not None:
-        emit(plan)
-    return plan
+            return False
+        self._decisions = decisions
+        if self._emit is not None and action != "allocate":
+            self._send()
+        return True
+
+    def _send(self) -> Plan:
+        """The plan so far, complete in itself; whoever waits outside gets it."""
+        book = self._cycle.ledger.book
+        queues = {
+            name: QueueReport(book.fair_share_of(name), before, book.allocated_shares(name))
+            for name, before in self._before.items()
+        }
+        timings = {
+            "prepare": self._prepared - self._started,
+            "solve": time.monotonic() - self._prepared - self._checked,
+            "check": self._checked,
+        }
+        plan = Plan(self._decisions, unscheduled(self._cycle), tuple(self._cycle.stages), queues, timings)
+        if self._emit is not None:
+            self._emit(plan)
+        return plan

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.rules.table import refusals
+from kai_cp_models.rules.size import amount
+from kai_cp_models.rules.table import accepting, refusals
 from kai_cp_models.snapshot import GPU, MILLI, Pod, PodStatus, Unscheduled
 
 
 def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
     """One entry for every pod group with pending pods that got no place in this cycle."""
     found: list[Unscheduled] = []
+    words: dict[int, str] = {}
     for group in cycle.snapshot.groups:
         gang = cycle.ledger.fixed.gangs[group.key]
         pending = [
@@ -24,10 +26,16 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
         if why is None:
             names = ", ".join(sorted({pod.subgroup or "default" for pod in gang.strangers}))
             why = Waiting("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
-        message = why.message
+        message, reason = why.message, why.reason
         if why.pod is not None:
-            message = explain_pod(cycle.ledger, why.pod)
-        found.append(Unscheduled(group.key, why.reason, message, why.proved, why.details))
+            if not accepting(cycle.ledger.fixed.table, why.pod).any():
+                reason = "NoNodeAccepts"
+            # Pods with one spec wait for one reason.
+            spec = id(why.pod.spec)
+            if spec not in words:
+                words[spec] = explain_pod(cycle.ledger, why.pod)
+            message = words[spec]
+        found.append(Unscheduled(group.key, reason, message, why.proved, why.details))
     return tuple(found)
 
 
@@ -42,15 +50,32 @@ def explain_pod(ledger: Ledger, pod: Pod) -> str:
     for rule in ledger.rules:
         if rule.concerns(pod) and (words := rule.refusals(pod)):
             parts.append(words)
-    free = ledger.idle + ledger.releasing
-    if pod.spec.needs_gpu and len(free):
-        gpus = free[:, GPU].clip(min=0) // MILLI
-        parts.append(
-            f"{pod.key} needs {pod.spec.gpu.devices} GPU; {int(gpus.sum())} free in all, "
-            f"at most {int(gpus.max())} on one node"
-        )
-    elif len(free):
-        parts.append(
-            f"{pod.key} needs {pod.spec.requests[0]} milli-CPUs; largest free {int(free[:, 0].max())}"
-        )
+    parts += _room(ledger, pod)
     return "; ".join(parts)
+
+
+def _room(ledger: Ledger, pod: Pod) -> list[str]:
+    """What the pod needs and what the nodes that accept it have free, per dimension that no node covers."""
+    nodes = accepting(ledger.fixed.table, pod)
+    if not nodes.any():
+        return []
+    free = (ledger.idle + ledger.releasing)[nodes].clip(min=0)
+    gpu = pod.spec.gpu
+    if gpu.shares:
+        whole = int(free[:, GPU].max()) // MILLI
+        need = f"{gpu.memory_mib} MiB" if gpu.memory_mib else f"{gpu.milli_portion / MILLI:g} GPU"
+        return [f"needs {need} on {gpu.devices} device(s); at most {whole} whole GPUs free on one node"]
+    short = [
+        f"needs {amount(d, asked)} {name}; {amount(d, int(free[:, d].sum()))} free in all, "
+        f"at most {amount(d, int(free[:, d].max()))} on one node"
+        for d, (asked, name) in enumerate(zip(pod.spec.requests, ledger.snapshot.dimensions, strict=True))
+        if asked > int(free[:, d].max())
+    ]
+    if short:
+        return short
+    asked = ", ".join(
+        f"{amount(d, value)} {ledger.snapshot.dimensions[d]}"
+        for d, value in enumerate(pod.spec.requests)
+        if value
+    )
+    return [f"no node has {asked} free at once"]

@@ -19,8 +19,11 @@ from kai_cp_models.placement import NoPlace, Placer, gate
 from kai_cp_models.snapshot import GroupKey, Stage
 
 
-def allocate(cycle: Cycle, *, joint: bool = True) -> None:
-    """Run the action on the cycle; ``joint`` False is the greedy pass alone."""
+def allocate(cycle: Cycle, *, joint: bool = True) -> int:
+    """Run the action on the cycle; ``joint`` False is the greedy pass alone. Returns the refusals.
+
+    Without refusals the greedy answer admits everything, and there is nothing to solve.
+    """
     started = time.monotonic()
     snapshot = cycle.snapshot
     ledger = cycle.ledger
@@ -32,7 +35,7 @@ def allocate(cycle: Cycle, *, joint: bool = True) -> None:
     )
     admission = Admission(ledger, cycle.settings.solver, cycle.seconds_left, enabled=joint)
     refused = 0
-    while (key := order.pop()) is not None:
+    while not cycle.out_of_time() and (key := order.pop()) is not None:
         group = snapshot.group_by_key[key]
         ask = Ask(group, ledger.fixed.gangs[key], batches[key])
         refusal = gate(ledger, group, ask.batch)
@@ -53,6 +56,7 @@ def allocate(cycle: Cycle, *, joint: bool = True) -> None:
             order.push(key, entry_of(ledger, group, batch))
     cycle.ledger = ledger
     _record(cycle, admission, refused, time.monotonic() - started)
+    return refused
 
 
 def _admit(ledger: Ledger, ask: Ask, admission: Admission) -> Ledger | Waiting:

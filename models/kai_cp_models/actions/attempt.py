@@ -30,7 +30,9 @@ from kai_cp_models.units import Batch
 _MOST_CUTS = 24
 _SMALL = 400
 """Variables up to which every attempt pursues all goals."""
-_ROUGH_GAP = 0.05
+_ROUGH_GAP = 0.01
+_MOST_FINISHED = 4_000
+"""Variables beyond which the rough goal is the objective: each further goal costs a presolve."""
 _ROUGH_GOALS = 2
 _ROUGH_SHARE = 0.4
 """Share of the time left that one attempt of a large problem may take."""
@@ -110,7 +112,7 @@ class Attempts:
 
     def finish(self, found: Found) -> Found:
         """The same admission with all goals pursued; ``found`` itself when that fails."""
-        if found.complete:
+        if found.complete or found.variables > _MOST_FINISHED:
             return found
         useful = found.disturbed
         for ask in found.asks:
