@@ -19,10 +19,11 @@ from kai_cp.bench.records import (
 )
 
 STYLE: Final = """
-body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1080px;padding:0 1rem;color:#1d2530}
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1280px;padding:0 1rem;color:#1d2530}
 h1{font-size:1.6rem;margin-bottom:.2rem}h2{margin-top:2.2rem;border-bottom:1px solid #d9dee5}
 p.note{color:#4a5666;max-width:75ch}figure{margin:1.2rem 0}figcaption{color:#4a5666;font-size:.9rem}
-figure svg{max-width:100%;height:auto}.scroll{overflow-x:auto}
+figure svg{max-width:100%;height:auto}.plots{display:grid;gap:.5rem 1.5rem;
+grid-template-columns:repeat(auto-fit,minmax(30rem,1fr))}.scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:13px;margin:.8rem 0}
 th,td{padding:.22rem .6rem;text-align:right;border-bottom:1px solid #e8ecf1;white-space:nowrap}
 th{background:#f4f6f9;position:sticky;top:0}td:first-child,th:first-child{text-align:left}
@@ -135,6 +136,7 @@ def _cases(cases: Sequence[CaseResult]) -> str:
         "elsewhere. "
         "<b>Gap</b>: the largest proven distance of a stage to its bound; <i>optimal</i> means none. "
         "<b>Groups only one admits</b>: + only here, − only there.</p>"
+        + '<div class="plots">'
         + _figure(
             plots.time_against_size(cases),
             "Time of a decision against the size of the cluster; lower is better.",
@@ -143,6 +145,7 @@ def _cases(cases: Sequence[CaseResult]) -> str:
         + _figure(plots.anytime(cases), "Anytime curves: how soon the answer is how good.")
         + _figure(plots.gaps(cases), "Proven gaps, worst 40 cases.")
         + _figure(plots.memory_against_size(cases), "Peak memory of the process that reads and decides.")
+        + "</div>"
         + _table(head, rows)
     )
 

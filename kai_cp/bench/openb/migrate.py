@@ -96,6 +96,8 @@ class Migration:
         leaving = self._who_leaves(c, node)
         if leaving is None or len(leaving) > min(MOST, self._budget):
             return None
+        if not all(self._room_elsewhere(self.cluster.running[pod][0], node) for pod in leaving):
+            return None  # Without touching anything: what changes must be scored anew.
         old = [(pod, *self._stop(pod)) for pod in leaving]
         placed: list[int] = []
         for pod, class_, _node, _devices in sorted(old, key=lambda e: -int(self.cluster.classes.total[e[1]])):
@@ -111,6 +113,10 @@ class Migration:
         for pod, class_, home, devices in old:
             self._start(pod, class_, home, devices)
         return None
+
+    def _room_elsewhere(self, c: int, node: int) -> bool:
+        scores = self.policy.scores(c)
+        return bool(np.delete(scores, node).max(initial=-np.inf) > -np.inf)
 
     def _elsewhere(self, c: int, node: int) -> tuple[int, tuple[int, ...]] | None:
         scores = self.policy.scores(c)
