@@ -8,7 +8,8 @@ terms may be the first of its kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from kai_cp_models.check.world import World
 from kai_cp_models.snapshot import LabelSelector, Pod, PodAffinityTerm
@@ -24,12 +25,15 @@ def broken(world: World) -> Iterator[str]:
     names = [node.name for node in world.snapshot.nodes]
     now = [(r.pod, name) for name, r in world.occupants(names, now=True)]
     end = [(r.pod, name) for name, r in world.occupants(names, now=False)]
+    speaks_of = _speaks_of(now + end)
+    neighbours_now, neighbours_end = _neighbours(world, now, speaks_of), _neighbours(world, end, speaks_of)
     for key, decision in sorted(world.placed.items()):
         pod, node = world.pod(key), decision.node
-        yield from _apart(world, pod, node, end, "in the end")
+        yield from _apart(world, pod, node, neighbours_end, speaks_of(pod), "in the end")
         if key in world.binds:
-            yield from _apart(world, pod, node, now, "now")
-        yield from _together(world, pod, node, now + end)
+            yield from _apart(world, pod, node, neighbours_now, speaks_of(pod), "now")
+        if pod.spec.pod_affinity:
+            yield from _together(world, pod, node, now + end)
 
 
 def _anything(world: World) -> bool:
@@ -49,22 +53,65 @@ def _domain(world: World, node: str, key: str) -> str | None:
     return world.node(node).labels.get(key)
 
 
-def _apart(world: World, pod: Pod, node: str, others: list[Place], when: str) -> Iterator[str]:
-    mine = _required(pod.spec.pod_anti_affinity)
-    for other, where in others:
-        if other.key == pod.key:
-            continue
-        for holder, term, against in (
-            *((pod, term, other) for term in mine),
-            *((other, term, pod) for term in _required(other.spec.pod_anti_affinity)),
+@dataclass
+class _Neighbours:
+    """Pods by anti-affinity term and domain: those that have the term, and those it speaks of."""
+
+    holders: dict[tuple[PodAffinityTerm, str], list[Place]] = field(default_factory=dict)
+    matching: dict[tuple[PodAffinityTerm, str], list[Place]] = field(default_factory=dict)
+
+
+def _speaks_of(places: list[Place]) -> Callable[[Pod], tuple[PodAffinityTerm, ...]]:
+    """Which required anti-affinity terms of any pod speak of a pod; alike pods are asked about once."""
+    terms = {term: None for pod, _ in places for term in _required(pod.spec.pod_anti_affinity)}
+    known: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[PodAffinityTerm, ...]] = {}
+
+    def speaks_of(pod: Pod) -> tuple[PodAffinityTerm, ...]:
+        identity = (pod.key.namespace, tuple(sorted(pod.labels.items())))
+        if identity not in known:
+            known[identity] = tuple(term for term in terms if _selects(term, pod))
+        return known[identity]
+
+    return speaks_of
+
+
+def _neighbours(
+    world: World, places: list[Place], speaks_of: Callable[[Pod], tuple[PodAffinityTerm, ...]]
+) -> _Neighbours:
+    found = _Neighbours()
+    for pod, node in places:
+        for kind, terms in (
+            (found.holders, _required(pod.spec.pod_anti_affinity)),
+            (found.matching, speaks_of(pod)),
         ):
-            domain = _domain(world, node, term.topology_key)
-            same = domain is not None and domain == _domain(world, where, term.topology_key)
-            if same and _selects(term, against):
-                yield (
-                    f"affinity: pod {pod.key} on node {node} meets pod {other.key} on node {where} {when}:"
-                    f" anti-affinity of {holder.key} in one {term.topology_key}"
-                )
+            for term in terms:
+                domain = _domain(world, node, term.topology_key)
+                if domain is not None:
+                    kind.setdefault((term, domain), []).append((pod, node))
+    return found
+
+
+def _apart(
+    world: World,
+    pod: Pod,
+    node: str,
+    neighbours: _Neighbours,
+    spoken_of: tuple[PodAffinityTerm, ...],
+    when: str,
+) -> Iterator[str]:
+    met: list[tuple[Pod, PodAffinityTerm, Place]] = []
+    for term in _required(pod.spec.pod_anti_affinity):
+        domain = _domain(world, node, term.topology_key)
+        met += [(pod, term, place) for place in neighbours.matching.get((term, domain or ""), ())]
+    for term in spoken_of:
+        domain = _domain(world, node, term.topology_key)
+        met += [(place[0], term, place) for place in neighbours.holders.get((term, domain or ""), ())]
+    for holder, term, (other, where) in met:
+        if other.key != pod.key and _domain(world, node, term.topology_key) is not None:
+            yield (
+                f"affinity: pod {pod.key} on node {node} meets pod {other.key} on node {where} {when}:"
+                f" anti-affinity of {holder.key} in one {term.topology_key}"
+            )
 
 
 def _together(world: World, pod: Pod, node: str, others: list[Place]) -> Iterator[str]:
