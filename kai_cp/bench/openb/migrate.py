@@ -22,6 +22,8 @@ SHARE: Final = 0.01
 """Moves per window, as a share of the running pods."""
 TRIES: Final = 24
 """Nodes tried for one arriving pod."""
+PAUSE: Final = 10
+"""After a failed try, a class is tried again only when so many pods came or moved."""
 MOST: Final = 5
 """Most pods that move for one arriving pod."""
 
@@ -38,6 +40,8 @@ class Migration:
         self._arrived = 0
         self._spent = 0
         self._ran = 1
+        self._hopeless: dict[int, int] = {}
+        """Class -> length of the log from which on another try is worth it."""
         self._on_node: list[set[int]] = [set() for _ in range(len(cluster.nodes.cpu))]
 
     def arrive(self, pod: int, c: int) -> bool:
@@ -51,7 +55,8 @@ class Migration:
         if choice is not None:
             self._start(pod, c, *choice)
             return True
-        if self._budget <= 0 or not self.cluster.classes.gpus[c]:
+        log = self.cluster.log
+        if self._budget <= 0 or not self.cluster.classes.gpus[c] or len(log) < self._hopeless.get(c, 0):
             return False
         for node in self._candidates(c):
             moved = self._make_room(c, node)
@@ -63,6 +68,7 @@ class Migration:
             self.worst = max(self.worst, 100.0 * self._spent / self._ran)
             self._start(pod, c, node, self.cluster.tightest(c, node))
             return True
+        self._hopeless[c] = len(log) + PAUSE
         return False
 
     def _start(self, pod: int, c: int, node: int, devices: tuple[int, ...]) -> None:
