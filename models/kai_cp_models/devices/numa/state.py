@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kai_cp_models.devices.numa.spans import Amounts, first_set, spans, spread_over
 from kai_cp_models.devices.numa.zones import NONE, RESTRICTED, SINGLE, dimension, in_milli, is_device, parse
 from kai_cp_models.devices.protocol import Mask, Row, RuleState, Scores
+from kai_cp_models.devices.remembered import Remembered
 from kai_cp_models.devices.tally import holding
 from kai_cp_models.snapshot import MILLI, Pod, PodKey, PodSpec, PodStatus, SetAside, Snapshot
 
@@ -38,6 +39,11 @@ class NumaState(RuleState):
         self._refusing = (self.zones.policy == SINGLE) | (self.zones.policy == RESTRICTED)
         self._scored = (self.zones.policy != "") & (self.zones.policy != NONE)
         self._used = (np.zeros_like(self.zones.allocatable), np.zeros_like(self.zones.allocatable))
+        self._any_refusing, self._all_refusing = bool(self._refusing.any()), bool(self._refusing.all())
+        self._any_scored = bool(self._scored.any())
+        self._remembered = Remembered(len(snapshot.nodes))
+        self._asking: dict[int, bool] = {}
+        self._fits_empty: dict[int, bool] = {}
         self._placed: dict[PodKey, tuple[int, Amounts]] = {}
         self._left: set[PodKey] = set()
         total = np.zeros_like(self.zones.allocatable)
@@ -57,6 +63,7 @@ class NumaState(RuleState):
     def detach(self) -> None:
         """Own what changes, after a shallow copy."""
         self._used = (self._used[0].copy(), self._used[1].copy())
+        self._remembered = self._remembered.copy()
         self._placed = dict(self._placed)
         self._left = set(self._left)
 
@@ -82,13 +89,19 @@ class NumaState(RuleState):
         )
         return wanted
 
-    def _free(self, *, now: bool) -> Amounts:
-        used = self._used[0] + self._used[1] if now else self._used[0]
-        free: Amounts = self._base - used
-        return free
+    def _free(self, nodes: int | NDArray[np.int64], *, now: bool) -> Amounts:
+        """What the zones of some nodes have left."""
+        free: Amounts = self._base[nodes] - self._used[0][nodes]
+        return free - self._used[1][nodes] if now else free
+
+    def _asks(self, spec: PodSpec) -> bool:
+        """Whether anything of the pod is aligned."""
+        if id(spec) not in self._asking:
+            self._asking[id(spec)] = bool(self._wanted(spec, spec.requests).any())
+        return self._asking[id(spec)]
 
     def concerns(self, pod: Pod) -> bool:
-        return bool(pod.numa_zones) or bool(self._wanted(pod.spec, pod.spec.requests).any())
+        return bool(pod.numa_zones) or self._asks(pod.spec)
 
     def identity(self, pod: Pod) -> Hashable:
         return None
@@ -97,14 +110,15 @@ class NumaState(RuleState):
 
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
         back = self._own_node(pod)
-        aligned = self._refusing.any() and self._wanted(pod.spec, pod.spec.requests).any()
-        if back is None and not aligned:
+        if back is None and not (self._any_refusing and self._asks(pod.spec)):
             return None
-        free = self._free(now=now)
-        mask = self._accepting(pod, free)
+        mask: Mask = self._remembered.answer(
+            (id(pod.spec), now), lambda nodes: self._accepting(pod.spec, nodes, self._free(nodes, now=now))
+        )
         if back is not None:
             node, known = back
-            mask[node] = bool((known <= np.maximum(free[node], 0)).all())
+            mask = mask.copy()
+            mask[node] = bool((known <= np.maximum(self._free(node, now=now), 0)).all())
         return mask
 
     def _own_node(self, pod: Pod) -> tuple[int, Amounts] | None:
@@ -116,14 +130,13 @@ class NumaState(RuleState):
         known = self._known(pod, node)
         return None if known is None else (node, known)
 
-    def _accepting(self, pod: Pod, free: Amounts) -> Mask:
-        """Nodes whose policy admits the pod with so much free in the zones."""
-        mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_)
-        parts = list(self._parts(pod.spec))
-        for nodes, demands in parts:
-            chosen = np.flatnonzero(nodes & self._refusing)
+    def _accepting(self, spec: PodSpec, nodes: NDArray[np.int64], free: Amounts) -> Mask:
+        """Of some nodes those whose policy admits a pod, with so much free in their zones."""
+        mask = np.ones(len(nodes), dtype=np.bool_)
+        for scope, demands in self._parts(spec):
+            chosen = np.flatnonzero((scope & self._refusing)[nodes])
             if chosen.size:
-                mask[chosen] = self._align(chosen, free[chosen], demands)
+                mask[chosen] = self._align(nodes[chosen], free[chosen], demands)
         return mask
 
     def _parts(self, spec: PodSpec) -> Iterable[tuple[Mask, list[Amounts]]]:
@@ -164,14 +177,18 @@ class NumaState(RuleState):
         return narrow
 
     def score(self, pod: Pod) -> Scores | None:
-        wanted = self._wanted(pod.spec, pod.spec.requests)
-        if not self._scored.any() or not wanted.any():
+        if not self._any_scored or not self._asks(pod.spec):
             return None
+        wanted = self._wanted(pod.spec, pod.spec.requests)
         worst = max(self.zones.exists.shape[1], 1)
-        demand = np.where(self.zones.listed, wanted, 0)
-        found = spans(self._free(now=False), demand, self.zones.exists, widest=worst)
-        score: Scores = SCORE / np.where(self._scored & (found > 0), found, worst)
-        return score
+
+        def compute(nodes: NDArray[np.int64]) -> Scores:
+            demand = np.where(self.zones.listed[nodes], wanted, 0)
+            found = spans(self._free(nodes, now=False), demand, self.zones.exists[nodes], widest=worst)
+            score: Scores = SCORE / np.where(self._scored[nodes] & (found > 0), found, worst)
+            return score
+
+        return self._remembered.answer((id(pod.spec), "score"), compute)
 
     # --- pods come and go ----------------------------------------------------------------------
 
@@ -179,6 +196,7 @@ class NumaState(RuleState):
         given = self._expected(pod, node, now=not pipelined)
         self._placed[pod.key] = (node, given)
         self._used[0][node] += given
+        self._remembered.change(node)
         names, resources = self.zones.names.get(node, ()), self.zones.resources.get(node, {})
         zones = [
             {"zone": name, "amount": self._written(given[z], resources)}
@@ -195,7 +213,7 @@ class NumaState(RuleState):
             return back[1]
         if not self._scored[node]:
             return given
-        free = self._free(now=now)[node]
+        free = self._free(node, now=now)
         zones = int(self.zones.exists[node].sum())
         for nodes, demands in self._parts(pod.spec):
             for each in demands if nodes[node] else ():
@@ -217,6 +235,7 @@ class NumaState(RuleState):
         place = self._placed.pop(pod.key, None)
         if place is not None:
             self._used[0][place[0]] -= place[1]
+            self._remembered.change(place[0])
 
     def evict(self, pod: Pod) -> None:
         self._leave(pod, 1)
@@ -234,6 +253,7 @@ class NumaState(RuleState):
         if known is not None:
             self._used[0][node] -= sign * known
             self._used[1][node] += sign * known
+            self._remembered.change(node)
 
     # --- words and rows ----------------------------------------------------------------------------
 
@@ -245,16 +265,20 @@ class NumaState(RuleState):
         return f"{refused} node(s) cannot NUMA-align the pod's resources under their Topology Manager policy"
 
     def dead_end(self, pod: Pod) -> str:
-        if not self._refusing.all() or not self._wanted(pod.spec, pod.spec.requests).any():
+        if not self._all_refusing or not self._asks(pod.spec):
             return ""
-        if self._accepting(pod, self.zones.allocatable).any():
+        if id(pod.spec) not in self._fits_empty:
+            every = np.arange(len(self.snapshot.nodes), dtype=np.int64)
+            fits = self._accepting(pod.spec, every, self.zones.allocatable)
+            self._fits_empty[id(pod.spec)] = bool(fits.any())
+        if self._fits_empty[id(pod.spec)]:
             return ""
         return "no node could NUMA-align the pod's resources under its Topology Manager policy, even if empty"
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """Relaxed: per class, no more pods than its zones hold one class at a time; only on nodes with
         policy ``single-numa-node`` and pod scope. How classes share zones is left to ``place``."""
-        free = np.maximum(self._free(now=False), 0)
+        free = np.maximum(self._base - self._used[0], 0)
         leaving = [
             (pod.key, node, known)
             for pod, node, gone in holding(self.snapshot)

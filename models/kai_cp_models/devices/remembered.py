@@ -1,0 +1,48 @@
+"""Answers per node that are asked again and again while only a few nodes change between the questions."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Nodes = NDArray[np.int64]
+
+
+class Remembered:
+    """Arrays over the nodes by key; a question recomputes the nodes that changed since the last one."""
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
+        self._changes: list[int] = []
+        self._known: dict[Hashable, tuple[int, NDArray[Any]]] = {}
+
+    def copy(self) -> Remembered:
+        """An independent copy; the arrays are never written again, so they are shared."""
+        twin = copy.copy(self)
+        twin.detach()
+        return twin
+
+    def detach(self) -> None:
+        """Own what changes, after a shallow copy."""
+        self._changes = list(self._changes)
+        self._known = dict(self._known)
+
+    def change(self, node: int) -> None:
+        """Say that answers for a node may differ from now on."""
+        self._changes.append(node)
+
+    def answer(self, key: Hashable, compute: Callable[[Nodes], NDArray[Any]]) -> NDArray[Any]:
+        """The array for ``key``, read-only for the caller. ``compute`` gives the values of some nodes."""
+        position, values = self._known.get(key, (-1, None))
+        if values is None:
+            values = compute(np.arange(self._nodes, dtype=np.int64))
+        elif position < len(self._changes):
+            changed = np.unique(np.array(self._changes[position:], dtype=np.int64))
+            values = values.copy()
+            values[changed] = compute(changed)
+        self._known[key] = (len(self._changes), values)
+        return values
