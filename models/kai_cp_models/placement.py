@@ -74,10 +74,16 @@ class Placer:
     pipeline_only: bool = False
     only: Callable[[Pod], Mask | None] | None = None
 
-    def place(self, ledger: Ledger, batch: Batch) -> Ledger | NoPlace:
-        """The ledger with the batch placed, or why it has no place. The input is not changed."""
+    def place(self, ledger: Ledger, batch: Batch, *, consume: bool = False) -> Ledger | NoPlace:
+        """The ledger with the batch placed, or why it has no place.
+
+        The input is not changed; with ``consume`` it may be the one that is returned, so the caller
+        must not use it again unless the batch found no place.
+        """
         everywhere = np.ones(len(ledger.idle), dtype=bool)
-        trial = ledger.copy()
+        # A single pod that finds no node has changed nothing, so there is nothing to roll back.
+        alone = len(batch.all_pods) == 1
+        trial = ledger if consume and alone else ledger.copy()
         outcome = self._subtree(trial, batch, everywhere, None)
         if isinstance(outcome, NoPlace):
             return outcome

@@ -26,14 +26,14 @@ def allocate(cycle: Cycle, *, joint: bool = True) -> int:
     """
     started = time.monotonic()
     snapshot = cycle.snapshot
-    ledger = cycle.ledger
+    ledger = cycle.ledger.copy()
     batches = waiting_groups(cycle, "allocate")
     order = FairOrder(
         snapshot,
         ledger.book,
         {key: entry_of(ledger, snapshot.group_by_key[key], batch) for key, batch in batches.items()},
     )
-    admission = Admission(ledger, cycle.settings.solver, cycle.seconds_left, enabled=joint)
+    admission = Admission(cycle.ledger, cycle.settings.solver, cycle.seconds_left, enabled=joint)
     refused = 0
     while not cycle.out_of_time() and (key := order.pop()) is not None:
         group = snapshot.group_by_key[key]
@@ -63,7 +63,7 @@ def _admit(ledger: Ledger, ask: Ask, admission: Admission) -> Ledger | Waiting:
     dead = admission.known_dead(ask)
     if dead is not None:
         return dead
-    outcome = Placer(ask.gang).place(ledger, ask.batch)
+    outcome = Placer(ask.gang).place(ledger, ask.batch, consume=True)
     if isinstance(outcome, Ledger):
         admission.admitted(ask)
         return outcome

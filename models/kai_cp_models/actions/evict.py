@@ -188,12 +188,15 @@ def _commit(run: _Run, found: Found) -> None:
     triggers = tuple(ask.group.key for ask in found.asks)
     withdrawn: set[GroupKey] = set()
     users = _users(found)
+    members: dict[int, frozenset[GroupKey]] = {}
     for o, item in enumerate(found.ranked):
         takers = found.owners.get(o, triggers)
         for pod in item.offer.pods:
             owners = takers
             if run.action != "consolidation":
-                owners = _named(takers, users.get(pod.node or "", ()))
+                # Classes of triggers share one tuple, so it is turned into a set once.
+                among = members.get(id(takers)) or members.setdefault(id(takers), frozenset(takers))
+                owners = _named(takers, among, users.get(pod.node or "", ()))
             if pod.key in found.ledger.changed and pod.key not in base.changed:
                 cycle.evicted_by[pod.key] = Eviction(run.action, owners, _words(run.action, owners))
                 if pod.key in found.ledger.held:
@@ -225,9 +228,11 @@ def _users(found: Found) -> dict[str, tuple[GroupKey, ...]]:
     return users
 
 
-def _named(takers: tuple[GroupKey, ...], here: tuple[GroupKey, ...]) -> tuple[GroupKey, ...]:
+def _named(
+    takers: tuple[GroupKey, ...], among: frozenset[GroupKey], here: tuple[GroupKey, ...]
+) -> tuple[GroupKey, ...]:
     """The triggers an eviction is reported for: the one that answers for it, and who uses the room."""
-    used = tuple(key for key in here if key != takers[0] and key in takers)
+    used = tuple(key for key in here if key != takers[0] and key in among)
     return (takers[0], *used[: _MOST_NAMED - 1])
 
 

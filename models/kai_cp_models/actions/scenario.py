@@ -104,7 +104,7 @@ def _replay(
         if key in wanted:
             if gate(ledger, group, batches[key]) is not None:
                 return None, frozenset(early)
-            outcome = Placer(gang, pipeline_only=True).place(ledger, batches[key])
+            outcome = Placer(gang, pipeline_only=True).place(ledger, batches[key], consume=True)
             if not isinstance(outcome, Ledger):
                 return None, frozenset(early)
             ledger = outcome
