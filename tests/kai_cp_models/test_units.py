@@ -1,0 +1,227 @@
+"""What a pod group gets next and gives up next (5.1 to 5.5), each world argued by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from kai_cp_models.snapshot import Pod, PodStatus, Subgroup
+from kai_cp_models.units import Gang
+from tests.support.worlds import group, leaf, pod, tree
+
+P, R, X, G, S, B = (
+    PodStatus.PENDING,
+    PodStatus.RUNNING,
+    PodStatus.RELEASING,
+    PodStatus.GATED,
+    PodStatus.SUCCEEDED,
+    PodStatus.BOUND,
+)
+LETTERS = {"P": P, "R": R, "X": X, "G": G, "S": S, "B": B}
+
+
+def gang(root: Subgroup, **statuses: str) -> Gang:
+    """Pods ``<leaf><number>`` in task order, one letter of status each: ``gang(root, a="RRP")``."""
+    members = [
+        pod(f"{name}{i}", "n1" if letter in "RXB" else None, "g", subgroup=name, status=LETTERS[letter])
+        for name, letters in statuses.items()
+        for i, letter in enumerate(letters)
+    ]
+    return Gang(group("g", root=root), tuple(members))
+
+
+def status(one: Pod) -> PodStatus:
+    return one.status
+
+
+def batch(one: Gang) -> str:
+    found = one.next_batch(status)
+    return " ".join(each.key.name for each in found.all_pods) if found else ""
+
+
+def chain(one: Gang) -> list[str]:
+    """All eviction units until nothing is left."""
+    gone: set[str] = set()
+    units: list[str] = []
+
+    def current(p: Pod) -> PodStatus:
+        return X if p.key.name in gone else p.status
+
+    while unit := one.next_eviction(current):
+        names = [each.key.name for each in unit]
+        assert not gone & set(names), "a pod leaves twice"
+        gone |= set(names)
+        units.append(" ".join(names))
+    return units
+
+
+def flat(minimum: int) -> Subgroup:
+    return tree(1, leaf("a", minimum))
+
+
+def both(k: int, a: int = 2, b: int = 1) -> Subgroup:
+    return tree(k, leaf("a", a), leaf("b", b))
+
+
+def nested(k: int = 2) -> Subgroup:
+    """K of the two sets x (both of a, b) and y (one of c, d)."""
+    return tree(
+        k, tree(2, leaf("a", 1), leaf("b", 1), name="x"), tree(1, leaf("c", 2), leaf("d", 2), name="y")
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    gang: Gang
+    expect: object
+
+
+def ids(case: Case) -> str:
+    return case.name
+
+
+BATCHES = [
+    Case("a gang is asked for whole", gang(flat(3), a="PPPP"), "a0 a1 a2"),
+    Case("only what is missing", gang(flat(3), a="RRPP"), "a2"),
+    Case("a bound pod counts as there", gang(flat(3), a="RBPP"), "a2"),
+    Case("a releasing pod does not", gang(flat(3), a="RXPPP"), "a2 a3"),
+    Case("one extra at a time above the minimum", gang(flat(1), a="RPPP"), "a1"),
+    Case("minimum zero is all extras", gang(flat(0), a="PPP"), "a0"),
+    # 5.2: two of three are alive and not gated, so nothing is asked for at all.
+    Case("a gang that cannot be complete asks for nothing", gang(flat(3), a="RPG"), ""),
+    Case("nothing pending", gang(flat(1), a="RR"), ""),
+    Case("gated pods are not asked for", gang(flat(1), a="GG"), ""),
+    Case("a succeeded pod neither counts nor is asked for", gang(flat(1), a="SP"), "a1"),
+    Case("all subgroups at once", gang(both(2), a="PPP", b="PP"), "a0 a1 b0"),
+    # Both below their threshold are equal but for the name: a, although it asks for more.
+    Case("K of N takes the first by name", gang(both(1), a="PP", b="P"), "a0 a1"),
+    # 14.1 defect 8: a cannot be complete, so taking it blindly would leave it below its minimum.
+    Case("K of N skips a subgroup that cannot be complete", gang(both(1), a="P", b="P"), "b0"),
+    Case("K of N skips a gated subgroup", gang(both(1), a="GG", b="P"), "b0"),
+    Case("a satisfied subgroup is skipped", gang(both(2), a="RR", b="P"), "b0"),
+    # K = 1 is met by b; a is below its own threshold, so the increment is all of it.
+    Case("the next increment is a whole extra subgroup", gang(both(1), a="PP", b="R"), "a0 a1"),
+    # a cannot be completed with one pod; the increment comes from b, which is satisfied.
+    Case("an extra subgroup that is not ready is passed over", gang(both(1), a="P", b="RP"), "b1"),
+    # Ratios: a has 2/2, b 2/1; the emptier one grows first.
+    Case("extras go to the emptier subgroup", gang(both(2), a="RRP", b="RRP"), "a2"),
+    # b is optional (minimum 0): the required a grows first, though b has fewer pods.
+    Case("required before optional", gang(both(1, a=1, b=0), a="RRP", b="P"), "a2"),
+    Case(
+        "nested: both sets, one of y's two leaves",
+        gang(nested(), a="P", b="P", c="PP", d="PP"),
+        "a0 b0 c0 c1",
+    ),
+    Case(
+        "nested: the leaf that is whole is left out", gang(nested(), a="R", b="P", c="XX", d="PP"), "b0 d0 d1"
+    ),
+    # x can never be complete: b is empty. With K = 1 the gang is y alone.
+    Case(
+        "nested: a set that cannot be complete is skipped",
+        gang(nested(1), a="P", b="", c="PP", d=""),
+        "c0 c1",
+    ),
+    # The root is met by y; the extra set x comes as a whole.
+    Case("nested: a whole extra set", gang(nested(1), a="P", b="P", c="RR", d=""), "a0 b0"),
+]
+
+
+@pytest.mark.parametrize("case", BATCHES, ids=ids)
+def test_the_next_batch(case: Case) -> None:
+    assert batch(case.gang) == case.expect
+
+
+READY = [
+    Case("enough pending", gang(flat(2), a="PP"), True),
+    Case("running and pending together", gang(flat(2), a="RP"), True),
+    Case("too few pods exist", gang(flat(3), a="PP"), False),
+    Case("a gated pod is not there yet", gang(flat(2), a="PG"), False),
+    Case("a releasing pod is not alive", gang(flat(2), a="PX"), False),
+    Case("a succeeded pod is not alive", gang(flat(2), a="PS"), False),
+    Case("minimum zero is always ready", gang(flat(0), a=""), True),
+    Case("every subgroup is needed when K is all", gang(both(2), a="PP", b=""), False),
+    Case("K of N needs only K", gang(both(1), a="P", b="P"), True),
+    Case("K of N with none complete", gang(both(1), a="P", b=""), False),
+    Case("nested: one leaf of y is enough", gang(nested(), a="P", b="P", c="P", d="PP"), True),
+    Case("nested: x lacks b", gang(nested(), a="P", b="", c="PP", d=""), False),
+]
+
+
+@pytest.mark.parametrize("case", READY, ids=ids)
+def test_readiness(case: Case) -> None:
+    assert case.gang.ready(status) is case.expect
+
+
+CHAINS = [
+    # Surplus pods go first, last in task order first; then the gang as a whole.
+    Case("surplus one by one, then the rest", gang(flat(2), a="RRRR"), ["a3", "a2", "a0 a1"]),
+    Case("no surplus: all at once", gang(flat(2), a="RR"), ["a0 a1"]),
+    Case("minimum zero is all surplus", gang(flat(0), a="RR"), ["a1", "a0"]),
+    Case("below the minimum: everything", gang(flat(3), a="RRP"), ["a0 a1"]),
+    Case("nothing runs", gang(flat(1), a="PX"), []),
+    # b has 3/1, a 3/2: the fuller one shrinks first; at 2/1 b still leads, then a is the only one above.
+    Case("the fuller subgroup first", gang(both(2), a="RRR", b="RRR"), ["b2", "b1", "a2", "a0 a1 b0"]),
+    # Optional subgroups shrink before required ones.
+    Case("optional before required", gang(both(1, a=1, b=0), a="RR", b="R"), ["b0", "a1", "a0"]),
+    # Both are exactly at their minimum and K = 1: one whole member is surplus; b comes last by name.
+    Case("a surplus subgroup goes whole", gang(both(1), a="RR", b="R"), ["b0", "a0 a1"]),
+    Case("surplus pods before a surplus subgroup", gang(both(1), a="RRR", b="R"), ["a2", "b0", "a0 a1"]),
+    # y has d as a surplus leaf inside; x is needed. After d nothing is surplus.
+    Case(
+        "nested: surplus inside a set", gang(nested(), a="R", b="R", c="RR", d="RR"), ["d0 d1", "a0 b0 c0 c1"]
+    ),
+    # No member of the root is satisfied: all goes, whatever there is inside.
+    Case("nested: torn everywhere", gang(nested(), a="RR", b="", c="R", d=""), ["a0 a1 c0"]),
+]
+
+
+@pytest.mark.parametrize("case", CHAINS, ids=ids)
+def test_eviction_units(case: Case) -> None:
+    assert chain(case.gang) == case.expect
+
+
+STATES = [
+    Case("one subgroup below", gang(both(2), a="RRR", b="P"), 0),
+    Case("exactly at the minimum", gang(both(2), a="RR", b="R"), 1),
+    Case("one above", gang(both(2), a="RR", b="RR"), 2),
+    Case("releasing pods do not count", gang(both(2), a="RRX", b="R"), 1),
+    Case("minimum zero and nothing there", gang(flat(0), a="P"), 1),
+]
+
+
+@pytest.mark.parametrize("case", STATES, ids=ids)
+def test_elastic_state(case: Case) -> None:
+    assert case.gang.elastic_state(status) == case.expect
+
+
+def test_a_group_is_elastic_when_it_has_more_pods_than_it_needs() -> None:
+    assert gang(flat(1), a="RP").elastic
+    assert not gang(flat(2), a="RP").elastic
+
+
+def test_pods_that_name_an_unknown_subgroup_are_held_aside() -> None:
+    """1.2: never placed, never counted, not even for readiness."""
+    members = (pod("a0", group="g", subgroup="a"), pod("z0", group="g", subgroup="z"), pod("n0", group="g"))
+    one = Gang(group("g", root=flat(2)), members)
+    assert [each.key.name for each in one.strangers] == ["z0", "n0"]
+    assert not one.ready(status)
+    assert batch(one) == ""
+
+
+def test_a_whole_chain_of_batches_reaches_every_pod() -> None:
+    """Placing batch after batch ends with all pods placed; the minimum comes first and in one piece."""
+    one = gang(both(2, a=2, b=1), a="PPPP", b="PP")
+    placed: set[str] = set()
+    batches: list[str] = []
+
+    def current(p: Pod) -> PodStatus:
+        return PodStatus.ALLOCATED if p.key.name in placed else p.status
+
+    while (found := one.next_batch(current)) is not None:
+        names = [each.key.name for each in found.all_pods]
+        placed |= set(names)
+        batches.append(" ".join(names))
+    # 2/2 and 1/1 are equal: a by name; then a has 3/2 and b 1/1.
+    assert batches == ["a0 a1 b0", "a2", "b1", "a3"]
