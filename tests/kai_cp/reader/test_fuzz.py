@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -17,6 +18,7 @@ from kai_cp.reader.facts import FactReader
 from kai_cp.reader.fields import Malformed
 from kai_cp.reader.memo import Remembered
 from kai_cp.reader.podspec import SpecDraft
+from kai_cp_models.devices.dra.catalog import EXTRA
 from kai_cp_models.snapshot import ACTIVE_USED, Snapshot
 from tests.kai_cp.reader.raw import NOW
 from tests.kai_cp.reader.rich import rich
@@ -48,6 +50,11 @@ def places(value: Any, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         if isinstance(inner, dict | list):
             places(inner, found)
     return found
+
+
+def plain(found: Snapshot) -> Snapshot:
+    """Without the catalog of devices, which is made of the raw objects beside it and has no equality."""
+    return replace(found, extras={key: value for key, value in found.extras.items() if key != EXTRA})
 
 
 def check(found: Snapshot) -> None:
@@ -103,7 +110,7 @@ def test_changed_values_never_raise(data: st.DataObject) -> None:
         assert not isinstance(raw.get("rawObjects"), dict)
         return
     check(found)
-    assert found == parse(raw, now=NOW, memo=ParseMemo())
+    assert plain(found) == plain(parse(raw, now=NOW, memo=ParseMemo()))
 
 
 @settings(max_examples=400)
@@ -158,11 +165,11 @@ def test_a_damaged_file_never_raises_anything_else(position: int, value: int) ->
 @given(st.integers(0, 2**32))
 def test_the_order_of_lists_does_not_matter(seed: int) -> None:
     raw = rich()
-    expected = parse(raw, now=NOW)
+    expected = plain(parse(raw, now=NOW))
     shuffled = copy.deepcopy(raw)
     for values in shuffled["rawObjects"].values():
         random.Random(seed).shuffle(values)
-    assert parse(shuffled, now=NOW) == expected
+    assert plain(parse(shuffled, now=NOW)) == expected
 
 
 def test_a_memo_changes_nothing_and_notices_changes() -> None:
@@ -173,7 +180,7 @@ def test_a_memo_changes_nothing_and_notices_changes() -> None:
     memo = ParseMemo()
     first = parse(raw, now=NOW, memo=memo)
     second = parse(raw, now=NOW, memo=memo)
-    assert second == first == parse(raw, now=NOW)
+    assert plain(second) == plain(first) == plain(parse(raw, now=NOW))
     assert second.groups[0] is first.groups[0]
     changed = copy.deepcopy(raw)
     changed["rawObjects"]["pods"][0]["metadata"]["resourceVersion"] = "2"
@@ -181,7 +188,7 @@ def test_a_memo_changes_nothing_and_notices_changes() -> None:
     changed["rawObjects"]["priorityClasses"][0]["value"] = 75
     changed["rawObjects"]["namespaces"][0]["metadata"]["labels"] = {"zone": "a"}
     third = parse(changed, now=NOW, memo=memo)
-    assert third == parse(changed, now=NOW)
+    assert plain(third) == plain(parse(changed, now=NOW))
     assert third.groups[0].priority == 75
     assert [row.item for row in third.set_aside] == ["Pod default/whole"]
-    assert parse(raw, now=NOW, memo=memo) == first
+    assert plain(parse(raw, now=NOW, memo=memo)) == plain(first)
