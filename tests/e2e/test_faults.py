@@ -342,11 +342,12 @@ def test_modes_that_do_not_bind(world: World, control_plane: ControlPlane, mode:
     world.add_nodes(1)
     queue = world.add_queue()
     with FaultyProxy(control_plane) as proxy:
-        world.scheduler(f"--mode={mode}", url=proxy.url)
+        scheduler = world.scheduler(f"--mode={mode}", url=proxy.url)
         world.binder()
         world.add_gang("gang", queue, 4)
         world.add_gang("big", queue, 16)
-        time.sleep(5.0)
+        world.until(lambda: any(line.get("unscheduled") == 1 for line in scheduler.lines()), "a plan", 60)
+        time.sleep(3.0)
         assert orders(proxy) == 0
         assert not world.running()
         conditions = (world.group("big").get("status") or {}).get("schedulingConditions")
