@@ -20,8 +20,8 @@ class SolverSettings(Frozen):
     budget_seconds: float = Field(
         1.0,
         gt=0,
-        description="Time for one cycle; the best checked answer counts. `kai-cp solve` counts from the opening "
-        "of a snapshot, but leaves three quarters of it, or one whole second, for deciding.",
+        description="Time for one cycle; the best checked answer counts. `kai-cp solve` counts from the "
+        "opening of a snapshot, but leaves three quarters of it, or one whole second, for deciding.",
     )
     workers: int = Field(2, ge=1, description="CP-SAT search workers.")
     seed: int = Field(0, ge=0, description="CP-SAT random seed.")
