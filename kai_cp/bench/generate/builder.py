@@ -27,7 +27,8 @@ class Builder:
     """A cluster under construction.
 
     ``free``: whole GPUs left per node. Nodes are kept in one list per number of free GPUs, so that
-    a place is found without a scan. Shared GPUs have 1000 milli-GPUs of room.
+    a place is found without a scan. Shared GPUs have 1000 milli-GPUs of room. ``busy``: share of the
+    racks that get pods before any other.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Builder:
         racks_in_zone: int = 8,
         departments: int = 4,
         projects: int = 4,
+        busy: float = 1.0,
     ) -> None:
         self.random = random.Random(seed)
         self.shape = shape or NodeShape()
@@ -52,8 +54,11 @@ class Builder:
             self.raw.nodes.append(node(name, self.shape, labels))
         self.free = [self.shape.gpus] * nodes
         self._levels: list[list[int]] = [[] for _ in range(self.shape.gpus + 1)]
-        order = list(range(nodes))
+        # Nodes are taken from the end: those of the racks that stay free stand first.
+        first_free = round(busy * nodes / rack) * rack if busy < 1 else nodes
+        order = list(range(min(first_free, nodes)))
         self.random.shuffle(order)
+        order = [*range(first_free, nodes), *order]
         self._levels[self.shape.gpus] = order
         self._open_devices: list[tuple[int, int, str]] = []
         self._devices = 0

@@ -118,12 +118,12 @@ def mixed(nodes: int, seed: int) -> dict[str, Any]:
 
 
 def nvl72(nodes: int, seed: int) -> dict[str, Any]:
-    """GB200 NVL72 racks of 18 nodes with 4 GPUs, a third busy.
+    """GB200 NVL72 racks of 18 nodes with 4 GPUs, a third of the GPUs in use, half of the racks untouched.
 
     A gang of 288 GPUs waits in four segments of 72 that each need one rack, with 200 small pod groups.
     """
     shape = NodeShape(4, 144, 960, 189_471, "NVIDIA-GB200")
-    builder = Builder(seed, nodes, shape=shape, rack=18, racks_in_zone=10)
+    builder = Builder(seed, nodes, shape=shape, rack=18, racks_in_zone=10, busy=0.5)
     kinds = ((Request(1), 1), (Request(2), 1), (Request(4), 1), (Request(4), 4))
     builder.fill(0.34, builder.leaves, kinds, (50, 20, 20, 10))
     builder.pend(Gang("segments", builder.leaves[0], Request(4), 72, "train", DAYS, level="rack", segments=4))

@@ -88,3 +88,10 @@ def test_nvl72_has_one_gang_of_288_gpus_in_segments_of_72() -> None:
     spec = next(g["spec"] for g in raw["podGroups"] if g["metadata"]["name"] == "segments")
     assert [s["minMember"] * 4 for s in spec["subGroups"]] == [72, 72, 72, 72]
     assert sum("nodeName" not in p["spec"] for p in raw["pods"]) >= 272
+
+
+def test_nvl72_leaves_whole_racks_free_for_the_segments() -> None:
+    raw = SHAPES["nvl72"](1800, 2)["rawObjects"]
+    rack = {n["metadata"]["name"]: n["metadata"]["labels"]["rack"] for n in raw["nodes"]}
+    used = {rack[p["spec"]["nodeName"]] for p in raw["pods"] if "nodeName" in p["spec"]}
+    assert len(set(rack.values()) - used) >= 40
