@@ -28,6 +28,7 @@ from kai_cp.kube.request_metrics import RequestMetrics
 from kai_cp.kube.routes import data_routes, public_routes
 from kai_cp.kube.scheduler import Scheduler
 from kai_cp.kube.transport import Transport
+from kai_cp.kube.usage import UsageClient, usage_options
 from kai_cp.kube.worker_decider import WorkerDecider
 from kai_cp_models.settings import Settings
 
@@ -74,6 +75,8 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
     recorder = Recorder(transport, writer, options.scheduler_name)
     cluster = LiveCluster(transport, cache, options, recorder, writer, backoff)
     reporter = Reporter(transport, cache, cluster, options, recorder, writer)
+    usage_config = usage_options(config.get("usageDBConfig"))
+    usage = UsageClient(usage_config, changed=cache.wake.set) if usage_config is not None else None
     engine = None
     if decider is None:
         decider = engine = WorkerDecider(setup.settings)
@@ -86,6 +89,7 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
         options,
         metrics,
         settings_hash=settings_hash(setup, config),
+        usage=usage or (lambda: None),
     )
     servers = []
     if setup.listen:
@@ -116,6 +120,8 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
             transport.set_fence(lease.fence)
             if not lead(lease, life):
                 return life.status
+        if usage is not None:
+            usage.start()
         LOG.info("scheduling", extra={"mode": options.mode.value, "pods": len(cache.stores[resources.PODS])})
         scheduler.run()
     except LeaseLost:
@@ -129,6 +135,8 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
             writer.drain(2.0)
         writer.stop()
         cluster.close()
+        if usage is not None:
+            usage.stop()
         if engine is not None:
             engine.stop()
         for server in servers:
