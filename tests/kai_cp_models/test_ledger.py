@@ -1,0 +1,402 @@
+"""Node and queue accounting (2.6), each world argued by hand, and operations that can be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import GPU, PODS, Pod, PodStatus, Snapshot
+from tests.support.worlds import cluster, fraction, gpu_memory, group, node, pod, pods, queue, spec
+
+RELEASING, STUCK = PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING
+
+
+def gpus(ledger: Ledger) -> tuple[float, float]:
+    """(idle, releasing) whole GPUs of the first node."""
+    return float(ledger.idle[0, GPU]) / 1000, float(ledger.releasing[0, GPU]) / 1000
+
+
+def slots(ledger: Ledger) -> tuple[int, int]:
+    """(idle, releasing) pod slots of the first node."""
+    return int(ledger.idle[0, PODS]), int(ledger.releasing[0, PODS])
+
+
+def of(*members: Pod, **more: Any) -> tuple[Ledger, dict[str, Pod]]:
+    snapshot = cluster(members, **more)
+    return Ledger.of(snapshot), {one.key.name: one for one in snapshot.pods}
+
+
+def share(name: str, milli: int, device: str, **more: Any) -> Pod:
+    """A running share of one device."""
+    return pod(name, "n1", spec=fraction(milli), gpu_groups=(device,), **more)
+
+
+AT_START = [
+    # (what is on the node, idle GPUs, releasing GPUs), of 8.
+    ("an empty node", (), 8, 0),
+    ("a running pod", (pod("a-0", "n1", spec=spec(3)),), 5, 0),
+    ("a bound pod", (pod("a-0", "n1", spec=spec(3), status=PodStatus.BOUND),), 5, 0),
+    ("a binding pod", (pod("a-0", "n1", spec=spec(3), status=PodStatus.BINDING),), 5, 0),
+    ("a releasing pod promises its room", (pod("a-0", "n1", spec=spec(3), status=RELEASING),), 5, 3),
+    ("a stuck one promises nothing", (pod("a-0", "n1", spec=spec(3), status=STUCK),), 5, 0),
+    ("a pod that ended uses nothing", (pod("a-0", "n1", spec=spec(3), status=PodStatus.SUCCEEDED),), 8, 0),
+    ("another scheduler's pod", (pod("a-0", "n1", group=None, spec=spec(3), ours=False),), 5, 0),
+    ("two shares of one device", (share("a-0", 500, "x"), share("b-0", 500, "x")), 7, 0),
+    ("shares of two devices", (share("a-0", 500, "x"), share("b-0", 500, "y")), 6, 0),
+    (
+        "a share on two devices",
+        (pod("a-0", "n1", spec=fraction(500, 2), gpu_groups=("x", "y")),),
+        6,
+        0,
+    ),
+    (
+        "a device that is partly releasing is not promised",
+        (share("a-0", 500, "x"), share("b-0", 500, "x", status=RELEASING)),
+        7,
+        0,
+    ),
+    (
+        "a device that is wholly releasing is",
+        (share("a-0", 500, "x", status=RELEASING), share("b-0", 500, "x", status=RELEASING)),
+        7,
+        1,
+    ),
+    (
+        "a reservation pod charges no GPU",
+        (share("a-0", 500, "x"), pod("r-0", "n1", group=None, spec=spec(1), reservation=True)),
+        7,
+        0,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("members", "idle", "releasing"), [x[1:] for x in AT_START], ids=[x[0] for x in AT_START]
+)
+def test_gpus_at_the_start(members: tuple[Pod, ...], idle: int, releasing: int) -> None:
+    ledger, _ = of(*members)
+    assert gpus(ledger) == (idle, releasing)
+
+
+def test_other_dimensions_at_the_start() -> None:
+    """64 CPUs and 110 slots: one pod of 4 CPUs runs, one of 2 is leaving."""
+    ledger, _ = of(
+        pod("a-0", "n1", spec=spec(0, cpus=4)), pod("b-0", "n1", spec=spec(0, cpus=2), status=RELEASING)
+    )
+    assert ledger.idle[0, 0] == 58_000
+    assert ledger.releasing[0, 0] == 2_000
+    assert slots(ledger) == (108, 1)
+
+
+def test_what_a_node_does_not_advertise_is_never_charged() -> None:
+    """2.1: a node without GPUs on which a pod with a GPU runs all the same."""
+    ledger, _ = of(pod("a-0", "n1", spec=spec(1)), nodes=[node(gpus=0)])
+    assert gpus(ledger) == (0, 0)
+
+
+def test_allocated_takes_idle_and_pipelined_takes_what_is_promised() -> None:
+    ledger, by_name = of(pod("a-0", spec=spec(3)), pod("r-0", "n1", spec=spec(8), status=RELEASING))
+    assert gpus(ledger) == (0, 8)
+    assert not ledger.fits(by_name["a-0"], now=True)[0]
+    assert ledger.fits(by_name["a-0"], now=False)[0]
+    ledger.place(by_name["a-0"], 0, pipelined=True)
+    assert gpus(ledger) == (0, 5)
+    assert ledger.status(by_name["a-0"]) is PodStatus.PIPELINED
+
+
+def test_pipelined_into_idle_room_is_a_debt_of_the_promises() -> None:
+    """5 of 8 idle, 2 of them promised: releasing goes below zero, idle + releasing says what is left."""
+    ledger, by_name = of(pod("a-0", spec=spec(2)), pod("r-0", "n1", spec=spec(3)))
+    ledger.place(by_name["a-0"], 0, pipelined=True)
+    assert gpus(ledger) == (5, -2)
+
+
+def test_evicting_promises_the_room_and_discharges_the_queue() -> None:
+    ledger, by_name = of(pod("a-0", "n1", spec=spec(3)))
+    assert ledger.book.allocated_shares("q").gpu == 3
+    ledger.evict(by_name["a-0"])
+    assert gpus(ledger) == (5, 3)
+    assert ledger.book.allocated_shares("q").gpu == 0
+    assert ledger.status(by_name["a-0"]) is RELEASING
+
+
+def test_a_moved_pod_holds_two_places() -> None:
+    """Its old place is promised away, its new one is nominated; the queue is charged once."""
+    ledger, by_name = of(pod("a-0", "n1", spec=spec(3)), nodes=[node("n1"), node("n2")])
+    ledger.evict(by_name["a-0"])
+    ledger.place(by_name["a-0"], 1, pipelined=True)
+    assert gpus(ledger) == (5, 3)
+    assert ledger.releasing[1, GPU] == -3000
+    assert ledger.book.allocated_shares("q").gpu == 3
+    assert ledger.place_of(by_name["a-0"]) == (1, ())
+
+
+def test_a_releasing_pod_is_not_in_the_queue_s_books() -> None:
+    ledger, _ = of(pod("a-0", "n1", spec=spec(3)), pod("b-0", "n1", spec=spec(2), status=RELEASING))
+    assert ledger.book.allocated_shares("q").gpu == 3
+
+
+# --- shared devices: 40,000 MiB each -------------------------------------------------------------
+
+
+def fits(ledger: Ledger, one: Pod, *, now: bool) -> bool:
+    return bool(ledger.fits(one, now=now)[0])
+
+
+FULL = tuple(pod(f"w{i}-0", "n1") for i in range(7))
+"""Seven whole GPUs taken, so that one device is left to share."""
+
+LEAVING = share("b-0", 400, "x", status=RELEASING)
+JOINING = [
+    # (members of the shared device, portion asked, fits now, fits in the end)
+    ("room beside a running share", (share("a-0", 500, "x"),), 500, True, True),
+    ("too little room", (share("a-0", 600, "x"),), 500, False, False),
+    ("room once another share has left", (share("a-0", 500, "x"), LEAVING), 500, False, True),
+    # The device is given up whole: nobody joins it, but its GPU comes free as a whole one.
+    ("a wholly releasing device", (share("a-0", 500, "x", status=RELEASING),), 500, False, True),
+    ("a stuck share keeps its room", (share("a-0", 600, "x", status=STUCK),), 500, False, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("members", "portion", "now", "later"), [x[1:] for x in JOINING], ids=[x[0] for x in JOINING]
+)
+def test_joining_a_shared_device(members: tuple[Pod, ...], portion: int, now: bool, later: bool) -> None:
+    waits = pod("z-0", spec=fraction(portion))
+    ledger, _ = of(*FULL, *members, waits)
+    assert (fits(ledger, waits, now=True), fits(ledger, waits, now=False)) == (now, later)
+
+
+def test_a_wholly_releasing_device_is_not_joined() -> None:
+    """The chosen device is a new one, although the old one has room by the count of MiB."""
+    waits = pod("z-0", spec=fraction(500))
+    ledger, _ = of(*FULL, share("a-0", 300, "x", status=RELEASING), waits)
+    names, now = ledger.choose_groups(waits, 0)
+    assert "x" not in names
+    assert not now
+
+
+def test_binpack_joins_the_fullest_device_that_fits_and_spread_takes_a_new_one() -> None:
+    waits = pod("z-0", spec=fraction(500))
+    members = (share("a-0", 200, "x"), share("b-0", 400, "y"), share("c-0", 700, "z"), waits)
+    ledger, _ = of(*members)
+    assert ledger.choose_groups(waits, 0) == (("y",), True)
+    spreading, _ = of(*members, plugins=frozenset({"predicates", "gpuspread"}))
+    names, now = spreading.choose_groups(waits, 0)
+    assert names[0] not in "xyz"
+    assert now
+
+
+def test_each_device_of_a_share_is_another_one() -> None:
+    """Two halves on two devices: x has room for both, but only one may go there."""
+    waits = pod("z-0", spec=fraction(300, 2))
+    full = tuple(pod(f"w{i}-0", "n1") for i in range(6))
+    ledger, _ = of(*full, share("a-0", 300, "x"), waits)
+    names, now = ledger.choose_groups(waits, 0)
+    assert len(set(names)) == 2
+    assert "x" in names
+    assert now
+    # Without the eighth GPU there is no second device.
+    ledger, _ = of(*FULL, share("a-0", 300, "x"), waits)
+    assert not fits(ledger, waits, now=False)
+
+
+def test_a_new_group_takes_a_gpu_and_two_slots() -> None:
+    """2.6: the reservation pod of a new group has a slot of its own; a joined group brings none."""
+    first, second = pod("a-0", spec=fraction(500)), pod("b-0", spec=fraction(500))
+    ledger, _ = of(first, second)
+    names, _ = ledger.choose_groups(first, 0)
+    ledger.place(first, 0, names, pipelined=False)
+    assert (gpus(ledger), slots(ledger)) == ((7, 0), (108, 0))
+    again, _ = ledger.choose_groups(second, 0)
+    assert again == names
+    ledger.place(second, 0, again, pipelined=False)
+    assert (gpus(ledger), slots(ledger)) == ((7, 0), (107, 0))
+
+
+def test_a_share_needs_the_slot_of_its_reservation_pod() -> None:
+    waits = pod("z-0", spec=fraction(500))
+    assert not fits(of(waits, nodes=[node(pods=1)])[0], waits, now=True)
+    assert fits(of(waits, nodes=[node(pods=2)])[0], waits, now=True)
+    # Joining needs one slot only: of two, one is a-0's.
+    joining, _ = of(share("a-0", 500, "x"), waits, nodes=[node(pods=2)])
+    assert fits(joining, waits, now=True)
+
+
+def test_a_memory_share_takes_its_mib() -> None:
+    """15,000 of 40,000 MiB twice leave 10,000; the queue is charged ceil(37.5 %) = 0.38 each."""
+    members = [pod(f"{x}-0", "n1", spec=gpu_memory(15_000), gpu_groups=("x",)) for x in "ab"]
+    ten, eleven = pod("y-0", spec=gpu_memory(10_000)), pod("z-0", spec=gpu_memory(10_001))
+    ledger, _ = of(*FULL, *members, ten, eleven)
+    assert fits(ledger, ten, now=True)
+    assert not fits(ledger, eleven, now=False)
+    assert ledger.book.allocated_shares("q").gpu == pytest.approx(7.76)
+
+
+def test_a_promised_device_is_a_whole_one_of_the_promises() -> None:
+    """A share that is nominated onto a new device takes one GPU of what is promised."""
+    waits = pod("z-0", spec=fraction(500))
+    ledger, _ = of(waits, pod("r-0", "n1", spec=spec(8), status=RELEASING))
+    names, now = ledger.choose_groups(waits, 0)
+    assert not now
+    ledger.place(waits, 0, names, pipelined=True)
+    assert gpus(ledger) == (0, 7)
+    # Nobody holds it yet, so another share may be promised there too, but not bound.
+    other = pod("y-0", spec=fraction(500))
+    assert not ledger.groups_free_now(other, 0, names)
+
+
+def test_the_name_of_a_new_device_does_not_depend_on_chance() -> None:
+    waits = pod("z-0", spec=fraction(500))
+    assert of(waits)[0].choose_groups(waits, 0) == of(waits)[0].choose_groups(waits, 0)
+
+
+# --- operations and their reversals --------------------------------------------------------------
+
+SPECS = [spec(1), spec(3), spec(0, cpus=4), fraction(300), fraction(500, 2), gpu_memory(15_000)]
+
+
+def crowd() -> Snapshot:
+    """Two nodes; on n1 running pods of every kind, some leaving; as many pods wait."""
+    there = [
+        pod("r0-0", "n1", spec=spec(2)),
+        pod("r1-0", "n1", spec=fraction(300), gpu_groups=("x",)),
+        pod("r2-0", "n1", spec=fraction(400), gpu_groups=("x",), status=RELEASING),
+        pod("r3-0", "n1", spec=fraction(500, 2), gpu_groups=("y", "z")),
+        pod("r4-0", "n1", spec=gpu_memory(10_000), gpu_groups=("y",)),
+        pod("r5-0", "n2", spec=spec(4), status=STUCK),
+        pod("r6-0", "n2", spec=spec(1), status=PodStatus.BOUND),
+    ]
+    waiting = [pod(f"p{i}-0", spec=SPECS[i % len(SPECS)]) for i in range(8)]
+    groups = [group("r6", queue="q2", preemptible=False), group("p1", queue="q2")]
+    return cluster([*there, *waiting], groups, [node("n1"), node("n2", gpus=8)], [queue("q"), queue("q2")])
+
+
+def picture(ledger: Ledger) -> tuple[object, ...]:
+    """Everything a ledger says, in comparable form."""
+    book = ledger.book
+    return (
+        ledger.idle.tolist(),
+        ledger.releasing.tolist(),
+        dict(sorted(ledger.devices.items())),
+        dict(sorted(ledger.groups_on.items())),
+        [book.allocated_shares(q.name) for q in ledger.snapshot.queues],
+        np.asarray(book.non_preemptible).tolist(),
+        dict(ledger.changed),
+        sorted(ledger.held),
+    )
+
+
+Undo = Callable[[], None]
+
+
+def step(ledger: Ledger, one: Pod, choice: int) -> Undo | None:
+    """One legal operation on the pod, by chance; returns what takes it back, or None."""
+    if one.key in ledger.held:
+        return None
+    running = one.node is not None and one.status not in (RELEASING, STUCK)
+    if running and one.key not in ledger.changed:
+        ledger.evict(one)
+        return lambda: ledger.unevict(one)
+    if one.node is not None and one.key not in ledger.changed:
+        return None
+    # Pending, or evicted: it may be placed, an evicted one only as a promise.
+    for target in (choice % 2, 1 - choice % 2):
+        # Room in the end is always needed; room now decides whether it can be more than a promise.
+        if not ledger.fits(one, now=False)[target]:
+            continue
+        now = choice % 3 > 0 and one.node is None and bool(ledger.fits(one, now=True)[target])
+        names: tuple[str, ...] = ()
+        if one.spec.gpu.shares:
+            names, free = ledger.choose_groups(one, target)
+            now = now and free
+        ledger.place(one, target, names, pipelined=not now)
+        return lambda: ledger.unplace(one)
+    return None
+
+
+@given(st.lists(st.tuples(st.integers(0, 14), st.integers(0, 5)), max_size=40))
+def test_operations_taken_back_leave_no_trace(steps: list[tuple[int, int]]) -> None:
+    snapshot = crowd()
+    ledger = Ledger.of(snapshot)
+    pictures: list[tuple[object, ...]] = []
+    undos: list[Undo] = []
+    for which, choice in steps:
+        before = picture(ledger)
+        undo = step(ledger, snapshot.pods[which], choice)
+        if undo is None:
+            continue
+        assert (ledger.idle + ledger.releasing >= 0).all(), "more is promised than there is"
+        pictures.append(before)
+        undos.append(undo)
+    while undos:
+        undos.pop()()
+        assert picture(ledger) == pictures.pop()
+
+
+@given(st.lists(st.tuples(st.integers(0, 14), st.integers(0, 5)), max_size=20))
+def test_a_copy_is_independent(steps: list[tuple[int, int]]) -> None:
+    snapshot = crowd()
+    ledger = Ledger.of(snapshot)
+    before = picture(ledger)
+    trial = ledger.copy()
+    for which, choice in steps:
+        step(trial, snapshot.pods[which], choice)
+    assert picture(ledger) == before
+
+
+@given(st.lists(st.tuples(st.integers(0, 14), st.integers(0, 5)), max_size=20))
+def test_the_ledger_agrees_with_a_snapshot_of_its_own_state(steps: list[tuple[int, int]]) -> None:
+    """What operations lead to is what a fresh ledger would make of the same pods in the same places."""
+    snapshot = crowd()
+    ledger = Ledger.of(snapshot)
+    for which, choice in steps:
+        step(ledger, snapshot.pods[which], choice)
+    free = ledger.idle + ledger.releasing
+    settled = cluster(
+        [
+            pod(p.key.name, snapshot.nodes[place[0]].name, spec=p.spec, gpu_groups=place[1], status=_kept(p))
+            for p in snapshot.pods
+            if ledger.status(p) is not RELEASING and (place := ledger.place_of(p)) is not None
+        ],
+        snapshot.groups,
+        snapshot.nodes,
+        snapshot.queues,
+    )
+    fresh = Ledger.of(settled)
+    # A new group's reservation pod has a slot in the first ledger; here it is not there yet.
+    others = [d for d in range(free.shape[1]) if d != PODS]
+    assert (fresh.idle + fresh.releasing)[:, others].tolist() == free[:, others].tolist()
+    assert [fresh.book.allocated_shares(q.name) for q in snapshot.queues] == [
+        pytest.approx(ledger.book.allocated_shares(q.name)) for q in snapshot.queues
+    ]
+
+
+def _kept(one: Pod) -> PodStatus:
+    return one.status if one.status is STUCK else PodStatus.RUNNING
+
+
+def test_an_evicted_pod_that_lost_its_new_place_stays_evicted() -> None:
+    ledger, by_name = of(pod("a-0", "n1", spec=spec(3)), nodes=[node("n1"), node("n2")])
+    one = by_name["a-0"]
+    ledger.evict(one)
+    after = picture(ledger)
+    ledger.place(one, 1, pipelined=True)
+    ledger.unplace(one)
+    assert picture(ledger) == after
+    assert ledger.status(one) is RELEASING
+
+
+def test_pipeline_turns_a_place_into_a_promise() -> None:
+    ledger, by_name = of(*pods("a", 1, spec=spec(2)))
+    ledger.place(by_name["a-0"], 0, pipelined=False)
+    assert gpus(ledger) == (6, 0)
+    ledger.pipeline(by_name["a-0"])
+    assert gpus(ledger) == (8, -2)
+    assert ledger.held[by_name["a-0"].key].status is PodStatus.PIPELINED
