@@ -9,7 +9,7 @@ from typing import Any, Final
 from kai_cp.reader.fields import Json, Malformed, int_at, object_at, objects_at, text_at, texts_at
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.numa import Zones, read_zones
-from kai_cp_models.snapshot import PodKey
+from kai_cp_models.snapshot import EXTENDED_RESOURCES, PodKey
 
 _SPEC: Final = frozenset(
     (
@@ -73,6 +73,9 @@ def _promise(obj: Json, spec: Json) -> Promise | None:
     for i, row in enumerate(objects_at(spec, "resourceClaimAllocations", "spec")):
         name = text_at(row, "name", f"spec.resourceClaimAllocations[{i}]")
         allocations[name] = row.get("allocation")
+    extended = object_at(spec, "extendedResourceClaimAllocation", "spec").get("allocation")
+    if extended:
+        allocations[EXTENDED_RESOURCES] = extended
     return Promise(
         node=text_at(spec, "selectedNode", "spec"),
         gpu_groups=texts_at(spec, "selectedGPUGroups", "spec"),

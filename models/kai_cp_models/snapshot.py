@@ -16,6 +16,9 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
+EXTENDED_RESOURCES: Final = ""
+"""Stands for a claim name where the extended resources of a pod are meant; no claim is called so."""
+
 UNLIMITED: Final = -1
 """Quota, limit or count without bound."""
 
@@ -235,7 +238,8 @@ class Pod:
     scaling: bool = False
     """A KAI scaling pod: does not reduce the fairness total (3.1)."""
     claim_allocations: Mapping[str, Any] = field(default_factory=dict)
-    """DRA allocations promised in the pod's BindRequest, by claim name inside the pod."""
+    """DRA allocations promised in the pod's BindRequest, by claim name inside the pod; under
+    ``EXTENDED_RESOURCES`` that of the synthetic claim for extended resources."""
     numa_zones: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
     """Predicted or observed NUMA zones: (zone, ((dimension name, amount), ...))."""
 

@@ -19,7 +19,7 @@ from kai_cp_models.devices.dra.objects import ALL, Claim, Counter, DeviceId, Wan
 from kai_cp_models.devices.dra.refs import refs_of
 from kai_cp_models.devices.nodes import selected
 from kai_cp_models.devices.quantity import quantity
-from kai_cp_models.snapshot import Pod, PodStatus
+from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodStatus
 
 MAX_USERS = 256
 Key = tuple[str, str]
@@ -212,6 +212,14 @@ def _in_force(world: World, catalog: Catalog, *, now: bool) -> Iterator[Use]:
         before, after = _old_users(world, claim, now=True), _old_users(world, claim, now=now)
         if raw and (after or not before) and fresh(key, raw):
             yield Use("/".join(key), raw, False)
+    known = {(uid, key) for key, claim in catalog.claims.items() for uid in claim.reserved}
+    for pod in world.snapshot.pods:
+        raw = pod.claim_allocations.get(EXTENDED_RESOURCES)
+        if not raw or pod.node is None or (not now and _gone(world, pod)):
+            continue
+        # Once its claim exists, that one counts.
+        if not any(uid == pod.uid and key not in _uses(world, pod) for uid, key in known):
+            yield Use(f"extended resources of {pod.key}", raw, False)
     for pod_key in sorted(world.binds if now else world.placed):
         pod = world.pod(pod_key)
         details = world.placed[pod_key].details

@@ -15,6 +15,7 @@ from kai_cp_models.devices.dra.state import DraState
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
     BASE_DIMENSIONS,
+    EXTENDED_RESOURCES,
     ClaimRef,
     GpuKind,
     GpuRequest,
@@ -398,6 +399,23 @@ def test_extended_resource_is_served_by_its_class() -> None:
     assert len(details["allocation"]["devices"]["results"]) == 2
     assert details["containerMappings"] == [{"resourceName": "example.com/acc", "requestName": "request-0"}]
     assert dra.open(found).place(x, 1, pipelined=False) == {}
+
+
+def test_promised_extended_resources_are_in_use() -> None:
+    wants = spec((1000, 0, 0, 1, 1000))
+    promise = {EXTENDED_RESOURCES: held("n0", "a")}
+    binding = pod("binding", "n0", wants=wants, status=PodStatus.BINDING, claim_allocations=promise)
+    x = pod("x", wants=spec((1000, 0, 0, 1, 2000)))
+    node = Node("n0", (64_000, 2**40, 0, 110, 0))
+    raw = {"resourceSlices": TWO[:1], "deviceClasses": [klass("acc", extendedResourceName="example.com/acc")]}
+    found = enriched(
+        snapshot([binding, x], [node], raw=raw, dimensions=(*BASE_DIMENSIONS, "example.com/acc"))
+    )
+    state = dra.open(found)
+    assert mask_of(state, x) == [False]
+    assert [dict(row.leaving) for row in state.rows([x], [1], [0])] == []
+    state.evict(binding)
+    assert mask_of(state, x) == [True]
 
 
 def test_whole_gpus_do_not_take_dra_devices() -> None:

@@ -21,7 +21,7 @@ from kai_cp_models.devices.dra.search import Open, Problem, Search
 from kai_cp_models.devices.protocol import Mask, Row, RuleState
 from kai_cp_models.devices.raw import Raw
 from kai_cp_models.devices.tally import holding
-from kai_cp_models.snapshot import Pod, PodKey, PodStatus, Snapshot
+from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodKey, PodStatus, Snapshot
 
 NAME: Final = "dra"
 MAX_USERS: Final = 256
@@ -82,6 +82,15 @@ class DraState(RuleState):
                 self._holdings.set(key, Holding(before, frozenset(uids) - leave, leave))
         for pod, node, leaving in holding(self.snapshot):
             self.extended.count_plugin(pod, node, 1, leaving=leaving)
+            known = set(self._used_by.get(pod.uid, ())) - set(self._keys(pod))
+            if EXTENDED_RESOURCES in pod.claim_allocations and not known:
+                # The claim that this promise becomes is not there yet.
+                before = read(self.catalog, _promised(pod, EXTENDED_RESOURCES))
+                key = (pod.key.namespace, f"{pod.key.name}-extended-resources")
+                user = frozenset({pod.uid})
+                none: frozenset[str] = frozenset()
+                self._holdings.set(key, Holding(before, none if leaving else user, user if leaving else none))
+                self._used_by.setdefault(pod.uid, []).append(key)
 
     def copy(self) -> DraState:
         twin = copy.copy(self)
@@ -361,7 +370,7 @@ class DraState(RuleState):
         Where several pods share a claim, the first is taken for all of them: a relaxation.
         """
         by_uid = {pod.uid: pod.key for pod, _, leaving in holding(self.snapshot) if not leaving}
-        for key in self.catalog.claims:
+        for key in sorted({key for keys in self._used_by.values() for key in keys}):
             found = self._holdings.of(key)
             users = sorted(uid for uid in found.stay if uid in by_uid)
             if users and found.before is not None:
