@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 from ortools.sat.python import cp_model
 
 from kai_cp_models.actions.dues import Owners, dues_of, valid_reclaim
 from kai_cp_models.actions.scenario import play
 from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.evicting import Due, EvictingModel
 from kai_cp_models.joint.model import TooLarge
@@ -24,10 +26,11 @@ from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import MOST_MOVABLE, near_empty
 from kai_cp_models.joint.search import StageResult, lexicographic
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
+from kai_cp_models.snapshot import GPU, MILLI, UNLIMITED, ActionName, GroupKey
 from kai_cp_models.units import Batch
 
 _MOST_CUTS = 24
+_MOST_ROUGH_CUTS = 8
 _SMALL = 400
 """Variables up to which every attempt pursues all goals."""
 _ROUGH_GAP = 0.01
@@ -74,6 +77,7 @@ class Attempts:
     base: Ledger
     waiting: Mapping[GroupKey, Batch]
     _takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
+    _given: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     @cached_property
     def ranked(self) -> tuple[Ranked, ...]:
@@ -94,6 +98,39 @@ class Attempts:
             found = frozenset(item.rank for item in self.ranked if reach.takes(item.offer))
             self._takes[key] = found
         return found
+
+    def too_little(self, before: Found | None, ask: Ask) -> Waiting | None:
+        """Refuses a preempting ask whose queue has too few GPUs to give, all victims and idle room counted.
+
+        Only preempt: whatever the asks of a queue get there is idle or comes from their own queue.
+        """
+        if self.action != "preempt":
+            return None
+        snapshot = self.base.snapshot
+        asked = amounts.optimistic_batch(snapshot, ask.pods)[GPU]
+        given = self._given.get(key := entitlement(self.base, ask, self.action))
+        if given is None:
+            takes = self.takes_of(ask)
+            given = self._given[key] = sum(item.holds[GPU] for item in self.ranked if item.rank in takes)
+        used = sum(
+            amounts.optimistic_batch(snapshot, other.pods)[GPU]
+            for other in (before.asks if before else ())
+            if other.group.queue == ask.group.queue
+        )
+        if asked == 0 or used + asked <= given + self._idle_milli_gpus:
+            return None
+        return Waiting(
+            "NotPossible",
+            f"lower priorities of queue {ask.group.queue} hold {given / MILLI:g} GPUs, "
+            f"{self._idle_milli_gpus / MILLI:g} are idle; {(used + asked) / MILLI:g} are asked for",
+            True,
+        )
+
+    @cached_property
+    def _idle_milli_gpus(self) -> int:
+        """Milli-GPUs that are idle or left of shared GPUs, all nodes together."""
+        free = np.maximum(self.base.idle[:, GPU] + self.base.releasing[:, GPU], 0)
+        return int(free.sum()) + int(np.ceil(MILLI * self.base.shared_free().sum()))
 
     def attempt(
         self, before: Found | None, chunk: Sequence[Ask], *, optional: bool = False
@@ -170,7 +207,7 @@ class Attempts:
             return max(0.0, ends - time.monotonic())
 
         sure = True
-        for _ in range(_MOST_CUTS):
+        for _ in range(_MOST_CUTS if complete else _MOST_ROUGH_CUTS):
             trial = model.cp.clone()
             solver, stages, first = lexicographic(
                 trial, goals[:_ROUGH_GOALS] if rough else goals, cycle.settings.solver, left, gap=gap

@@ -110,7 +110,15 @@ def _admit_all(run: _Run) -> None:
             if not len(order):
                 return
             continue
-        step = _step(run, run.queue[:step])
+        step = _step(run, _chunk(run, step))
+
+
+def _chunk(run: _Run, step: int) -> list[Ask]:
+    """The next triggers to try together. Preempt works queue by queue: its queues share idle room only."""
+    if run.action != "preempt":
+        return run.queue[:step]
+    first = run.queue[0].group.queue
+    return [ask for ask in run.queue if ask.group.queue == first][:step]
 
 
 def _step(run: _Run, chunk: list[Ask]) -> int:
@@ -146,7 +154,8 @@ def _accept(run: _Run, found: Found, chunk: list[Ask]) -> None:
             why = Waiting("NotPossible", "no permitted set of evictions makes room", found.proved)
             _refuse(run, ask, why)
             run.dead.add(ask, why)
-    run.queue = run.queue[len(chunk) :]
+    done = {ask.group.key for ask in chunk}
+    run.queue = [ask for ask in run.queue if ask.group.key not in done]
 
 
 def _entitled(run: _Run, chunk: list[Ask]) -> list[Ask]:
@@ -163,7 +172,11 @@ def _entitled(run: _Run, chunk: list[Ask]) -> list[Ask]:
 
 
 def _refuse_early(run: _Run, ask: Ask) -> bool:
-    why = run.dead.find(ask) or refused_early(run.ledger, ask, run.action)
+    why = (
+        run.dead.find(ask)
+        or run.attempts.too_little(run.found, ask)
+        or refused_early(run.ledger, ask, run.action)
+    )
     if why is not None:
         _refuse(run, ask, why)
     return why is not None
