@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +19,9 @@ from kai_cp.kube.resources import Resource
 from kai_cp.kube.store import Object, Relevant, Store
 from kai_cp.kube.transport import Transport
 
+LOG = logging.getLogger(__name__)
+PATIENCE_SECONDS: Final = 15.0
+"""Time between words about what is waited for."""
 STALE_SECONDS: Final = 180.0
 """No word about a kind for this long, though watches and bookmarks are more frequent: not ready."""
 
@@ -103,10 +107,14 @@ class ClusterCache:
     def wait_synced(self, seconds: float, stopping: threading.Event | None = None) -> bool:
         """Wait until every kind was listed; whether it was."""
         end = time.monotonic() + seconds
+        said = time.monotonic()
         for reflector in self._reflectors.values():
             while not reflector.synced.wait(min(0.5, max(0.0, end - time.monotonic()))):
                 if time.monotonic() >= end or (stopping is not None and stopping.is_set()):
                     return False
+                if time.monotonic() - said > PATIENCE_SECONDS:
+                    LOG.warning("still waiting for the first lists", extra={"kinds": self.unsynced()})
+                    said = time.monotonic()
         return True
 
     def unsynced(self) -> list[str]:

@@ -105,6 +105,10 @@ class SchedulerMetrics:
         """Record placements of another scheduler, compared with our plan."""
         self._observed.labels(outcome).inc(count)
 
+    def failed(self) -> None:
+        """Record a cycle that did not come to its end."""
+        self._cycles.labels("failed").inc()
+
     def observe(self, cycle: Cycle) -> None:
         """Record a cycle."""
         for phase, value in cycle.seconds.items():

@@ -15,6 +15,7 @@ from kai_cp.kube.clock import next_look, unproved_pause
 from kai_cp.kube.comparison import Comparison
 from kai_cp.kube.cycles import Cycle, CycleLog
 from kai_cp.kube.decider import Decided, Decider
+from kai_cp.kube.errors import KubeError
 from kai_cp.kube.live import LiveCluster
 from kai_cp.kube.metrics import SchedulerMetrics
 from kai_cp.kube.options import Mode, SchedulerOptions
@@ -86,7 +87,15 @@ class Scheduler:
             began = time.monotonic()
             self._unproved = 0 if changed else self._unproved + 1
             self._busy_since = began
-            due = self.cycle()
+            try:
+                due = self.cycle()
+            except KubeError:
+                raise
+            except Exception:
+                # A defect in one cycle's data shall not stop the others; it is logged and looked at again.
+                LOG.exception("cycle failed")
+                self._metrics.failed()
+                due = self._clock() + unproved_pause(self._unproved)
             self._busy_since = None
             took = time.monotonic() - began
             # Never busier than half the time, and never slower than the period, while changes keep coming.

@@ -96,6 +96,23 @@ def test_a_failing_engine_is_tried_again_later(server: StubServer) -> None:
     looping.close()
 
 
+def test_a_cycle_that_fails_stops_nothing(server: StubServer) -> None:
+    fill(server)
+    asked: list[float] = []
+
+    def raises_once(raw: Mapping[str, Any], now: float, usage: Any) -> Decided:
+        asked.append(now)
+        if len(asked) == 1:
+            raise RuntimeError("a defect")
+        return first_fit(raw, now, usage)
+
+    server.put(r.PODS, pod("p"))
+    looping = Looping(server, raises_once)
+    until(lambda: server.get(r.BIND_REQUESTS, "ns", "p"))
+    assert 'kai_cp_cycles_total{result="failed"} 1.0' in generate_latest(looping.registry).decode()
+    looping.close()
+
+
 def test_held_pods_come_back_by_themselves(server: StubServer) -> None:
     fill(server)
     server.put(r.PODS, pod("p"))
