@@ -34,6 +34,9 @@ REJECTED: Final = "rejected by the checker"
 _SHARE: Final[dict[ActionName, float]] = {"allocate": 0.5, "consolidation": 0.35, "reclaim": 0.7}
 """Share of the time left that an action may use; later ones get the rest."""
 
+FAILED: Final = "failed"
+"""End of the name of a stage that raised; its traceback is in the log."""
+
 logger = logging.getLogger(__name__)
 
 _RESERVE: Final = 0.15
@@ -116,8 +119,15 @@ class _Engine:
         """Run one action and check what it leads to; False when the checker refuses it."""
         saved = self._cycle.save()
         self._cycle.begin(_SHARE.get(action, 1.0))
-        run(self._cycle)
-        decisions = self._cycle.decisions()
+        try:
+            run(self._cycle)
+            decisions = self._cycle.decisions()
+        except Exception:
+            # A fault in one action must not cost the answers of the others.
+            logger.exception("%s failed; its decisions are left out", action)
+            self._cycle = saved
+            self._cycle.stages.append(Stage(f"{action}: {FAILED}", "GREEDY"))
+            return False
         if decisions == self._decisions:
             return True
         started = time.monotonic()

@@ -117,6 +117,8 @@ class LevelModel(JointModel):
         if shares and any((item.mask != shares[0].mask).any() for item in shares):
             raise TooLarge("shares accept different nodes")
         self._share_mask = shares[0].mask if shares else np.zeros(len(self._free), dtype=bool)
+        if shares and not self._share_mask.any():
+            raise TooLarge("no node takes a share")
         memory = self.ledger.fixed.gpu_memory_mib
         if shares and len(np.unique(memory[self._share_mask])) > 1:
             raise TooLarge("GPUs of different memory hold shares")
