@@ -106,7 +106,10 @@ class CaseResult(Record):
     pending_pods: int
     pending_groups: int
     seconds: dict[str, float]
-    """read, prepare, model, solve, check, decide (prepare to check, as a caller waits for it)."""
+    """read, prepare, model, solve, check, decide (prepare to check, as a caller waits for it).
+
+    decide_cpu: processor time of all threads during decide; less than decide where the machine was busy.
+    """
     second_cycle_seconds: float | None = None
     """Deciding again in the same process after a change of one percent of the pods."""
     peak_memory_mib: float
