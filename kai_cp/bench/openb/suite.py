@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Final
 
@@ -66,7 +68,8 @@ def run_openb(
             bar.begin(f"openb {job[1]}, {job[2]}, seed {job[3]}")
             yield one(job)
     else:
-        with ProcessPoolExecutor(processes, mp_context=get_context("forkserver")) as pool:
+        context = get_context("forkserver")
+        with ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent) as pool:
             for job, result in zip(jobs, pool.map(one, jobs), strict=True):
                 bar.begin(f"openb {job[1]}, {job[2]}, seed {job[3]}")
                 yield result
@@ -74,6 +77,18 @@ def run_openb(
         for name in names:
             bar.begin(f"openb {name}, offline bound")
             yield bound(folder, name, chosen[0], bound_seconds, processes)
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed ends too, in the middle of a run."""
+
+    def wait() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def one(job: Job) -> PolicyResult:
