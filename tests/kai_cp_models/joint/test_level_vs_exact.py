@@ -1,0 +1,306 @@
+"""Two encodings of the same problem, compared: what the counts promise, the nodes can keep.
+
+Small random clusters on which GPUs alone bind. ``LevelModel`` knows counts per size only, ``ExactModel``
+every node and device; both must find the same room and the same least loss, and each answer must
+turn into places.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from kai_cp_models.joint.exact import ExactModel
+from kai_cp_models.joint.level import LevelModel
+from kai_cp_models.joint.model import JointModel, TooLarge
+from kai_cp_models.joint.problem import Answer, Ask, Offer
+from kai_cp_models.joint.realise import realise
+from kai_cp_models.joint.search import solve
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.settings import SolverSettings
+from kai_cp_models.snapshot import (
+    GPU,
+    Node,
+    Pod,
+    PodGroup,
+    PodKey,
+    PodSpec,
+    PodStatus,
+    Snapshot,
+    Topology,
+    TopologyConstraint,
+)
+from tests.support.worlds import cluster, fraction, group, node, pod, spec
+
+RACK = TopologyConstraint("fabric", "rack")
+FABRIC = (Topology("fabric", ("zone", "rack")),)
+SOLVER = SolverSettings(workers=1)
+COUNT = int(os.environ.get("KAI_CP_ENCODING_WORLDS", "80"))
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The least cost, None where there is no room, and the answer that reaches it."""
+
+    cost: int | None
+    answer: Answer | None
+
+
+def offers_of(ledger: Ledger, groups: Sequence[PodGroup]) -> Iterator[Offer]:
+    """Every unit that the groups could give up, in chain order (5.4)."""
+    for one in groups:
+        gang = ledger.fixed.gangs[one.key]
+        gone: set[PodKey] = set()
+
+        def status(p: Pod, gone: set[PodKey] = gone) -> PodStatus:
+            return PodStatus.RELEASING if p.key in gone else ledger.status(p)
+
+        while unit := gang.next_eviction(status):
+            yield Offer(one, unit, len(gone), False)
+            gone |= {p.key for p in unit}
+
+
+def problem(snapshot: Snapshot) -> tuple[Ledger, list[Ask], list[Offer]]:
+    """All that waits as asks, all that runs and does not wait as offers."""
+    ledger = Ledger.of(snapshot)
+    asks: list[Ask] = []
+    giving: list[PodGroup] = []
+    for one in snapshot.groups:
+        gang = ledger.fixed.gangs[one.key]
+        batch = gang.next_batch(ledger.status)
+        if batch is not None:
+            asks.append(Ask(one, gang, batch))
+        else:
+            giving.append(one)
+    return ledger, asks, list(offers_of(ledger, giving))
+
+
+def least(model: JointModel, *, moves: bool) -> Solved:
+    """Place every ask: the fewest lost milli-GPUs, or moved pods."""
+    for literal in model.admitted:
+        model.cp.add(literal == 1)
+    before: dict[object, Any] = {}
+    for offer, lost in zip(model.offers, model.lost, strict=True):
+        if offer.group.key in before:
+            model.cp.add(lost <= before[offer.group.key])
+        before[offer.group.key] = lost
+    cost: Any = sum(model.moved.values())
+    if not moves:
+        cost = sum(
+            (p.spec.requests[GPU] + p.spec.gpu.shares * p.spec.gpu.milli_portion) * lost
+            for offer, lost in zip(model.offers, model.lost, strict=True)
+            for p in offer.pods
+        )
+    model.cp.minimize(cost)
+    outcome, solver = solve(model.cp, SOLVER, 10)
+    assert outcome.proved
+    if outcome.status == "infeasible":
+        return Solved(None, None)
+    return Solved(int(solver.value(cost)), model.answer(solver))
+
+
+def both(snapshot: Snapshot, *, moves: bool) -> tuple[Solved, Solved]:
+    """The two encodings' answers to the problem; every answer must be realisable."""
+    ledger, asks, offers = problem(snapshot)
+    if not moves:
+        offers = [replace(offer, movable=False) for offer in offers]
+    found = []
+    for model in (LevelModel, ExactModel):
+        solved = least(model(ledger, asks, offers, may_lose=not moves), moves=moves)
+        if solved.answer is not None:
+            keeps(ledger, asks, offers, solved.answer)
+        found.append(solved)
+    return found[0], found[1]
+
+
+def keeps(ledger: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], answer: Answer) -> None:
+    """The answer turns into places: all asks are there, no node is over, gangs keep to one rack."""
+    made = realise(ledger, asks, offers, answer, pipeline_only=True)
+    assert made is not None, "the counts were right and the places were not"
+    assert (made.idle + made.releasing >= 0).all()
+    for ask in asks:
+        assert all(p.key in made.held for p in ask.pods)
+        if ask.group.root.constraint is not None:
+            racks = {
+                ledger.snapshot.nodes[place[0]].labels["rack"]
+                for p in ask.gang.pods
+                if (place := made.place_of(p)) is not None
+            }
+            assert len(racks) == 1
+    for device, held in made.devices.items():
+        total = int(ledger.fixed.gpu_memory_mib[device[0]])
+        assert held.active_mib + held.pipelined_mib <= total
+
+
+def world(seed: int, *, loose: bool = False) -> Snapshot:
+    """Up to four nodes in two racks; what runs was put there first-fit; sizes divide each other.
+
+    ``loose``: small pods run and few large ones wait, so that moving is enough.
+    """
+    rng = Random(seed)
+    sizes = rng.choice(((1, 2, 4), (2, 4)) if loose else ((1, 2, 4), (1, 3), (2, 4), (1,)))
+    nodes: list[Node] = []
+    for i in range(rng.randint(3 if loose else 1, 4)):
+        labels = {"zone": "z", "rack": rng.choice("rs")} if rng.random() < 0.85 else {}
+        nodes.append(node(f"n{i}", rng.choice((4, 4, 5) if loose else (2, 4, 6)), cpus=256, labels=labels))
+    kinds: list[PodSpec] = [spec(size) for size in sizes]
+    if rng.random() < 0.6:
+        kinds += [fraction(milli) for milli in (300, 500, 700)]
+    members: list[Pod] = []
+    groups: list[PodGroup] = []
+    free = {one.name: one.gpu_count for one in nodes}
+    devices: dict[tuple[str, str], int] = {}
+    for i in range(rng.randint(2 if loose else 0, 5 if loose else 8)):
+        wants = kinds[0] if loose and rng.random() < 0.7 else rng.choice(kinds)
+        placed = 0
+        for k in range(rng.randint(1, 2)):
+            place = _first_fit(rng.sample(nodes, len(nodes)), wants, free, devices, f"d{i}{k}")
+            if place is not None:
+                status = PodStatus.RELEASING if rng.random() < 0.1 else PodStatus.RUNNING
+                members.append(pod(f"v{i}-{k}", place[0], spec=wants, gpu_groups=place[1], status=status))
+                placed += 1
+        if placed:
+            groups.append(group(f"v{i}", rng.randint(1, placed)))
+    for i in range(1 if loose else rng.randint(1, 4)):
+        wants = spec(sizes[-1]) if loose else rng.choice(kinds)
+        count = rng.randint(1, 1 if loose else 2)
+        rack = None
+        if not wants.gpu.shares:
+            rack = RACK if rng.random() < 0.4 else None
+            wants = replace(wants, node_selector=rng.choice(((), (), (("rack", "r"),))))
+        members += [pod(f"w{i}-{k}", spec=wants) for k in range(count)]
+        if rack is not None and rng.random() < 0.3:
+            # A pod of the gang that runs already pins the gang to its rack.
+            inside = [one for one in nodes if one.labels]
+            place = _first_fit(inside, spec(sizes[0]), free, devices, "")
+            if place is not None:
+                members.append(pod(f"w{i}-r", place[0], spec=spec(sizes[0])))
+                count += 1
+        groups.append(group(f"w{i}", count, constraint=rack))
+    return cluster(members, groups, nodes, topologies=FABRIC)
+
+
+def _first_fit(
+    nodes: Sequence[Node],
+    wants: PodSpec,
+    free: dict[str, int],
+    devices: dict[tuple[str, str], int],
+    fresh: str,
+) -> tuple[str, tuple[str, ...]] | None:
+    for one in nodes:
+        if not wants.gpu.shares:
+            if free[one.name] >= wants.gpu.devices:
+                free[one.name] -= wants.gpu.devices
+                return one.name, ()
+            continue
+        for (where, name), left in devices.items():
+            if where == one.name and left >= wants.gpu.milli_portion:
+                devices[where, name] -= wants.gpu.milli_portion
+                return one.name, (name,)
+        if free[one.name] >= 1:
+            free[one.name] -= 1
+            devices[one.name, fresh] = 1000 - wants.gpu.milli_portion
+            return one.name, (fresh,)
+    return None
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_they_lose_the_same(seed: int) -> None:
+    snapshot = world(seed)
+    level, exact = both(snapshot, moves=False)
+    assert level.cost == exact.cost
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_they_move_the_same(seed: int) -> None:
+    snapshot = world(seed, loose=True)
+    level, exact = both(snapshot, moves=True)
+    assert level.cost == exact.cost
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_with_losses_and_moves_the_counts_promise_no_more_than_the_nodes(seed: int) -> None:
+    """``LevelModel`` moves into idle room only, so it may lose more, but finds no room that is not there."""
+    snapshot = world(seed)
+    ledger, asks, offers = problem(snapshot)
+    level = least(LevelModel(ledger, asks, offers), moves=False)
+    exact = least(ExactModel(ledger, asks, offers), moves=False)
+    if level.answer is not None:
+        keeps(ledger, asks, offers, level.answer)
+        assert level.cost is not None
+        assert exact.cost is not None
+        assert exact.cost <= level.cost
+    else:
+        assert exact.cost is None
+
+
+# --- worlds by hand, with the number argued -------------------------------------------------------
+
+
+def test_the_smallest_loss_that_makes_a_whole_node_free() -> None:
+    """n1 holds 4 + 2, n2 holds 2 + 2: eight GPUs are free on n2 for a loss of 4, on n1 for 6."""
+    held = [("a", "n1", 4), ("b", "n1", 2), ("c", "n2", 2), ("d", "n2", 2)]
+    running = [pod(f"{name}-0", where, spec=spec(gpus)) for name, where, gpus in held]
+    snapshot = cluster([*running, pod("w-0", spec=spec(8))], nodes=[node("n1"), node("n2")])
+    assert [x.cost for x in both(snapshot, moves=False)] == [4000, 4000]
+
+
+def test_a_move_instead_of_a_loss() -> None:
+    """n1 has 6 free and n2 7: one pod of 2 moves from n1 to n2, none from n2 is enough the other way."""
+    running = [pod("a-0", "n1", spec=spec(2)), pod("b-0", "n2")]
+    snapshot = cluster([*running, pod("w-0", spec=spec(8))], nodes=[node("n1"), node("n2")])
+    assert [x.cost for x in both(snapshot, moves=True)] == [1, 1]
+
+
+def test_the_random_worlds_are_worth_it() -> None:
+    """Refusals, losses and moves all occur often enough to compare something."""
+    losses = [both(world(seed), moves=False)[1].cost for seed in range(40)]
+    assert min(losses.count(None), losses.count(0), sum(bool(x) for x in losses)) >= 5
+    moves = [both(world(seed, loose=True), moves=True)[1].cost for seed in range(40)]
+    assert min(moves.count(0), sum(bool(x) for x in moves)) >= 5
+
+
+def test_a_device_is_free_when_all_its_shares_are_gone() -> None:
+    """One GPU, two shares of it: both must go for a whole one, 300 is enough for a share of 700."""
+    running = [
+        pod("a-0", "n1", spec=fraction(300), gpu_groups=("x",)),
+        pod("b-0", "n1", spec=fraction(600), gpu_groups=("x",)),
+    ]
+    one = [node(gpus=1)]
+    whole = cluster([*running, pod("w-0")], nodes=one)
+    assert [x.cost for x in both(whole, moves=False)] == [900, 900]
+    some = cluster([*running, pod("w-0", spec=fraction(400))], nodes=one)
+    assert [x.cost for x in both(some, moves=False)] == [300, 300]
+
+
+def test_a_rack_is_cleared_where_it_costs_least() -> None:
+    """The gang needs 2 x 4 in one rack. r: 4 + 4 free after losing 1 + 3; s: after losing 4 alone."""
+    nodes = [node(f"n{i}", 4, labels={"zone": "z", "rack": "rrss"[i]}) for i in range(4)]
+    held = [("a", "n0", 1), ("b", "n1", 3), ("c", "n2", 3)]
+    running = [pod(f"{name}-0", where, spec=spec(gpus)) for name, where, gpus in held]
+    waits = [pod(f"w-{k}", spec=spec(4)) for k in range(2)]
+    snapshot = cluster([*running, *waits], [group("w", 2, constraint=RACK)], nodes, topologies=FABRIC)
+    assert [x.cost for x in both(snapshot, moves=False)] == [3000, 3000]
+
+
+INEXACT = [
+    ("sizes that do not divide each other", (spec(2), spec(3)), {}),
+    ("a pod without GPU", (spec(0),), {}),
+    ("a share of two devices", (fraction(500, 2),), {}),
+    ("CPUs that may bind", (spec(1, cpus=9),), {}),
+    ("slots that may bind", (spec(1),), {"pods": 4}),
+    ("shares that take a reservation's slot", (fraction(500),), {"pods": 20}),
+]
+
+
+@pytest.mark.parametrize(("specs", "more"), [x[1:] for x in INEXACT], ids=[x[0] for x in INEXACT])
+def test_the_counts_refuse_what_they_cannot_say(specs: tuple[PodSpec, ...], more: dict[str, Any]) -> None:
+    members = [pod(f"w{i}-0", spec=wants) for i, wants in enumerate(specs)]
+    ledger, asks, offers = problem(cluster(members, nodes=[node(**more)]))
+    with pytest.raises(TooLarge):
+        LevelModel(ledger, asks, offers)
