@@ -193,7 +193,7 @@ class ExactModel(JointModel):
         nodes = sorted(self._entering)
         for rule in self.ledger.rules:
             concerned = [item for item in classes if rule.concerns(item.example)]
-            if not concerned:
+            if not concerned and not any(rule.concerns(pod) for pod in self._leaver.values()):
                 continue
             sizes = [item.most for item in concerned]
             for row in rule.rows([item.example for item in concerned], sizes, nodes):
