@@ -7,8 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from kai_cp_models.check.audit import DEVICE_RULES, SUBJECTS
+from kai_cp_models.devices import RULES
+from kai_cp_models.joint import evicting
+from kai_cp_models.rules import STATIC_RULES
+
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")))
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for folder in (".", "*")
+    for path in ROOT.glob(f"{folder}/*.md")
+    if path.is_file()
+)
 
 
 def tokens() -> set[str]:
@@ -34,3 +44,27 @@ def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", path.read_text("utf-8")):
         if "://" not in target:
             assert (path.parent / target).exists(), target
+
+
+def test_the_formulation_names_every_rule_and_goal() -> None:
+    page = (ROOT / "models" / "README.md").read_text("utf-8")
+    names = {rule.NAME for rule in (*STATIC_RULES, *RULES)}
+    goals = set(re.findall(r'Goal\(f?"([a-zA-Z ]+)', Path(evicting.__file__).read_text("utf-8")))
+    assert len(goals) > 5
+    assert not [name for name in names | {goal.strip() for goal in goals} if f"`{name}" not in page]
+
+
+def test_every_subject_of_the_checker_is_in_the_formulation() -> None:
+    page = (ROOT / "models" / "README.md").read_text("utf-8")
+    subjects = {subject.__module__.rpartition(".")[2] for subject in (*SUBJECTS, *DEVICE_RULES)}
+    assert not [name for name in subjects - {"nodes"} if f"`{name}`" not in page]
+
+
+def test_shown_tests_exist() -> None:
+    """The page of differences names a test, a folder of tests or a recorded case for each."""
+    page = (ROOT / "docs" / "coming-from-kai.md").read_text("utf-8")
+    shown = re.findall(r"`(tests/[\w/.]+?)(?:::(\w+))?`", page)
+    assert len(shown) > 10
+    for path, name in shown:
+        assert (ROOT / path).exists(), path
+        assert not name or f"def {name}(" in (ROOT / path).read_text("utf-8"), name
