@@ -123,7 +123,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         watcher.start()
         if arguments.first:
             create_seconds = fill(world, arguments.pods, arguments.gang, queue)
-        scheduler, binder = world.scheduler(), world.binder()
+        # One pool for all, as most clusters have it.
+        scheduler = world.scheduler("--nodepool-label-key=", "--partition-label-value=")
+        binder = world.binder()
         for process in (scheduler, binder):
             world.until(
                 lambda p=process: any(x["message"] in ("scheduling", "binding") for x in p.lines()), "up", 90

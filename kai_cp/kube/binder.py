@@ -7,6 +7,7 @@ stopped, and ``PodBound`` says what is true now.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from kai_cp.kube.transport import Transport
 LOG = logging.getLogger(__name__)
 FIRST_RETRY_SECONDS: Final = 1.0
 LONGEST_RETRY_SECONDS: Final = 60.0
+BINDING_SECONDS: Final = 5.0
+"""Reports stand back until nothing was bound for this long."""
 
 
 @dataclass
@@ -64,6 +67,7 @@ class Binder:
         self._steps = steps
         self._recorder = recorder
         self._writer = writer
+        self._bound_at = -math.inf
         writer.busy = self.busy
         self._bound = bound
         self._failed = failed
@@ -82,9 +86,8 @@ class Binder:
             self._changed(None, request)
 
     def busy(self) -> bool:
-        """Whether an attempt runs or waits for a thread."""
-        with self._lock:
-            return any(state.running for state in self._states.values())
+        """Whether pods are being bound now, or were just: reports can wait meanwhile."""
+        return time.monotonic() - self._bound_at < BINDING_SECONDS
 
     def stop(self) -> None:
         """Begin nothing new."""
@@ -200,6 +203,7 @@ class Binder:
         except KubeError:
             self._roll_back(done, pod, request)
             raise
+        self._bound_at = time.monotonic()
         # Nobody waits for this: the pod itself shows its node, and a new leader finds it so.
         self._writer.submit(("request", *key_of(request)), lambda: self._finish(request, "Succeeded", ""))
         self._say_bound(pod, node_name)

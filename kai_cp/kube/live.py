@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -11,21 +12,21 @@ from functools import partial
 from typing import Any, Final
 
 from kai_cp.kube import names, orders, resources
-from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.background import LONG_PATIENCE_SECONDS, BackgroundWriter
 from kai_cp.kube.backoff import BindBackoff
 from kai_cp.kube.cache import ClusterCache
 from kai_cp.kube.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.options import SchedulerOptions
 from kai_cp.kube.port import Outcome, Result
 from kai_cp.kube.recorder import Recorder
-from kai_cp.kube.store import Key, Object, key_of
+from kai_cp.kube.store import Object, key_of
 from kai_cp.kube.transport import Transport
 from kai_cp_models.snapshot import Decision, GroupKey, Plan
 
 LOG = logging.getLogger(__name__)
 WRITERS: Final = 8
-BINDING_SECONDS: Final = 10.0
-"""A BindRequest that is not carried out for this long holds no report up."""
+BINDING_SECONDS: Final = 5.0
+"""Reports stand back until nothing was ordered for this long."""
 
 
 class LiveCluster:
@@ -54,17 +55,15 @@ class LiveCluster:
         self._groups = cache.stores[resources.POD_GROUPS]
         self._requests = cache.stores[resources.BIND_REQUESTS]
         self._requests.listen(self._request_changed)
-        self._applying = False
-        self._open: dict[Key, float] = {}
+        self._bound_at = -math.inf
         self._starts: dict[GroupKey, str] = {}
         """Start times that are decided and not written yet."""
         writer.busy = self.binding
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
 
     def binding(self) -> bool:
-        """Whether pods are being bound now: reports can wait meanwhile."""
-        oldest = time.monotonic() - BINDING_SECONDS
-        return self._applying or any(since > oldest for since in list(self._open.values()))
+        """Whether pods are being bound now, or were just: reports can wait meanwhile."""
+        return time.monotonic() - self._bound_at < BINDING_SECONDS
 
     def close(self) -> None:
         """End the writing threads; what waits is not written."""
@@ -100,11 +99,7 @@ class LiveCluster:
     def apply(self, plan: Plan) -> Sequence[Result]:
         """Carry the plan out. Writes go in parallel, a gang's binds next to each other."""
         placed = {d.group for d in plan.decisions if d.group and self._has_place(d.group)}
-        self._applying = True
-        try:
-            results = list(self._writers.map(self._act, plan.decisions))
-        finally:
-            self._applying = False
+        results = list(self._writers.map(self._act, plan.decisions))
         self._note_evictions(plan, results)
         self._note_starts(plan, results, placed)
         return results
@@ -139,16 +134,17 @@ class LiveCluster:
             made = self._transport.create(resources.BIND_REQUESTS, namespace, request)
         except ApiError as error:
             return self._not_ordered(pod, request, error)
+        self._bound_at = time.monotonic()
         self._requests.put(made, ours=True)
         if all(pool) and orders.labels_of(pod).get(pool[0]) != pool[1]:
-            self._keep_pod(
-                self._transport.patch(
-                    resources.PODS, namespace, name, {"metadata": {"labels": {pool[0]: pool[1]}}}
-                )
-            )
+            labels = {"metadata": {"uid": pod["metadata"]["uid"], "labels": {pool[0]: pool[1]}}}
+            self._writer.submit(("pool", namespace, name), partial(self._label, namespace, name, labels))
         message = f"pod {namespace}/{name} is to be bound to node {decision.node}"
         self._recorder.say(pod, resources.PODS, "Normal", "Scheduled", message, topic="scheduling")
         return "done", ""
+
+    def _label(self, namespace: str, name: str, body: Object) -> None:
+        self._keep_pod(self._transport.patch(resources.PODS, namespace, name, body))
 
     def _not_ordered(self, pod: Object, request: Object, error: ApiError) -> tuple[Outcome, str]:
         namespace, name = request["metadata"]["namespace"], request["metadata"]["name"]
@@ -215,7 +211,11 @@ class LiveCluster:
         stamp = orders.rfc3339(self._clock())
         for key in sorted(key for key in started if key not in waits and key not in placed):
             self._starts[key] = stamp
-            self._writer.submit(("start", *key), partial(self._write_start, key, stamp))
+            self._writer.submit(
+                ("start", *key),
+                partial(self._write_start, key, stamp),
+                patience=LONG_PATIENCE_SECONDS,
+            )
 
     def _write_start(self, key: GroupKey, stamp: str) -> None:
         self.annotate(key, {names.LAST_START: stamp})
@@ -299,10 +299,6 @@ class LiveCluster:
         assert request is not None
         owners = request["metadata"].get("ownerReferences") or ()
         uid = next((entry["uid"] for entry in owners if entry.get("kind") == "Pod"), "")
-        if new is None or orders.finished(new):
-            self._open.pop(key_of(request), None)
-        elif old is None:
-            self._open[key_of(request)] = time.monotonic()
         before = ((old or {}).get("status") or {}).get("phase")
         after = ((new or {}).get("status") or {}).get("phase")
         if not uid or before == after:

@@ -48,6 +48,7 @@ class Setup:
         self.binder = Binder(
             api, stores[r.PODS], stores[r.NODES], stores[r.BIND_REQUESTS], steps, recorder, self.writer
         )
+        self.writer.busy = lambda: False
         self.following.start()
         until(lambda: not self.following.missing())
         self.binder.start(lambda: None)

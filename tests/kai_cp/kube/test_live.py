@@ -37,10 +37,9 @@ class Setup:
         assert self.cache.wait_synced(10)
 
     def settle(self, name: str) -> None:
-        """Play the binder, so that reports need not stand back."""
-        request = self.server.get(r.BIND_REQUESTS, "ns", name)
-        assert request is not None
-        self.server.put(r.BIND_REQUESTS, {**request, "status": {"phase": "Succeeded"}})
+        """Reports need not stand back any more."""
+        assert self.server.get(r.BIND_REQUESTS, "ns", name) is not None
+        self.writer.busy = lambda: False
 
     def close(self) -> None:
         self.cache.stop()
@@ -191,6 +190,8 @@ def test_the_pool_is_written_to_pod_and_request(server: StubServer) -> None:
     setup = Setup(server, nodepool_label_key="pool", partition_label_value="a")
     assert [n["metadata"]["name"] for n in setup.live.snapshot()["rawObjects"]["nodes"]] == ["n"]
     setup.live.apply(Plan(decisions=(bind("p", "n"),)))
+    setup.writer.busy = lambda: False
+    assert setup.writer.drain(5)
     request, found = server.get(r.BIND_REQUESTS, "ns", "p"), server.get(r.PODS, "ns", "p")
     assert request is not None
     assert found is not None
