@@ -55,6 +55,8 @@ class Found:
     constraints: int
     complete: bool
     """All goals were pursued."""
+    caps: Mapping[str, int] = field(default_factory=dict)
+    """What the fair order lets queues lose; it lets them lose no more when more is admitted."""
     proved: bool = True
     """Which of the optional asks are admitted is proved to be best."""
 
@@ -145,7 +147,8 @@ class Attempts:
         for ask in chunk:
             useful |= self.takes_of(ask)
         asks = [*(before.asks if before else ()), *chunk]
-        return self._solve(asks, len(asks) - len(chunk) if optional else len(asks), useful, final=False)
+        required = len(asks) - len(chunk) if optional else len(asks)
+        return self._solve(asks, required, useful, final=False, caps=before.caps if before else None)
 
     def finish(self, found: Found) -> Found:
         """The same admission with all goals pursued; ``found`` itself when that fails."""
@@ -168,6 +171,7 @@ class Attempts:
         *,
         final: bool,
         threshold: bool = True,
+        caps: Mapping[str, int] | None = None,
     ) -> Found | Waiting:
         cycle, action = self.cycle, self.action
         ranked = [item for item in self.ranked if item.rank in useful]
@@ -192,6 +196,8 @@ class Attempts:
             required=required,
             max_moved_groups=UNLIMITED if may_lose else policy.max_consolidation_preemptees,
         )
+        for queue, most in (caps or {}).items():
+            model.cap_loss(queue, most)
         complete = final or len(model.cp.proto.variables) <= _SMALL
         goals = [
             *model.admission_goals(),
@@ -236,6 +242,7 @@ class Attempts:
                         len(model.cp.proto.variables),
                         len(model.cp.proto.constraints),
                         complete,
+                        dict(model.caps),
                         all(stage.proved for stage in stages if stage.name.startswith("admitted")),
                     )
             if played.early:

@@ -38,6 +38,8 @@ class _Run:
     found: Found | None = None
     unproved: int = 0
     refused: int = 0
+    narrowed: bool = False
+    """Some step with several triggers failed."""
     queue: list[Ask] = field(default_factory=list)
 
     @property
@@ -127,9 +129,12 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
     found = run.attempts.attempt(run.found, chunk)
     if isinstance(found, Found):
         _accept(run, found, chunk)
-        return min(len(chunk) * 2, _MOST_AT_ONCE)
-    if len(chunk) > _MOST_OPTIONAL:
-        return max(_MOST_OPTIONAL, len(chunk) // 2)
+        # Once a step failed, what is left is halved: it holds a trigger that has no place.
+        return max(1, len(run.queue) // 2) if run.narrowed else _MOST_AT_ONCE
+    run.narrowed = True
+    if len(chunk) > _MOST_OPTIONAL or (len(chunk) > 1 and run.action == "reclaim"):
+        # In reclaim the fair order ends the admission, and halving finds where.
+        return len(chunk) // 2
     if len(chunk) > 1:
         found = run.attempts.attempt(run.found, chunk, optional=True)
         if not isinstance(found, Found):

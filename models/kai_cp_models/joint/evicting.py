@@ -76,6 +76,8 @@ class EvictingModel:
         """Whether infeasibility is a proof: no row is stricter than the rule it stands for."""
         for literal in self.admitted[:required]:
             self.cp.add(literal == 1)
+        self.caps: dict[str, int] = {}
+        """What the fair order lets each leaf queue lose, as far as cuts have shown (1.3 d)."""
         self._chains()
         self._asks_stay()
         self._limits()
@@ -299,12 +301,26 @@ class EvictingModel:
                 given = back.setdefault(group.queue, {})
                 given[group.key] = given.get(group.key, 0) + item.weight
         for queue, given in back.items():
-            members = [o for o, item in enumerate(self.ranked) if item.offer.group.queue == queue]
-            total = sum(self.ranked[o].weight for o in members if answer.lost[o])
-            loss = sum(self.ranked[o].weight * self.lost[o] for o in members)
-            self.cp.add(loss <= total - min(given.values()))
+            total = sum(
+                item.weight
+                for item, lost in zip(self.ranked, answer.lost, strict=True)
+                if lost and item.offer.group.queue == queue
+            )
+            self.cap_loss(queue, total - min(given.values()))
         if not back:
             self.forbid(answer)
+
+    def cap_loss(self, queue: str, most: int) -> None:
+        """The leaf queue loses at most ``most`` of weight; ``caps`` remembers it."""
+        self.caps[queue] = min(most, self.caps.get(queue, most))
+        self.cp.add(
+            sum(
+                item.weight * lost
+                for item, lost in zip(self.ranked, self.lost, strict=True)
+                if item.offer.group.queue == queue
+            )
+            <= most
+        )
 
     # --- goals -----------------------------------------------------------------------------------
 
