@@ -76,9 +76,11 @@ def headline(name: str, document: Mapping[str, Any], late: bool) -> Text:
     word = quality(document)
     style = "green" if word == "proved optimal" else "yellow"
     line.append(word[:1].upper() + word[1:], style=style)
-    line.append(f", {seconds(document):.2f} s.")
+    time = f"{seconds(document):.2f} s"
     if late:
-        line.append(" Stopped at the deadline: this is the last answer before it.", style="yellow")
+        line.append(f". Stopped at the deadline: this answer was complete after {time}.", style="yellow")
+    else:
+        line.append(f", {time}.")
     return line
 
 
