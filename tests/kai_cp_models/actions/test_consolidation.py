@@ -1,0 +1,142 @@
+"""Consolidation on worlds that no recorded case covers: its ceiling, and what it does not ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kai_cp_models.snapshot import Snapshot
+from tests.support.plans import evicted, lost, placed, reasons, solved
+from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
+
+ACTIONS = ("allocate", "consolidation")
+
+
+def scattered(movers: int = 3, trigger: dict[str, Any] | None = None, **more: Any) -> Snapshot:
+    """One GPU held on each of ``movers`` nodes, and 8 - ``movers`` on a last one; a whole node is asked for.
+
+    Any of the small ones may move to the last node: one move is enough for one trigger.
+    """
+    members = [pod(f"v{i}-0", f"n{i}") for i in range(movers)]
+    members += [pod("last-0", "z", spec=spec(8 - movers)), pod("t-0", spec=spec(8))]
+    groups = [*(group(f"v{i}", last_start=NOW - 10) for i in range(movers)), group("t", **(trigger or {}))]
+    nodes = [*(node(f"n{i}") for i in range(movers)), node("z")]
+    policy = {"actions": ACTIONS, "plugins": PLUGINS | {"nodeplacement"}, **more}
+    return cluster(members, groups, nodes, **policy)
+
+
+def test_one_move_and_nobody_is_lost() -> None:
+    plan = solved(scattered())
+    assert placed(plan) == {"t-0"}
+    assert len(evicted(plan)) == 1
+    assert lost(plan) == set()
+
+
+CEILINGS = [(0, False), (1, False), (2, True), (16, True), (-1, True)]
+
+
+@pytest.mark.parametrize(("most", "served"), CEILINGS)
+def test_the_ceiling_on_moved_groups(most: int, served: bool) -> None:
+    """Two groups of one GPU stand on n1, the trigger needs it whole: both must move."""
+    snapshot = cluster(
+        [pod("a-0", "n1"), pod("b-0", "n1"), pod("last-0", "n2", spec=spec(6)), pod("t-0", spec=spec(8))],
+        [group("last", preemptible=False)],
+        [node("n1"), node("n2")],
+        actions=ACTIONS,
+        max_consolidation_preemptees=most,
+        plugins=PLUGINS | {"nodeplacement"},
+    )
+    plan = solved(snapshot)
+    assert (placed(plan) == {"t-0"}) is served
+    assert evicted(plan) == ({"a-0", "b-0"} if served else set())
+
+
+def test_the_ceiling_counts_groups_not_pods() -> None:
+    snapshot = cluster(
+        [*pods("a", 2, "n1"), pod("last-0", "n2", spec=spec(6)), pod("t-0", spec=spec(8))],
+        [group("a", 2), group("last", preemptible=False)],
+        [node("n1"), node("n2")],
+        actions=ACTIONS,
+        max_consolidation_preemptees=1,
+        plugins=PLUGINS | {"nodeplacement"},
+    )
+    assert evicted(solved(snapshot)) == {"a-0", "a-1"}
+
+
+UNSERVED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("a non-preemptible trigger", {"preemptible": False}, {}),
+    ("a delayed trigger", {"created": NOW, "preemption_delay_seconds": 60.0}, {}),
+    ("a backed-off trigger", {"backed_off": True}, {}),
+    ("GPU spread mode", {}, {"gpu_strategy": "spread"}),
+    ("CPU spread mode", {}, {"cpu_strategy": "spread"}),
+    ("an action that is off", {}, {"actions": ("allocate",)}),
+]
+
+
+@pytest.mark.parametrize(("trigger", "policy"), [x[1:] for x in UNSERVED], ids=[x[0] for x in UNSERVED])
+def test_who_is_not_served(trigger: dict[str, Any], policy: dict[str, Any]) -> None:
+    plan = solved(scattered(trigger=trigger, **policy))
+    assert plan.decisions == ()
+    assert "t" in reasons(plan)
+
+
+def test_min_runtime_is_not_asked() -> None:
+    """4.3: the movers started 10 s ago and are granted an hour against reclaim and preempt."""
+    hour: dict[str, Any] = {
+        "default_reclaim_min_runtime_seconds": 3600.0,
+        "default_preempt_min_runtime_seconds": 3600.0,
+    }
+    assert len(evicted(solved(scattered(**hour)))) == 1
+
+
+def test_queue_depth_caps_the_triggers() -> None:
+    """Both would be served; with depth 1 the older one alone."""
+    snapshot = cluster(
+        [
+            *(pod(f"v{i}-0", f"n{i}", spec=spec(4)) for i in range(4)),
+            pod("s-0", spec=spec(8)),
+            pod("t-0", spec=spec(8)),
+        ],
+        [group("s", created=2.0), group("t", created=1.0)],
+        [node(f"n{i}") for i in range(4)],
+        actions=ACTIONS,
+        queue_depth={"consolidation": 1},
+        plugins=PLUGINS | {"nodeplacement"},
+    )
+    plan = solved(snapshot)
+    assert placed(plan) == {"t-0"}
+    assert len(evicted(plan)) == 1
+
+
+def test_non_preemptible_pods_do_not_move() -> None:
+    snapshot = cluster(
+        [pod("v-0", "n1", spec=spec(4)), pod("w-0", "n2", spec=spec(4)), pod("t-0", spec=spec(8))],
+        [group("v", preemptible=False), group("w", preemptible=False)],
+        [node("n1"), node("n2")],
+        actions=ACTIONS,
+    )
+    assert solved(snapshot).decisions == ()
+
+
+def test_what_does_not_fit_in_sum_is_refused_with_proof() -> None:
+    snapshot = cluster(
+        [pod("v-0", "n1", spec=spec(5)), pod("w-0", "n2", spec=spec(5)), pod("t-0", spec=spec(8))],
+        nodes=[node("n1"), node("n2")],
+        actions=ACTIONS,
+    )
+    plan = solved(snapshot)
+    assert plan.decisions == ()
+    assert [u.proved for u in plan.unscheduled] == [True]
+
+
+def test_moving_does_not_cure_a_limit() -> None:
+    snapshot = cluster(
+        [pod("v-0", "n1", spec=spec(4)), pod("w-0", "n2", spec=spec(4)), pod("t-0", spec=spec(8))],
+        nodes=[node("n1"), node("n2")],
+        queues=[queue("q", limit=gpu_bound(8))],
+        actions=ACTIONS,
+    )
+    plan = solved(snapshot)
+    assert plan.decisions == ()
+    assert reasons(plan) == {"t": "OverLimit"}

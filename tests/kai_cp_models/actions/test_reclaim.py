@@ -1,0 +1,293 @@
+"""Reclaim on worlds that no recorded case covers: min runtime, saturation, delay, depth, limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kai_cp_models.snapshot import PodStatus, Queue, Shares, Snapshot
+from tests.support.plans import bound, evicted, lost, nominated, placed, reasons, solved
+from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
+
+
+def world(
+    *queues: Queue, victims: int = 8, minimum: int = 1, started: float | None = NOW - 100, **more: Any
+) -> Snapshot:
+    """Queue v holds all 8 GPUs with one group of ``victims`` pods, q asks for one; quotas 4 and 4."""
+    members = [*pods("v", victims, "n1", spec=spec(8 // victims)), pod("t-0")]
+    groups = [group("v", minimum, queue="v", last_start=started), group("t", queue="q")]
+    half = gpu_bound(4)
+    names = {one.name for one in queues}
+    given = [*queues, *(queue(x, quota=half) for x in "qv" if x not in names)]
+    return cluster(members, groups, queues=given, actions=("allocate", "reclaim"), **more)
+
+
+def test_the_newest_surplus_goes() -> None:
+    plan = solved(world())
+    assert lost(plan) == {"v-7"}
+    assert set(nominated(plan)) == {"t-0"}
+
+
+# --- min runtime (4.6): the victim runs for 100 s -------------------------------------------------
+
+
+def leaf(name: str, parent: str | None = None, seconds: float | None = None) -> Queue:
+    return queue(name, parent, quota=gpu_bound(4), reclaim_min_runtime_seconds=seconds)
+
+
+NEAREST = {"reclaim_resolve_method": "queue"}
+LONG = {"default_reclaim_min_runtime_seconds": 1000.0}
+
+
+def departments(e: float | None, v: float | None) -> tuple[Queue, ...]:
+    """q below d and v below e, with the values of e and v."""
+    return leaf("d"), leaf("e", None, e), leaf("q", "d"), leaf("v", "e", v)
+
+
+def siblings(d: float | None, v: float | None) -> tuple[Queue, ...]:
+    """q and v below d, with the values of d and v."""
+    return leaf("d", None, d), leaf("q", "d"), leaf("v", "d", v)
+
+
+RUNTIMES: list[tuple[str, tuple[Queue, ...], dict[str, Any], bool]] = [
+    # (queues, policy, whether the victim may be taken)
+    ("the default protects", (), {"default_reclaim_min_runtime_seconds": 101.0}, False),
+    ("until it is over", (), {"default_reclaim_min_runtime_seconds": 100.0}, True),
+    ("the preempt value is another one", (), {"default_preempt_min_runtime_seconds": 1000.0}, True),
+    ("the queue's value wins", (leaf("v", None, 10),), LONG, True),
+    ("the queue's value protects", (leaf("v", None, 200),), {}, False),
+    ("zero is a value", (leaf("v", None, 0),), LONG, True),
+    # Different top-level queues: lca asks the victim's top-level queue and looks no deeper.
+    ("lca: the leaf has no say across departments", departments(None, 200), {}, True),
+    ("lca: its department has", departments(200, 0), {}, False),
+    ("queue: the leaf has", departments(None, 200), NEAREST, False),
+    ("queue: the nearest value counts", departments(200, 0), NEAREST, True),
+    # One department: the child of the common ancestor on the victim's path is the victim's leaf.
+    ("lca: the leaf has, inside a department", siblings(0, 200), {}, False),
+    ("lca: and else the department", siblings(200, None), {}, False),
+    ("without the plugin", (leaf("v", None, 200),), {"plugins": PLUGINS - {"minruntime"}}, True),
+]
+
+
+@pytest.mark.parametrize(
+    ("queues", "policy", "taken"), [x[1:] for x in RUNTIMES], ids=[x[0] for x in RUNTIMES]
+)
+def test_min_runtime(queues: tuple[Queue, ...], policy: dict[str, Any], taken: bool) -> None:
+    plan = solved(world(*queues, victims=1, **policy))
+    assert evicted(plan) == ({"v-0"} if taken else set())
+    assert ("t" in reasons(plan)) is not taken
+
+
+def test_a_protected_elastic_group_gives_up_surplus_only() -> None:
+    """Minimum 7 of 8: one pod may go; with minimum 8 none."""
+    snapshot = world(leaf("v", None, 200), minimum=7)
+    assert lost(solved(snapshot)) == {"v-7"}
+    full = world(leaf("v", None, 200), minimum=8)
+    assert evicted(solved(full)) == set()
+
+
+def test_a_group_that_never_started_is_not_protected() -> None:
+    assert evicted(solved(world(leaf("v", None, 200), victims=1, started=None))) == {"v-0"}
+
+
+# --- saturation multiplier (4.4) -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("multiplier", "taken"), [(1.0, True), (1.39, True), (1.41, False)])
+def test_the_saturation_multiplier(multiplier: float, taken: bool) -> None:
+    """12 GPUs, three departments with a fair share of 4; d holds 4, e 8, and f only asks.
+
+    With one more GPU d stands at 5/4 = 1.25 and e at 7/4 = 1.75: allowed while 1.25 m < 1.75, m < 1.4.
+    q itself stays within its quota, f's gang is never complete.
+    """
+    zero = gpu_bound(0)
+    queues = [queue(x, quota=zero) for x in "def"]
+    queues += [queue("q", "d", quota=gpu_bound(8)), queue("v", "e"), queue("w", "f")]
+    members = [*pods("a", 4, "n1"), *pods("v", 8, "n1"), pod("t-0"), *pods("w", 8)]
+    groups = [group("a", queue="q"), group("v", queue="v"), group("t", queue="q"), group("w", 9, queue="w")]
+    plan = solved(
+        cluster(
+            members,
+            groups,
+            [node(gpus=12)],
+            queues,
+            actions=("allocate", "reclaim"),
+            saturation_multiplier=multiplier,
+        )
+    )
+    assert lost(plan) == ({"v-7"} if taken else set())
+
+
+# --- who may trigger -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("created", "last_eviction", "delay", "acts"),
+    [
+        (NOW - 10, None, 60.0, False),
+        (NOW - 60, None, 60.0, True),
+        (NOW - 500, NOW - 10, 60.0, False),
+        (NOW - 500, NOW - 70, 60.0, True),
+        (NOW, None, 0.0, True),
+    ],
+)
+def test_preemption_delay(created: float, last_eviction: float | None, delay: float, acts: bool) -> None:
+    """4.1: counted from the creation or the last eviction, whichever is later."""
+    trigger = group(
+        "t", queue="q", created=created, last_eviction=last_eviction, preemption_delay_seconds=delay
+    )
+    half = gpu_bound(4)
+    snapshot = cluster(
+        [*pods("v", 8, "n1"), pod("t-0")],
+        [group("v", queue="v"), trigger],
+        queues=[queue("q", quota=half), queue("v", quota=half)],
+        actions=("allocate", "reclaim"),
+    )
+    plan = solved(snapshot)
+    assert bool(evicted(plan)) is acts
+    assert ("t" in reasons(plan)) is not acts
+
+
+def test_the_delay_does_not_block_allocate() -> None:
+    trigger = group("t", created=NOW, preemption_delay_seconds=600.0)
+    assert set(bound(solved(cluster([pod("t-0")], [trigger])))) == {"t-0"}
+
+
+def test_the_delay_does_not_protect_a_victim() -> None:
+    snapshot = cluster(
+        [*pods("v", 8, "n1"), pod("t-0")],
+        [group("v", queue="v", created=NOW, preemption_delay_seconds=600.0), group("t", queue="q")],
+        queues=[queue("q", quota=gpu_bound(4)), queue("v", quota=gpu_bound(4))],
+        actions=("allocate", "reclaim"),
+    )
+    assert len(evicted(solved(snapshot))) == 1
+
+
+def test_a_backed_off_group_triggers_nothing() -> None:
+    snapshot = cluster(
+        [*pods("v", 8, "n1"), pod("t-0")],
+        [group("v", queue="v"), group("t", queue="q", backed_off=True)],
+        queues=[queue("q", quota=gpu_bound(4)), queue("v", quota=gpu_bound(4))],
+    )
+    assert solved(snapshot).decisions == ()
+
+
+def test_queue_depth_caps_the_triggers() -> None:
+    """Three triggers are entitled; with depth 2 the two oldest act."""
+    snapshot = cluster(
+        [*pods("v", 8, "n1"), *(pod(f"t{i}-0") for i in range(3))],
+        [group("v", queue="v"), *(group(f"t{i}", queue="q", created=float(3 - i)) for i in range(3))],
+        queues=[queue("q", quota=gpu_bound(4)), queue("v", quota=gpu_bound(4))],
+        actions=("allocate", "reclaim"),
+        queue_depth={"reclaim": 2},
+    )
+    plan = solved(snapshot)
+    assert placed(plan) == {"t1-0", "t2-0"}
+    assert len(evicted(plan)) == 2
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+
+def test_victims_free_a_limit_that_binds_while_gpus_are_idle() -> None:
+    """The department may hold 4 of 8 GPUs and v has them all. q is due 2; v gives up 2.
+
+    The room is idle now, but the limit holds only when the victims are gone: nominated, not bound.
+    """
+    queues = [
+        queue("d", limit=gpu_bound(4)),
+        queue("q", "d", quota=gpu_bound(2)),
+        queue("v", "d", quota=gpu_bound(2)),
+    ]
+    snapshot = cluster(
+        [*pods("v", 4, "n1"), *pods("t", 2)],
+        [group("v", queue="v"), group("t", 2, queue="q")],
+        queues=queues,
+        actions=("allocate", "reclaim"),
+    )
+    plan = solved(snapshot)
+    assert lost(plan) == {"v-2", "v-3"}
+    assert set(nominated(plan)) == {"t-0", "t-1"}
+    assert bound(plan) == {}
+
+
+def test_a_limit_that_no_victim_frees_stays_a_reason() -> None:
+    """q's own limit: what v gives up is not below it."""
+    snapshot = cluster(
+        [*pods("v", 8, "n1"), *pods("t", 2)],
+        [group("v", queue="v"), group("t", 2, queue="q")],
+        queues=[queue("q", quota=gpu_bound(4), limit=gpu_bound(1)), queue("v", quota=gpu_bound(4))],
+    )
+    plan = solved(snapshot)
+    assert plan.decisions == ()
+    assert reasons(plan) == {"t": "OverLimit"}
+
+
+# --- whom ----------------------------------------------------------------------------------------
+
+
+def test_non_preemptible_groups_are_no_victims() -> None:
+    snapshot = cluster(
+        [*pods("v", 8, "n1"), pod("t-0")],
+        [group("v", queue="v", preemptible=False), group("t", queue="q")],
+        queues=[queue("q", quota=gpu_bound(4)), queue("v", quota=gpu_bound(4))],
+    )
+    assert evicted(solved(snapshot)) == set()
+
+
+def test_a_queue_within_its_share_loses_nothing() -> None:
+    """v holds its quota of 4, w 4 with a quota of 2: all is taken from w."""
+    snapshot = cluster(
+        [*pods("v", 4, "n1"), *pods("w", 4, "n1"), *pods("t", 2)],
+        [group("v", queue="v"), group("w", queue="w"), group("t", 2, queue="q")],
+        queues=[queue(x, quota=gpu_bound(g)) for x, g in (("q", 2), ("v", 4), ("w", 2))],
+        actions=("allocate", "reclaim"),
+    )
+    assert lost(solved(snapshot)) == {"w-2", "w-3"}
+
+
+def test_a_trigger_over_its_share_takes_nothing() -> None:
+    snapshot = cluster(
+        [*pods("a", 4, "n1"), *pods("v", 4, "n1"), pod("t-0")],
+        [group("a", queue="q"), group("v", queue="v"), group("t", queue="q")],
+        queues=[queue("q", quota=Shares(-1, -1, 4)), queue("v", quota=Shares(-1, -1, 4))],
+    )
+    plan = solved(snapshot)
+    assert plan.decisions == ()
+
+
+def test_a_victim_that_fits_elsewhere_is_moved_not_lost() -> None:
+    """v holds 4, 4 and 8 on three nodes, 4 over its quota of 12; the trigger needs 8 on one node.
+
+    One of the two small pods moves to the other. Nothing is lost.
+    Consolidation is off, so that reclaim has to do it.
+    """
+    snapshot = cluster(
+        [
+            *(pod(f"v{i}-0", f"n{i}", spec=spec(4)) for i in (1, 2)),
+            pod("v3-0", "n3", spec=spec(8)),
+            pod("t-0", spec=spec(8)),
+        ],
+        [*(group(f"v{i}", queue="v") for i in (1, 2, 3)), group("t", queue="q")],
+        [node(f"n{i}") for i in (1, 2, 3)],
+        [queue("q", quota=gpu_bound(12)), queue("v", quota=gpu_bound(12))],
+        actions=("allocate", "reclaim"),
+    )
+    plan = solved(snapshot)
+    assert lost(plan) == set()
+    assert len(evicted(plan)) == 1
+    assert placed(plan) == {"t-0"}
+
+
+def test_a_releasing_pod_is_no_victim_twice() -> None:
+    """What leaves anyway is room for allocate; reclaim has nothing to do."""
+    members = [*pods("v", 7, "n1"), pod("v-7", "n1", status=PodStatus.RELEASING), pod("t-0")]
+    snapshot = cluster(
+        members,
+        [group("v", queue="v"), group("t", queue="q")],
+        queues=[queue("q", quota=gpu_bound(4)), queue("v", quota=gpu_bound(4))],
+    )
+    plan = solved(snapshot)
+    assert evicted(plan) == set()
+    assert set(nominated(plan)) == {"t-0"}

@@ -1,0 +1,88 @@
+"""Stale gang eviction (4.8): when a gang that runs below its minimum goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kai_cp_models.snapshot import PodStatus, Subgroup
+from tests.support.plans import bound, evicted, solved
+from tests.support.worlds import NOW, cluster, group, leaf, node, pod, pods, tree
+
+GRACE: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
+    ("after the default of 60 s", {"stale_since": NOW - 60}, {}, True),
+    ("not a second before", {"stale_since": NOW - 59}, {}, False),
+    ("the cluster's own default", {"stale_since": NOW - 59}, {"default_staleness_grace_seconds": 10.0}, True),
+    ("the group's own grace", {"stale_since": NOW - 100, "staleness_grace_seconds": 600.0}, {}, False),
+    ("the group's own grace is over", {"stale_since": NOW - 10, "staleness_grace_seconds": 5.0}, {}, True),
+    ("a negative grace is forever", {"stale_since": NOW - 9e5, "staleness_grace_seconds": -1.0}, {}, False),
+    ("a negative default too", {"stale_since": NOW - 9e5}, {"default_staleness_grace_seconds": -1.0}, False),
+    ("first seen now", {}, {}, False),
+    ("first seen now without grace", {"staleness_grace_seconds": 0.0}, {}, True),
+]
+
+
+@pytest.mark.parametrize(("more", "policy", "goes"), [x[1:] for x in GRACE], ids=[x[0] for x in GRACE])
+def test_grace(more: dict[str, Any], policy: dict[str, Any], goes: bool) -> None:
+    """Two of three pods run and there is no third."""
+    plan = solved(cluster(pods("a", 2, "n1"), [group("a", 3, **more)], **policy))
+    assert evicted(plan) == ({"a-0", "a-1"} if goes else set())
+
+
+OLD: dict[str, Any] = {"stale_since": NOW - 1000}
+TREES: list[tuple[str, Subgroup, tuple[tuple[str, str], ...], bool]] = [
+    # (gang tree, (pod, status letter) by leaf, whether it goes)
+    ("complete", tree(1, leaf("a", 2)), (("a", "RR"),), False),
+    ("one short", tree(1, leaf("a", 3)), (("a", "RR"),), True),
+    ("a leaving pod still counts", tree(1, leaf("a", 2)), (("a", "RX"),), False),
+    ("a succeeded pod exempts", tree(1, leaf("a", 3)), (("a", "RS"),), False),
+    ("nothing runs", tree(1, leaf("a", 2)), (("a", "P"),), False),
+    ("minimum zero", tree(1, leaf("a", 0)), (("a", "R"),), False),
+    ("one subgroup short", tree(2, leaf("a", 1), leaf("b", 1)), (("a", "R"),), True),
+    # Section 14: fix. Only K of N are needed, so b, which never started, makes nothing stale.
+    ("K of N satisfied", tree(1, leaf("a", 1), leaf("b", 1)), (("a", "R"),), False),
+    ("K of N, none satisfied", tree(1, leaf("a", 2), leaf("b", 2)), (("a", "R"), ("b", "R")), True),
+]
+
+
+@pytest.mark.parametrize(("root", "members", "goes"), [x[1:] for x in TREES], ids=[x[0] for x in TREES])
+def test_trees(root: Subgroup, members: tuple[tuple[str, str], ...], goes: bool) -> None:
+    """Only the eviction of stale gangs runs, so nothing is completed meanwhile."""
+    status = {
+        "R": PodStatus.RUNNING,
+        "X": PodStatus.RELEASING,
+        "S": PodStatus.SUCCEEDED,
+        "P": PodStatus.PENDING,
+    }
+    made = [
+        pod(f"g-{name}{i}", "n1" if x in "RX" else None, subgroup=name, status=status[x])
+        for name, letters in members
+        for i, x in enumerate(letters)
+    ]
+    plan = solved(cluster(made, [group("g", root=root, **OLD)], actions=("stalegangeviction",)))
+    running = {p.key.name for p in made if p.status is PodStatus.RUNNING}
+    assert evicted(plan) == (running if goes else set())
+
+
+def test_a_gang_that_is_completed_in_this_cycle_stays() -> None:
+    plan = solved(cluster([*pods("a", 2, "n1"), pod("a-2")], [group("a", 3, **OLD)]))
+    assert evicted(plan) == set()
+    assert set(bound(plan)) == {"a-2"}
+
+
+def test_a_gang_that_cannot_be_completed_goes_as_a_whole() -> None:
+    """Two GPUs, both held by the gang itself: the third pod has no place."""
+    plan = solved(cluster([*pods("a", 2, "n1"), pod("a-2")], [group("a", 3, **OLD)], [node(gpus=2)]))
+    assert evicted(plan) == {"a-0", "a-1"}
+
+
+def test_non_preemptible_gangs_go_too() -> None:
+    """Staleness is not a matter of priority: a torn gang holds room for nothing."""
+    snapshot = cluster(pods("a", 1, "n1"), [group("a", 2, preemptible=False, priority=120, **OLD)])
+    assert evicted(solved(snapshot)) == {"a-0"}
+
+
+def test_only_when_the_action_is_on() -> None:
+    snapshot = cluster(pods("a", 1, "n1"), [group("a", 2, **OLD)], actions=("allocate",))
+    assert evicted(solved(snapshot)) == set()
