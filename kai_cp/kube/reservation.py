@@ -82,8 +82,7 @@ class Reservations:
         promised = {
             group
             for request in self._requests.all()
-            if request["spec"].get("selectedNode") == node
-            and (request.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+            if request["spec"].get("selectedNode") == node and self._is_open(request)
             for group in request["spec"].get("selectedGPUGroups") or ()
         }
         for group in sorted(seen.sharers.keys() | seen.reservations.keys()):
@@ -97,8 +96,15 @@ class Reservations:
                 elif not sharers and group not in promised:
                     self._delete(reservation, "nobody shares its GPU any more", grace=0)
 
+    def _is_open(self, request: Object) -> bool:
+        """Whether a request may still bring its pod; the pod tells before the request's status does."""
+        if (request.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            return False
+        pod = self._pods.get((request["metadata"]["namespace"], request["spec"]["podName"]))
+        return pod is not None and not pod["spec"].get("nodeName")
+
     def watch_departures(self, sync: Callable[[str], None]) -> None:
-        """Call ``sync(node)`` when a fractional pod has left a node."""
+        """Call ``sync(node)`` when a fractional pod has left a node, or will not come to it."""
 
         def left(old: Object | None, new: Object | None) -> None:
             if old is None or not groups_of(old) or not old["spec"].get("nodeName"):
@@ -106,7 +112,12 @@ class Reservations:
             if new is None or (phase(new) not in LIVE and phase(old) in LIVE):
                 sync(old["spec"]["nodeName"])
 
+        def dropped(old: Object | None, new: Object | None) -> None:
+            if new is None and old is not None and old["spec"].get("selectedGPUGroups"):
+                sync(old["spec"]["selectedNode"])
+
         self._pods.listen(left)
+        self._requests.listen(dropped)
 
     def _seen(self, node: str) -> _Seen:
         sharers: dict[str, list[Object]] = defaultdict(list)

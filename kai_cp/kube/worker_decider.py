@@ -19,8 +19,9 @@ from kai_cp.worker import Channel, Reply, Worker
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan
 
-GRACE: Final = 0.25
-"""Share of the budget that is waited beyond it before the process is ended."""
+GRACE_SECONDS: Final = 20.0
+"""The engine ends at its budget by itself; one that is this late hangs, and is ended."""
+LONGEST_STRETCH: Final = 16.0
 READ_SECONDS: Final = 120.0
 """Longest time for taking a snapshot in."""
 
@@ -43,6 +44,8 @@ class Task:
     now: float
     usage: Mapping[str, Any] | None
     settings: Settings
+    budget: float
+    """Seconds for deciding, reading excluded."""
 
 
 @dataclass
@@ -80,9 +83,8 @@ def job(task: Task, channel: Channel) -> None:
     from kai_cp_models.engine import decide
 
     snapshot = parse(_MIRROR.apply(task), now=task.now, usage=task.usage, memo=_MIRROR.memo)
-    budget = task.settings.solver.budget_seconds
-    deadline = time.monotonic() + budget
-    channel.until(deadline + GRACE * budget)
+    deadline = time.monotonic() + task.budget
+    channel.until(deadline + GRACE_SECONDS)
     channel.answer(decide(snapshot, task.settings, deadline=deadline, emit=channel.answer))
 
 
@@ -101,7 +103,12 @@ class Differ:
         self._fresh = True
 
     def task(
-        self, raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, settings: Settings
+        self,
+        raw: Mapping[str, Any],
+        now: float,
+        usage: Mapping[str, Any] | None,
+        settings: Settings,
+        budget: float = 1.0,
     ) -> Task:
         """The task for ``raw``, which counts as told from now on."""
         lists: dict[str, Changes | None] = {}
@@ -112,7 +119,7 @@ class Differ:
             lists[name] = None if items is None else self._changes(name, items)
         rest = {key: value for key, value in raw.items() if key != "rawObjects"}
         fresh, self._fresh = self._fresh, False
-        return Task(fresh, rest, lists, now, usage, settings)
+        return Task(fresh, rest, lists, now, usage, settings, budget)
 
     def _changes(self, name: str, items: list[Object]) -> Changes:
         before = self._items.get(name, {})
@@ -120,6 +127,17 @@ class Differ:
         self._items[name] = after
         upserts = [item for key, item in after.items() if before.get(key) is not item]
         return Changes(upserts, [key for key in before if key not in after])
+
+
+def stretched(stretch: float, plan: Plan, problem: str) -> float:
+    """By how much the next budget is longer than the settings': doubled while a budget brings nothing about.
+
+    A cluster that is too large for its budget, or a machine too busy, must still make progress.
+    """
+    undecided = bool(problem) or any(entry.reason == "NotDecidedInTime" for entry in plan.unscheduled)
+    if undecided and not plan.decisions:
+        return min(LONGEST_STRETCH, 2.0 * stretch)
+    return max(1.0, stretch / 2.0)
 
 
 class WorkerDecider:
@@ -131,6 +149,7 @@ class WorkerDecider:
         self._worker.start()
         self._differ = Differ()
         self._memo = ParseMemo()
+        self._stretch = 1.0
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="decide")
 
     def stop(self) -> None:
@@ -141,7 +160,8 @@ class WorkerDecider:
     def __call__(self, raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None) -> Decided:
         """Plan for ``raw``; when the engine fails or is late, the last plan it had checked."""
         started = time.monotonic()
-        task = self._differ.task(raw, now, usage, self._settings)
+        budget = self._settings.solver.budget_seconds * self._stretch
+        task = self._differ.task(raw, now, usage, self._settings, budget)
         pending = self._aside.submit(self._worker.run, task, started + READ_SECONDS)
         snapshot = parse(raw, now=now, usage=usage, memo=self._memo)
         read = time.monotonic()
@@ -155,4 +175,5 @@ class WorkerDecider:
             self._differ.forget()
             self._worker.stop()
         plan = reply.answer if reply.answer is not None else Plan()
+        self._stretch = stretched(self._stretch, plan, problem)
         return Decided(snapshot, plan, read - started, time.monotonic() - started, problem)

@@ -39,7 +39,7 @@ def test_an_unchanged_cluster_is_not_written_to(world: World, control_plane: Con
         world.until(
             lambda: (world.group("waits").get("status") or {}).get("schedulingConditions"), "said why"
         )
-        time.sleep(3.0)
+        time.sleep(10.0)
         before = len(proxy.writes())
         events = len(world.events())
         time.sleep(6.0)
@@ -85,7 +85,7 @@ def test_killed_between_eviction_and_bind(world: World) -> None:
     world.scheduler()
     world.until(lambda: len(world.running("high")) == 8, "the preemptor runs", 60)
     world.stays(lambda: len(world.running("high")) == 8, 3.0)
-    assert len([e for e in world.events("Evict")]) == 1
+    assert len(world.until(lambda: world.events("Evict"), "it is told")) == 1
     world.api.delete(r.PRIORITY_CLASSES, "", f"{world.name}-high")
 
 

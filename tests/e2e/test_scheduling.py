@@ -74,8 +74,9 @@ def test_preemption_waits_for_graceful_termination(world: World) -> None:
     assert leaving, "they end gracefully"
     assert not any(pod["spec"].get("nodeName") for pod in world.pods("high")), "nobody is bound before"
     world.until(lambda: len(world.running("high")) == 8, "the preemptor runs", 60)
-    evictions = [e for e in world.events("Evict") if e["involvedObject"]["name"] == "low"]
-    assert evictions
+    evictions = world.until(
+        lambda: [e for e in world.events("Evict") if e["involvedObject"]["name"] == "low"], "it is told"
+    )
     assert evictions[0]["metadata"]["annotations"]["evictor-pod-group-name"] == "high"
     assert "kai.scheduler/last-eviction-timestamp" in world.annotations("low")
     world.api.delete(r.PRIORITY_CLASSES, "", f"{world.name}-high")
@@ -146,7 +147,10 @@ def test_two_shards_serve_their_own_pools(world: World) -> None:
     world.until(lambda: len(world.running()) == 4, "both pools run", 60)
     assert {pod["spec"]["nodeName"] for pod in world.pods("a")} == {world.nodes[0]}
     assert {pod["spec"]["nodeName"] for pod in world.pods("b")} == {world.nodes[1]}
-    assert all(pod["metadata"]["labels"][world.pool_key] == other for pod in world.pods("b"))
+    world.until(
+        lambda: all(p["metadata"]["labels"].get(world.pool_key) == other for p in world.pods("b")),
+        "the pool is written to the pods",
+    )
 
 
 def test_a_job_with_three_elastic_pods(world: World) -> None:
@@ -185,7 +189,7 @@ def test_a_stale_gang_is_evicted_after_its_grace_period(world: World) -> None:
         "it is marked stale",
     )
     world.until(lambda: not world.pods(), "what is left of it is evicted", 30)
-    assert world.events("StaleJob")
+    world.until(lambda: world.events("StaleJob"), "it is told")
 
 
 def test_conditions_are_set_and_cleared(world: World) -> None:

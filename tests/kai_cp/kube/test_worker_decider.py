@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from kai_cp.kube.decider import EngineDecider
-from kai_cp.kube.worker_decider import Differ, Mirror, WorkerDecider
+from kai_cp.kube.worker_decider import Differ, Mirror, WorkerDecider, stretched
 from kai_cp_models.settings import Settings
-from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
+from kai_cp_models.snapshot import GroupKey, Plan, Unscheduled
+from tests.kai_cp.kube.samples import bind, group, node, pod, queue, snapshot
 
 NOW = 1_800_000_000.0
 
@@ -74,3 +75,15 @@ def test_a_dead_worker_costs_one_cycle(decider: WorkerDecider) -> None:
     assert failed.problem
     assert failed.plan.decisions == ()
     assert decider(seen, NOW, None).plan.decisions
+
+
+def test_a_budget_that_brings_nothing_about_is_doubled() -> None:
+    waits = (Unscheduled(GroupKey("ns", "g"), "NotDecidedInTime", "", False),)
+    nothing, something = Plan(unscheduled=waits), Plan((bind("a", "n"),), waits)
+    grown = 1.0
+    for _ in range(6):
+        grown = stretched(grown, nothing, "")
+    assert grown == 16.0
+    assert stretched(1.0, Plan(), "the engine was ended at its deadline") == 2.0
+    assert stretched(8.0, something, "") == 4.0
+    assert stretched(1.0, Plan(), "") == 1.0
