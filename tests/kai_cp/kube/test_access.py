@@ -160,3 +160,20 @@ def test_deployments_are_confined() -> None:
             assert context["readOnlyRootFilesystem"] is True
             assert context["allowPrivilegeEscalation"] is False
             assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_alerts_ask_for_metrics_that_exist() -> None:
+    import re
+
+    from prometheus_client import CollectorRegistry
+
+    from kai_cp.kube.metrics import SchedulerMetrics
+
+    registry = CollectorRegistry()
+    SchedulerMetrics(registry)
+    known = set()
+    for family in registry.collect():
+        known |= {family.name, f"{family.name}_total"}
+    rule = yaml.safe_load((ROOT / "deploy/monitoring/prometheusrule.yaml").read_text())
+    for alert in rule["spec"]["groups"][0]["rules"]:
+        assert set(re.findall(r"kai_cp_\w+", alert["expr"])) <= known, alert["alert"]
