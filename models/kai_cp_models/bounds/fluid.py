@@ -7,6 +7,7 @@ of times cheaper, so a policy can ask for prices while pods arrive.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -51,7 +52,8 @@ class _Bin(Protocol):
 class Prices:
     """Milli-GPUs that one more unit would add: per pod of each item, milli-CPU of each bin, MiB of each bin.
 
-    ``value``: milli-GPUs of the relaxation, an upper bound for every placement.
+    ``value``: milli-GPUs of the relaxation, an upper bound for every placement (infinite when the
+    rounds did not suffice to solve it).
     """
 
     pods: Floats
@@ -113,8 +115,8 @@ def fluid_prices(
                 add(b, counts, 1)
                 added = True
         if not added:
-            break
-    return Prices(price, cpu, mem, value, placed)
+            return Prices(price, cpu, mem, value, placed)
+    return Prices(price, cpu, mem, math.inf, placed)
 
 
 def _duals(constraints: Sequence[Any]) -> Floats:

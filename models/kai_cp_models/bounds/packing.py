@@ -3,7 +3,8 @@
 The master problem chooses how many nodes of each bin carry which pattern (a multiset of pods that
 fits one node). A pattern enters when its value at the present prices beats its node's price. Prices
 give a valid bound at any time (Lagrange): what all pods are worth at their price, plus, per node,
-the most that a pattern could still gain. The loop ends when bound and master agree, or at the deadline.
+the most that a pattern could still gain. The fluid relaxation gives the first bound and the first prices.
+The loop ends when bound and master agree, or at the deadline.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kai_cp_models.bounds.fluid import fluid_prices
 from kai_cp_models.bounds.master import Master
 from kai_cp_models.bounds.pricing import Pricing
 
@@ -87,10 +89,11 @@ def packing_bound(
             known.add((b, pattern))
             master.add(b, pattern)
     trivial = float(sum(b.count * b.devices * 1000 for b in bins))
-    best = min(trivial, float(sum(item.value * item.count for item in items)))
+    fluid = fluid_prices(items, bins, [item.count for item in items])
+    best = min(trivial, float(sum(item.value * item.count for item in items)), fluid.value)
     rounds = 0
     value, prices = master.solve()
-    centre = prices
+    centre = fluid.pods.tolist()
     while time.monotonic() < end:
         rounds += 1
         # Prices between the best ones so far and the master's: the plain ones swing and stall.
@@ -100,8 +103,8 @@ def packing_bound(
             total = sum(price * item.count for price, item in zip(point, items, strict=True))
             added = 0
             for b, pricing in enumerate(pricings):
-                slice_ = max(0.2, min(5.0, (end - time.monotonic()) / 4))
-                found = pricing.solve(point, slice_)
+                left = (end - time.monotonic()) / (2 * len(bins))
+                found = pricing.solve(point, max(0.05, min(5.0, left)))
                 total += bins[b].count * found.bound
                 for pattern in found.patterns:
                     if (b, pattern) not in known:
