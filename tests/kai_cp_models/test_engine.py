@@ -1,0 +1,336 @@
+"""The engine as a whole: what it promises whatever the cluster, the checker, the solver and the clock do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kai_cp.reader import parse
+from kai_cp_models import engine
+from kai_cp_models.actions.allocate import allocate
+from kai_cp_models.check import violations
+from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.engine import FAILED, REJECTED, decide
+from kai_cp_models.joint import admission
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.search import Outcome
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.settings import OptionalRules, Settings
+from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus, Shares, Snapshot
+from tests.properties.test_oracle import _tiny as tiny
+from tests.support import objects as raw
+from tests.support.clusters import random_cluster
+from tests.support.plans import SETTINGS, bound, evicted, lost, placed, reasons, solved
+from tests.support.worlds import PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
+
+SEEDS = range(8)
+
+
+def clustered(seed: int) -> Snapshot:
+    return parse(random_cluster(seed), now=raw.NOW.timestamp())
+
+
+def complete(snapshot: Snapshot, plan: Plan) -> bool:
+    """Every pending pod has a place or belongs to a pod group with a reason."""
+    somewhere = {d.pod for d in plan.decisions if d.kind != "Evict"}
+    told = {u.group for u in plan.unscheduled}
+    return all(
+        p.key in somewhere or p.group in told
+        for p in snapshot.pods
+        if p.status is PodStatus.PENDING and p.group in snapshot.group_by_key and p.ours
+    )
+
+
+def busy() -> Snapshot:
+    """Work for every action: a free node, a scattered pair, a queue over its share, a torn gang.
+
+    a is bound; t of q is due what v holds too much of; x runs below its minimum for long.
+    """
+    return cluster(
+        [pod("a-0"), *pods("v", 8, "n1"), pod("t-0", spec=spec(4)), *pods("x", 1, "n3", spec=spec(7))],
+        [
+            group("v", queue="v"),
+            group("x", 2, queue="v", stale_since=0.0, preemptible=False, priority=120),
+            group("t", created=5.0),
+        ],
+        [node("n1"), node("n3")],
+        [queue("q", quota=gpu_bound(8)), queue("v", quota=gpu_bound(8))],
+    )
+
+
+# --- the plan ------------------------------------------------------------------------------------
+
+
+def test_a_plan_of_all_actions() -> None:
+    """a takes the free GPU of n3. t gets four of v's, which stay lost; x leaves as a whole."""
+    plan = solved(busy())
+    assert bound(plan) == {"a-0": "n3"}
+    assert {d.pod.name: d.action for d in plan.decisions if d.kind == "Evict"} == {
+        **{f"v-{i}": "reclaim" for i in range(4, 8)},
+        "x-0": "stalegangeviction",
+    }
+    assert placed(plan) == {"a-0", "t-0"}
+
+
+def test_evictions_come_before_what_relies_on_them() -> None:
+    kinds = [d.kind for d in solved(busy()).decisions if d.action == "reclaim"]
+    assert kinds == sorted(kinds)
+    assert kinds[0] == "Evict"
+
+
+def test_stages_say_how_good_the_answer_is() -> None:
+    plan = solved(busy())
+    names = [stage.name for stage in plan.stages]
+    assert names[0] == "allocate"
+    assert "reclaim: admission" in names
+    assert names[-1] == "stalegangeviction"
+    for stage in plan.stages:
+        assert stage.status == "OPTIMAL", stage
+        assert stage.gap == 0
+        assert stage.objective == stage.bound
+        assert stage.seconds >= 0
+
+
+def test_the_queues_are_told_before_and_after() -> None:
+    """q starts with nothing and ends with a and t; v gives up four of its fifteen, and x."""
+    report = solved(busy()).queues
+    assert report["q"].allocated_before == Shares(0, 0, 0)
+    assert report["q"].allocated_after.gpu == 5
+    assert report["v"].allocated_before.gpu == 15
+    assert report["v"].allocated_after.gpu == 4
+
+
+def test_timings_add_up() -> None:
+    started = time.monotonic()
+    timings = decide(busy(), SETTINGS).timings
+    assert set(timings) == {"prepare", "solve", "check"}
+    assert all(seconds >= 0 for seconds in timings.values())
+    assert sum(timings.values()) <= time.monotonic() - started
+
+
+def test_an_empty_cluster_has_an_empty_plan() -> None:
+    plan = solved(cluster([], [], [node()], [queue()]))
+    assert plan.decisions == ()
+    assert plan.unscheduled == ()
+
+
+def test_a_cluster_without_room_says_so_for_everyone() -> None:
+    plan = solved(cluster([pod("a-0"), pod("b-0")], nodes=[node(gpus=0)]))
+    assert plan.decisions == ()
+    assert set(reasons(plan)) == {"a", "b"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_plan_is_complete_and_emitted_ones_are_valid(seed: int) -> None:
+    snapshot = clustered(seed)
+    emitted: list[Plan] = []
+    plan = decide(snapshot, SETTINGS, emit=emitted.append)
+    assert emitted[-1] == plan
+    for one in emitted:
+        assert violations(snapshot, one) == []
+        assert complete(snapshot, one)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_equal_snapshots_get_equal_plans(seed: int) -> None:
+    first, second = (decide(clustered(seed), SETTINGS) for _ in range(2))
+    assert first.decisions == second.decisions
+    assert first.unscheduled == second.unscheduled
+
+
+# --- never worse than greedy ---------------------------------------------------------------------
+
+
+def admissions(
+    snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch, *, joint: bool
+) -> list[tuple[object, bool]]:
+    """Every batch that allocate considered, in order, and whether it was admitted."""
+    events: list[tuple[object, bool]] = []
+
+    class Recording(admission.Admission):
+        def admitted(self, ask: Ask) -> None:
+            events.append((tuple(p.key for p in ask.pods), True))
+            super().admitted(ask)
+
+        def known_dead(self, ask: Ask) -> Waiting | None:
+            found = super().known_dead(ask)
+            if found is not None:
+                events.append((tuple(p.key for p in ask.pods), False))
+            return found
+
+        def decide(self, ledger: Ledger, ask: Ask, refusal: Waiting) -> Ledger | Waiting:
+            outcome = super().decide(ledger, ask, refusal)
+            events.append((tuple(p.key for p in ask.pods), isinstance(outcome, Ledger)))
+            return outcome
+
+    monkeypatch.setattr("kai_cp_models.actions.allocate.Admission", Recording)
+    deadline = time.monotonic() + 20
+    cycle = Cycle(snapshot, SETTINGS, Ledger.of(snapshot), deadline, action_deadline=deadline)
+    allocate(cycle, joint=joint)
+    return events
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_first_difference_to_greedy_is_an_admission(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Along the fair order the joint answer admits what greedy admits, until it admits one more."""
+    snapshot = tiny(seed)
+    greedy = admissions(snapshot, monkeypatch, joint=False)
+    joint = admissions(snapshot, monkeypatch, joint=True)
+    for plain, better in zip(greedy, joint, strict=False):
+        if plain != better:
+            assert better == (plain[0], True)
+            return
+    assert len(joint) == len(greedy)
+
+
+def late(seconds: float) -> Callable[..., tuple[Outcome, None]]:
+    """A solver that comes back too late and with nothing."""
+
+    def solve(*args: object, **more: object) -> tuple[Outcome, None]:
+        time.sleep(seconds)
+        return Outcome("unknown", False), None
+
+    return solve
+
+
+def big_then_small() -> Snapshot:
+    """The first in order asks for more than there is, the second fits."""
+    return cluster(
+        [pod("big-0", spec=spec(9)), *pods("small", 2)],
+        [group("big", created=1.0), group("small", created=2.0)],
+        [node("n1"), node("n2", gpus=9, cpus=0)],
+        actions=("allocate",),
+    )
+
+
+def test_a_solver_that_finds_nothing_costs_a_proof_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "solve", late(0))
+    plan = decide(big_then_small(), SETTINGS)
+    assert placed(plan) == {"small-0", "small-1"}
+    assert [(u.group.name, u.proved) for u in plan.unscheduled] == [("big", False)]
+    assert plan.stages[-1].status == "FEASIBLE"
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="the joint pass ends at the deadline with less than the greedy pass had, and replaces it",
+)
+def test_a_solver_that_comes_back_too_late_does_not_cost_the_greedy_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "solve", late(0.4))
+    plan = decide(big_then_small(), SETTINGS, deadline=time.monotonic() + 0.3)
+    assert placed(plan) == {"small-0", "small-1"}
+
+
+# --- what the checker and the actions may do -----------------------------------------------------
+
+
+def test_a_rejected_action_falls_back_to_what_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checker refuses all reclaims: allocate's bind stands, later actions still act."""
+
+    def picky(snapshot: Snapshot, plan: Plan, options: OptionalRules | None = None) -> list[str]:
+        return ["no reclaim today"] if any(d.action == "reclaim" for d in plan.decisions) else []
+
+    monkeypatch.setattr(engine, "violations", picky)
+    emitted: list[Plan] = []
+    snapshot = busy()
+    plan = decide(snapshot, SETTINGS, emit=emitted.append)
+    assert {d.action for d in plan.decisions} == {"allocate", "stalegangeviction"}
+    assert bound(plan) == {"a-0": "n3"}
+    assert "t" in reasons(plan)
+    assert [stage.name for stage in plan.stages if stage.name.endswith(REJECTED)] == [f"reclaim: {REJECTED}"]
+    assert all(picky(snapshot, one) == [] for one in emitted)
+    assert complete(snapshot, plan)
+
+
+def test_a_checker_that_rejects_everything_leaves_a_complete_empty_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "violations", lambda *args: ["nothing is right"])
+    snapshot = busy()
+    plan = decide(snapshot, SETTINGS)
+    assert plan.decisions == ()
+    assert complete(snapshot, plan)
+
+
+def test_a_joint_answer_that_is_rejected_leaves_the_greedy_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes where binpack puts a in b's way: the joint answer would move a to deep."""
+    snapshot = cluster(
+        [pod("a-0", spec=spec(1, cpus=1)), pod("b-0", spec=spec(1, cpus=6))],
+        [group(name, created=float(i)) for i, name in enumerate("ab")],
+        [node("deep", gpus=5, cpus=4), node("wide", gpus=1, cpus=6)],
+        plugins=PLUGINS | {"nodeplacement"},
+        actions=("allocate",),
+    )
+    assert bound(decide(snapshot, SETTINGS)) == {"a-0": "deep", "b-0": "wide"}
+
+    def picky(_: Snapshot, plan: Plan, options: OptionalRules | None = None) -> list[str]:
+        return ["no"] if bound(plan).get("a-0") == "deep" else []
+
+    monkeypatch.setattr(engine, "violations", picky)
+    assert bound(decide(snapshot, SETTINGS)) == {"a-0": "wide"}
+
+
+def test_an_action_that_fails_costs_its_own_decisions_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(cycle: Cycle) -> None:
+        cycle.waiting[GroupKey("ns", "t")] = Waiting("Nonsense")
+        raise RuntimeError("a bug")
+
+    monkeypatch.setitem(engine.ACTIONS, "reclaim", broken)
+    snapshot = busy()
+    plan = decide(snapshot, SETTINGS)
+    assert bound(plan) == {"a-0": "n3"}
+    assert evicted(plan) == {"x-0"}
+    assert f"reclaim: {FAILED}" in [stage.name for stage in plan.stages]
+    assert reasons(plan)["t"] != "Nonsense"
+
+
+# --- the clock -----------------------------------------------------------------------------------
+
+
+def test_no_time_at_all_gives_a_complete_answer() -> None:
+    snapshot = busy()
+    plan = decide(snapshot, SETTINGS, deadline=time.monotonic() - 1)
+    assert placed(plan) == set()
+    assert complete(snapshot, plan)
+    assert reasons(plan)["a"] == "NotDecidedInTime"
+    assert not any(u.proved for u in plan.unscheduled)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seconds", [-1.0, 0.02])
+def test_too_little_time_gives_a_valid_and_complete_answer(seed: int, seconds: float) -> None:
+    snapshot = clustered(seed)
+    plan = decide(snapshot, SETTINGS, deadline=time.monotonic() + seconds)
+    assert violations(snapshot, plan) == []
+    assert complete(snapshot, plan)
+    assert not [s.name for s in plan.stages if s.name.endswith((REJECTED, FAILED))]
+
+
+def test_the_budget_of_the_settings_is_the_default_deadline() -> None:
+    """A budget too short for any solve still gives the greedy answer."""
+    tight = Settings.model_validate({"solver": {"budget_seconds": 1e-9}})
+    snapshot = cluster([pod("a-0")])
+    plan = decide(snapshot, tight)
+    assert complete(snapshot, plan)
+
+
+# --- across rounds -------------------------------------------------------------------------------
+
+
+def test_solving_what_the_plan_leads_to_disrupts_nothing() -> None:
+    """After the victims are gone and the trigger runs, queues hold their due and nobody is evicted."""
+    snapshot = busy()
+    plan = solved(snapshot)
+    at = {d.pod: d.node for d in plan.decisions if d.kind != "Evict"}
+    gone: set[PodKey] = {d.pod for d in plan.decisions if d.kind == "Evict"}
+    again = [
+        pod(p.key.name, at.get(p.key) or (None if p.key in gone else p.node), spec=p.spec)
+        for p in snapshot.pods
+    ]
+    groups = [group(g.key.name, queue=g.queue, created=g.created) for g in snapshot.groups]
+    after = solved(cluster(again, groups, snapshot.nodes, snapshot.queues))
+    assert lost(after) == set()
