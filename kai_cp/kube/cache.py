@@ -22,8 +22,8 @@ from kai_cp.kube.transport import Transport
 LOG = logging.getLogger(__name__)
 PATIENCE_SECONDS: Final = 15.0
 """Time between words about what is waited for."""
-STALE_SECONDS: Final = 180.0
-"""No word about a kind for this long, though watches and bookmarks are more frequent: not ready."""
+STALE_SECONDS: Final = 400.0
+"""No word about a kind for this long, though every watch is opened anew before: not ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ KINDS: Final = (
     Kind("nodes", r.NODES, pooled=True, transform=t.node, relevant=t.node_change),
     Kind("queues", r.QUEUES, pooled=True, relevant=t.spec_change),
     Kind("podGroups", r.POD_GROUPS, pooled=True, relevant=t.spec_change),
-    Kind("bindRequests", r.BIND_REQUESTS),
+    Kind("bindRequests", r.BIND_REQUESTS, relevant=t.request_change),
     Kind("priorityClasses", r.PRIORITY_CLASSES),
     Kind("configMaps", r.CONFIG_MAPS, relevant=t.never, metadata_only=True),
     Kind("persistentVolumes", r.VOLUMES),

@@ -123,6 +123,13 @@ def spec_change(old: Object, new: Object) -> bool:
     return views[0] != views[1]
 
 
+def request_change(old: Object, new: Object) -> bool:
+    """Whether a BindRequest was changed or failed; its success shows in the pod."""
+    if (new.get("status") or {}).get("phase") == "Failed" and new.get("status") != old.get("status"):
+        return True
+    return bool(old["spec"] != new["spec"])
+
+
 def never(_old: Object, _new: Object) -> bool:
     """Only coming and going matter."""
     return False

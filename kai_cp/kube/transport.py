@@ -37,8 +37,8 @@ CONNECT_SECONDS: Final = 5.0
 READ_SECONDS: Final = 15.0
 WATCH_SECONDS: Final = 300
 """A watch ends after this time, at the server, and is resumed."""
-SILENCE_SECONDS: Final = 100.0
-"""A watch without a byte for this long is dead; bookmarks come about every minute."""
+SILENCE_SECONDS: Final = WATCH_SECONDS + 30.0
+"""A watch that the server has not ended by then is dead; TCP keep-alive finds lost peers sooner."""
 PAGE: Final = 1000
 METADATA_ONLY: Final = "application/json;as={};g=meta.k8s.io;v=v1, application/json"
 METHODS: Final[Mapping[Verb, str]] = {

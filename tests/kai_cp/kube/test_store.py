@@ -73,6 +73,13 @@ def test_heartbeats_and_conditions_wake_nobody() -> None:
     assert t.pod_change(one, {**one, "status": {"phase": "Running"}})
 
 
+def test_a_request_wakes_the_scheduler_when_it_fails() -> None:
+    request = {"metadata": {"name": "p"}, "spec": {"selectedNode": "n"}}
+    assert not t.request_change(request, {**request, "status": {"phase": "Succeeded"}})
+    assert t.request_change(request, {**request, "status": {"phase": "Failed"}})
+    assert t.request_change(request, {**request, "spec": {"selectedNode": "m"}})
+
+
 def test_pods_keep_no_secrets() -> None:
     full = pod("p")
     full["spec"]["imagePullSecrets"] = [{"name": "registry"}]
