@@ -63,6 +63,8 @@ class Cycle:
     evicted_by: dict[PodKey, Eviction] = field(default_factory=dict)
     waiting: dict[GroupKey, Waiting] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
+    sequence: dict[GroupKey, int] = field(default_factory=dict)
+    """Triggers of evictions in the order in which they were admitted; their claims are tested in it."""
     action_deadline: float = 0.0
     """Until when the present action may search; at most ``deadline``."""
 
@@ -77,6 +79,7 @@ class Cycle:
             dict(self.evicted_by),
             dict(self.waiting),
             list(self.stages),
+            dict(self.sequence),
             self.action_deadline,
         )
 
@@ -97,7 +100,13 @@ class Cycle:
         """The net effect of the cycle so far, evictions of an action before what relies on them."""
         found = list(self._decisions())
         rank = {"Evict": 0, "Nominate": 1, "Bind": 1}
-        found.sort(key=lambda d: (_ORDER[d.action], rank[d.kind], d.pod))
+        last = len(self.sequence)
+
+        def turn(decision: Decision) -> int:
+            group = decision.triggers[0] if decision.triggers else decision.group
+            return last if group is None else self.sequence.get(group, last)
+
+        found.sort(key=lambda d: (_ORDER[d.action], rank[d.kind], turn(d), d.pod))
         return tuple(found)
 
     def _decisions(self) -> Iterator[Decision]:

@@ -18,8 +18,10 @@ RACKS = Topology("racks", ("rack",))
 IN_ONE_RACK = TopologyConstraint("racks", required="rack")
 
 
-def solved(snapshot: Snapshot) -> Plan:
-    plan = decide(snapshot, Settings.model_validate({"solver": {"budget_seconds": 20}}))
+def solved(snapshot: Snapshot, **objective: float) -> Plan:
+    plan = decide(
+        snapshot, Settings.model_validate({"solver": {"budget_seconds": 20}, "objective": objective})
+    )
     assert violations(snapshot, plan) == []
     return plan
 
@@ -211,3 +213,16 @@ def test_a_place_of_this_cycle_is_withdrawn_and_never_evicted() -> None:
     assert names(plan, "Nominate") == {"h-0"}
     assert not names(plan, "Bind")
     assert reason(plan, "late") == ("Withdrawn", True)
+
+
+def test_the_ceiling_on_moved_gpus_holds() -> None:
+    """``a`` has to leave n1 for ``h``. It may move to n2 if as many GPUs may move as are admitted."""
+    world = cluster(
+        [running("a-0", "n1", 2), pod("h-0", spec=selecting("x", 1))],
+        [group("a"), group("h", priority=100)],
+        [node("n1", 2, labels={"pool": "x"}), node("n2", 2)],
+    )
+    for ceiling, nominated in ((-1, {"a-0", "h-0"}), (2, {"a-0", "h-0"}), (1, {"h-0"}), (0, {"h-0"})):
+        plan = solved(world, max_moved_gpus_per_admitted_gpu=ceiling)
+        assert names(plan, "Evict") == {"a-0"}
+        assert names(plan, "Nominate") == nominated

@@ -21,7 +21,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.evicting import Due, EvictingModel
 from kai_cp_models.joint.model import TooLarge
-from kai_cp_models.joint.offers import Ranked, Reach, entitlement, ranked_offers
+from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, ranked_offers
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import MOST_MOVABLE, near_empty
 from kai_cp_models.joint.search import StageResult, lexicographic
@@ -163,6 +163,13 @@ class Attempts:
                 return best
         return found
 
+    def _most_moved(self, asks: Sequence[Ask]) -> int:
+        """Milli-GPUs that the settings let move for these asks."""
+        ratio = self.cycle.settings.objective.max_moved_gpus_per_admitted_gpu
+        if ratio == UNLIMITED:
+            return UNLIMITED
+        return int(ratio * sum(milli_gpus(pod) for ask in asks for pod in ask.pods))
+
     def _solve(
         self,
         asks: list[Ask],
@@ -195,6 +202,7 @@ class Attempts:
             dues,
             required=required,
             max_moved_groups=UNLIMITED if may_lose else policy.max_consolidation_preemptees,
+            max_moved_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
         )
         for queue, most in (caps or {}).items():
             model.cap_loss(queue, most)
@@ -225,7 +233,15 @@ class Attempts:
             if not any(answer.lost) and not answer.moved:
                 return Waiting("FitsAsItIs", "there is room without evictions; allocate places it", True)
             placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
-            played = play(self.base, asks, placement.offers, answer, self.waiting, may_lose=may_lose)
+            played = play(
+                self.base,
+                asks,
+                placement.offers,
+                answer,
+                self.waiting,
+                may_lose=may_lose,
+                most_moved=self._most_moved(placed),
+            )
             if played.ledger is not None and rough:
                 rough = False
                 continue

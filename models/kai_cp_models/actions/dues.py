@@ -44,12 +44,21 @@ def dues_of(
             if action == "reclaim":
                 for queue in sorted({ranked[o].offer.group.queue for o in units}):
                     bounds[queue] = _bounds(book, group.queue, asked, queue)
+                open_ = {queue for queue, terms in bounds.items() if _over_due(base.book, *terms)}
+                units = frozenset(o for o in units if ranked[o].offer.group.queue in open_)
+                bounds = {queue: terms for queue, terms in bounds.items() if queue in open_}
             terms_of[entitled, within] = (units, tuple(bounds.items()))
         if action == "reclaim":
             book.charge(group.queue, asked, group.preemptible)
         # Triggers of different queues that may take the same units on the same terms are one class.
         classes.setdefault(terms_of[entitled, within], []).append(a)
     return [Due(tuple(members), units, dict(terms)) for (units, terms), members in classes.items()]
+
+
+def _over_due(book: QueueBook, level: str, bounds: Bounds) -> bool:
+    """Whether the levelled queue holds more than its due in some resource; else nothing there may move."""
+    held = book.allocated_of(level)
+    return any(bound is not None and have > bound for have, bound in zip(held, bounds, strict=True))
 
 
 def _within_quota(book: QueueBook, queue: str, asked: amounts.Amounts) -> tuple[bool, ...]:
@@ -88,6 +97,12 @@ def valid_reclaim(
     lost: dict[GroupKey, list[Ranked]] = {}
     for o in sorted(owners, key=lambda o: ranked[o].rank):
         pods = ranked[o].offer.pods
+        if ranked[o].offer.placed_now:
+            # What is withdrawn never ran: it is gone before anything is tested.
+            if not any(pod.key in ledger.held for pod in pods):
+                group = ranked[o].offer.group
+                book.charge(group.queue, ranked[o].holds, group.preemptible, -1)
+            continue
         if not all(pod.key in ledger.held or pod.key not in ledger.changed for pod in pods):
             lost.setdefault(owners[o][0], []).append(ranked[o])
     for ask in asks:

@@ -226,6 +226,7 @@ def _commit(run: _Run, found: Found) -> None:
                     "Withdrawn", f"its room of this cycle went to {owners[0]} ({run.action})", True
                 )
     for ask in found.asks:
+        cycle.sequence.setdefault(ask.group.key, len(cycle.sequence))
         for pod in ask.pods:
             cycle.placed_by[pod.key] = run.action
     if withdrawn:

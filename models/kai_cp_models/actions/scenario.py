@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from kai_cp_models.actions.common import entry_of
 from kai_cp_models.fairness.order import FairOrder
+from kai_cp_models.joint.offers import milli_gpus
 from kai_cp_models.joint.problem import Answer, Ask, Offer
 from kai_cp_models.joint.realise import leave, realise
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, gate
-from kai_cp_models.snapshot import ACTIVE_USED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.snapshot import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.units import Batch, StatusOf
 
 
@@ -39,11 +40,12 @@ def play(
     waiting: Mapping[GroupKey, Batch],
     *,
     may_lose: bool = True,
+    most_moved: int = UNLIMITED,
 ) -> Played:
     """Evict what the answer names, then place asks and victims in the fair order, greedily.
 
-    Where the greedy scores do not place every ask although the order is right, the model's own places
-    are taken (formulation 1.4.8).
+    Where the greedy scores do not place every ask although the order is right, or move more than
+    ``most_moved`` milli-GPUs, the model's own places are taken (formulation 1.4.8).
     """
     ledger = base.copy()
     gone: list[Pod] = []
@@ -66,13 +68,19 @@ def play(
         played = None
     if played is not None:
         _settle(played, gone)
-        return Played(played)
+        if most_moved == UNLIMITED or _moved(played, gone) <= most_moved:
+            return Played(played)
     if early:
         return Played(None, early)
     made = realise(base, asks, offers, answer, pipeline_only=True)
     if made is not None:
         _settle(made, gone)
     return Played(made)
+
+
+def _moved(ledger: Ledger, gone: Sequence[Pod]) -> int:
+    """Milli-GPUs of running pods that have another place."""
+    return sum(milli_gpus(pod) for pod in gone if pod.key in ledger.held and pod.status in ACTIVE_USED)
 
 
 def _replay(

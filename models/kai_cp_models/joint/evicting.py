@@ -15,10 +15,10 @@ from ortools.sat.python import cp_model
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.joint.model import JointModel
-from kai_cp_models.joint.offers import Ranked
+from kai_cp_models.joint.offers import Ranked, milli_gpus
 from kai_cp_models.joint.problem import Answer
 from kai_cp_models.joint.search import Goal, Linear
-from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
+from kai_cp_models.snapshot import MILLI, UNLIMITED, ActionName, GroupKey
 
 _MANY_UNITS = 400
 _STRIDE = 8
@@ -57,10 +57,12 @@ class EvictingModel:
         *,
         required: int,
         max_moved_groups: int = UNLIMITED,
+        max_moved_ratio: float = UNLIMITED,
     ) -> None:
         """``model``: the placement model of the asks and of the offers of ``ranked``, in its order.
 
-        ``required``: so many asks must be placed, the others may be.
+        ``required``: so many asks must be placed, the others may be. ``max_moved_ratio``: GPUs moved per
+        GPU admitted, at most.
         """
         self.model = model
         self.cp = model.cp
@@ -81,8 +83,10 @@ class EvictingModel:
         self._chains()
         self._asks_stay()
         self._limits()
+        self._quotas()
         self.taken = self._attribution(dues)
         self._moved_groups = self._group_moves(max_moved_groups)
+        self._moved_gpus(max_moved_ratio)
 
     # --- rows ------------------------------------------------------------------------------------
 
@@ -137,6 +141,23 @@ class EvictingModel:
                     self.cp.add_max_equality(some, [admitted for _, admitted in wanted])
                     row.only_enforce_if(some)
 
+    def _quotas(self) -> None:
+        """Non-preemptible asks together stay within quota at every level (3.7); nobody gives any back."""
+        ledger = self.ledger
+        book = ledger.book
+        asked: dict[int, list[tuple[Amounts, cp_model.IntVar]]] = {}
+        for ask, admitted in zip(self.asks, self.admitted, strict=True):
+            if not ask.group.preemptible:
+                size = amounts.optimistic_batch(ledger.snapshot, ask.pods)
+                for i in book.path(ask.group.queue).tolist():
+                    asked.setdefault(i, []).append((size, admitted))
+        for i, sizes in asked.items():
+            for r in range(3):
+                quota = int(book.quota[i, r])
+                wanted = [size[r] * admitted for size, admitted in sizes if size[r]]
+                if quota != UNLIMITED and wanted:
+                    self.cp.add(int(book.non_preemptible[i, r]) + sum(wanted) <= quota)
+
     def _attribution(self, dues: Sequence[Due]) -> list[dict[int, cp_model.IntVar]]:
         """taken[e][o]: unit o is lost to class e of triggers; a unit is lost to exactly one."""
         cp = self.cp
@@ -150,6 +171,8 @@ class EvictingModel:
             owners = [part[o] for part in taken if o in part]
             if not owners:
                 cp.add(lost == 0)
+                for pod in self.ranked[o].offer.pods:
+                    cp.add(self.moved[pod.key] == 0)
             elif len(dues) > 1:
                 cp.add(sum(owners) == lost)
         for due, part in zip(dues, taken, strict=True):
@@ -256,7 +279,8 @@ class EvictingModel:
             done = 0
             cumulative = self.cp.new_int_var(0, max(total, 0), f"taken_before[{level},{r}]")
             self.cp.add(cumulative == 0)
-            for o in sorted(below, key=lambda o: self.ranked[o].rank):
+            # What is withdrawn never ran, so it goes before anything that is lost.
+            for o in sorted(below, key=lambda o: (not self.ranked[o].offer.placed_now, self.ranked[o].rank)):
                 if o in whys[r]:
                     self.cp.add(running + cumulative <= slack).only_enforce_if(whys[r][o])
                 running = running + self.ranked[o].holds[r] * self.lost[o]
@@ -280,6 +304,19 @@ class EvictingModel:
         if most != UNLIMITED:
             self.cp.add(sum(found) <= most * sum(self.admitted))
         return found
+
+    def _moved_gpus(self, ratio: float) -> None:
+        """The settings' ceiling on moved GPUs; ``milli_gpus`` of what moves against what is admitted."""
+        if ratio == UNLIMITED:
+            return
+        given = [
+            MILLI * milli_gpus(pod) * self.moved[pod.key] for item in self.ranked for pod in item.offer.pods
+        ]
+        allowed = [
+            round(ratio * MILLI) * sum(milli_gpus(pod) for pod in ask.pods) * admitted
+            for ask, admitted in zip(self.asks, self.admitted, strict=True)
+        ]
+        self.cp.add(sum(given) <= sum(allowed))
 
     def forbid(self, answer: Answer) -> None:
         """Forbid exactly this set of losses, or of moves where nothing is lost (lazy cut, 1.3 d)."""

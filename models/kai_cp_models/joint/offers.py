@@ -57,12 +57,15 @@ def charge_of(ledger: Ledger, pods: tuple[Pod, ...]) -> Amounts:
     return amounts.total(found)
 
 
-def gpu_weight(pod: Pod) -> int:
-    """Milli-GPUs of a pod (a share counts its portion, a memory share a whole device), plus one."""
+def milli_gpus(pod: Pod) -> int:
+    """Milli-GPUs of a pod: a share counts its portion, a memory share a whole device."""
     gpu = pod.spec.gpu
-    if gpu.shares:
-        return gpu.devices * (gpu.milli_portion or MILLI) + 1
-    return pod.spec.requests[GPU] + 1
+    return gpu.devices * (gpu.milli_portion or MILLI) if gpu.shares else pod.spec.requests[GPU]
+
+
+def gpu_weight(pod: Pod) -> int:
+    """Milli-GPUs of a pod, plus one: what counts when pods are given up or moved."""
+    return milli_gpus(pod) + 1
 
 
 def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list[Ranked]:
