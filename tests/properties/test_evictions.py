@@ -1,0 +1,183 @@
+"""Eviction actions against brute force on tiny clusters: no refusal where the checker allows a plan.
+
+Brute force tries every set of victim units, every place of every mover and of every pod that waits; what
+is allowed, the independent checker says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import product
+from random import Random
+
+import pytest
+
+from kai_cp_models.check import violations
+from kai_cp_models.snapshot import Decision, GroupKey, Plan, Pod, PodKey, PodStatus, Snapshot
+from kai_cp_models.units import Gang, gangs_of
+from tests.support.plans import evicted, lost, placed, solved
+from tests.support.worlds import PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
+
+COUNT = int(os.environ.get("KAI_CP_EVICTION_CLUSTERS", "60"))
+
+
+def chains(gang: Gang) -> list[tuple[Pod, ...]]:
+    """All prefixes of the group's eviction units (5.4), the empty one first."""
+    found: list[tuple[Pod, ...]] = [()]
+    gone: set[PodKey] = set()
+
+    def status(p: Pod) -> PodStatus:
+        return PodStatus.RELEASING if p.key in gone else p.status
+
+    while unit := gang.next_eviction(status):
+        gone |= {p.key for p in unit}
+        found.append((*found[-1], *unit))
+    return found
+
+
+def waiting(snapshot: Snapshot) -> list[Pod]:
+    return [p for p in snapshot.pods if p.group is not None and p.group.name == "t"]
+
+
+def decision(kind: str, one: Pod, where: str, action: str) -> Decision:
+    triggers = (waiting_key,) if kind == "Evict" else ()
+    return Decision(kind, one.key, one.group, where, action, triggers=triggers)  # type: ignore[arg-type]
+
+
+waiting_key = group("t").key
+
+
+def takings(snapshot: Snapshot, action: str) -> Iterator[Plan]:
+    """Every plan that takes units from groups it may take from, and nominates the trigger."""
+    gangs = gangs_of(snapshot)
+    trigger = snapshot.group_by_key[waiting_key]
+    victims = [
+        g
+        for g in snapshot.groups
+        if g.preemptible
+        and (g.priority < trigger.priority if action == "preempt" else g.queue != trigger.queue)
+    ]
+    names = [n.name for n in snapshot.nodes]
+    for given in product(*(chains(gangs[g.key]) for g in victims)):
+        out = [p for unit in given for p in unit]
+        if not out:
+            continue
+        evictions = [decision("Evict", p, p.node or "", action) for p in out]
+        for places in product(names, repeat=len(waiting(snapshot))):
+            asked = zip(waiting(snapshot), places, strict=True)
+            yield Plan((*evictions, *(decision("Nominate", p, where, action) for p, where in asked)))
+
+
+def moves(snapshot: Snapshot) -> Iterator[Plan]:
+    """Every plan that moves running pods and nominates the trigger."""
+    names = [n.name for n in snapshot.nodes]
+    movers = [p for p in snapshot.pods if p.node and snapshot.group_by_key[_owner(p)].preemptible]
+    for there in product(names, repeat=len(movers)):
+        going = [(p, where) for p, where in zip(movers, there, strict=True) if where != p.node]
+        if not going:
+            continue
+        decisions = [decision("Evict", p, p.node or "", "consolidation") for p, _ in going]
+        decisions += [decision("Nominate", p, where, "consolidation") for p, where in going]
+        for places in product(names, repeat=len(waiting(snapshot))):
+            asked = zip(waiting(snapshot), places, strict=True)
+            yield Plan((*decisions, *(decision("Nominate", p, x, "consolidation") for p, x in asked)))
+
+
+def _owner(one: Pod) -> GroupKey:
+    assert one.group is not None
+    return one.group
+
+
+def world(seed: int, action: str) -> Snapshot:
+    """Two or three nodes of 2 to 4 GPUs and few CPUs, some small groups that run, and one trigger."""
+    rng = Random(seed)
+    nodes = [node(f"n{i}", rng.choice((2, 3, 4)), cpus=rng.choice((4, 6))) for i in range(rng.randint(2, 3))]
+    free = {n.name: [n.gpu_count, n.allocatable[0] // 1000] for n in nodes}
+    members: list[Pod] = []
+    groups = []
+    for i in range(rng.randint(2, 4)):
+        gpus, cpus = rng.choice((0, 1, 1, 2)), rng.choice((1, 1, 2, 3))
+        made = 0
+        for k in range(rng.choice((1, 1, 2)) if action != "consolidation" else 1):
+            where = next((n for n, f in free.items() if f[0] >= gpus and f[1] >= cpus), None)
+            if where is None:
+                break
+            free[where][0] -= gpus
+            free[where][1] -= cpus
+            free = dict(rng.sample(sorted(free.items()), len(free)))
+            members.append(pod(f"v{i}-{k}", where, spec=spec(gpus, cpus=cpus)))
+            made += 1
+        if made:
+            # Newer than the trigger, so that the trigger comes first among equals.
+            priority = rng.choice((10, 20, 70)) if action == "preempt" else 50
+            groups.append(
+                group(
+                    f"v{i}",
+                    rng.randint(1, made),
+                    priority=priority,
+                    queue="v" if action == "reclaim" else "q",
+                    created=9.0,
+                    preemptible=rng.random() < 0.9,
+                )
+            )
+    count = rng.randint(1, 2)
+    wants = spec(rng.choice((1, 2, 3)), cpus=rng.choice((1, 2, 3)))
+    priority = 60 if action == "preempt" else 50
+    return cluster(
+        [*members, *pods("t", count, spec=wants)],
+        [*groups, group("t", count, priority=priority, created=1.0)],
+        nodes,
+        [queue("q", quota=gpu_bound(rng.choice((1, 3, 4)))), queue("v", quota=gpu_bound(rng.choice((0, 2))))],
+        actions=("allocate", action),
+        plugins=PLUGINS | {"nodeplacement", "nodeavailability"},
+    )
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_preempt_finds_a_plan_where_there_is_one(seed: int) -> None:
+    snapshot = world(seed, "preempt")
+    plan = solved(snapshot)
+    if placed(plan):
+        # Only what is lost to the trigger or moved for it leaves.
+        assert not evicted(plan) or {p.key.name for p in waiting(snapshot)} == placed(plan)
+        return
+    assert [u.proved for u in plan.unscheduled] == [True]
+    allowed = next((one for one in takings(snapshot, "preempt") if not violations(snapshot, one)), None)
+    assert allowed is None, allowed
+
+
+def keeps_its_quota(snapshot: Snapshot, plan: Plan) -> bool:
+    """Whether v still holds its quota of GPUs: then each of its groups comes after the trigger (3.5, 2)."""
+    gone = {d.pod for d in plan.decisions if d.kind == "Evict"}
+    left = [
+        p.spec.gpu.devices
+        for p in snapshot.pods
+        if p.node and p.key not in gone and snapshot.group_by_key[_owner(p)].queue == "v"
+    ]
+    return sum(left) >= snapshot.queue_by_name["v"].quota.gpu
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_reclaim_finds_a_plan_where_there_is_one(seed: int) -> None:
+    snapshot = world(seed, "reclaim")
+    plan = solved(snapshot)
+    if not placed(plan):
+        allowed = (one for one in takings(snapshot, "reclaim") if keeps_its_quota(snapshot, one))
+        assert next((one for one in allowed if not violations(snapshot, one)), None) is None
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_consolidation_moves_as_few_as_can_be(seed: int) -> None:
+    snapshot = world(seed, "consolidation")
+    plan = solved(snapshot)
+    assert lost(plan) == set()
+    if placed(plan) and not evicted(plan):
+        return
+    found = [one for one in moves(snapshot) if not violations(snapshot, one)]
+    if not found:
+        assert plan.decisions == ()
+        assert [u.proved for u in plan.unscheduled] == [True]
+        return
+    assert placed(plan) == {p.key.name for p in waiting(snapshot)}
+    assert len(evicted(plan)) == min(sum(d.kind == "Evict" for d in one.decisions) for one in found)
