@@ -98,6 +98,8 @@ def world(seed: int, action: str) -> Snapshot:
     groups = []
     for i in range(rng.randint(2, 4)):
         gpus, cpus = rng.choice((0, 1, 1, 2)), rng.choice((1, 1, 2, 3))
+        # Units are tested one by one (4.4); where each holds a GPU, their order does not matter.
+        gpus = max(gpus, 1) if action == "reclaim" else gpus
         made = 0
         for k in range(rng.choice((1, 1, 2)) if action != "consolidation" else 1):
             where = next((n for n, f in free.items() if f[0] >= gpus and f[1] >= cpus), None)
