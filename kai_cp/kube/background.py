@@ -52,6 +52,8 @@ class BackgroundWriter:
                 return
             until = self._waiting[key][0] if key in self._waiting else time.monotonic() + patience
             self._waiting[key] = (until, write)
+            if patience <= 0:
+                self._waiting.move_to_end(key, last=False)
             if len(self._waiting) > self._limit:
                 self._waiting.popitem(last=False)
                 self.dropped += 1

@@ -196,7 +196,14 @@ class LiveCluster:
                 annotations[names.EVICTOR_NAMESPACE] = trigger.namespace
             message = decisions[0].message or f"{len(decisions)} pods evicted by {action}"
             self._recorder.say(
-                group, resources.POD_GROUPS, "Normal", "Evict", message, again=True, annotations=annotations
+                group,
+                resources.POD_GROUPS,
+                "Normal",
+                "Evict",
+                message,
+                again=True,
+                annotations=annotations,
+                patience=0.0,
             )
             if action != "stalegangeviction":
                 self.annotate(key, {names.LAST_EVICTION: orders.rfc3339(self._clock())})

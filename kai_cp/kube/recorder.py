@@ -50,11 +50,13 @@ class Recorder:
         *,
         topic: str = "",
         again: bool = False,
+        patience: float = LONG_PATIENCE_SECONDS,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
         """Write an event, unless it is the last one said about the object's ``topic`` (default: the reason).
 
-        ``again``: what happened now happened anew, although it reads the same as before.
+        ``again``: what happened now happened anew, although it reads the same as before. ``patience``: seconds
+        it may stand back.
         """
         key = (about["metadata"].get("uid") or about["metadata"]["name"], topic or reason)
         with self._lock:
@@ -78,7 +80,7 @@ class Recorder:
         self._writer.submit(
             ("event", *key),
             lambda: self._write(body, refresh=changed or again),
-            patience=LONG_PATIENCE_SECONDS,
+            patience=patience,
         )
 
     def _write(self, body: Object, *, refresh: bool) -> None:

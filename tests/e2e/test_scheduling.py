@@ -148,7 +148,9 @@ def test_two_shards_serve_their_own_pools(world: World) -> None:
     assert {pod["spec"]["nodeName"] for pod in world.pods("a")} == {world.nodes[0]}
     assert {pod["spec"]["nodeName"] for pod in world.pods("b")} == {world.nodes[1]}
     world.until(
-        lambda: all(p["metadata"]["labels"].get(world.pool_key) == other for p in world.pods("b")),
+        lambda: all(
+            (p["metadata"].get("labels") or {}).get(world.pool_key) == other for p in world.pods("b")
+        ),
         "the pool is written to the pods",
     )
 
