@@ -55,8 +55,8 @@ class Recorder:
     ) -> None:
         """Write an event, unless it is the last one said about the object's ``topic`` (default: the reason).
 
-        ``again``: what happened now happened anew, although it reads the same as before. ``patience``: seconds
-        it may stand back.
+        ``again``: what happened now happened anew, although it reads the same as before. ``patience``:
+        seconds it may stand back.
         """
         key = (about["metadata"].get("uid") or about["metadata"]["name"], topic or reason)
         with self._lock:
