@@ -112,7 +112,8 @@ class _Engine:
             self._send()
         plain, self._cycle = self._cycle, saved
         decisions, self._decisions = self._decisions, ()
-        if not self._act("allocate", allocate):
+        if not self._act("allocate", allocate) or self._cycle.out_of_time():
+            # A pass that was cut short may have admitted less.
             self._cycle, self._decisions = plain, decisions
 
     def _act(self, action: ActionName, run: Callable[[Cycle], object]) -> bool:

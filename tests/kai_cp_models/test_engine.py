@@ -213,10 +213,6 @@ def test_a_solver_that_finds_nothing_costs_a_proof_only(monkeypatch: pytest.Monk
     assert plan.stages[-1].status == "FEASIBLE"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the joint pass ends at the deadline with less than the greedy pass had, and replaces it",
-)
 def test_a_solver_that_comes_back_too_late_does_not_cost_the_greedy_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

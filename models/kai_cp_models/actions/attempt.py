@@ -239,7 +239,6 @@ class Attempts:
                 placement.offers,
                 answer,
                 self.waiting,
-                may_lose=may_lose,
                 most_moved=self._most_moved(placed),
             )
             if played.ledger is not None and rough:

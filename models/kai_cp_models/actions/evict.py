@@ -231,7 +231,7 @@ def _commit(run: _Run, found: Found) -> None:
             cycle.placed_by[pod.key] = run.action
     if withdrawn:
         cycle.ledger, cycle.evicted_by = settle(
-            cycle.ledger, cycle.evicted_by, frozenset(withdrawn), triggers
+            cycle.ledger, cycle.evicted_by, frozenset(withdrawn), triggers, run.action
         )
 
 

@@ -39,7 +39,6 @@ def play(
     answer: Answer,
     waiting: Mapping[GroupKey, Batch],
     *,
-    may_lose: bool = True,
     most_moved: int = UNLIMITED,
 ) -> Played:
     """Evict what the answer names, then place asks and victims in the fair order, greedily.
@@ -60,17 +59,14 @@ def play(
             victims.setdefault(pod.group, []).append(pod)
     wanted = {ask.group.key: ask for ask in asks}
     played, early = _replay(ledger, wanted, victims, waiting)
-    if (
-        played is not None
-        and not may_lose
-        and any(pod.key not in played.held and pod.status in ACTIVE_USED for pod in gone)
-    ):
+    if played is not None and any(key not in played.held for key in answer.moved):
+        # What was to move would be lost: the model's own places keep it.
         played = None
     if played is not None:
         _settle(played, gone)
         if most_moved == UNLIMITED or _moved(played, gone) <= most_moved:
             return Played(played)
-    if early:
+    if early and any(answer.lost):
         return Played(None, early)
     made = realise(base, asks, offers, answer, pipeline_only=True)
     if made is not None:

@@ -14,7 +14,7 @@ from kai_cp_models.cycle import Eviction
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.gates import over_limit
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GroupKey, Pod, PodKey
+from kai_cp_models.snapshot import ActionName, GroupKey, Pod, PodKey
 
 
 def settle(
@@ -22,8 +22,13 @@ def settle(
     evicted_by: Mapping[PodKey, Eviction],
     withdrawn: frozenset[GroupKey],
     heirs: tuple[GroupKey, ...],
+    action: ActionName,
 ) -> tuple[Ledger, dict[PodKey, Eviction]]:
-    """The ledger with needless evictions taken back, and who each remaining eviction is for."""
+    """The ledger with needless evictions taken back, and who each remaining eviction is for.
+
+    ``heirs``: the triggers of ``action``, which inherit what cannot be taken back; a move stays one of
+    consolidation where that may serve them.
+    """
     kept: dict[PodKey, Eviction] = {}
     for key, eviction in sorted(evicted_by.items()):
         left = tuple(trigger for trigger in eviction.triggers if trigger not in withdrawn)
@@ -34,7 +39,11 @@ def settle(
         if restored is not None:
             ledger = restored
         else:
-            kept[key] = replace(eviction, triggers=heirs)
+            served = tuple(heir for heir in heirs if ledger.snapshot.group_by_key[heir].preemptible)
+            if eviction.action == "consolidation" and served:
+                kept[key] = replace(eviction, triggers=served)
+            else:
+                kept[key] = replace(eviction, triggers=heirs, action=action)
     return ledger, kept
 
 

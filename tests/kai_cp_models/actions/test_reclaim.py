@@ -293,9 +293,6 @@ def test_a_releasing_pod_is_no_victim_twice() -> None:
     assert set(nominated(plan)) == {"t-0"}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a moved pod that the replay finds no place for is silently lost, and its gang torn"
-)
 def test_a_gang_is_not_torn_by_a_move_that_has_no_place() -> None:
     """The model loses v0-1 and moves v0-0 and one pod of the gang v1; the greedy replay places v0-0 only.
 
