@@ -28,6 +28,9 @@ class Commands(LazyGroup):
         "scheduler": LazyCommand("kai_cp.kube.cli", "Schedule a live cluster.", _CLUSTER),
         "binder": LazyCommand("kai_cp.kube.cli", "Bind pods as bind requests say.", _CLUSTER),
         "gpu-reservation": LazyCommand("kai_cp.kube.cli", "Hold a shared GPU (runs in its pod).", _CLUSTER),
+        "demo-cluster": LazyCommand(
+            "kai_cp.kube.cli", "Show a small cluster being scheduled, live.", _CLUSTER
+        ),
         "crds": LazyCommand("kai_cp.kube.cli", "Print or install the resource definitions.", _CLUSTER),
     }
 
