@@ -64,6 +64,9 @@ class Admission:
         return result
 
     def _solve(self, ask: Ask) -> tuple[Ledger | None, bool]:
+        if not self._asks and len(ask.pods) == 1:
+            # The greedy pass looked at every node for this pod, and nothing else could be elsewhere.
+            return None, True
         if not self.enabled or self._seconds_left() <= 0:
             return None, False
         asks = [*self._asks, ask]
