@@ -21,8 +21,9 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
         if not pending:
             continue
         why = cycle.waiting.get(group.key)
-        if why is None and any(pod.key in cycle.ledger.held for pod in gang.pods):
-            why = Waiting("NextIncrement", "a batch got its place; the next one follows in a later cycle", True)
+        given = any(pod.key in cycle.ledger.held for pod in gang.pods)
+        if why is None and given and not gang.strangers:
+            why = Waiting("NextIncrement", "a batch got its place; the next follows in a later cycle", True)
         if why is None and not gang.strangers:
             why = Waiting("NotDecidedInTime", "the cycle ended before this pod group was considered")
         if why is None:

@@ -195,19 +195,20 @@ def late(seconds: float) -> Callable[..., tuple[Outcome, None]]:
     return solve
 
 
-def big_then_small() -> Snapshot:
-    """The first in order asks for more than there is, the second fits."""
+def big_then_small(big_created: float = 1.0) -> Snapshot:
+    """The first in order asks for more than there is, the second fits; or the other way round."""
     return cluster(
         [pod("big-0", spec=spec(9)), *pods("small", 2)],
-        [group("big", created=1.0), group("small", created=2.0)],
+        [group("big", created=big_created), group("small", created=2.0)],
         [node("n1"), node("n2", gpus=9, cpus=0)],
         actions=("allocate",),
     )
 
 
 def test_a_solver_that_finds_nothing_costs_a_proof_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside what is admitted already, only a solve can prove that there is no room."""
     monkeypatch.setattr(admission, "solve", late(0))
-    plan = decide(big_then_small(), SETTINGS)
+    plan = decide(big_then_small(big_created=3.0), SETTINGS)
     assert placed(plan) == {"small-0", "small-1"}
     assert [(u.group.name, u.proved) for u in plan.unscheduled] == [("big", False)]
     assert plan.stages[-1].status == "FEASIBLE"
