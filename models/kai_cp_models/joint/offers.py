@@ -138,9 +138,13 @@ def _chain(cycle: Cycle, group: PodGroup) -> Iterator[tuple[Offer, int]]:
     if not any(ledger.status(pod) in ACTIVE_ALLOCATED for pod in gang.pods):
         return
     movable = gang.satisfied(group.root, ledger.status)
+    # What was reclaimed counted on what allocate gave the queues, so that is not withdrawn any more.
+    reclaimed = any(eviction.action == "reclaim" for eviction in cycle.evicted_by.values())
     k = 0
     while unit := gang.next_eviction(status_of):
         if any(_moved(cycle, pod) for pod in unit):
+            return
+        if reclaimed and any(pod.key in ledger.held for pod in unit):
             return
         state = gang.elastic_state(status_of)
         before = gang.satisfied(group.root, status_of)
