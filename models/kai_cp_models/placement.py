@@ -6,7 +6,7 @@ itself. A batch is placed whole or not at all; failure returns the reason and le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,6 @@ from kai_cp_models.rules.domains import Candidates, candidates
 from kai_cp_models.rules.scores import scores
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
-    GPU,
-    MILLI,
     GpuKind,
     Pod,
     PodGroup,
@@ -67,12 +65,10 @@ class Placer:
     """Places batches of one pod group in ledgers.
 
     ``pipeline_only``: every place is a promise (the simulations of eviction actions, 4.7).
-    ``prefer``: optional extra node mask by pod, tried before all others (a solver's answer).
     """
 
     gang: Gang
     pipeline_only: bool = False
-    only: Callable[[Pod], Mask | None] | None = None
 
     def place(self, ledger: Ledger, batch: Batch, *, consume: bool = False) -> Ledger | NoPlace:
         """The ledger with the batch placed, or why it has no place.
@@ -159,10 +155,6 @@ class Placer:
         fitting = ledger.fits(pod, now=False) & mask
         if topology_score is not None:
             fitting &= ~np.isnan(topology_score)
-        if self.only is not None:
-            allowed = self.only(pod)
-            if allowed is not None:
-                fitting &= allowed
         if pod.spec.gpu.kind is GpuKind.MEMORY:
             self._narrow_quota(ledger, pod, fitting)
         if not fitting.any():
@@ -217,9 +209,3 @@ def put(ledger: Ledger, pod: Pod, node: int, *, pipelined: bool) -> None:
         ledger.place(pod, node, names, pipelined=pipelined or not now)
     else:
         ledger.place(pod, node, pipelined=pipelined)
-
-
-def free_gpus(ledger: Ledger) -> NDArray[np.int64]:
-    """[N] whole GPUs free once everything releasing is gone."""
-    free: NDArray[np.int64] = np.maximum(ledger.idle[:, GPU] + ledger.releasing[:, GPU], 0) // MILLI
-    return free

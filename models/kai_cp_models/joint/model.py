@@ -259,11 +259,6 @@ class JointModel(ABC):
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def hint(self, ledger: Ledger) -> None:
-        """Hint the admission of all asks; places are left to the solver."""
-        for literal in self.admitted:
-            self.cp.add_hint(literal, 1)
-
     def answer(self, solver: cp_model.CpSolver) -> Answer:
         """The solution pod by pod; pods of a class take its cells in placement order."""
         admitted = tuple(bool(solver.value(var)) for var in self.admitted)

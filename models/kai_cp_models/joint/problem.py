@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kai_cp_models.ledger import Ledger
@@ -43,14 +43,6 @@ class Offer:
     placed_now: bool = False
     movable: bool = True
     """False for a gang that runs below its minimum: it would only start below it again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """A constrained subgroup of one ask: pods below it share one domain of ``level_domains``."""
-
-    subgroup: Subgroup
-    path: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -100,11 +92,3 @@ def signature(ledger: Ledger, ask: Ask) -> tuple[object, ...]:
     private = pinned and (started or len(parts) > 1)
     memory = any(pod.spec.gpu.memory_mib for pod in ask.pods)
     return (tuple(parts), ask.group.key if private else None, ask.group.queue if memory else None)
-
-
-def total_by_spec(pods: Sequence[Pod]) -> dict[PodSpec, int]:
-    """How many pods there are of every spec."""
-    found: dict[PodSpec, int] = {}
-    for pod in pods:
-        found[pod.spec] = found.get(pod.spec, 0) + 1
-    return found
