@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kai_cp.report.headline import headline
+from kai_cp.report.partition import partition
 from kai_cp.report.section import ROWS_SHOWN, Section, ignored
 from kai_cp.report.terminal import amount
 
@@ -35,6 +36,7 @@ def _sections(document: Document) -> Iterator[Section]:
     yield _placed("Nominated: the room is promised, not free yet", fresh)
     yield _evicted(of["Evict"], new_place)
     yield _waiting(document["unscheduled"])
+    yield _partition(document["unscheduled"])
     yield _queues(document["queues"])
     yield _stages(document["stages"])
     left_out = [(entry["object"], entry["reason"]) for entry in document["setAside"]]
@@ -104,6 +106,15 @@ def _waiting(entries: Sequence[Document]) -> Section:
     ]
     columns = ("Pod group", "Reason", "Proof", "Because")
     return Section("Stay pending", columns, rows, fixed=columns[:3])
+
+
+def _partition(entries: Sequence[Document]) -> Section:
+    """The repartition that is advised: one for the whole cluster, named by every pod group it would help."""
+    advice = [entry["details"]["migPartition"] for entry in entries if "migPartition" in entry["details"]]
+    if not advice:
+        return partition(0, 0, ())
+    nodes = ((node["node"], node["now"], node["then"]) for node in advice[0]["nodes"])
+    return partition(advice[0]["podsInAllNow"], advice[0]["podsInAllThen"], nodes)
 
 
 def _queues(queues: Mapping[str, Document]) -> Section:

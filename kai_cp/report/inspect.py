@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from kai_cp.report.partition import partition
 from kai_cp.report.section import ROWS_SHOWN, Section, ignored
 from kai_cp.report.terminal import amount, plural
 from kai_cp.report.waiting import Waiter, waiters
+from kai_cp_models.devices.mig import mig_report
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
@@ -39,6 +41,7 @@ def report(name: str, snapshot: Snapshot, resource: str, *, everything: bool = F
         _nodes(snapshot),
         _queues(snapshot, book, line, resource),
         _waiting(snapshot, line),
+        _partition(snapshot),
         Section(
             "Set aside: left out of all of this",
             ("Object", "Reason"),
@@ -50,6 +53,14 @@ def report(name: str, snapshot: Snapshot, resource: str, *, everything: bool = F
     return Group(
         _headline(name, snapshot, line), *(section.render(most) for section in sections if section.rows)
     )
+
+
+def _partition(snapshot: Snapshot) -> Section:
+    found = mig_report(snapshot)
+    if found is None:
+        return partition(0, 0, ())
+    nodes = ((change.node, change.now, change.then) for change in found.changes)
+    return partition(found.admitted_now, found.admitted_then, nodes)
 
 
 def _headline(name: str, snapshot: Snapshot, line: Sequence[Waiter]) -> Text:

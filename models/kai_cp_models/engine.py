@@ -16,6 +16,7 @@ from kai_cp_models.actions.evict import consolidation, preempt, reclaim
 from kai_cp_models.actions.stale import evict_stale
 from kai_cp_models.check import violations
 from kai_cp_models.cycle import Cycle
+from kai_cp_models.devices.mig import advised
 from kai_cp_models.explain import unscheduled
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
@@ -38,6 +39,9 @@ FAILED: Final = "failed"
 """End of the name of a stage that raised; its traceback is in the log."""
 
 logger = logging.getLogger(__name__)
+
+_ADVICE_SECONDS: Final = 0.5
+"""Most time for advice once everything is decided."""
 
 _RESERVE: Final = 0.15
 """Share of the budget kept for checking and writing."""
@@ -75,6 +79,7 @@ class _Engine:
         self._snapshot = snapshot
         self._emit = emit
         self._started = started
+        self._deadline = deadline
         self._checked = 0.0
         self._decisions: tuple[Decision, ...] = ()
         self._cycle = Cycle(
@@ -94,7 +99,12 @@ class _Engine:
                 self._allocate()
             elif action in ACTIONS:
                 self._act(action, ACTIONS[action])
-        return self._send()
+        plan = self._send()
+        left = min(_ADVICE_SECONDS, (self._deadline - time.monotonic()) / 2)
+        better = advised(self._snapshot, plan, seconds=left) if left > 0 else plan
+        if self._emit is not None and better is not plan:
+            self._emit(better)
+        return better
 
     def _allocate(self) -> None:
         """The greedy pass first: it is an answer soon, and the answer where it admits everything."""

@@ -1,4 +1,4 @@
-"""Would another MIG partition of the same GPUs admit more pending pods? A report, never a decision.
+"""Would another MIG partition of the same GPUs admit more pending pods? Advice, never a decision.
 
 KAI schedules onto the instances that exist (2.4); which instances exist is for an administrator to
 say. Here every GPU of a MIG node with strategy ``mixed`` may be cut anew, as long as the instances in
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -22,6 +22,7 @@ from kai_cp_models.snapshot import (
     ACTIVE_USED,
     GPU,
     GpuKind,
+    GroupKey,
     Node,
     Plan,
     Pod,
@@ -29,9 +30,11 @@ from kai_cp_models.snapshot import (
     PodSpec,
     PodStatus,
     Snapshot,
+    Unscheduled,
 )
 
-_PROFILE: Final = re.compile(r"nvidia\.com/mig-(\d+)g\.(\d+)gb")
+_PREFIX: Final = "nvidia.com/mig-"
+_PROFILE: Final = re.compile(re.escape(_PREFIX) + r"(\d+)g\.(\d+)gb")
 _EIGHTHS: Final = 8
 _MIB_PER_GIB: Final = 1024
 _STARTS: Final[Mapping[tuple[int, int], tuple[int, ...]]] = {
@@ -45,8 +48,23 @@ _STARTS: Final[Mapping[tuple[int, int], tuple[int, ...]]] = {
     (7, 8): (0,),
 }
 """Where an instance may start, in eighths of the GPU's memory, by (compute slices, eighths)."""
-_CHANGE_WEIGHT: Final = 1_000
-"""One more admitted pod is worth more than any number of changed instances of a node."""
+_MOST_NODES: Final = 64
+"""Nodes that may be cut anew: those with most room outside the instances in use."""
+_SHOWN: Final = 3
+"""Nodes that a message names."""
+_NOT_ROOM: Final = frozenset(
+    {
+        "QueueDoesNotExist",
+        "QueueNotLeaf",
+        "NotReady",
+        "UnknownSubgroup",
+        "SchedulingBackoff",
+        "DependencyMissing",
+        "OverLimit",
+        "NonPreemptibleOverQuota",
+    }
+)
+"""Reasons of waiting that more room does not cure."""
 
 Shape = tuple[int, int]
 Pattern = tuple[int, ...]
@@ -62,6 +80,15 @@ class Repartition:
     now: Mapping[str, int]
     then: Mapping[str, int]
 
+    def __str__(self) -> str:
+        return f"{instances(self.then)} instead of {instances(self.now)}"
+
+
+def instances(counts: Mapping[str, int]) -> str:
+    """Instances by resource name in words, such as ``7 × 1g.10gb``."""
+    found = (f"{count} × {name.removeprefix(_PREFIX)}" for name, count in sorted(counts.items()))
+    return ", ".join(found) or "none"
+
 
 @dataclass(frozen=True)
 class MigReport:
@@ -73,19 +100,64 @@ class MigReport:
     admitted: Mapping[str, tuple[PodKey, ...]]
     """Pods that find room then, by node; with the present instances fewer do."""
 
+    def __str__(self) -> str:
+        shown = [f"{change.node}: {change}" for change in self.changes[:_SHOWN]]
+        if len(self.changes) > _SHOWN:
+            shown.append(f"{len(self.changes) - _SHOWN} more nodes")
+        return (
+            f"another MIG partition would give room to {self.admitted_then} of the waiting pods instead of "
+            f"{self.admitted_now} ({'; '.join(shown)})"
+        )
 
-def mig_report(snapshot: Snapshot, plan: Plan | None = None, *, seconds: float = 2.0) -> MigReport | None:
-    """The repartition that admits most pending MIG pods, with fewest changed instances.
 
-    ``plan``: its binds and nominations use instances, its evictions free them. None: there are no
+def advised(snapshot: Snapshot, plan: Plan, *, seconds: float) -> Plan:
+    """The plan, with the pod groups told that another partition would help; itself when there are none.
+
+    Their messages say so, and ``details["migPartition"]`` holds the numbers. ``seconds``: time that may
+    be used.
+    """
+    report = mig_report(snapshot, plan, seconds=seconds / 3)
+    if report is None:
+        return plan
+    helped: dict[GroupKey, int] = {}
+    for key in (key for keys in report.admitted.values() for key in keys):
+        group = snapshot.pod_by_key[key].group
+        if group is not None:
+            helped[group] = helped.get(group, 0) + 1
+    nodes = [{"node": c.node, "now": dict(c.now), "then": dict(c.then)} for c in report.changes]
+
+    def told(entry: Unscheduled) -> Unscheduled:
+        details: dict[str, Any] = {
+            **entry.details,
+            "migPartition": {
+                "pods": helped[entry.group],
+                "podsInAllNow": report.admitted_now,
+                "podsInAllThen": report.admitted_then,
+                "nodes": nodes,
+            },
+        }
+        return replace(entry, message=f"{entry.message}; {report}".lstrip("; "), details=details)
+
+    entries = tuple(told(entry) if entry.group in helped else entry for entry in plan.unscheduled)
+    return replace(plan, unscheduled=entries)
+
+
+def mig_report(snapshot: Snapshot, plan: Plan | None = None, *, seconds: float = 0.5) -> MigReport | None:
+    """The repartition that admits most pending MIG pods, with few changed instances.
+
+    ``plan``: its binds and nominations use instances, its evictions free them, and pods that it lets wait
+    for other reasons than room are left out. ``seconds``: time for each of three solves. None: there are no
     pending MIG pods, or no repartition admits more of them than the present instances.
     """
     decisions = plan.decisions if plan is not None else ()
+    unscheduled = plan.unscheduled if plan is not None else ()
+    elsewhere = {entry.group for entry in unscheduled if entry.reason in _NOT_ROOM}
     placed = {d.pod: d.node for d in decisions if d.kind != "Evict"}
     gone = {d.pod for d in decisions if d.kind == "Evict"}
     waiting: dict[PodSpec, list[Pod]] = {}
     for pod in snapshot.pods:
-        if pod.status is PodStatus.PENDING and pod.spec.gpu.kind is GpuKind.MIG and pod.key not in placed:
+        asks = pod.status is PodStatus.PENDING and pod.spec.gpu.kind is GpuKind.MIG
+        if asks and pod.key not in placed and pod.group not in elsewhere:
             waiting.setdefault(pod.spec, []).append(pod)
     shaped = [
         (i, node, shapes) for i, node in enumerate(snapshot.nodes) if (shapes := _shapes(snapshot, node))
@@ -115,7 +187,7 @@ def _shapes(snapshot: Snapshot, node: Node) -> dict[int, Shape]:
     for d, name in enumerate(snapshot.dimensions):
         profile = _PROFILE.fullmatch(name)
         if profile is None:
-            if name.startswith("nvidia.com/mig-") and node.allocatable[d]:
+            if name.startswith(_PREFIX) and node.allocatable[d]:
                 return {}
             continue
         gib = node.gpu_memory_mib / _MIB_PER_GIB
@@ -153,6 +225,14 @@ def _covers(larger: Pattern, smaller: Pattern) -> bool:
     return all(a >= b for a, b in zip(larger, smaller, strict=True))
 
 
+class _Solved(NamedTuple):
+    """Admitted pods, counts by (class, node), instances by (node, dimension) of the nodes cut anew."""
+
+    pods: int
+    places: Mapping[tuple[int, int], int]
+    instances: Mapping[tuple[int, int], int]
+
+
 class _Model:
     """Counts of pods per class and node against instances, present or chosen."""
 
@@ -179,60 +259,87 @@ class _Model:
 
     def report(self, seconds: float) -> MigReport | None:
         """Solve with the present instances, then with instances to be chosen."""
-        present, _, _ = self._solve(seconds, cut=False)
-        best, chosen, places = self._solve(seconds, cut=True)
-        if best <= present:
+        present = self._solve(seconds, frozenset())
+        free = {i: self._unused(i, shapes) for i, _, shapes in self._shaped}
+        cut = sorted((i for i in free if free[i]), key=lambda i: -free[i])[:_MOST_NODES]
+        best = self._solve(seconds, frozenset(cut), present)
+        if best.pods <= present.pods:
             return None
-        return MigReport(present, best, tuple(self._changes(chosen)), self._admitted(places))
+        changes = tuple(self._changes(best.instances))
+        return MigReport(present.pods, best.pods, changes, self._admitted(best.places))
 
-    def _solve(
-        self, seconds: float, *, cut: bool
-    ) -> tuple[int, dict[tuple[int, int], int], dict[tuple[int, int], int]]:
-        """Admitted pods, instances by (node, dimension), and counts by (class, node)."""
+    def _unused(self, i: int, shapes: Mapping[int, Shape]) -> int:
+        """Eighths of the node's GPUs that no instance in use holds."""
+        held = sum(int(self._used[i, d]) * shape[1] for d, shape in shapes.items())
+        return max(0, self._snapshot.nodes[i].gpu_count * _EIGHTHS - held)
+
+    def _solve(self, seconds: float, cut: frozenset[int], known: _Solved | None = None) -> _Solved:
+        """Most pods; of such answers one that changes few instances of the nodes to ``cut``.
+
+        ``known``: places that are possible, from where the search starts.
+        """
         model = cp_model.CpModel()
         x = {
-            (c, i): model.new_int_var(0, len(pods), f"x{c},{i}")
-            for c, (_, pods) in enumerate(self._classes)
-            for i, _, _ in self._shaped
+            (c, i): model.new_int_var(0, most, f"x{c},{i}")
+            for c, (spec, pods) in enumerate(self._classes)
+            for i, node, shapes in self._shaped
             if self._accepting[c][i]
+            and (most := min(len(pods), self._room(spec, i, shapes if i in cut else {}))) > 0
         }
         for c, (_, pods) in enumerate(self._classes):
             model.add(sum(x[c, i] for i, _, _ in self._shaped if (c, i) in x) <= len(pods))
-        counts: dict[tuple[int, int], int | cp_model.LinearExpr] = {}
+        kept: dict[tuple[int, int], cp_model.IntVar] = {}
         changes: list[cp_model.IntVar] = []
         for i, node, shapes in self._shaped:
             for d, total in enumerate(node.allocatable):
-                if d not in shapes and d != GPU:
+                if d != GPU and not (i in cut and d in shapes):
                     self._row(model, x, i, d, total - int(self._used[i, d]))
-            if cut:
-                options = patterns(tuple(shapes.values()))
-                taken = [model.new_int_var(0, node.gpu_count, f"g{i},{p}") for p in range(len(options))]
-                model.add(sum(taken) <= node.gpu_count)
+            if i not in cut:
+                continue
+            options = patterns(tuple(shapes.values()))
+            taken = [model.new_int_var(0, node.gpu_count, f"g{i},{p}") for p in range(len(options))]
+            model.add(sum(taken) <= node.gpu_count)
             for s, d in enumerate(shapes):
-                number: int | cp_model.LinearExpr = node.allocatable[d]
-                if cut:
-                    made = sum(pattern[s] * n for pattern, n in zip(options, taken, strict=True))
-                    kept = model.new_int_var(0, 7 * node.gpu_count, f"k{i},{d}")
-                    model.add(kept <= made)
-                    number = kept
-                    changed = model.new_int_var(0, 7 * node.gpu_count, f"c{i},{d}")
-                    model.add(changed >= kept - node.allocatable[d])
-                    model.add(changed >= node.allocatable[d] - kept)
-                    changes.append(changed)
-                counts[i, d] = number
-                self._row(model, x, i, d, number - int(self._used[i, d]))
-        gain: cp_model.LinearExprT = cp_model.LinearExpr.weighted_sum(
-            [*x.values(), *changes], [_CHANGE_WEIGHT] * len(x) + [-1] * len(changes)
-        )
-        model.maximize(gain)
+                most = 7 * node.gpu_count
+                kept[i, d] = model.new_int_var(0, most, f"k{i},{d}")
+                model.add(kept[i, d] <= sum(p[s] * n for p, n in zip(options, taken, strict=True)))
+                changed = model.new_int_var(0, most, f"c{i},{d}")
+                model.add(changed >= kept[i, d] - node.allocatable[d])
+                model.add(changed >= node.allocatable[d] - kept[i, d])
+                changes.append(changed)
+                self._row(model, x, i, d, kept[i, d] - int(self._used[i, d]))
+        for key, var in x.items():
+            model.add_hint(var, known.places.get(key, 0) if known is not None else 0)
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = seconds
         solver.parameters.num_workers = 1
-        if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return 0, {}, {}
-        places = {key: int(solver.value(var)) for key, var in x.items()}
-        made_of = {key: int(solver.value(number)) for key, number in counts.items()} if cut else {}
-        return sum(places.values()), made_of, places
+        pods = cp_model.LinearExpr.sum(list(x.values()))
+        model.maximize(pods)
+        found = _Solved(0, {}, {})
+        for _ in range(2 if cut else 1):
+            if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+                break
+            places = {key: int(solver.value(var)) for key, var in x.items()}
+            instances = {key: int(solver.value(var)) for key, var in kept.items()}
+            found = _Solved(sum(places.values()), places, instances)
+            model.add(pods >= found.pods)
+            model.clear_hints()  # type: ignore[no-untyped-call]
+            for var in (*x.values(), *kept.values()):
+                model.add_hint(var, int(solver.value(var)))
+            model.minimize(cp_model.LinearExpr.sum(changes))
+        return found
+
+    def _room(self, spec: PodSpec, i: int, shapes: Mapping[int, Shape]) -> int:
+        """Most pods of a class that a node takes if its instances of ``shapes`` were no matter."""
+        left = self._snapshot.nodes[i].allocatable - self._used[i]
+        return min(
+            (
+                max(0, int(left[d])) // asked
+                for d, asked in enumerate(spec.requests)
+                if asked and d != GPU and d not in shapes
+            ),
+            default=_EIGHTHS * self._snapshot.nodes[i].gpu_count,
+        )
 
     def _row(
         self,
@@ -256,7 +363,7 @@ class _Model:
         names = self._snapshot.dimensions
         for i, node, shapes in self._shaped:
             now = {names[d]: node.allocatable[d] for d in shapes if node.allocatable[d]}
-            then = {names[d]: chosen[i, d] for d in shapes if chosen[i, d]}
+            then = {names[d]: n for d in shapes if (n := chosen.get((i, d), node.allocatable[d]))}
             if now != then:
                 yield Repartition(node.name, node.gpu_count, now, then)
 

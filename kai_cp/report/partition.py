@@ -1,0 +1,17 @@
+"""Another MIG partition that would give room to more pods, as a table of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kai_cp.report.section import Section
+from kai_cp_models.devices.mig import instances
+
+Instances = Mapping[str, int]
+
+
+def partition(now: int, then: int, nodes: Iterable[tuple[str, Instances, Instances]]) -> Section:
+    """``now``, ``then``: waiting pods that find room; ``nodes``: name, instances now, instances then."""
+    rows = [(name, instances(before), instances(after)) for name, before, after in nodes]
+    title = f"Another MIG partition: {then} waiting pods fit, not {now}"
+    return Section(title, ("Node", "Instances now", "Instances then"), rows, fixed=("Node",))
