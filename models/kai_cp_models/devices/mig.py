@@ -313,8 +313,8 @@ class _Model:
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = seconds
         solver.parameters.num_workers = 1
-        pods = cp_model.LinearExpr.sum(list(x.values()))
-        model.maximize(pods)
+        admitted = cp_model.LinearExpr.sum(list(x.values()))
+        model.maximize(admitted)
         found = _Solved(0, {}, {})
         for _ in range(2 if cut else 1):
             if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -322,7 +322,7 @@ class _Model:
             places = {key: int(solver.value(var)) for key, var in x.items()}
             instances = {key: int(solver.value(var)) for key, var in kept.items()}
             found = _Solved(sum(places.values()), places, instances)
-            model.add(pods >= found.pods)
+            model.add(admitted >= found.pods)
             model.clear_hints()  # type: ignore[no-untyped-call]
             for var in (*x.values(), *kept.values()):
                 model.add_hint(var, int(solver.value(var)))
