@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from typer import Option
 
 from kai_cp.kube import names
+from kai_cp.kube.flags import Seconds
 
 
 @dataclass(frozen=True, slots=True)
 class BinderOptions:
-    """``cdi``: name devices as the container device interface does. ``hami``: write memory limits that
-    HAMi-core enforces. Times in seconds."""
+    """Flags of the binder; times in seconds."""
 
-    namespace: str = "kai-scheduler"
-    scheduler_name: str = "kai-scheduler"
-    reservation_namespace: str = names.RESERVATION_NAMESPACE
-    reservation_app: str = names.RESERVATION_APP
-    reservation_service_account: str = "kai-resource-reservation"
-    reservation_image: str = "kai-cp"
-    runtime_class_name: str = ""
-    allocation_timeout_seconds: float = 40.0
-    volume_timeout_seconds: float = 120.0
-    max_concurrent_reconciles: int = 10
-    cdi: bool = False
-    hami: bool = False
-    qps: float = 0.0
-    burst: int = 300
-    leader_elect: bool = False
-    lease_name: str = "kai-cp-binder"
+    resource_reservation_namespace: Annotated[str, Option(help="Where reservation pods live.")] = (
+        names.RESERVATION_NAMESPACE
+    )
+    resource_reservation_app_label: Annotated[str, Option(help="Label app of reservation pods.")] = (
+        names.RESERVATION_APP
+    )
+    resource_reservation_service_account: Annotated[str, Option(help="Account of reservation pods.")] = (
+        "kai-resource-reservation"
+    )
+    resource_reservation_pod_image: Annotated[str, Option(help="Image of this program.")] = "kai-cp"
+    resource_reservation_allocation_timeout: Annotated[
+        float, Seconds("Longest wait for a reservation pod to name its device.")
+    ] = 40.0
+    runtime_class_name: Annotated[str, Option(help="Runtime class of reservation pods.")] = ""
+    volume_binding_timeout_seconds: Annotated[float, Option(help="Longest wait for a volume.")] = 120.0
+    max_concurrent_reconciles: Annotated[int, Option(help="Pods bound at once.", min=1)] = 10
+    cdi_enabled: Annotated[bool, Option(help="Name devices as the container device interface does.")] = False
+    hami_core_enabled: Annotated[bool, Option(help="Write memory limits that HAMi-core enforces.")] = False

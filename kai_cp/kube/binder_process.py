@@ -21,7 +21,7 @@ from kai_cp.kube.claims import Claims
 from kai_cp.kube.errors import KubeError
 from kai_cp.kube.extended_claims import ExtendedClaims
 from kai_cp.kube.http import Answer, HttpServer
-from kai_cp.kube.process import Connection, Life, connect, lead, leader_lease
+from kai_cp.kube.process import Connection, Life, Service, connect, lead
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.reflector import Reflector
 from kai_cp.kube.request_metrics import RequestMetrics
@@ -37,19 +37,16 @@ FOLLOWED: Final = (r.PODS, r.NODES, r.BIND_REQUESTS, r.VOLUMES, r.VOLUME_CLAIMS,
 SYNC_SECONDS: Final = 600.0
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 STATUS_WORKERS: Final = 2
+LEASE: Final = "kai-cp-binder"
 
 
 @dataclass(frozen=True, slots=True)
 class BinderSetup:
-    """Everything the process is started with; ``listen`` is ``host:port``, empty: not served.
-
-    ``lease``: duration, renew deadline and retry period [s].
-    """
+    """Everything the process is started with."""
 
     connection: Connection = Connection()
+    service: Service = Service()
     options: BinderOptions = BinderOptions()
-    listen: str = ":8080"
-    lease: tuple[float, float, float] = (15.0, 10.0, 5.0)
 
 
 class Following:
@@ -90,7 +87,7 @@ class Following:
 def run(setup: BinderSetup, life: Life) -> int:
     """Run until ended; the exit status."""
     options = setup.options
-    transport = connect(setup.connection, "binder", life, qps=options.qps, burst=options.burst)
+    transport = connect(setup.connection, "binder", life, setup.service)
     following = Following(transport)
     stores = following.stores
     writer = BackgroundWriter(STATUS_WORKERS)
@@ -127,7 +124,8 @@ def run(setup: BinderSetup, life: Life) -> int:
         "/healthz": lambda _rest: OK,
         "/readyz": readyz,
     }
-    server = HttpServer(setup.listen, routes) if setup.listen else None
+    listen = setup.service.listen_address
+    server = HttpServer(listen, routes) if listen else None
     lease = None
     try:
         if server is not None:
@@ -135,20 +133,9 @@ def run(setup: BinderSetup, life: Life) -> int:
         following.start()
         if not following.wait(SYNC_SECONDS, life.event):
             return life.status or 1
-        if options.leader_elect:
-            duration, renew, retry = setup.lease
-            lease = leader_lease(
-                setup.connection,
-                "binder",
-                life,
-                options.namespace,
-                options.lease_name,
-                duration=duration,
-                renew=renew,
-                retry=retry,
-            )
-            transport.set_fence(lease.fence)
-            if not lead(lease, life):
+        if setup.service.leader_elect:
+            lease = lead(setup.connection, setup.service, "binder", LEASE, life, transport)
+            if lease is None:
                 return life.status
         LOG.info("binding")
         binder.start(life.lease_lost)

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -23,8 +24,24 @@ MARGIN: Final = 0.1
 """Share of the lease that the holder gives away, against requests still on their way."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """How long a lease lasts, by when it must be renewed, how often that is tried; seconds, as KAI's."""
+
+    duration: float = 15.0
+    renew: float = 10.0
+    retry: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry <= self.renew < self.duration:
+            raise ValueError("duration > renew deadline >= retry period > 0 is needed")
+
+    def __str__(self) -> str:
+        return f"{self.duration:g},{self.renew:g},{self.retry:g}"
+
+
 class LeaderLease:
-    """One lease. ``duration``, ``renew`` and ``retry`` are seconds: 15, 10 and 5 as KAI's.
+    """One lease.
 
     ``transport`` must be one of its own, without a fence, with few attempts and short timeouts.
     """
@@ -35,20 +52,16 @@ class LeaderLease:
         namespace: str,
         name: str,
         identity: str,
+        times: LeaseTimes,
         *,
-        duration: float = 15.0,
-        renew: float = 10.0,
-        retry: float = 5.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not 0 < renew < duration:
-            raise ValueError("a lease is renewed within its duration")
         self._transport = transport
         self._namespace = namespace
         self._name = name
         self._identity = identity
-        self._duration = duration
-        self._period = min(renew, retry)
+        self._duration = times.duration
+        self._period = times.retry
         self._monotonic = monotonic
         self._until = 0.0
         self._seen: tuple[str, str] | None = None

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import yaml
+from typer import Option
+
+from kai_cp.kube import names
+from kai_cp.kube.flags import Seconds
 
 NANOSECONDS: Final = 1_000_000_000
 
@@ -70,37 +74,36 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """KAI's flags that mean something here, with KAI's names and defaults (11.1); times in seconds.
+    """KAI's flags that mean something here, with KAI's names and defaults (11.1); times in seconds."""
 
-    ``qps`` is the exception: 0 leaves the rate to the server's own priority and fairness.
-    """
-
-    scheduler_name: str = "kai-scheduler"
-    namespace: str = "kai-scheduler"
-    metrics_namespace: str = "kai"
-    resource_reservation_app_label: str = "kai-resource-reservation"
-    restrict_node_scheduling: bool = False
-    nodepool_label_key: str = "kai.scheduler/node-pool"
-    partition_label_value: str = ""
-    queue_label_key: str = "kai.scheduler/queue"
-    schedule_period: float = 1.0
-    max_consolidation_preemptees: int = 16
-    detailed_fit_errors: bool = False
-    update_pod_eviction_condition: bool = False
-    schedule_csi_storage: bool = False
-    use_scheduling_signatures: bool = True
-    full_hierarchy_fairness: bool = True
-    allow_consolidating_reclaim: bool = True
-    num_of_status_recording_workers: int = 5
-    default_staleness_grace_period: float = 60.0
-    stuck_in_releasing_threshold: float = 120.0
-    cpu_worker_node_label_key: str = "node-role.kubernetes.io/cpu-worker"
-    gpu_worker_node_label_key: str = "node-role.kubernetes.io/gpu-worker"
-    mig_worker_node_label_key: str = "node-role.kubernetes.io/mig-enabled"
-    qps: float = 0.0
-    burst: int = 300
-    mode: Mode = Mode.ENFORCE
-    leader_elect: bool = False
+    mode: Annotated[
+        Mode,
+        Option(help="observe: record plans; advise: also write reasons; enforce: also bind and evict."),
+    ] = Mode.ENFORCE
+    scheduler_name: Annotated[str, Option(help="schedulerName of the pods served.")] = "kai-scheduler"
+    metrics_namespace: Annotated[str, Option(help="Prefix of KAI's metrics.")] = "kai"
+    resource_reservation_app_label: Annotated[str, Option(help="Label app of reservation pods.")] = (
+        names.RESERVATION_APP
+    )
+    restrict_node_scheduling: Annotated[bool, Option(help="Only nodes labelled as workers are used.")] = False
+    nodepool_label_key: Annotated[str, Option(help="Label that divides the cluster.")] = (
+        "kai.scheduler/node-pool"
+    )
+    partition_label_value: Annotated[str, Option(help="Its value served here; empty: without it.")] = ""
+    queue_label_key: Annotated[str, Option(help="Label that names the queue.")] = "kai.scheduler/queue"
+    schedule_period: Annotated[float, Seconds("Least time between cycles under load.")] = 1.0
+    max_consolidation_preemptees: Annotated[int, Option(help="Pod groups moved for one; -1: any.")] = 16
+    detailed_fit_errors: Annotated[bool, Option(help="Reasons by node.")] = False
+    update_pod_eviction_condition: Annotated[bool, Option(help="Condition DisruptionTarget.")] = False
+    schedule_csi_storage: Annotated[bool, Option(help="Count the capacity of CSI storage.")] = False
+    use_scheduling_signatures: Annotated[bool, Option(help="Equal pod groups are refused together.")] = True
+    full_hierarchy_fairness: Annotated[bool, Option(help="Fair shares on every level of queues.")] = True
+    allow_consolidating_reclaim: Annotated[bool, Option(help="Victims of reclaim may be moved.")] = True
+    num_of_status_recording_workers: Annotated[int, Option(help="Threads that report.", min=1)] = 5
+    default_staleness_grace_period: Annotated[float, Seconds("Negative: no gang is ever stale.")] = 60.0
+    stuck_in_releasing_threshold: Annotated[
+        float, Seconds("A pod that terminates for longer gives no room any more.")
+    ] = 120.0
 
     @property
     def lease_name(self) -> str:

@@ -11,10 +11,13 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Final
+from typing import Annotated, Final
+
+from typer import Option
 
 from kai_cp.kube.access import Process
-from kai_cp.kube.lease import LeaderLease
+from kai_cp.kube.flags import LeaseFlag
+from kai_cp.kube.lease import LeaderLease, LeaseTimes
 from kai_cp.kube.retry import Backoff
 from kai_cp.kube.transport import Transport, configuration
 
@@ -30,8 +33,35 @@ HARD_SECONDS: Final = 5.0
 class Connection:
     """How to reach the API server; an empty kubeconfig means the pod's own account, or the default file."""
 
-    kubeconfig: str = ""
-    context: str = ""
+    kubeconfig: Annotated[
+        str, Option(help="Kubeconfig file; empty: the pod's own account, or the usual file.")
+    ] = ""
+    context: Annotated[str, Option(help="Context of the kubeconfig.")] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Logging:
+    """How a process writes its log."""
+
+    log_json: Annotated[bool, Option("--log-json/--log-text", help="Logs as JSON lines.")] = True
+    verbosity: Annotated[int, Option("-v", help="Log level as KAI's; from 5 on, debug.")] = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What every process that serves a cluster is told.
+
+    ``qps`` differs from KAI's default: 0 leaves the rate to the server's own priority and fairness.
+    """
+
+    listen_address: Annotated[str, Option(help="Address of /metrics, /healthz and /readyz; empty: none.")] = (
+        ":8080"
+    )
+    leader_elect: Annotated[bool, Option(help="Only the holder of the lease writes.")] = False
+    namespace: Annotated[str, Option(help="Namespace of the lease.")] = "kai-scheduler"
+    lease_times: LeaseFlag = LeaseTimes()
+    qps: Annotated[float, Option(help="Requests a second to the API server; 0: as it allows.")] = 0.0
+    burst: Annotated[int, Option(help="Requests at once, with --qps.")] = 300
 
 
 class Life:
@@ -93,43 +123,36 @@ class Life:
 
 
 def connect(
-    connection: Connection, process: Process, life: Life, *, qps: float = 0.0, burst: int = 300
+    connection: Connection, process: Process, life: Life, service: Service | None = None
 ) -> Transport:
-    """The transport of a process."""
+    """The transport of a process; ``service`` may limit its rate."""
     settings = configuration(connection.kubeconfig, connection.context)
-    return Transport(settings, process, qps=qps, burst=burst, on_unauthorized=life.unauthorized)
+    limits = service or Service()
+    return Transport(settings, process, qps=limits.qps, burst=limits.burst, on_unauthorized=life.unauthorized)
 
 
-def leader_lease(
-    connection: Connection,
-    process: Process,
-    life: Life,
-    namespace: str,
-    name: str,
-    *,
-    duration: float = 15.0,
-    renew: float = 10.0,
-    retry: float = 5.0,
-) -> LeaderLease:
-    """A lease with a connection of its own, so that a busy writer cannot delay its renewal."""
-    settings = configuration(connection.kubeconfig, connection.context)
+def lead(
+    connection: Connection, service: Service, process: Process, name: str, life: Life, transport: Transport
+) -> LeaderLease | None:
+    """Wait for the lease ``name`` and keep it in a thread, so that ``transport`` writes while it is held.
+
+    None when the end of life came first. The lease has a connection of its own: a busy writer cannot delay
+    its renewal.
+    """
+    times = service.lease_times
     own = Transport(
-        settings,
+        configuration(connection.kubeconfig, connection.context),
         process,
         backoff=Backoff(attempts=1),
-        read_seconds=max(1.0, (duration - renew) * 0.8),
+        read_seconds=max(1.0, (times.duration - times.renew) * 0.8),
         on_unauthorized=life.unauthorized,
     )
     identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-    lease = LeaderLease(own, namespace, name, identity, duration=duration, renew=renew, retry=retry)
+    lease = LeaderLease(own, service.namespace, name, identity, times)
     life.on_end(lease.give_up)
-    return lease
-
-
-def lead(lease: LeaderLease, life: Life) -> bool:
-    """Wait for the lease and keep it in a thread; False when the end came first."""
+    transport.set_fence(lease.fence)
     if not lease.acquire():
-        return False
+        return None
     thread = threading.Thread(target=lease.keep, args=(life.lease_lost,), name="lease", daemon=True)
     thread.start()
-    return True
+    return lease

@@ -65,14 +65,14 @@ class Reservations:
         """UUID of the group's device, from its reservation pod, which is made when there is none."""
         with self._lock(group):
             name = reservation_name(node, group)
-            namespace = self._options.reservation_namespace
+            namespace = self._options.resource_reservation_namespace
             if self._find(group, node) is None:
                 self._refuse_while_scaling()
                 self._create(pod, node, group, name)
             device = self._wait(group, node)
             if device is None:
                 self._transport.delete(resources.PODS, namespace, name, grace=0)
-                seconds = self._options.allocation_timeout_seconds
+                seconds = self._options.resource_reservation_allocation_timeout
                 raise BindError(f"reservation pod {name} on {node} named no device within {seconds:g} s")
             return device
 
@@ -134,13 +134,13 @@ class Reservations:
 
     def _is_reservation(self, pod: Object) -> bool:
         return (
-            pod["metadata"].get("namespace") == self._options.reservation_namespace
-            and orders.labels_of(pod).get("app") == self._options.reservation_app
+            pod["metadata"].get("namespace") == self._options.resource_reservation_namespace
+            and orders.labels_of(pod).get("app") == self._options.resource_reservation_app_label
         )
 
     def _find(self, group: str, node: str) -> Object | None:
         name = reservation_name(node, group)
-        pod = self._pods.get((self._options.reservation_namespace, name))
+        pod = self._pods.get((self._options.resource_reservation_namespace, name))
         if pod is None:
             pod = self._seen(node).reservations.get(group)
         alive = pod is not None and phase(pod) in LIVE and "deletionTimestamp" not in pod["metadata"]
@@ -155,7 +155,7 @@ class Reservations:
         options = self._options
         container: Object = {
             "name": "reservation",
-            "image": options.reservation_image,
+            "image": options.resource_reservation_pod_image,
             "args": ["gpu-reservation"],
             "env": [
                 _field("POD_NAME", "metadata.name"),
@@ -173,7 +173,7 @@ class Reservations:
         }
         spec: Object = {
             "nodeName": node,
-            "serviceAccountName": options.reservation_service_account,
+            "serviceAccountName": options.resource_reservation_service_account,
             "containers": [container],
             "tolerations": pod["spec"].get("tolerations") or [],
             "terminationGracePeriodSeconds": 0,
@@ -186,14 +186,14 @@ class Reservations:
             "kind": "Pod",
             "metadata": {
                 "name": name,
-                "namespace": options.reservation_namespace,
-                "labels": {"app": options.reservation_app, names.GPU_GROUP: group},
+                "namespace": options.resource_reservation_namespace,
+                "labels": {"app": options.resource_reservation_app_label, names.GPU_GROUP: group},
                 "annotations": {"karpenter.sh/do-not-disrupt": "true"},
             },
             "spec": spec,
         }
         try:
-            made = self._transport.create(resources.PODS, options.reservation_namespace, body)
+            made = self._transport.create(resources.PODS, options.resource_reservation_namespace, body)
         except ApiError as error:
             if error.status == 409:
                 return
@@ -201,7 +201,7 @@ class Reservations:
         self._pods.put(made, ours=True)
 
     def _wait(self, group: str, node: str) -> str | None:
-        end = time.monotonic() + self._options.allocation_timeout_seconds
+        end = time.monotonic() + self._options.resource_reservation_allocation_timeout
         with self._changed:
             while True:
                 pod = self._find(group, node)

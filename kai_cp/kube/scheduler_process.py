@@ -21,7 +21,7 @@ from kai_cp.kube.http import HttpServer
 from kai_cp.kube.live import LiveCluster
 from kai_cp.kube.metrics import SchedulerMetrics
 from kai_cp.kube.options import BadConfiguration, Mode, SchedulerOptions, default_config, shard_config
-from kai_cp.kube.process import LOST_LEASE, Connection, Life, connect, lead, leader_lease
+from kai_cp.kube.process import LOST_LEASE, Connection, Life, Service, connect, lead
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.reports import Reporter
 from kai_cp.kube.request_metrics import RequestMetrics
@@ -38,21 +38,20 @@ SYNC_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSetup:
-    """Everything the process is started with. Addresses are ``host:port``; empty: not served.
+    """Everything the process is started with.
 
     ``config``: scheduler configuration; None is the default, or the shard's when ``shard`` names one.
-    ``lease``: duration, renew deadline and retry period [s].
+    ``data``: address (``host:port``) of what shows objects; empty: not served.
     """
 
     connection: Connection = Connection()
+    service: Service = Service()
     options: SchedulerOptions = SchedulerOptions()
     settings: Settings = Settings()
     config: Mapping[str, Any] | None = None
     shard: str = ""
-    listen: str = ":8080"
     data: str = "127.0.0.1:8081"
     anonymize: bool = False
-    lease: tuple[float, float, float] = (15.0, 10.0, 5.0)
 
 
 def settings_hash(setup: SchedulerSetup, config: Mapping[str, Any]) -> str:
@@ -64,7 +63,7 @@ def settings_hash(setup: SchedulerSetup, config: Mapping[str, Any]) -> str:
 def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> int:
     """Run until ended; the exit status."""
     options = setup.options
-    transport = connect(setup.connection, "scheduler", life, qps=options.qps, burst=options.burst)
+    transport = connect(setup.connection, "scheduler", life, setup.service)
     config = setup.config if setup.config is not None else _config(transport, setup.shard)
     cache = ClusterCache(transport, options, config)
     registry = CollectorRegistry()
@@ -92,8 +91,8 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
         usage=usage or (lambda: None),
     )
     servers = []
-    if setup.listen:
-        servers.append(HttpServer(setup.listen, public_routes(registry, cache, scheduler)))
+    if setup.service.listen_address:
+        servers.append(HttpServer(setup.service.listen_address, public_routes(registry, cache, scheduler)))
     if setup.data:
         servers.append(HttpServer(setup.data, data_routes(cache, scheduler, anonymize=setup.anonymize)))
     life.on_end(scheduler.stop)
@@ -105,20 +104,10 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
         if not cache.wait_synced(SYNC_SECONDS, life.event):
             LOG.error("the cluster could not be listed", extra={"kinds": cache.unsynced()})
             return life.status or 1
-        if options.leader_elect and options.mode is not Mode.OBSERVE:
-            duration, renew, retry = setup.lease
-            lease = leader_lease(
-                setup.connection,
-                "scheduler",
-                life,
-                options.namespace,
-                options.lease_name,
-                duration=duration,
-                renew=renew,
-                retry=retry,
-            )
-            transport.set_fence(lease.fence)
-            if not lead(lease, life):
+        if setup.service.leader_elect and options.mode is not Mode.OBSERVE:
+            name = options.lease_name
+            lease = lead(setup.connection, setup.service, "scheduler", name, life, transport)
+            if lease is None:
                 return life.status
         if usage is not None:
             usage.start()

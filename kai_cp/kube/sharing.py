@@ -93,11 +93,11 @@ class Sharing:
             self._recorder.say(pod, resources.PODS, "Warning", "GpuSharingNotWired", text)
             return
         portion = str((request["spec"].get("receivedGPU") or {}).get("portion") or "")
-        visible = ",".join(f"{CDI_PREFIX}{uuid}" if self._options.cdi else uuid for uuid in devices)
+        visible = ",".join(f"{CDI_PREFIX}{uuid}" if self._options.cdi_enabled else uuid for uuid in devices)
         main = {PORTION: portion, NUMBER: portion}
         variables: dict[str, str] = {}
         (main if self._refers(pod) else variables)[VISIBLE_DEVICES] = visible
-        if self._options.hami:
+        if self._options.hami_core_enabled:
             label = orders.labels_of(node).get(names.GPU_MEMORY_LABEL, "")
             if not label.isdigit():
                 raise BindError(f"node {node['metadata']['name']} has no label {names.GPU_MEMORY_LABEL}")

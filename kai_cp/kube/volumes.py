@@ -122,7 +122,7 @@ class Volumes:
                 self._volumes.put(changed, ours=True)
 
     def _wait(self, keys: list[tuple[str, str]]) -> None:
-        end = time.monotonic() + self._options.volume_timeout_seconds
+        end = time.monotonic() + self._options.volume_binding_timeout_seconds
         with self._changed:
             while True:
                 open_claims = [key for key in keys if not _bound(self._claims.get(key))]
@@ -131,7 +131,7 @@ class Volumes:
                 left = end - time.monotonic()
                 if left <= 0:
                     names = ", ".join(name for _, name in open_claims)
-                    seconds = self._options.volume_timeout_seconds
+                    seconds = self._options.volume_binding_timeout_seconds
                     raise BindError(f"claims not bound within {seconds:g} s: {names}")
                 self._changed.wait(min(left, 1.0))
 

@@ -31,7 +31,11 @@ class Setup:
         self.server = server
         api = server.transport("binder")
         self.options = BinderOptions(
-            **{"allocation_timeout_seconds": 0.5, "volume_timeout_seconds": 0.5, **options}
+            **{
+                "resource_reservation_allocation_timeout": 0.5,
+                "volume_binding_timeout_seconds": 0.5,
+                **options,
+            }
         )
         self.following = Following(api)
         stores = self.following.stores
@@ -185,7 +189,7 @@ def play_reservation(server: StubServer, group: str) -> None:
 
 def test_a_fraction_gets_its_device(server: StubServer, setup: Any) -> None:
     order(server, fraction("p"), gpu_groups=("g1",))
-    setup(allocation_timeout_seconds=5.0, hami=True)
+    setup(resource_reservation_allocation_timeout=5.0, hami_core_enabled=True)
     play_reservation(server, "g1")
     until(lambda: phase(server) == "Succeeded")
     found = server.get(r.PODS, "ns", "p")
@@ -217,7 +221,7 @@ def test_a_reservation_that_names_no_device_is_rolled_back(server: StubServer, s
 def test_a_failing_bind_takes_labels_and_config_maps_back(server: StubServer, setup: Any) -> None:
     server.faults = lambda m, p: (403, {}) if p.endswith("/binding") else None
     order(server, fraction("p"), gpu_groups=("g1",))
-    setup(allocation_timeout_seconds=5.0)
+    setup(resource_reservation_allocation_timeout=5.0)
     play_reservation(server, "g1")
     until(lambda: phase(server) == "Failed")
     found = server.get(r.PODS, "ns", "p")
@@ -256,7 +260,7 @@ def test_a_volume_is_asked_for_and_waited_for(server: StubServer, setup: Any) ->
     server.put(r.STORAGE_CLASSES, waits)
     server.put(r.VOLUME_CLAIMS, claim())
     order(server, with_volume("p"))
-    setup(volume_timeout_seconds=5.0)
+    setup(volume_binding_timeout_seconds=5.0)
 
     def selected() -> bool:
         found = server.get(r.VOLUME_CLAIMS, "ns", "data")

@@ -8,7 +8,7 @@ import pytest
 
 from kai_cp.kube import resources as r
 from kai_cp.kube.errors import LeaseLost
-from kai_cp.kube.lease import LeaderLease
+from kai_cp.kube.lease import LeaderLease, LeaseTimes
 from kai_cp.kube.retry import Backoff
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.stub import StubServer
@@ -24,8 +24,8 @@ class Clock:
 
 def lease(server: StubServer, who: str, clock: Clock, **seconds: float) -> LeaderLease:
     once = server.transport(backoff=Backoff(attempts=1))
-    times = {"duration": 15.0, "renew": 10.0, "retry": 0.02, **seconds}
-    return LeaderLease(once, "kai-scheduler", "lease", who, monotonic=clock, **times)
+    times = LeaseTimes(**{"duration": 15.0, "renew": 10.0, "retry": 0.02, **seconds})
+    return LeaderLease(once, "kai-scheduler", "lease", who, times, monotonic=clock)
 
 
 def holder(server: StubServer) -> str:
@@ -101,5 +101,5 @@ def test_giving_it_back_lets_the_next_one_in_at_once(server: StubServer) -> None
 
 
 def test_a_renewal_must_fit_the_duration(server: StubServer) -> None:
-    with pytest.raises(ValueError, match="within its duration"):
+    with pytest.raises(ValueError, match="renew deadline"):
         lease(server, "x", Clock(), duration=5.0, renew=5.0)

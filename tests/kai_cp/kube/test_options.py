@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import typer
 
-from kai_cp.kube.cli import duration, lease_seconds
 from kai_cp.kube.options import (
     BadConfiguration,
     SchedulerOptions,
@@ -102,14 +100,3 @@ def test_flags_reach_the_engines_policy() -> None:
     assert policy.default_staleness_grace_seconds == 5.0
     assert not policy.full_hierarchy_fairness
     assert (policy.node_pool_label, policy.node_pool) == ("pool", "a")
-
-
-def test_durations_and_leases_on_the_command_line() -> None:
-    assert duration("1m30s") == 90.0
-    assert duration("2") == 2.0
-    assert lease_seconds("15,10,5") == (15.0, 10.0, 5.0)
-    for bad in ("5,10,1", "a,b,c", "15,10"):
-        with pytest.raises(typer.BadParameter):
-            lease_seconds(bad)
-    with pytest.raises(typer.BadParameter):
-        duration("soon")
