@@ -7,28 +7,31 @@ goals follow once, when the admission is settled (``finish``).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
 from ortools.sat.python import cp_model
 
 from kai_cp_models.actions.dues import Owners, dues_of, valid_reclaim
 from kai_cp_models.actions.scenario import play
 from kai_cp_models.cycle import Cycle, Waiting
-from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.choose import joint_model
+from kai_cp_models.joint.counting import Counting, Families
 from kai_cp_models.joint.evicting import Due, EvictingModel
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, ranked_offers
 from kai_cp_models.joint.problem import Answer, Ask
-from kai_cp_models.joint.prune import MOST_MOVABLE, near_empty
+from kai_cp_models.joint.prune import MOST_MOVABLE, near_empty, shallow
 from kai_cp_models.joint.search import StageResult, lexicographic
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GPU, MILLI, UNLIMITED, ActionName, GroupKey
+from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
 from kai_cp_models.units import Batch
 
+_FEW_UNITS = 60
+"""Up to so many victim units all are open at once."""
+_DEEPER = 2
+_NEARLY_ALL = 0.7
 _MOST_CUTS = 24
 _MOST_ROUGH_CUTS = 8
 _SMALL = 400
@@ -79,21 +82,27 @@ class Attempts:
     base: Ledger
     waiting: Mapping[GroupKey, Batch]
     _takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
-    _given: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    @cached_property
+    def _asks(self) -> dict[GroupKey, Ask]:
+        snapshot = self.cycle.snapshot
+        return {
+            key: Ask(snapshot.group_by_key[key], self.base.fixed.gangs[key], batch)
+            for key, batch in self.waiting.items()
+        }
 
     @cached_property
     def ranked(self) -> tuple[Ranked, ...]:
         """All that any waiting group may disturb, in the reverse fair order of the action's start."""
-        snapshot = self.cycle.snapshot
-        asks = [
-            Ask(snapshot.group_by_key[key], self.base.fixed.gangs[key], batch)
-            for key, batch in self.waiting.items()
-        ]
-        return tuple(ranked_offers(self.cycle, asks, self.action))
+        return tuple(ranked_offers(self.cycle, list(self._asks.values()), self.action))
+
+    def entitlement(self, ask: Ask) -> tuple[object, ...]:
+        """Asks with equal entitlement may take the same units."""
+        return entitlement(self.base, ask, self.action)
 
     def takes_of(self, ask: Ask) -> frozenset[int]:
         """Ranks of the units that the ask may take."""
-        key = entitlement(self.base, ask, self.action)
+        key = self.entitlement(ask)
         found = self._takes.get(key)
         if found is None:
             reach = Reach(self.base, ask, self.action)
@@ -101,38 +110,23 @@ class Attempts:
             self._takes[key] = found
         return found
 
-    def too_little(self, before: Found | None, ask: Ask) -> Waiting | None:
-        """Refuses a preempting ask whose queue has too few GPUs to give, all victims and idle room counted.
-
-        Only preempt: whatever the asks of a queue get there is idle or comes from their own queue.
-        """
-        if self.action != "preempt":
-            return None
-        snapshot = self.base.snapshot
-        asked = amounts.optimistic_batch(snapshot, ask.pods)[GPU]
-        given = self._given.get(key := entitlement(self.base, ask, self.action))
-        if given is None:
-            takes = self.takes_of(ask)
-            given = self._given[key] = sum(item.holds[GPU] for item in self.ranked if item.rank in takes)
-        used = sum(
-            amounts.optimistic_batch(snapshot, other.pods)[GPU]
-            for other in (before.asks if before else ())
-            if other.group.queue == ask.group.queue
-        )
-        if asked == 0 or used + asked <= given + self._idle_milli_gpus:
-            return None
-        return Waiting(
-            "NotPossible",
-            f"lower priorities of queue {ask.group.queue} hold {given / MILLI:g} GPUs, "
-            f"{self._idle_milli_gpus / MILLI:g} are idle; {(used + asked) / MILLI:g} are asked for",
-            True,
-        )
+    @cached_property
+    def _counting(self) -> Counting:
+        everywhere = self.action == "consolidation"
+        return Counting(self.base, self._asks.values(), everywhere=everywhere)
 
     @cached_property
-    def _idle_milli_gpus(self) -> int:
-        """Milli-GPUs that are idle or left of shared GPUs, all nodes together."""
-        free = np.maximum(self.base.idle[:, GPU] + self.base.releasing[:, GPU], 0)
-        return int(free.sum()) + int(np.ceil(MILLI * self.base.shared_free().sum()))
+    def _families(self) -> Families:
+        for ask in self._asks.values():
+            self.takes_of(ask)
+        return Families(self._counting, self.ranked, self._takes, moved=self.action == "consolidation")
+
+    def counted(self, before: Found | None) -> Families:
+        """Room by counting, when every unit that may be taken is, beside what was admitted ``before``."""
+        counted = self._families.copy()
+        for ask in before.asks if before else ():
+            counted.hold(self.entitlement(ask), ask.pods)
+        return counted
 
     def attempt(
         self, before: Found | None, chunk: Sequence[Ask], *, optional: bool = False
@@ -142,13 +136,31 @@ class Attempts:
         Only units that the chunk may take, or that are disturbed already, may be disturbed (1.3 e).
         """
         if self.cycle.seconds_left() <= 0:
-            return _out_of_time()
+            return out_of_time()
         useful: set[int] = before.disturbed if before else set()
         for ask in chunk:
             useful |= self.takes_of(ask)
         asks = [*(before.asks if before else ()), *chunk]
         required = len(asks) - len(chunk) if optional else len(asks)
-        return self._solve(asks, required, useful, final=False, caps=before.caps if before else None)
+        caps = before.caps if before else None
+        result: Found | Waiting = out_of_time()
+        for part in [useful] if optional else self._prefixes(asks, useful, before):
+            result = self._solve(asks, required, part, final=False, caps=caps, whole=part == useful)
+            if isinstance(result, Found) or result.reason == "FitsAsItIs":
+                break
+        return result
+
+    def _prefixes(self, asks: Sequence[Ask], useful: set[int], before: Found | None) -> Iterator[set[int]]:
+        """Ever more of the useful units, least deserving first: the threshold of 1.4.2, found by counting."""
+        if self.action != "consolidation" and len(useful) > _FEW_UNITS:
+            ranked = [item for item in self.ranked if item.rank in useful]
+            dues = dues_of(self.base, self.action, asks, ranked, self._takes)
+            depth = shallow(self._counting, asks, ranked, dues, self.base.book)
+            while depth is not None and (depth := max(depth, _FEW_UNITS)) < len(ranked) * _NEARLY_ALL:
+                part = {item.rank for item in ranked[:depth]}
+                yield part | (before.disturbed if before else set())
+                depth *= _DEEPER
+        yield useful
 
     def finish(self, found: Found) -> Found:
         """The same admission with all goals pursued; ``found`` itself when that fails."""
@@ -179,10 +191,11 @@ class Attempts:
         final: bool,
         threshold: bool = True,
         caps: Mapping[str, int] | None = None,
+        whole: bool = True,
     ) -> Found | Waiting:
+        """``whole``: nothing else may be disturbed, so that a refusal is a proof."""
         cycle, action = self.cycle, self.action
         ranked = [item for item in self.ranked if item.rank in useful]
-        whole = True
         if action == "consolidation" and len(ranked) > MOST_MOVABLE:
             ranked = near_empty(self.base, asks, ranked)
             whole = False
@@ -287,5 +300,6 @@ def _owners(
     return found
 
 
-def _out_of_time() -> Waiting:
+def out_of_time() -> Waiting:
+    """The refusal of what was not decided in time."""
     return Waiting("NotDecidedInTime", "the time budget ended before this pod group was decided")

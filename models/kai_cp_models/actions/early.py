@@ -6,6 +6,7 @@ import numpy as np
 
 from kai_cp_models.cycle import Waiting
 from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.gates import non_preemptible_over_quota
 from kai_cp_models.fairness.reclaim import can_reclaim
 from kai_cp_models.joint.problem import Ask
@@ -14,8 +15,11 @@ from kai_cp_models.rules.table import accepting
 from kai_cp_models.snapshot import GPU, MILLI, ActionName
 
 
-def refused_early(ledger: Ledger, ask: Ask, action: ActionName) -> Waiting | None:
-    """Why no plan can serve the ask in this action, or None. Every refusal here is a proof."""
+def refused_early(ledger: Ledger, book: QueueBook, ask: Ask, action: ActionName) -> Waiting | None:
+    """Why no plan can serve the ask in this action, or None. Every refusal here is a proof.
+
+    ``book``: what queues hold when it is the ask's turn.
+    """
     seen: set[int] = set()
     for pod in ask.pods:
         for rule in ledger.rules:
@@ -28,12 +32,12 @@ def refused_early(ledger: Ledger, ask: Ask, action: ActionName) -> Waiting | Non
     group = ask.group
     if not group.preemptible:
         asked = amounts.optimistic_batch(ledger.snapshot, ask.pods)
-        refusal = non_preemptible_over_quota(ledger.book, group.queue, asked)
+        refusal = non_preemptible_over_quota(book, group.queue, asked)
         if refusal is not None:
             return Waiting("NonPreemptibleOverQuota", refusal.message, True)
     if action == "reclaim":
         asked = amounts.pessimistic_batch(ledger.snapshot, ask.pods)
-        refusal = can_reclaim(ledger.book, group.queue, asked, group.preemptible)
+        refusal = can_reclaim(book, group.queue, asked, group.preemptible)
         if refusal is not None:
             return Waiting("OverFairShare", refusal.message, True)
     if action == "consolidation" and not _room_in_sum(ledger, ask):

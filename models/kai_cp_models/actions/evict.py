@@ -1,27 +1,28 @@
 """Reclaim, preempt and consolidation: place waiting groups by evicting or moving others (4.3 to 4.7).
 
-Triggers are admitted in fair order (formulation 1.3, 1.4). A step tries several at once and doubles
-while it succeeds; where it fails, one solve decides which of the next few are admitted, and the others
-are refused. Refusals of a class of equal triggers are proved once.
+Triggers are admitted in fair order (formulation 1.3, 1.4). A step tries all at once that counting does
+not refuse, fewer where that fails, and doubles while it succeeds; of the next few one solve decides
+which are admitted. Refusals of a class of equal triggers are proved once.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from kai_cp_models.actions.attempt import Attempts, Found
+from kai_cp_models.actions.attempt import Attempts, Found, out_of_time
 from kai_cp_models.actions.common import entry_of, waiting_groups
 from kai_cp_models.actions.early import refused_early
 from kai_cp_models.actions.withdraw import settle
 from kai_cp_models.cycle import Cycle, Eviction, Waiting
 from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.fairness.reclaim import can_reclaim
+from kai_cp_models.fairness.order import Entry, FairOrder
 from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import ActionName, GroupKey, Stage
+from kai_cp_models.units import Batch
 
 _MOST_AT_ONCE = 4_096
 _MOST_NAMED = 4
@@ -31,16 +32,15 @@ _MOST_OPTIONAL = 12
 
 @dataclass
 class _Run:
-    """One run of an eviction action."""
+    """One run of an eviction action; ``open``: what is not decided yet."""
 
     attempts: Attempts
     dead: DeadAsks
+    open: dict[GroupKey, Ask]
+    entries: dict[GroupKey, Entry]
     found: Found | None = None
     unproved: int = 0
     refused: int = 0
-    narrowed: bool = False
-    """Some step with several triggers failed."""
-    queue: list[Ask] = field(default_factory=list)
 
     @property
     def cycle(self) -> Cycle:
@@ -78,60 +78,102 @@ def consolidation(cycle: Cycle) -> None:
 
 def _run(cycle: Cycle, action: ActionName) -> None:
     started = time.monotonic()
-    waiting = waiting_groups(cycle, action)
-    run = _Run(Attempts(cycle, action, cycle.ledger, waiting), DeadAsks(cycle.ledger, action))
-    if waiting:
+    runs: list[_Run] = []
+    for waiting in _parts(cycle, action):
+        base, snapshot = cycle.ledger, cycle.snapshot
+        asks = {
+            key: Ask(snapshot.group_by_key[key], base.fixed.gangs[key], batch)
+            for key, batch in waiting.items()
+        }
+        entries = {key: entry_of(base, ask.group, ask.batch) for key, ask in asks.items()}
+        run = _Run(Attempts(cycle, action, base, waiting), DeadAsks(base, action), asks, entries)
         _admit_all(run)
-    if run.found is not None:
-        run.found = run.attempts.finish(run.found)
-        _commit(run, run.found)
-    _record(run, time.monotonic() - started)
+        if run.found is not None:
+            run.found = run.attempts.finish(run.found)
+            _commit(run, run.found)
+        runs.append(run)
+    _record(cycle, action, runs, time.monotonic() - started)
+
+
+def _parts(cycle: Cycle, action: ActionName) -> list[dict[GroupKey, Batch]]:
+    """The waiting groups that are decided together.
+
+    Preempt works queue by queue: what a queue loses goes to its own triggers, and whether other queues
+    would come first in the room it gives up is no reason to keep its priorities waiting (4.5).
+    """
+    waiting = waiting_groups(cycle, action)
+    if action != "preempt":
+        return [waiting] if waiting else []
+    parts: dict[str, dict[GroupKey, Batch]] = {}
+    for key, batch in waiting.items():
+        parts.setdefault(cycle.snapshot.group_by_key[key].queue, {})[key] = batch
+    order = FairOrder(
+        cycle.snapshot,
+        cycle.ledger.book,
+        {
+            key: entry_of(cycle.ledger, cycle.snapshot.group_by_key[key], batch)
+            for key, batch in waiting.items()
+        },
+    )
+    found: list[dict[GroupKey, Batch]] = []
+    while parts and (first := order.pop()) is not None:
+        part = parts.pop(cycle.snapshot.group_by_key[first].queue, None)
+        if part is not None:
+            found.append(part)
+    return found
 
 
 def _admit_all(run: _Run) -> None:
-    base, snapshot, waiting = run.attempts.base, run.cycle.snapshot, run.attempts.waiting
-    book = base.book.copy()
-    order = FairOrder(
-        snapshot,
-        book,
-        {key: entry_of(base, snapshot.group_by_key[key], batch) for key, batch in waiting.items()},
-    )
     step = _MOST_AT_ONCE
-    while True:
-        while len(run.queue) < step and (key := order.pop()) is not None:
-            ask = Ask(snapshot.group_by_key[key], base.fixed.gangs[key], waiting[key])
-            if not _refuse_early(run, ask):
-                run.queue.append(ask)
-                # What is tried next counts as served already, as KAI's order would see it.
-                asked = amounts.pessimistic_batch(snapshot, ask.pods)
-                book.charge(ask.group.queue, asked, ask.group.preemptible)
-                order.charged(ask.group.queue)
-        while run.queue and _refuse_early(run, run.queue[0]):
-            run.queue.pop(0)
-        if not run.queue:
-            if not len(order):
-                return
+    while run.open:
+        if run.cycle.seconds_left() <= 0:
+            for ask in list(run.open.values()):
+                _refuse(run, ask, out_of_time())
+            return
+        chunk = _next(run, step)
+        if not chunk:
+            return
+        step = _step(run, chunk)
+
+
+def _next(run: _Run, step: int) -> list[Ask]:
+    """The next triggers in fair order, as if all of them had their places; at most ``step``.
+
+    What arithmetic refuses beside the admitted ones is refused; what it refuses beside others of the
+    chunk only is passed over, and looked at again once those have their places.
+    """
+    snapshot, ledger = run.cycle.snapshot, run.ledger
+    book, counted = ledger.book.copy(), run.attempts.counted(run.found)
+    order = FairOrder(snapshot, book, {key: run.entries[key] for key in run.open})
+    chunk: list[Ask] = []
+    while len(chunk) < step and (key := order.pop()) is not None:
+        ask = run.open[key]
+        why = run.dead.find(ask) or refused_early(ledger, book, ask, run.action)
+        if why is None and not counted.fits(run.attempts.entitlement(ask), ask.pods):
+            why = Waiting("NotPossible", "all permitted victims together do not make enough room", True)
+        if why is not None:
+            if not chunk:
+                _refuse(run, ask, why)
             continue
-        step = _step(run, _chunk(run, step))
-
-
-def _chunk(run: _Run, step: int) -> list[Ask]:
-    """The next triggers to try together. Preempt works queue by queue: its queues share idle room only."""
-    if run.action != "preempt":
-        return run.queue[:step]
-    first = run.queue[0].group.queue
-    return [ask for ask in run.queue if ask.group.queue == first][:step]
+        chunk.append(ask)
+        counted.hold(run.attempts.entitlement(ask), ask.pods)
+        # What is tried next counts as served already, as KAI's order would see it.
+        asked = amounts.pessimistic_batch(snapshot, ask.pods)
+        book.charge(ask.group.queue, asked, ask.group.preemptible)
+        order.charged(ask.group.queue)
+    return chunk
 
 
 def _step(run: _Run, chunk: list[Ask]) -> int:
-    """Decide the first triggers of the queue; returns how many to try next."""
-    chunk = _entitled(run, chunk)
+    """Decide the first triggers of the fair order; returns how many to try next."""
     found = run.attempts.attempt(run.found, chunk)
     if isinstance(found, Found):
         _accept(run, found, chunk)
-        # Once a step failed, what is left is halved: it holds a trigger that has no place.
-        return max(1, len(run.queue) // 2) if run.narrowed else _MOST_AT_ONCE
-    run.narrowed = True
+        return 2 * len(chunk)
+    if found.reason == "FitsAsItIs":
+        for ask in chunk:
+            _refuse(run, ask, found)
+        return _MOST_AT_ONCE
     if len(chunk) > _MOST_OPTIONAL or (len(chunk) > 1 and run.action == "reclaim"):
         # In reclaim the fair order ends the admission, and halving finds where.
         return len(chunk) // 2
@@ -145,8 +187,7 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
         return _MOST_OPTIONAL
     _refuse(run, chunk[0], found)
     run.dead.add(chunk[0], found)
-    run.queue = run.queue[1:]
-    return max(1, len(chunk))
+    return _MOST_OPTIONAL
 
 
 def _accept(run: _Run, found: Found, chunk: list[Ask]) -> None:
@@ -155,39 +196,15 @@ def _accept(run: _Run, found: Found, chunk: list[Ask]) -> None:
     for ask in chunk:
         if ask.group.key in admitted:
             run.cycle.waiting.pop(ask.group.key, None)
+            del run.open[ask.group.key]
         else:
             why = Waiting("NotPossible", "no permitted set of evictions makes room", found.proved)
             _refuse(run, ask, why)
             run.dead.add(ask, why)
-    done = {ask.group.key for ask in chunk}
-    run.queue = [ask for ask in run.queue if ask.group.key not in done]
-
-
-def _entitled(run: _Run, chunk: list[Ask]) -> list[Ask]:
-    """The longest prefix that may act together: totals are tested one after the other (4.4)."""
-    if run.action != "reclaim":
-        return chunk
-    book = run.ledger.book.copy()
-    for k, ask in enumerate(chunk):
-        asked = amounts.pessimistic_batch(run.cycle.snapshot, ask.pods)
-        if can_reclaim(book, ask.group.queue, asked, ask.group.preemptible) is not None:
-            return chunk[: max(k, 1)]
-        book.charge(ask.group.queue, asked, ask.group.preemptible)
-    return chunk
-
-
-def _refuse_early(run: _Run, ask: Ask) -> bool:
-    why = (
-        run.dead.find(ask)
-        or run.attempts.too_little(run.found, ask)
-        or refused_early(run.ledger, ask, run.action)
-    )
-    if why is not None:
-        _refuse(run, ask, why)
-    return why is not None
 
 
 def _refuse(run: _Run, ask: Ask, why: Waiting) -> None:
+    del run.open[ask.group.key]
     run.refused += 1
     run.unproved += not why.proved
     before = run.cycle.waiting.get(ask.group.key)
@@ -265,23 +282,25 @@ def _words(action: ActionName, owners: tuple[GroupKey, ...]) -> str:
     return f"{verb[action]} {names}"
 
 
-def _record(run: _Run, seconds: float) -> None:
-    found = run.found
-    rows: list[tuple[str, float, float, bool]] = [
-        ("admission", run.refused, run.refused - run.unproved, run.unproved == 0)
-    ]
-    if found is not None:
-        rows += [(stage.name, stage.objective, stage.bound, stage.proved) for stage in found.stages]
-    for position, (name, objective, bound, proved) in enumerate(rows):
-        run.cycle.stages.append(
+def _record(cycle: Cycle, action: ActionName, runs: Sequence[_Run], seconds: float) -> None:
+    refused, unproved = sum(run.refused for run in runs), sum(run.unproved for run in runs)
+    found = [run.found for run in runs if run.found is not None]
+    # Runs are independent of each other, so their values add up.
+    rows: dict[str, tuple[float, float, bool]] = {"admission": (refused, refused - unproved, unproved == 0)}
+    for one in found:
+        for stage in one.stages:
+            objective, bound, proved = rows.get(stage.name, (0.0, 0.0, True))
+            rows[stage.name] = objective + stage.objective, bound + stage.bound, proved and stage.proved
+    for position, (name, (objective, bound, proved)) in enumerate(rows.items()):
+        cycle.stages.append(
             Stage(
-                f"{run.action}: {name}",
+                f"{action}: {name}",
                 "OPTIMAL" if proved else "FEASIBLE",
                 objective,
                 objective if proved else bound,
                 0.0 if proved else abs(objective - bound) / max(1.0, abs(objective)),
-                found.variables if found else 0,
-                found.constraints if found else 0,
+                max((one.variables for one in found), default=0),
+                max((one.constraints for one in found), default=0),
                 seconds if position == 0 else 0.0,
             )
         )
