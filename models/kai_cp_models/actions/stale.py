@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from kai_cp_models.cycle import Cycle, Eviction
 from kai_cp_models.joint.realise import leave
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, ACTIVE_USED, PodGroup, PodStatus, Stage
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, ACTIVE_USED, Pod, PodGroup, PodStatus, Stage
 from kai_cp_models.units import Gang
 
 
@@ -34,24 +36,41 @@ def grace_over(group: PodGroup, cycle: Cycle) -> bool:
     return cycle.snapshot.now - since >= grace
 
 
+def _may_leave(ledger: Ledger, pods: Sequence[Pod]) -> bool:
+    """Whether every device rule lets all the pods be evicted together."""
+    for rule in ledger.rules:
+        concerned = [pod for pod in pods if rule.concerns(pod)]
+        trial = rule.copy() if concerned else rule
+        for pod in concerned:
+            if not trial.evictable(pod):
+                return False
+            trial.evict(pod)
+    return True
+
+
 def evict_stale(cycle: Cycle) -> None:
-    """Evict all active pods of every gang that is stale for longer than its grace period."""
+    """Evict all active pods of every gang that is stale for longer than its grace period.
+
+    A gang that a PodDisruptionBudget protects stays as a whole, where budgets are on.
+    """
     started = time.monotonic()
     evicted = 0
     for group in cycle.snapshot.groups:
         gang = cycle.ledger.fixed.gangs[group.key]
         if not stale(gang, cycle) or not grace_over(group, cycle):
             continue
-        for pod in gang.pods:
-            if cycle.ledger.status(pod) in ACTIVE_ALLOCATED:
-                leave(cycle.ledger, pod)
-                evicted += 1
-                if pod.status in ACTIVE_USED:
-                    cycle.evicted_by[pod.key] = Eviction(
-                        "stalegangeviction",
-                        (),
-                        f"{group.key} runs below its minimum for longer than its grace period",
-                    )
+        active = [pod for pod in gang.pods if cycle.ledger.status(pod) in ACTIVE_ALLOCATED]
+        if not _may_leave(cycle.ledger, [pod for pod in active if pod.status in ACTIVE_USED]):
+            continue
+        for pod in active:
+            leave(cycle.ledger, pod)
+            evicted += 1
+            if pod.status in ACTIVE_USED:
+                cycle.evicted_by[pod.key] = Eviction(
+                    "stalegangeviction",
+                    (),
+                    f"{group.key} runs below its minimum for longer than its grace period",
+                )
     cycle.stages.append(
         Stage("stalegangeviction", "OPTIMAL", evicted, evicted, seconds=time.monotonic() - started)
     )

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import PodStatus, Subgroup
-from tests.support.plans import bound, evicted, solved
+from tests.support.plans import SETTINGS, bound, evicted, solved
 from tests.support.worlds import NOW, cluster, group, leaf, node, pod, pods, tree
 
 GRACE: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
@@ -86,3 +87,21 @@ def test_non_preemptible_gangs_go_too() -> None:
 def test_only_when_the_action_is_on() -> None:
     snapshot = cluster(pods("a", 1, "n1"), [group("a", 2, **OLD)], actions=("allocate",))
     assert evicted(solved(snapshot)) == set()
+
+
+@pytest.mark.parametrize(("allowed", "goes"), [(1, {"b-0", "b-1"}), (2, {"a-0", "a-1", "b-0", "b-1"})])
+def test_a_gang_that_a_disruption_budget_protects_stays_as_a_whole(allowed: int, goes: set[str]) -> None:
+    """Of gang a one eviction is allowed, and it has two pods; gang b has no budget."""
+    protected = {
+        "metadata": {"name": "a", "namespace": "ns"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    snapshot = cluster(
+        [*pods("a", 2, "n1", labels={"app": "a"}), *pods("b", 2, "n1")],
+        [group("a", 3, **OLD), group("b", 3, **OLD)],
+        extras={"raw": {"podDisruptionBudgets": [protected]}},
+    )
+    settings = SETTINGS.model_copy(update={"rules": OptionalRules(pod_disruption_budgets=True)})
+    assert evicted(solved(snapshot, settings)) == goes
+    assert evicted(solved(snapshot)) == {"a-0", "a-1", "b-0", "b-1"}
