@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -142,6 +142,7 @@ def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, 
     node_drafts = read_nodes(
         in_pool(raw_nodes, policy), policy, count_dra_gpus(handed_on.get("resourceSlices", ())), notes
     )
+    handed_on = _of_our_nodes(handed_on, {name for _, name in raw_nodes} - node_drafts.keys())
     queues = read_queues(in_pool(cluster_scoped("Queue", "queues"), policy), policy, usage, notes)
     groups = read_groups(
         in_pool(namespaced("PodGroup", "podGroups"), policy),
@@ -185,6 +186,25 @@ def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, 
         },
     )
     return enriched(found)
+
+
+def _of_our_nodes(handed_on: dict[str, Any], left_out: Set[str]) -> dict[str, Any]:
+    """Without the slices and zones of nodes that exist but are left out: nothing is wrong with those."""
+    if not left_out:
+        return handed_on
+
+    def served(item: Json) -> Any:
+        spec = item.get("spec")
+        return spec.get("nodeName") if isinstance(spec, dict) else None
+
+    found = dict(handed_on)
+    for name, node_of in (
+        ("resourceSlices", served),
+        ("nodeResourceTopologies", lambda item: item["metadata"]["name"]),
+    ):
+        if name in found:
+            found[name] = [item for item in found[name] if str(node_of(item)) not in left_out]
+    return found
 
 
 def _has_node(pod: Json) -> bool:

@@ -124,3 +124,29 @@ def test_restricted_scheduling_leaves_unlabelled_nodes_out() -> None:
     found = parse(raw, now=NOW)
     assert [row.name for row in found.nodes] == ["a", "b"]
     assert found.pods == found.set_aside == ()
+
+
+def test_slices_and_zones_of_nodes_that_are_left_out_are_no_mistake() -> None:
+    """c exists but is no worker; d exists nowhere."""
+
+    def devices(name: str) -> Raw:
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "nic.example.com", "nodeName": name, "pool": pool, "devices": []}
+        return {"metadata": {"name": f"slice-{name}"}, "spec": spec}
+
+    def zones(name: str) -> Raw:
+        amounts = [{"name": "cpu", "allocatable": "8", "available": "8"}]
+        return {"metadata": {"name": name}, "zones": [{"name": "0", "type": "Node", "resources": amounts}]}
+
+    raw = snapshot(
+        nodes=[node("a", labels={"node-role.kubernetes.io/gpu-worker": ""}), node("c")],
+        resourceSlices=[devices(name) for name in "acd"],
+        nodeResourceTopologies=[zones(name) for name in "acd"],
+    )
+    raw["config"] = {"tiers": [{"plugins": [{"name": name} for name in ("dynamicresources", "numa")]}]}
+    raw["schedulerParams"]["restrictSchedulingNodes"] = True
+    found = parse(raw, now=NOW)
+    assert {(row.item, row.reason) for row in found.set_aside} == {
+        ("ResourceSlice slice-d", "node d does not exist"),
+        ("NodeResourceTopology d", "node d does not exist"),
+    }
