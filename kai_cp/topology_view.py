@@ -22,11 +22,9 @@ Format = Literal["text", "json", "svg", "png"]
 def topology_report(snapshot: Snapshot, fmt: Format) -> str | bytes:
     """The trees of domains with free GPUs and the largest gang that still fits per level.
 
-    A GPU is free when nobody holds it now, not even a pod that is going away. ``text`` and ``json`` give a
-    string, ``svg`` and ``png`` the bytes of a file.
+    ``text`` and ``json`` give a string, ``svg`` and ``png`` the bytes of a file.
     """
-    levels = {topology.name: topology.levels for topology in snapshot.topologies}
-    report = Report.of(tuple(_facts(snapshot)), levels)
+    report = fabric(snapshot)
     match fmt:
         case "text":
             return to_text(report)
@@ -34,6 +32,15 @@ def topology_report(snapshot: Snapshot, fmt: Format) -> str | bytes:
             return orjson.dumps(to_json(report), option=orjson.OPT_INDENT_2).decode() + "\n"
         case "svg" | "png":
             return picture(report, fmt)
+
+
+def fabric(snapshot: Snapshot) -> Report:
+    """The nodes with their GPUs, and the trees they form.
+
+    A GPU is free when nobody holds it now, not even a pod that is going away; a shared one is held.
+    """
+    levels = {topology.name: topology.levels for topology in snapshot.topologies}
+    return Report.of(tuple(_facts(snapshot)), levels)
 
 
 @dataclass

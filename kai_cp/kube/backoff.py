@@ -7,7 +7,7 @@ the room it would have taken goes to others.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kai_cp.kube import names
@@ -21,7 +21,14 @@ REMEMBERED: Final = 20_000
 class BindBackoff:
     """Failures by pod uid, and until when each pod is held. Times are seconds since the epoch."""
 
-    def __init__(self, first: float = FIRST_SECONDS, longest: float = LONGEST_SECONDS) -> None:
+    def __init__(
+        self,
+        first: float = FIRST_SECONDS,
+        longest: float = LONGEST_SECONDS,
+        *,
+        retried: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._retried = retried
         self._first = first
         self._longest = longest
         self._failures: dict[str, tuple[int, float]] = {}
@@ -36,6 +43,13 @@ class BindBackoff:
             if len(self._failures) > REMEMBERED:
                 self._failures.pop(next(iter(self._failures)))
             return until
+
+    def ordered(self, uid: str) -> None:
+        """The pod is ordered to be bound; ``retried`` is called when an order for it failed before."""
+        with self._lock:
+            again = uid in self._failures
+        if again:
+            self._retried()
 
     def succeeded(self, uid: str) -> None:
         """The pod is bound, or gone."""

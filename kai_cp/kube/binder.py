@@ -58,6 +58,7 @@ class Binder:
         workers: int = 10,
         bound: Callable[[float], None] = lambda _seconds: None,
         failed: Callable[[], None] = lambda: None,
+        retried: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._transport = transport
@@ -71,6 +72,7 @@ class Binder:
         writer.busy = self.busy
         self._bound = bound
         self._failed = failed
+        self._retried = retried
         self._clock = clock
         self._states: dict[Key, BinderState] = {}
         self._lock = threading.Lock()
@@ -148,6 +150,7 @@ class Binder:
             state = self._states.get(key)
             if state is not None:
                 state.timer = None
+        self._retried()
         self._queue(key)
 
     def _attempt(self, key: Key) -> float | None:

@@ -49,6 +49,17 @@ class BinderSetup:
     options: BinderOptions = BinderOptions()
 
 
+class BinderMetrics:
+    """What one binder process exports."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.latency = Histogram("kai_cp_bind_seconds", "Time of a bind.", buckets=SECONDS, registry=registry)
+        self.failures = Counter("kai_cp_bind_failures_total", "Attempts that failed.", registry=registry)
+        self.retries = Counter(
+            "kai_cp_bind_retries_total", "Attempts after the first of an order.", registry=registry
+        )
+
+
 class Following:
     """The stores a binder needs, and the watches that fill them."""
 
@@ -94,8 +105,7 @@ def run(setup: BinderSetup, life: Life) -> int:
     recorder = Recorder(transport, writer, "binder")
     registry = CollectorRegistry()
     RequestMetrics(registry, transport, writer)
-    latency = Histogram("kai_cp_bind_seconds", "Time of a bind.", buckets=SECONDS, registry=registry)
-    retries = Counter("kai_cp_bind_failures_total", "Attempts that failed.", registry=registry)
+    metrics = BinderMetrics(registry)
     reservations = Reservations(transport, stores[r.PODS], stores[r.BIND_REQUESTS], options)
     volumes = Volumes(
         transport, stores[r.VOLUME_CLAIMS], stores[r.VOLUMES], stores[r.STORAGE_CLASSES], options
@@ -111,8 +121,9 @@ def run(setup: BinderSetup, life: Life) -> int:
         recorder,
         writer,
         workers=options.max_concurrent_reconciles,
-        bound=latency.observe,
-        failed=retries.inc,
+        bound=metrics.latency.observe,
+        failed=metrics.failures.inc,
+        retried=metrics.retries.inc,
     )
 
     def readyz(_rest: str) -> Answer:

@@ -17,7 +17,7 @@ KEPT: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One cycle. ``seconds``: time by phase (snapshot, read, decide, write, report)."""
+    """One cycle. ``seconds``: time by phase (snapshot, prepare, solve, check, write, report)."""
 
     number: int
     started: float

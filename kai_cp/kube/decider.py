@@ -15,15 +15,14 @@ from kai_cp_models.snapshot import Plan, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A snapshot as it was read, the plan for it, and the seconds both took.
+    """A snapshot as it was read, the plan for it, and the seconds from raw snapshot to plan.
 
     ``problem``: set when the engine failed; the plan is then the last checked one.
     """
 
     snapshot: Snapshot
     plan: Plan
-    read_seconds: float = 0.0
-    decide_seconds: float = 0.0
+    seconds: float = 0.0
     problem: str = ""
 
 
@@ -54,4 +53,4 @@ class EngineDecider:
             best.append(decide(snapshot, self.settings, deadline=deadline, emit=best.append))
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-        return Decided(snapshot, best[-1], read - started, time.monotonic() - read, problem)
+        return Decided(snapshot, best[-1], time.monotonic() - started, problem)

@@ -136,6 +136,7 @@ class LiveCluster:
             return self._not_ordered(pod, request, error)
         self._bound_at = time.monotonic()
         self._requests.put(made, ours=True)
+        self._backoff.ordered(pod["metadata"]["uid"])
         if all(pool) and orders.labels_of(pod).get(pool[0]) != pool[1]:
             labels = {"metadata": {"uid": pod["metadata"]["uid"], "labels": {pool[0]: pool[1]}}}
             self._writer.submit(("pool", namespace, name), partial(self._label, namespace, name, labels))

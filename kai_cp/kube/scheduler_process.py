@@ -68,7 +68,7 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
     cache = ClusterCache(transport, options, config)
     registry = CollectorRegistry()
     metrics = SchedulerMetrics(registry, options.metrics_namespace)
-    backoff = BindBackoff()
+    backoff = BindBackoff(retried=metrics.bind_retries.inc)
     writer = BackgroundWriter(options.num_of_status_recording_workers)
     RequestMetrics(registry, transport, writer)
     recorder = Recorder(transport, writer, options.scheduler_name)
@@ -76,6 +76,8 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
     reporter = Reporter(transport, cache, cluster, options, recorder, writer)
     usage_config = usage_options(config.get("usageDBConfig"))
     usage = UsageClient(usage_config, changed=cache.wake.set) if usage_config is not None else None
+    if usage is not None:
+        metrics.kai.usage_query(lambda: usage.query_milliseconds)
     engine = None
     if decider is None:
         decider = engine = WorkerDecider(setup.settings)

@@ -164,7 +164,6 @@ class WorkerDecider:
         task = self._differ.task(raw, now, usage, self._settings, budget)
         pending = self._aside.submit(self._worker.run, task, started + READ_SECONDS)
         snapshot = parse(raw, now=now, usage=usage, memo=self._memo)
-        read = time.monotonic()
         reply: Reply = pending.result()
         problem = ""
         if reply.end == "late":
@@ -176,4 +175,4 @@ class WorkerDecider:
             self._worker.stop()
         plan = reply.answer if reply.answer is not None else Plan()
         self._stretch = stretched(self._stretch, plan, problem)
-        return Decided(snapshot, plan, read - started, time.monotonic() - started, problem)
+        return Decided(snapshot, plan, time.monotonic() - started, problem)

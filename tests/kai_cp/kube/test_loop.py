@@ -88,11 +88,11 @@ def test_a_failing_engine_is_tried_again_later(server: StubServer) -> None:
 
     def broken(raw: Mapping[str, Any], now: float, usage: Any) -> Decided:
         asked.append(now)
-        return Decided(parse(raw, now=now), Plan(), problem="Rejected: capacity" if len(asked) < 2 else "")
+        return Decided(parse(raw, now=now), Plan(), problem="engine: broke" if len(asked) < 2 else "")
 
     looping = Looping(server, broken)
     until(lambda: len(asked) >= 2)
-    assert 'kai_cp_checker_rejections_total{rule="plan"} 1.0' in generate_latest(looping.registry).decode()
+    assert 'kai_cp_cycles_total{result="failed"} 1.0' in generate_latest(looping.registry).decode()
     looping.close()
 
 

@@ -1,0 +1,23 @@
+"""Gauges whose series are those of the last cycle: what is not there any more is not shown any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Gauge
+
+
+class Board:
+    """A gauge that is set as a whole."""
+
+    def __init__(self, registry: CollectorRegistry, name: str, text: str, labels: tuple[str, ...]) -> None:
+        self._gauge = Gauge(name, text, labels, registry=registry)
+        self._shown: set[tuple[str, ...]] = set()
+
+    def show(self, values: Mapping[tuple[str, ...], float]) -> None:
+        """Show these values by labels, and no others."""
+        for labels, value in values.items():
+            self._gauge.labels(*labels).set(value)
+        for labels in self._shown - values.keys():
+            self._gauge.remove(*labels)
+        self._shown = set(values)
