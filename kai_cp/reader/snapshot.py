@@ -25,7 +25,7 @@ from kai_cp.reader.policy import read_policy, stuck_threshold_seconds
 from kai_cp.reader.pools import in_pool
 from kai_cp.reader.queues import read_queues
 from kai_cp.reader.subgroups import lowered
-from kai_cp.reader.topologies import read_topologies
+from kai_cp.reader.topologies import read_topologies, report_outside
 from kai_cp_models.devices import enriched
 from kai_cp_models.snapshot import (
     GroupKey,
@@ -168,6 +168,7 @@ def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, 
     )
     placed = resolver.resolve(raw_pods, memo.reader(_namespaces(handed_on, notes)))
     dimensions, nodes, pods = aligned(node_drafts, placed, policy)
+    report_outside(fabrics, nodes, notes)
     found = Snapshot(
         now=now,
         dimensions=dimensions,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kai_cp.reader.fields import Json, Malformed, object_at, objects_at, shown, text_at
 from kai_cp.reader.notes import Identity, Notes, title
-from kai_cp_models.snapshot import Topology, TopologyConstraint
+from kai_cp_models.snapshot import GPU, Node, Topology, TopologyConstraint
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+_SHOWN: Final = 3
+"""Nodes that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,27 @@ def _fabric(obj: Json, name: str) -> Fabric:
     if not labels:
         raise Malformed("spec.levels", "there are none")
     return Fabric(Topology(name, tuple(labels)), aliases)
+
+
+def report_outside(fabrics: Mapping[str, Fabric], nodes: Sequence[Node], notes: Notes) -> None:
+    """Name nodes that lack a label of some level: they belong to no domain of that topology (8.1).
+
+    Nodes without GPUs count only where they carry another of its labels; the host name says nothing.
+    """
+    for name, fabric in fabrics.items():
+        levels = [label for label in fabric.topology.levels if label != HOSTNAME]
+        missing = {
+            node.name: lacked
+            for node in nodes
+            if (lacked := [label for label in levels if label not in node.labels])
+            and (len(lacked) < len(levels) or node.gpu_count or node.allocatable[GPU] > 0)
+        }
+        if missing:
+            some = [f"{node} ({', '.join(lacked)})" for node, lacked in sorted(missing.items())[:_SHOWN]]
+            if len(missing) > _SHOWN:
+                some.append(f"{len(missing) - _SHOWN} more")
+            reason = f"{len(missing)} of {len(nodes)} nodes lack the label of a level and are in none of its "
+            notes.aside(title("Topology", ("", name)), f"{reason}domains: {', '.join(some)}")
 
 
 def read_constraint(holder: Json, where: str, fabrics: Mapping[str, Fabric]) -> TopologyConstraint | None:

@@ -29,8 +29,10 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
         if why is None:
             names = ", ".join(sorted({pod.subgroup or "default" for pod in gang.strangers}))
             why = Waiting("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
-        message, reason = why.message, why.reason
-        if why.pod is not None:
+        message, reason, proved = why.message, why.reason, why.proved
+        if why.pod is not None and (missing := dead_end(cycle.ledger, why.pod)):
+            message, reason, proved = missing, "DependencyMissing", True
+        elif why.pod is not None:
             if not accepting(cycle.ledger.fixed.table, why.pod).any():
                 reason = "NoNodeAccepts"
             # Pods with one spec wait for one reason.
@@ -38,8 +40,14 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
             if spec not in words:
                 words[spec] = explain_pod(cycle.ledger, why.pod)
             message = words[spec]
-        found.append(Unscheduled(group.key, reason, message, why.proved, why.details))
+        found.append(Unscheduled(group.key, reason, message, proved, why.details))
     return tuple(found)
+
+
+def dead_end(ledger: Ledger, pod: Pod) -> str:
+    """What the pod needs and does not exist, so that no room could ever help it (4.3); "" if nothing."""
+    concerned = (rule for rule in ledger.rules if rule.concerns(pod))
+    return next(filter(None, (rule.dead_end(pod) for rule in concerned)), "")
 
 
 def explain_pod(ledger: Ledger, pod: Pod) -> str:

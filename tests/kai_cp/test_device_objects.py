@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.kai_cp.test_cli import run
 from tests.support import objects as raw
 
@@ -31,6 +33,7 @@ def written(
         **lists,
     }
     config = raw.config("allocate, reclaim, preempt", spread=False, minruntime={}, proportion={})
+    config["tiers"][0]["plugins"].append({"name": "numa"})
     file = path / "snapshot.json"
     file.write_text(json.dumps(raw.snapshot(config, {}, objects)))
     return file
@@ -79,3 +82,124 @@ class TestOtherPartition:
     def test_inspect_shows_it(self, tmp_path: Path) -> None:
         text = " ".join(run("inspect", self.snapshot(tmp_path), "--now", NOW).stdout.split())
         assert "Another MIG partition: 3 waiting pods fit, not 0" in text
+
+
+def device_class(name: str, expression: str) -> raw.Object:
+    return {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+
+
+def claim(name: str, class_name: str) -> raw.Object:
+    request = {"name": "r", "exactly": {"deviceClassName": class_name, "count": 1}}
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+    return {"metadata": metadata, "spec": {"devices": {"requests": [request]}}}
+
+
+def slice_of(node: str) -> raw.Object:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "nic.example.com", "nodeName": node, "pool": pool, "devices": [{"name": "d0"}]}
+    return {"metadata": {"name": f"slice-{node}"}, "spec": spec}
+
+
+def claimant(index: int, claim_name: str) -> raw.Object:
+    one = raw.pod("default", f"p{index}", 10, {"cpu": "1"}, f"g{index}")
+    one["spec"]["resourceClaims"] = [{"name": "nic", "resourceClaimName": claim_name}]
+    return one
+
+
+def test_bad_objects_are_set_aside_by_name_and_the_rest_is_decided(tmp_path: Path) -> None:
+    levels = dict.fromkeys(raw.LEVELS, "x")
+    good = raw.node("good", AMOUNTS | {"nvidia.com/gpu": "2"}, levels)
+    bare = raw.node("bare", AMOUNTS | {"nvidia.com/gpu": "2"}, {raw.LEVELS[0]: "x"})
+    snapshot = written(
+        tmp_path,
+        nodes=[good, bare],
+        pods=[claimant(0, "fine"), claimant(1, "unparsable"), claimant(2, "classless")],
+        deviceClasses=[device_class("nic", "true"), device_class("torn", "device.driver == ")],
+        resourceClaims=[claim("fine", "nic"), claim("unparsable", "torn"), claim("classless", "none")],
+        resourceSlices=[slice_of("good"), slice_of("gone")],
+        nodeResourceTopologies=[{"metadata": {"name": "good"}, "zones": []}],
+    )
+    document = solved(snapshot)
+    aside = {entry["object"]: entry["reason"] for entry in document["setAside"]}
+    expected = {
+        "DeviceClass torn": "cannot parse CEL 'device.driver == '",
+        "ResourceClaim default/unparsable": "device class torn: cannot parse CEL",
+        "ResourceClaim default/classless": "device class none does not exist",
+        "ResourceSlice slice-gone": "node gone does not exist",
+        "NodeResourceTopology good": "it has no zones",
+        "Topology fabric": "1 of 2 nodes lack the label of a level and are in none of its domains: bare "
+        "(topology/rack)",
+    }
+    assert aside.keys() == expected.keys()
+    for item, words in expected.items():
+        assert words in aside[item]
+    (bind,) = document["decisions"]
+    assert (bind["kind"], bind["pod"], bind["node"]) == ("Bind", "p0", "good")
+    assert bind["resourceClaimAllocations"][0]["allocation"]["devices"]["results"][0]["device"] == "d0"
+    assert {entry["reason"] for entry in document["unscheduled"]} == {"DependencyMissing"}
+
+
+class TestOptions:
+    """Rules that KAI lacks: off by default, hard when a settings file says so."""
+
+    def options(self, path: Path, **rules: bool) -> tuple[str, str]:
+        file = path / "settings.yaml"
+        file.write_text(json.dumps({"rules": rules}))
+        return ("--config", str(file))
+
+    def test_topology_spread(self, tmp_path: Path) -> None:
+        """One pod stands in zone a, which packs better; the constraint sends the other one to b."""
+        rule = {
+            "maxSkew": 1,
+            "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"team": "x"}},
+        }
+        pods = [
+            raw.pod("default", f"p{i}", 10, {"cpu": "1", "nvidia.com/gpu": "1"}, f"g{i}") for i in range(2)
+        ]
+        for one in pods:
+            one["metadata"]["labels"]["team"] = "x"
+            one["spec"]["topologySpreadConstraints"] = [rule]
+        raw.settle(pods[0], "n0", [], "Running")
+        nodes = [
+            raw.node(
+                f"n{i}", AMOUNTS | {"nvidia.com/gpu": "4"}, dict.fromkeys(raw.LEVELS, "x") | {"zone": zone}
+            )
+            for i, zone in enumerate("ab")
+        ]
+        snapshot = written(tmp_path, pods=pods, nodes=nodes)
+        (free,) = solved(snapshot)["decisions"]
+        (bound,) = solved(snapshot, *self.options(tmp_path, topology_spread=True))["decisions"]
+        assert (free["node"], bound["node"]) == ("n0", "n1")
+
+    @pytest.mark.parametrize(("allowed", "evicted"), [(0, 0), (1, 1)])
+    def test_disruption_budgets(self, tmp_path: Path, allowed: int, evicted: int) -> None:
+        """A pod of higher priority in the same queue needs the GPU of a protected one."""
+        pods = [
+            raw.pod("default", f"p{i}", 10, {"cpu": "1", "nvidia.com/gpu": "1"}, f"g{i}") for i in range(2)
+        ]
+        raw.settle(pods[0], "n0", [], "Running")
+        budget = {
+            "metadata": {"name": "keep", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": pods[0]["metadata"]["labels"]}, "minAvailable": 1},
+            "status": {"disruptionsAllowed": allowed},
+        }
+        snapshot = written(
+            tmp_path,
+            pods=pods,
+            nodes=[raw.node("n0", AMOUNTS | {"nvidia.com/gpu": "1"}, dict.fromkeys(raw.LEVELS, "x"))],
+            podDisruptionBudgets=[budget],
+            podGroups=[
+                raw.group(
+                    "default", f"g{i}", 100, {"minMember": 1, "queue": "team", "priorityClassName": name}, {}
+                )
+                for i, name in enumerate(("low", "train"))
+            ],
+        )
+
+        def evictions(*options: str) -> int:
+            return sum(entry["kind"] == "Evict" for entry in solved(snapshot, *options)["decisions"])
+
+        assert evictions() == 1
+        assert evictions(*self.options(tmp_path, pod_disruption_budgets=True)) == evicted

@@ -8,7 +8,7 @@ import pytest
 
 from kai_cp.reader import parse
 from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot, Subgroup, TopologyConstraint
-from tests.kai_cp.reader.raw import NOW, group, pod, queue, snapshot
+from tests.kai_cp.reader.raw import NOW, group, node, pod, queue, snapshot
 
 Raw = dict[str, Any]
 
@@ -198,6 +198,7 @@ def test_topology_constraints(constraint: Raw, expected: TopologyConstraint | No
     found = read(
         group(topologyConstraint=constraint, subGroups=[{"name": "a", "topologyConstraint": constraint}]),
         topologies=TOPOLOGIES,
+        nodes=[node(labels={"zone": "a", "rack": "r"})],
     )
     assert found.root.constraint == found.root.children[0].constraint == expected
 

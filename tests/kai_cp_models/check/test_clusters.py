@@ -51,6 +51,7 @@ def test_the_reader_leaves_out_only_what_is_meant_to_be_broken(seed: int) -> Non
         "homeless",
         "lost-0",
         "homeless-0",
+        "Topology fabric",
     }
 
 
