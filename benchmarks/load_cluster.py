@@ -1,14 +1,16 @@
 """How fast a cluster fills: 500 nodes, 4,000 one-GPU pods at once, on a real API server.
 
 ``python -m benchmarks.load_cluster [--nodes 500] [--pods 4000] [--gang 1]`` prints one JSON object: pods a
-second, where the time went, CPU seconds and memory of every process, and what the cluster costs when idle.
-The API server, the fake kubelets and our processes share the machine.
+second, where the time went, CPU seconds and memory of every process, how late the reports are, and what the
+cluster costs when idle. The API server, the fake kubelets and our processes share the machine; the load of
+others on it is given beside the figures.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import threading
 import time
@@ -22,6 +24,7 @@ from typing import Any
 from kai_cp.kube import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane
 from kai_cp.kube.transport import WRITES
+from kai_cp.reader.times import instant
 from tests.e2e.conftest import USERS
 from tests.e2e.world import Program, World, prepare
 from tests.kubetest.build import build
@@ -41,6 +44,25 @@ def memory_mib(pid: int, key: str = "VmRSS") -> float:
         if line.startswith(key):
             return int(line.split()[1]) / 1024
     return 0.0
+
+
+def with_engine(processes: dict[str, int]) -> dict[str, int]:
+    """The processes with the scheduler's engine, which is its child."""
+    pid = processes["scheduler"]
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    named = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+    engines = [int(child) for child, line in named.items() if b"resource_tracker" not in line]
+    return {**processes, **{f"engine {i}": child for i, child in enumerate(engines)}}
+
+
+def report_lag(world: World) -> dict[str, float]:
+    """Seconds from what happened to its event on the server; both have whole seconds."""
+    lags = sorted(
+        instant(event["metadata"]["creationTimestamp"], "") - instant(event["firstTimestamp"], "")
+        for event in world.events()
+        if event.get("source", {}).get("component") in ("kai-scheduler", "binder")
+    )
+    return {"events": len(lags), "median": lags[len(lags) // 2], "most": lags[-1]} if lags else {}
 
 
 class Watcher:
@@ -137,9 +159,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         bound = max(watcher.bound.values()) - began
         running = max(watcher.running.values()) - began
         processes = {"scheduler": scheduler.pid, "binder": binder.pid}
+        processes = with_engine(processes)
         processes |= {name: process.pid for name, process in plane.processes.items()}
         spent = {name: round(cpu_seconds(pid), 1) for name, pid in processes.items()}
-        memory = {name: round(memory_mib(pid, "VmHWM")) for name, pid in processes.items()}
         cycles = [line for line in scheduler.lines() if line["message"] == "cycle"]
         phases: Counter[str] = Counter()
         for cycle in cycles:
@@ -158,16 +180,18 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             "create_seconds": round(create_seconds, 1),
             "all_bound_seconds": round(bound, 1),
             "all_running_seconds": round(running, 1),
+            "load_average": os.getloadavg(),
             "pods_per_second": round(arguments.pods / bound, 1),
             "cycles": len(cycles),
             "scheduler_seconds_by_phase": {name: round(value, 1) for name, value in phases.items()},
             "reports_written_after_seconds": round(settle_seconds, 1),
+            "event_lag_seconds": report_lag(world),
             "writes": {
                 name: {kind: n for kind, n in sent(p.listen)[1].items() if kind.split()[0] in WRITES}
                 for name, p in (("scheduler", scheduler), ("binder", binder))
             },
             "cpu_seconds": spent,
-            "memory_mib_peak": memory,
+            "memory_mib_peak": {name: round(memory_mib(pid, "VmHWM")) for name, pid in processes.items()},
             "memory_mib_now": {name: round(memory_mib(pid)) for name, pid in processes.items()},
             "idle_percent_of_a_core": idle,
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final
@@ -13,9 +12,6 @@ from kai_cp.kube.errors import KubeError, LeaseLost
 
 LOG = logging.getLogger(__name__)
 Write = Callable[[], None]
-PATIENCE_SECONDS: Final = 30.0
-LONG_PATIENCE_SECONDS: Final = 120.0
-"""For what nobody decides by: events, and the record of what is visible elsewhere."""
 LOOK_SECONDS: Final = 0.1
 
 
@@ -24,17 +20,18 @@ class BackgroundWriter:
 
     A write submitted under a key that still waits replaces the older one. Beyond ``limit`` waiting writes the
     oldest is dropped: what it said will be said again by the next cycle that still finds it true.
-    While ``busy`` says that pods are being bound, a write stands back, for as long as its patience lasts.
+    While ``busy`` says that pods are being bound, one thread alone writes: reports come soon where there are
+    few, and take a small part of the server's time where there are thousands. Urgent ones never stand back.
     """
 
     def __init__(
         self, workers: int, *, limit: int = 20_000, busy: Callable[[], bool] = lambda: False
     ) -> None:
-        self._waiting: OrderedDict[Hashable, tuple[float, Write]] = OrderedDict()
-        """Until when it stands back, and what it does."""
+        self._waiting: OrderedDict[Hashable, tuple[bool, Write]] = OrderedDict()
+        """Whether it is urgent, and what it does."""
         self.busy = busy
         self._limit = limit
-        self._busy = 0
+        self._writing = 0
         self._stopping = False
         self._condition = threading.Condition()
         self.dropped = 0
@@ -45,14 +42,14 @@ class BackgroundWriter:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, key: Hashable, write: Write, *, patience: float = PATIENCE_SECONDS) -> None:
-        """Have ``write`` called soon; errors are logged, not raised. ``patience``: seconds to stand back."""
+    def submit(self, key: Hashable, write: Write, *, urgent: bool = False) -> None:
+        """Have ``write`` called soon; errors are logged, not raised."""
         with self._condition:
             if self._stopping:
                 return
-            until = self._waiting[key][0] if key in self._waiting else time.monotonic() + patience
-            self._waiting[key] = (until, write)
-            if patience <= 0:
+            urgent = urgent or (key in self._waiting and self._waiting[key][0])
+            self._waiting[key] = (urgent, write)
+            if urgent:
                 self._waiting.move_to_end(key, last=False)
             if len(self._waiting) > self._limit:
                 self._waiting.popitem(last=False)
@@ -66,7 +63,7 @@ class BackgroundWriter:
     def drain(self, seconds: float) -> bool:
         """Wait until nothing waits; whether that came true."""
         with self._condition:
-            return self._condition.wait_for(lambda: not self._waiting and not self._busy, seconds)
+            return self._condition.wait_for(lambda: not self._waiting and not self._writing, seconds)
 
     def stop(self) -> None:
         """Forget what waits and end the threads."""
@@ -81,12 +78,12 @@ class BackgroundWriter:
                 self._condition.wait_for(lambda: self._waiting or self._stopping)
                 if self._stopping:
                     return
-                until = next(iter(self._waiting.values()))[0]
-                if time.monotonic() < until and self.busy():
+                urgent = next(iter(self._waiting.values()))[0]
+                if self._writing and not urgent and self.busy():
                     self._condition.wait(LOOK_SECONDS)
                     continue
                 _, write = self._waiting.popitem(last=False)[1]
-                self._busy += 1
+                self._writing += 1
             try:
                 write()
             except LeaseLost:
@@ -97,5 +94,5 @@ class BackgroundWriter:
                 LOG.exception("report not written")
             finally:
                 with self._condition:
-                    self._busy -= 1
+                    self._writing -= 1
                     self._condition.notify_all()

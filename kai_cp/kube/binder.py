@@ -18,7 +18,7 @@ from typing import Final
 import orjson
 
 from kai_cp.kube import names, orders, resources
-from kai_cp.kube.background import LONG_PATIENCE_SECONDS, BackgroundWriter
+from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.steps import BindError, Step
@@ -28,7 +28,7 @@ from kai_cp.kube.transport import Transport
 LOG = logging.getLogger(__name__)
 FIRST_RETRY_SECONDS: Final = 1.0
 LONGEST_RETRY_SECONDS: Final = 60.0
-BINDING_SECONDS: Final = 5.0
+BINDING_SECONDS: Final = 1.0
 """Reports stand back until nothing was bound for this long."""
 
 
@@ -165,7 +165,7 @@ class Binder:
         if not orders.belongs_to(request, pod):
             return None
         if pod["spec"].get("nodeName"):
-            self._finish(request, "Succeeded", "")
+            self._close(request, pod)
             return None
         started = time.monotonic()
         try:
@@ -207,9 +207,8 @@ class Binder:
             self._roll_back(done, pod, request)
             raise
         self._bound_at = time.monotonic()
-        # Nobody waits for this: the pod itself shows its node, and a new leader finds it so.
-        self._writer.submit(("request", *key_of(request)), lambda: self._finish(request, "Succeeded", ""))
         self._say_bound(pod, node_name)
+        self._writer.submit(("bound", *key_of(pod)), lambda: self._report(request, pod))
 
     def _post(self, request: Object, pod: Object, node: str) -> None:
         meta = pod["metadata"]
@@ -274,7 +273,10 @@ class Binder:
         again = retry and limit is not None and attempts < int(limit)
         self._finish(request, "Failed", reason, attempts)
         self._recorder.say(pod, resources.PODS, "Warning", "BindingError", reason, topic="bind")
-        self._condition(pod, "False", "BindingError", reason)
+        try:
+            self._condition(pod, "False", "BindingError", reason)
+        except (ApiError, NotReachable) as error:
+            LOG.warning("condition not written", extra={"pod": pod["metadata"]["name"], "error": str(error)})
         return min(LONGEST_RETRY_SECONDS, 2.0 ** min(attempts, 16)) if again else None
 
     def _finish(self, request: Object, phase: str, reason: str, attempts: int = 0) -> None:
@@ -289,13 +291,22 @@ class Binder:
             self._requests.put(changed, ours=True)
 
     def _say_bound(self, pod: Object, node: str) -> None:
-        message = f"pod bound to node {node}"
-        self._recorder.say(pod, resources.PODS, "Normal", "Bound", message, topic="bind")
-        self._writer.submit(
-            ("bound", *key_of(pod)),
-            lambda: self._condition(pod, "True", "Bound", message),
-            patience=LONG_PATIENCE_SECONDS,
-        )
+        self._recorder.say(pod, resources.PODS, "Normal", "Bound", bound_to(node), topic="bind")
+
+    def _report(self, request: Object, pod: Object) -> None:
+        try:
+            self._close(request, pod)
+        except (ApiError, NotReachable):
+            self._queue(key_of(request))  # the pod is found bound then, and reported again
+            raise
+
+    def _close(self, request: Object, pod: Object) -> None:
+        """Report a bound pod. The request is closed last: while it is open, a new leader reports again."""
+        node = _node_of(request)
+        if (pod["spec"].get("nodeName") or node) == node:
+            self._say_bound(pod, node)
+            self._condition(pod, "True", "Bound", bound_to(node))
+        self._finish(request, "Succeeded", "")
 
     def _condition(self, pod: Object, status: str, reason: str, message: str) -> None:
         present = orders.condition((pod.get("status") or {}).get("conditions"), "PodBound")
@@ -310,15 +321,16 @@ class Binder:
         }
         meta = pod["metadata"]
         body = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [entry]}}
-        try:
-            changed = self._transport.patch(
-                resources.PODS, meta["namespace"], meta["name"], body, subresource="status", strategic=True
-            )
-        except (ApiError, NotReachable) as error:
-            LOG.warning("condition not written", extra={"pod": meta["name"], "error": str(error)})
-            return
+        changed = self._transport.patch(
+            resources.PODS, meta["namespace"], meta["name"], body, subresource="status", strategic=True
+        )
         if changed is not None:
             self._pods.put(changed, ours=True)
+
+
+def bound_to(node: str) -> str:
+    """What is said of a bound pod."""
+    return f"pod bound to node {node}"
 
 
 def _node_of(request: Object) -> str:

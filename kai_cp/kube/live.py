@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from kai_cp.kube import names, orders, resources
-from kai_cp.kube.background import LONG_PATIENCE_SECONDS, BackgroundWriter
+from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.backoff import BindBackoff
 from kai_cp.kube.cache import ClusterCache
 from kai_cp.kube.errors import ApiError, KubeError, LeaseLost, NotReachable
@@ -21,11 +21,14 @@ from kai_cp.kube.port import Outcome, Result
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.store import Object, key_of
 from kai_cp.kube.transport import Transport
+from kai_cp.reader.times import seconds_of
 from kai_cp_models.snapshot import Decision, GroupKey, Plan
 
 LOG = logging.getLogger(__name__)
 WRITERS: Final = 8
-BINDING_SECONDS: Final = 5.0
+NEAR_SECONDS: Final = 60.0
+"""Start times this close are taken for the same."""
+BINDING_SECONDS: Final = 1.0
 """Reports stand back until nothing was ordered for this long."""
 
 
@@ -55,6 +58,7 @@ class LiveCluster:
         self._groups = cache.stores[resources.POD_GROUPS]
         self._requests = cache.stores[resources.BIND_REQUESTS]
         self._requests.listen(self._request_changed)
+        self._pool = (options.nodepool_label_key, options.partition_label_value)
         self._bound_at = -math.inf
         self._starts: dict[GroupKey, str] = {}
         """Start times that are decided and not written yet."""
@@ -83,6 +87,31 @@ class LiveCluster:
             for group in objects["podGroups"]
         ]
         return {**raw, "rawObjects": {**objects, "podGroups": groups}}
+
+    def catch_up(self) -> None:
+        """Write what an earlier process decided and did not come to write: start times and pool labels.
+
+        A pod group started when the first of its present pods was ordered to be bound, unless its annotation
+        says something near that or later.
+        """
+        started: dict[GroupKey, float] = {}
+        for request in self._requests.all():
+            if not self._is_ours(request) or orders.failed_for_good(request):
+                continue
+            namespace = request["metadata"]["namespace"]
+            pod = self._pods.get((namespace, request["spec"]["podName"]))
+            if pod is None or not orders.belongs_to(request, pod):
+                continue
+            self._label_pool(pod)
+            name = orders.annotations_of(pod).get(names.GROUP)
+            if name:
+                key = GroupKey(namespace, name)
+                ordered = seconds_of(request["metadata"]["creationTimestamp"])
+                started[key] = min(started.get(key, ordered), ordered)
+        for key, began in started.items():
+            group = self._groups.get(key)
+            if group is not None and began - _last_start(group) > NEAR_SECONDS:
+                self._start(key, orders.rfc3339(began))
 
     def tidy(self) -> None:
         """Delete BindRequests that failed for good, or whose pod or node is gone; the pods are free again."""
@@ -127,9 +156,8 @@ class LiveCluster:
         node = self._nodes.get(("", decision.node))
         if node is None:
             return "gone", f"no node {decision.node}"
-        pool = (self._options.nodepool_label_key, self._options.partition_label_value)
         namespace, name = decision.pod
-        request = orders.bind_request(pod, node, decision, pool)
+        request = orders.bind_request(pod, node, decision, self._pool)
         try:
             made = self._transport.create(resources.BIND_REQUESTS, namespace, request)
         except ApiError as error:
@@ -137,12 +165,17 @@ class LiveCluster:
         self._bound_at = time.monotonic()
         self._requests.put(made, ours=True)
         self._backoff.ordered(pod["metadata"]["uid"])
-        if all(pool) and orders.labels_of(pod).get(pool[0]) != pool[1]:
-            labels = {"metadata": {"uid": pod["metadata"]["uid"], "labels": {pool[0]: pool[1]}}}
-            self._writer.submit(("pool", namespace, name), partial(self._label, namespace, name, labels))
+        self._label_pool(pod)
         message = f"pod {namespace}/{name} is to be bound to node {decision.node}"
         self._recorder.say(pod, resources.PODS, "Normal", "Scheduled", message, topic="scheduling")
         return "done", ""
+
+    def _label_pool(self, pod: Object) -> None:
+        label, value = self._pool
+        if label and value and orders.labels_of(pod).get(label) != value:
+            namespace, name = key_of(pod)
+            body = {"metadata": {"uid": pod["metadata"]["uid"], "labels": {label: value}}}
+            self._writer.submit(("pool", namespace, name), partial(self._label, namespace, name, body))
 
     def _label(self, namespace: str, name: str, body: Object) -> None:
         self._keep_pod(self._transport.patch(resources.PODS, namespace, name, body))
@@ -204,7 +237,7 @@ class LiveCluster:
                 message,
                 again=True,
                 annotations=annotations,
-                patience=0.0,
+                urgent=True,
             )
             if action != "stalegangeviction":
                 self.annotate(key, {names.LAST_EVICTION: orders.rfc3339(self._clock())})
@@ -218,12 +251,11 @@ class LiveCluster:
         }
         stamp = orders.rfc3339(self._clock())
         for key in sorted(key for key in started if key not in waits and key not in placed):
-            self._starts[key] = stamp
-            self._writer.submit(
-                ("start", *key),
-                partial(self._write_start, key, stamp),
-                patience=LONG_PATIENCE_SECONDS,
-            )
+            self._start(key, stamp)
+
+    def _start(self, key: GroupKey, stamp: str) -> None:
+        self._starts[key] = stamp
+        self._writer.submit(("start", *key), partial(self._write_start, key, stamp))
 
     def _write_start(self, key: GroupKey, stamp: str) -> None:
         self.annotate(key, {names.LAST_START: stamp})
@@ -288,7 +320,7 @@ class LiveCluster:
         self._requests.remove(request, ours=True)
 
     def _is_ours(self, request: Object) -> bool:
-        key, value = self._options.nodepool_label_key, self._options.partition_label_value
+        key, value = self._pool
         return not key or (orders.labels_of(request).get(key) or "") == value
 
     def _has_place(self, key: GroupKey) -> bool:
@@ -315,6 +347,13 @@ class LiveCluster:
             self._backoff.failed(uid, self._clock())
         elif after == "Succeeded":
             self._backoff.succeeded(uid)
+
+
+def _last_start(group: Object) -> float:
+    try:
+        return seconds_of(orders.annotations_of(group).get(names.LAST_START, ""))
+    except ValueError:
+        return -math.inf
 
 
 def with_annotation(item: Object, name: str, value: str | None) -> Object:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kai_cp.kube import orders, resources
-from kai_cp.kube.background import LONG_PATIENCE_SECONDS, BackgroundWriter
+from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.errors import ApiError
 from kai_cp.kube.resources import Resource
 from kai_cp.kube.store import Object
@@ -50,13 +50,13 @@ class Recorder:
         *,
         topic: str = "",
         again: bool = False,
-        patience: float = LONG_PATIENCE_SECONDS,
+        urgent: bool = False,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
         """Write an event, unless it is the last one said about the object's ``topic`` (default: the reason).
 
-        ``again``: what happened now happened anew, although it reads the same as before. ``patience``:
-        seconds it may stand back.
+        ``again``: what happened now happened anew, although it reads the same as before. ``urgent``: it does
+        not stand back.
         """
         key = (about["metadata"].get("uid") or about["metadata"]["name"], topic or reason)
         with self._lock:
@@ -80,7 +80,7 @@ class Recorder:
         self._writer.submit(
             ("event", *key),
             lambda: self._write(body, refresh=changed or again),
-            patience=patience,
+            urgent=urgent,
         )
 
     def _write(self, body: Object, *, refresh: bool) -> None:

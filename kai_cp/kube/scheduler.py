@@ -79,6 +79,8 @@ class Scheduler:
 
     def run(self) -> None:
         """Look and act until told to stop."""
+        if self._options.mode is Mode.ENFORCE:
+            self._cluster.catch_up()
         due: float | None = self._clock()
         while not self._stopping.is_set():
             changed = self._wait(due)

@@ -129,6 +129,34 @@ def test_a_lost_answer_binds_once(server: StubServer, setup: Any) -> None:
     assert "Failed" not in str(server.requests("PATCH", "bindrequests"))
 
 
+def test_a_new_binder_reports_what_the_last_one_bound(server: StubServer, setup: Any) -> None:
+    """The last one ended between the binding and its report."""
+    order(server, pod("p", node="n"))
+    setup()
+    until(lambda: phase(server) == "Succeeded")
+    assert conditions(server)["PodBound"]["status"] == "True"
+    assert until(lambda: server.requests("POST", "/events"))[0]["reason"] == "Bound"
+    assert server.requests("POST", "/binding") == []
+
+
+def test_an_order_stays_open_until_its_report_is_written(server: StubServer, setup: Any) -> None:
+    refused = []
+
+    def fault(method: str, path: str) -> tuple[int, dict[str, str]] | None:
+        if method == "PATCH" and path.endswith("/pods/p/status") and len(refused) < 5:
+            refused.append(path)
+            return 500, {}
+        return None
+
+    server.faults = fault
+    order(server, pod("p"))
+    setup()
+    until(lambda: phase(server) == "Succeeded")
+    assert len(refused) == 5
+    assert conditions(server)["PodBound"]["status"] == "True"
+    assert len(server.requests("POST", "/binding")) == 1
+
+
 def test_a_pod_bound_already(server: StubServer, setup: Any) -> None:
     order(server, pod("p", node="elsewhere"))
     setup()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kai_cp.kube import names, orders
 from kai_cp.kube import resources as r
 from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.backoff import BindBackoff
@@ -207,4 +208,50 @@ def test_the_disruption_condition_comes_before_the_eviction(server: StubServer) 
     setup.live.apply(Plan(decisions=(evict("p", "n"),)))
     methods = [m for m, path, _ in server.log if "/pods/p" in path]
     assert methods == ["PATCH", "DELETE"]
+    setup.close()
+
+
+def test_a_new_process_writes_what_the_last_one_did_not_come_to(server: StubServer) -> None:
+    labelled = node("n")
+    labelled["metadata"]["labels"]["pool"] = "a"
+    server.put(r.NODES, labelled)
+    for name, told in (
+        ("fresh", {}),
+        ("near", {names.LAST_START: "2026-11-20T12:00:20Z"}),
+        ("before", {names.LAST_START: "2026-11-19T12:00:00Z"}),
+        ("later", {names.LAST_START: "2026-11-20T13:00:00Z"}),
+        ("broken", {names.LAST_START: "yesterday"}),
+    ):
+        item = group(name)
+        item["metadata"] |= {"annotations": told, "labels": {"pool": "a"}}
+        server.put(r.POD_GROUPS, item)
+        for i in range(2):
+            made = server.put(r.PODS, pod(f"{name}-{i}", name, node="n", phase="Running"))
+            decision = bind(f"{name}-{i}", "n", group=name)
+            request = orders.bind_request(made, labelled, decision, ("pool", "a"))
+            request["metadata"]["creationTimestamp"] = f"2026-11-20T12:00:{40 - i}Z"
+            server.put(r.BIND_REQUESTS, {**request, "status": {"phase": "Succeeded"}})
+    setup = Setup(server, nodepool_label_key="pool", partition_label_value="a")
+    setup.live.catch_up()
+    assert setup.writer.drain(10)
+    starts = {}
+    for name in ("fresh", "near", "before", "later", "broken"):
+        found = server.get(r.POD_GROUPS, "ns", name)
+        assert found is not None
+        starts[name] = found["metadata"]["annotations"].get(names.LAST_START)
+    first = "2026-11-20T12:00:39Z"
+    assert starts == {
+        "fresh": first,
+        "near": "2026-11-20T12:00:20Z",
+        "before": first,
+        "later": "2026-11-20T13:00:00Z",
+        "broken": first,
+    }
+    one = server.get(r.PODS, "ns", "near-1")
+    assert one is not None
+    assert one["metadata"]["labels"]["pool"] == "a"
+    sent = len(server.requests("PATCH"))
+    setup.live.catch_up()
+    assert setup.writer.drain(10)
+    assert len(server.requests("PATCH")) == sent
     setup.close()

@@ -187,18 +187,39 @@ def test_what_another_scheduler_did() -> None:
     assert PodKey("ns", "a") in after.pod_by_key
 
 
-def test_reports_stand_back_and_the_newest_counts() -> None:
+def test_one_report_at_a_time_while_pods_are_bound_and_the_newest_counts() -> None:
     busy = [True]
-    writer = BackgroundWriter(1, busy=lambda: busy[0])
+    writer = BackgroundWriter(3, busy=lambda: busy[0])
     written: list[str] = []
+    open_gate = threading.Event()
+
+    def held() -> None:
+        written.append("held")
+        open_gate.wait(10)
+
+    writer.submit("first", held)
+    until(lambda: written == ["held"])
     writer.submit("k", lambda: written.append("old"))
     writer.submit("k", lambda: written.append("new"))
-    writer.submit("urgent", lambda: written.append("urgent"), patience=0.0)
+    writer.submit("urgent", lambda: written.append("urgent"), urgent=True)
+    until(lambda: "urgent" in written)
     time.sleep(0.3)
-    assert written == ["urgent"]
+    assert written == ["held", "urgent"], "one thread writes, and what is urgent"
     busy[0] = False
+    until(lambda: "new" in written)
+    open_gate.set()
     assert writer.drain(5)
-    assert written == ["urgent", "new"]
+    assert written == ["held", "urgent", "new"]
+    writer.stop()
+
+
+def test_reports_come_even_while_pods_are_bound() -> None:
+    writer = BackgroundWriter(2, busy=lambda: True)
+    written: list[int] = []
+    for i in range(20):
+        writer.submit(i, lambda i=i: written.append(i))  # type: ignore[misc]
+    assert writer.drain(10)
+    assert written == list(range(20))
     writer.stop()
 
 
