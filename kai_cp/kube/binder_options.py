@@ -33,3 +33,4 @@ class BinderOptions:
     max_concurrent_reconciles: Annotated[int, Option(help="Pods bound at once.", min=1)] = 10
     cdi_enabled: Annotated[bool, Option(help="Name devices as the container device interface does.")] = False
     hami_core_enabled: Annotated[bool, Option(help="Write memory limits that HAMi-core enforces.")] = False
+    mps_limits: Annotated[bool, Option(help="Hold pods with annotation mps to their share of a GPU.")] = False

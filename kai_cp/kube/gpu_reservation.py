@@ -28,16 +28,16 @@ def device_uuid() -> str:
 
     try:
         pynvml.nvmlInit()
+        try:
+            count = pynvml.nvmlDeviceGetCount()
+            if count != 1:
+                raise NoDevice(f"this container sees {count} GPUs; a reservation is for one")
+            uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0))
+            return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
+        finally:
+            pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
-        raise NoDevice(f"NVML does not start: {error}") from error
-    try:
-        count = pynvml.nvmlDeviceGetCount()
-        if count != 1:
-            raise NoDevice(f"this container sees {count} GPUs; a reservation is for one")
-        uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0))
-        return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
-    finally:
-        pynvml.nvmlShutdown()
+        raise NoDevice(f"NVML does not name the GPU: {error}") from error
 
 
 def run(

@@ -1,4 +1,9 @@
-"""GPU sharing for one pod: reservation, group labels, and the ConfigMaps its containers read (9.2, 9.4)."""
+"""GPU sharing for one pod: reservation, group labels, and the ConfigMaps its containers read (9.2, 9.4).
+
+A pod with annotation ``mps`` reaches the MPS server of its node through a directory that it mounts, and
+needs nothing but its device. The server holds a client to a share of threads and memory only when its
+environment says so, which is what ``--mps-limits`` has written here; KAI writes no such limits.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,8 @@ VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 PORTION: Final = "GPU_PORTION"
 NUMBER: Final = "RUNAI_NUM_OF_GPUS"
 MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
+MPS_THREADS: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+MPS_MEMORY: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 CDI_PREFIX: Final = "k8s.device-plugin.nvidia.com/gpu="
 
 
@@ -41,6 +48,9 @@ class Sharing:
     def prepare(self, pod: Object, node: Object, request: Object) -> None:
         """Reserve the devices, label the pod, write its ConfigMaps."""
         if request["spec"].get("receivedResourceType") != "Fraction":
+            if _wants_mps(pod):
+                text = "annotation mps is for parts of a GPU; this pod gets whole ones, without MPS"
+                self._recorder.say(pod, resources.PODS, "Warning", "MpsWithoutFraction", text)
             return
         groups = request["spec"].get("selectedGPUGroups") or []
         if not groups:
@@ -98,10 +108,11 @@ class Sharing:
         variables: dict[str, str] = {}
         (main if self._refers(pod) else variables)[VISIBLE_DEVICES] = visible
         if self._options.hami_core_enabled:
-            label = orders.labels_of(node).get(names.GPU_MEMORY_LABEL, "")
-            if not label.isdigit():
-                raise BindError(f"node {node['metadata']['name']} has no label {names.GPU_MEMORY_LABEL}")
-            variables[MEMORY_LIMIT] = f"{int(int(label) * float(portion))}m"
+            variables[MEMORY_LIMIT] = f"{_share_mib(node, portion)}m"
+        if self._options.mps_limits and _wants_mps(pod):
+            variables[MPS_THREADS] = f"{max(1.0, 100 * float(portion)):g}"
+            limits = (f"{i}={_share_mib(node, portion)}M" for i in range(len(devices)))
+            variables[MPS_MEMORY] = ",".join(limits)
         for name, data in zip(configs, (main, variables), strict=True):
             self._write(pod, name, data)
 
@@ -149,3 +160,15 @@ class Sharing:
             entry.get("name") == VISIBLE_DEVICES and "configMapKeyRef" in (entry.get("valueFrom") or {})
             for entry in entries
         )
+
+
+def _wants_mps(pod: Object) -> bool:
+    return orders.annotations_of(pod).get(names.MPS) == "true"
+
+
+def _share_mib(node: Object, portion: str) -> int:
+    """Memory of a part of one of the node's GPUs."""
+    label = orders.labels_of(node).get(names.GPU_MEMORY_LABEL, "")
+    if not label.isdigit():
+        raise BindError(f"node {node['metadata']['name']} has no label {names.GPU_MEMORY_LABEL}")
+    return int(int(label) * float(portion))

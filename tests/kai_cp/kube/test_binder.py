@@ -234,6 +234,67 @@ def test_a_fraction_gets_its_device(server: StubServer, setup: Any) -> None:
     assert reservation["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
 
 
+@pytest.mark.parametrize(
+    ("annotations", "groups", "limits"),
+    [
+        ({"mps": "true"}, ("g1",), {"threads": "25", "memory": "0=20480M"}),
+        (
+            {"mps": "true", "gpu-fraction-num-devices": "2"},
+            ("g1", "g2"),
+            {"threads": "25", "memory": "0=20480M,1=20480M"},
+        ),
+        ({"mps": "false"}, ("g1",), {}),
+        ({}, ("g1",), {}),
+    ],
+)
+def test_an_mps_client_is_held_to_its_share(
+    server: StubServer, setup: Any, annotations: dict[str, str], groups: tuple[str, ...], limits: Object
+) -> None:
+    order(server, fraction("p", **annotations), gpu_groups=groups)
+    setup(resource_reservation_allocation_timeout=5.0, mps_limits=True)
+    for name in groups:
+        play_reservation(server, name)
+    until(lambda: phase(server) == "Succeeded")
+    variables = server.get(r.CONFIG_MAPS, "ns", "x-0-evar")
+    assert variables is not None
+    told = {key: value for key, value in variables["data"].items() if key.startswith("CUDA_MPS")}
+    named = {
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": limits.get("threads"),
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limits.get("memory"),
+    }
+    assert told == {key: value for key, value in named.items() if value is not None}
+
+
+def test_without_the_flag_an_mps_client_has_no_limits_as_with_kai(server: StubServer, setup: Any) -> None:
+    order(server, fraction("p", mps="true"), gpu_groups=("g1",))
+    setup(resource_reservation_allocation_timeout=5.0)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Succeeded")
+    variables = server.get(r.CONFIG_MAPS, "ns", "x-0-evar")
+    assert variables is not None
+    assert variables["data"] == {"NVIDIA_VISIBLE_DEVICES": "GPU-g1"}
+
+
+def test_a_limit_needs_the_size_of_the_gpu(server: StubServer, setup: Any) -> None:
+    bare = node("n")
+    del bare["metadata"]["labels"]["nvidia.com/gpu.memory"]
+    server.put(r.NODES, bare)
+    order(server, fraction("p", mps="true"), gpu_groups=("g1",))
+    setup(resource_reservation_allocation_timeout=5.0, mps_limits=True)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Failed")
+    request = server.get(r.BIND_REQUESTS, "ns", "p")
+    assert request is not None
+    assert "no label nvidia.com/gpu.memory" in request["status"]["reason"]
+
+
+def test_mps_on_whole_gpus_is_said_to_have_no_effect(server: StubServer, setup: Any) -> None:
+    order(server, pod("p", annotations={"mps": "true"}))
+    setup()
+    until(lambda: phase(server) == "Succeeded")
+    until(lambda: "MpsWithoutFraction" in [e["reason"] for e in server.requests("POST", "/events")])
+
+
 def test_a_reservation_that_names_no_device_is_rolled_back(server: StubServer, setup: Any) -> None:
     order(server, fraction("p"), gpu_groups=("g1",))
     setup()
