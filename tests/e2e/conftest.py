@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -29,12 +30,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
-    binary = find()
-    if binary is None:
+def binary() -> Path:
+    """The control plane binary; where there is none, whoever needs it skips and says so."""
+    found = find()
+    if found is None:
         if os.environ.get("KAI_CP_E2E") != "build":
             pytest.skip(SKIPPED)
-        binary = build()
+        found = build()
+    return found
+
+
+@pytest.fixture(scope="session")
+def control_plane(binary: Path) -> Iterator[ControlPlane]:
     with ControlPlane(binary, users={user: [] for user in USERS}) as plane:
         prepare(plane)
         yield plane

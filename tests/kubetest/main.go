@@ -1,7 +1,7 @@
 // Command kubetest is a Kubernetes control plane for tests in one binary.
 //
-// The first argument names the part to be (kube-apiserver, etcd, kube-controller-manager, kwok, certs); the
-// rest are that part's own flags. Feature gates and flags are process-wide in Kubernetes, so each part is its
+// The first argument names the part to be (kube-apiserver, etcd, kube-controller-manager, kwok, kubectl, certs);
+// the rest are that part's own flags. A link with a part's name is that part. Feature gates and flags are process-wide in Kubernetes, so each part is its
 // own process. When KUBETEST_LIFELINE is set, the process ends as soon as its standard input closes: nothing
 // outlives the tests, however they end.
 package main
@@ -23,6 +23,9 @@ func lifeline() {
 }
 
 func main() {
+	if name := filepath.Base(os.Args[0]); parts[name] != nil {
+		os.Args = append([]string{os.Args[0], name}, os.Args[1:]...)
+	}
 	if len(os.Args) < 2 || parts[os.Args[1]] == nil {
 		fmt.Fprintln(os.Stderr, "usage: kubetest PART [FLAGS]; parts:")
 		for name := range parts {
