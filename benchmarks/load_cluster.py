@@ -46,13 +46,15 @@ def memory_mib(pid: int, key: str = "VmRSS") -> float:
     return 0.0
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, and those that they started."""
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [found for child in children for found in descendants(child)]
+
+
 def with_engine(processes: dict[str, int]) -> dict[str, int]:
-    """The processes with the scheduler's engine, which is its child."""
-    pid = processes["scheduler"]
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    named = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
-    engines = [int(child) for child, line in named.items() if b"resource_tracker" not in line]
-    return {**processes, **{f"engine {i}": child for i, child in enumerate(engines)}}
+    """The processes with those of the scheduler's engine."""
+    return {**processes, **{f"engine {i}": pid for i, pid in enumerate(descendants(processes["scheduler"]))}}
 
 
 def report_lag(world: World) -> dict[str, float]:
