@@ -1,54 +1,67 @@
-"""Refusing early what would not be part of a good final mix.
+"""Refusing what would not be part of the best mix still within reach.
 
-A pod of 810 milli-GPUs leaves 190 that hardly any other request fits. A policy that takes whatever fits
-therefore ends at about 97 % of the GPUs of the default list however well it packs, because the cluster is
-full of such pods before better ones arrive. When more is asked for than there is, the fluid relaxation
-says which share of each class a best mix admits; until ``UNTIL`` of the GPUs were asked for, every class
-is admitted at that pace, afterwards whatever fits. This is a different service from the published
-policies, which never refuse a pod that fits: it is reported separately.
+A pod of 810 milli-GPUs leaves 190 that hardly any other request fits, and a pod that needs many CPUs strands
+the GPUs beside it. A policy that takes whatever fits therefore ends at about 97 % of the GPUs of the default
+list however well it packs. When more is asked for than there is, somebody is refused in any case; here it is
+those whose place serves others better. Every ``EVERY`` arrivals the fluid relaxation is asked which mix
+uses most GPUs, given what runs and the arrivals expected until the end of the protocol; until it is asked
+again, every class is admitted at the pace of that mix. This is a different service from the published
+policies, which never refuse a pod that fits and do not know when arrivals end: it is reported separately.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from kai_cp.bench.openb.problem import bins_of, items_of
-from kai_cp.bench.openb.trace import ARRIVALS, Classes, Nodes
-from kai_cp_models.bounds import fluid_prices
+from kai_cp.bench.openb.trace import ARRIVALS, Classes, Ints, Nodes
+from kai_cp_models.bounds import Fluid
 
-UNTIL: Final = 0.7
-"""GPUs asked for so far, as a multiple of those there are, from which on nothing is refused."""
-SLACK: Final = 1.05
-"""Pace above the relaxation's, because real nodes pack worse than its pools."""
-CPU: Final = 0.85
-"""Part of the CPUs that the relaxation may use, for the same reason."""
+EVERY: Final = 200
+"""Arrivals between two solutions."""
+CPU: Final = 0.75
+"""Part of the free CPUs that the relaxation may use, because real nodes pack worse than its pools."""
+CPU_WORTH: Final = 0.002
+"""Milli-GPUs that a milli-CPU of a pod without GPUs is worth: such pods are served where no GPU suffers."""
 
 
 class Admission:
-    """Admits each class at its pace; pods without GPUs always."""
+    """Admits each class at its pace."""
 
     def __init__(self, nodes: Nodes, classes: Classes) -> None:
         bins, models, _ = bins_of(nodes)
-        demand = classes.count * (
-            ARRIVALS * nodes.total_milli_gpus / float((classes.total * classes.count).sum())
-        )
-        smaller = [replace(b, cpu=int(b.cpu * CPU)) for b in bins]
-        placed = fluid_prices(items_of(classes, models, classes.count), smaller, demand.tolist()).placed
-        self._rate = np.where(classes.gpus > 0, np.minimum(1.0, SLACK * placed / demand), 1.0)
+        items = items_of(classes, models, classes.count)
+        worth = np.where(classes.gpus > 0, classes.total, CPU_WORTH * classes.cpu)
+        self._fluid = Fluid(items, bins, worth.tolist())
         self._total = classes.total
-        self._limit = UNTIL * nodes.total_milli_gpus
+        self._cpu = classes.cpu
+        self._all_cpus = int(nodes.cpu.sum())
+        self._frequency = classes.count / classes.count.sum()
+        self._mean = float((classes.total * self._frequency).sum())
+        self._expected = ARRIVALS * nodes.total_milli_gpus
         self._asked = 0
-        self._arrived = np.zeros(len(classes), dtype=np.int64)
-        self._admitted = np.zeros(len(classes), dtype=np.int64)
+        self._arrived = 0
+        self._rate = np.ones(len(classes))
+        self._credit = np.full(len(classes), 0.5)
 
-    def admits(self, c: int) -> bool:
-        """Whether the pod that arrives now may be placed."""
-        self._arrived[c] += 1
+    def admits(self, c: int, running: Ints) -> bool:
+        """Whether the pod that arrives now may be placed. ``running``: pods of each class with a place."""
+        if self._arrived % EVERY == 0:
+            self._plan(running)
+        self._arrived += 1
         self._asked += int(self._total[c])
-        if self._asked >= self._limit or self._admitted[c] <= self._rate[c] * self._arrived[c]:
-            self._admitted[c] += 1
-            return True
-        return False
+        self._credit[c] += self._rate[c]
+        if self._credit[c] < 1 - 1e-6:
+            return False
+        self._credit[c] -= 1
+        return True
+
+    def _plan(self, running: Ints) -> None:
+        coming = max(0.0, self._expected - self._asked) / self._mean * self._frequency
+        used = float((self._cpu * running).sum()) / self._all_cpus
+        placed = self._fluid.solve(
+            (running + coming).tolist(), running.tolist(), cpu=used + CPU * (1.0 - used)
+        ).placed
+        self._rate = np.clip((placed - running) / np.maximum(coming, 1e-9), 0.0, 1.0)

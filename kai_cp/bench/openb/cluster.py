@@ -26,6 +26,8 @@ class Cluster:
         """Pod number -> (class, node, devices)."""
         self.used = 0
         """Milli-GPUs in use."""
+        self.of_class: Ints = np.zeros(len(classes), dtype=np.int64)
+        """Running pods of each class."""
 
     def fits(self, c: int, among: Ints | slice = slice(None)) -> NDArray[np.bool_]:
         """Which of the nodes ``among`` can take a pod of class ``c`` now."""
@@ -64,6 +66,7 @@ class Cluster:
         for device in devices:
             self.left[node, device] -= sign * k.milli[c]
         self.used += sign * int(k.total[c])
+        self.of_class[c] += sign
         self.log.append(node)
 
     def share_used(self) -> float:

@@ -27,9 +27,9 @@ from kai_cp_models.bounds import fluid_prices, room_values
 DEMAND: Final = 1.05
 """GPUs asked for in the relaxation, as a multiple of those there are. Scarcer than the real demand, so that
 prices do not count on a perfect choice among surplus pods."""
-FRAGMENT: Final = 0.1
+FRAGMENT: Final = 0.06
 """Weight of the expected fragment."""
-STRANDED: Final = 0.3
+STRANDED: Final = 0.6
 """Weight of GPUs without CPUs to feed them."""
 NEARLY: Final = 60.0
 """Potentials that differ by less than so many milli-GPUs count as equal."""

@@ -94,7 +94,7 @@ def _end_with_parent() -> None:
 def one(job: Job) -> PolicyResult:
     """One run."""
     folder, name, policy, seed = job
-    nodes = trace.read_nodes(folder)
+    nodes = trace.shuffled(trace.read_nodes(folder), seed)
     classes, of_pods = trace.read_pods(folder, name, nodes.models)
     sequence = trace.arrivals(classes, of_pods, nodes, seed)
     begin = time.monotonic()
@@ -127,7 +127,7 @@ def simulate(
     admission = Admission(nodes, classes) if policy == REFUSES else None
     for pod, value in enumerate(sequence):
         c = int(value)
-        if admission is not None and not admission.admits(c):
+        if admission is not None and not admission.admits(c, cluster.of_class):
             continue
         if migration is not None:
             migration.arrive(pod, c)
@@ -140,7 +140,7 @@ def simulate(
 
 def bound(folder: Path, name: str, seed: int, seconds: float, workers: int) -> BoundResult:
     """Offline bound for the arrivals of ``seed``: what no placement of any of these pods exceeds."""
-    nodes = trace.read_nodes(folder)
+    nodes = trace.shuffled(trace.read_nodes(folder), seed)
     classes, of_pods = trace.read_pods(folder, name, nodes.models)
     sequence = trace.arrivals(classes, of_pods, nodes, seed)
     begin = time.monotonic()

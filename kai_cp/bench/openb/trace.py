@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +30,10 @@ SEEDS: Final = tuple(range(42, 52))
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes in the order of their names. ``gpus``: devices of each; ``model``: index into ``models``."""
+    """Nodes in the order in which ties are broken.
+
+    ``gpus``: devices of each; ``model``: index into ``models``.
+    """
 
     cpu: Ints
     memory: Ints
@@ -68,7 +71,7 @@ class Classes:
 
 
 def read_nodes(folder: Path) -> Nodes:
-    """The 1,213 nodes with GPUs (6,212 devices)."""
+    """The 1,213 nodes with GPUs (6,212 devices), in the order of their names."""
     with (folder / "openb_node_list_gpu_node.csv").open(newline="") as file:
         rows = sorted(csv.DictReader(file), key=lambda row: row["sn"])
     models = tuple(sorted({row["model"] for row in rows}))
@@ -78,6 +81,21 @@ def read_nodes(folder: Path) -> Nodes:
         gpus=_ints([row["gpu"] for row in rows]),
         model=_ints([models.index(row["model"]) for row in rows]),
         models=models,
+    )
+
+
+def shuffled(nodes: Nodes, seed: int) -> Nodes:
+    """The nodes in random order, as published: there a random number is put in front of every node's name.
+
+    Ties go to the first node, so without this they would go to one model of GPU before the others.
+    """
+    order = np.random.default_rng(seed).permutation(len(nodes.cpu))
+    return replace(
+        nodes,
+        cpu=nodes.cpu[order],
+        memory=nodes.memory[order],
+        gpus=nodes.gpus[order],
+        model=nodes.model[order],
     )
 
 

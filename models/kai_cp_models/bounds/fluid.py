@@ -9,50 +9,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
 
-WHOLE = 1000
-STEP = 10
+from kai_cp_models.bounds.problem import WHOLE, Bin, Item
+
+STEP: Final = 10
 """Requests are multiples of so many milli-GPUs."""
+MISSING: Final = 100.0 * WHOLE
+"""Cost of a pod that must be placed and is not: more than any pod is worth."""
 Floats = NDArray[np.float64]
-
-
-class _Item(Protocol):
-    @property
-    def cpu(self) -> int: ...
-    @property
-    def memory(self) -> int: ...
-    @property
-    def gpus(self) -> int: ...
-    @property
-    def milli(self) -> int: ...
-    @property
-    def value(self) -> int: ...
-    @property
-    def allowed(self) -> tuple[bool, ...]: ...
-
-
-class _Bin(Protocol):
-    @property
-    def cpu(self) -> int: ...
-    @property
-    def memory(self) -> int: ...
-    @property
-    def devices(self) -> int: ...
-    @property
-    def count(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class Prices:
     """Milli-GPUs that one more unit would add: per pod of each item, milli-CPU of each bin, MiB of each bin.
 
-    ``value``: milli-GPUs of the relaxation, an upper bound for every placement (infinite when the
+    ``value``: worth of what the relaxation places, an upper bound for every placement (infinite when the
     rounds did not suffice to solve it).
     """
 
@@ -64,59 +41,103 @@ class Prices:
     """Pods of each item that the relaxation places."""
 
 
-def fluid_prices(
-    items: Sequence[_Item], bins: Sequence[_Bin], demand: Sequence[float], *, rounds: int = 200
-) -> Prices:
-    """Solve the relaxation for ``demand`` pods of each item."""
-    solver: Any = pywraplp.Solver.CreateSolver("GLOP")
-    devices = [solver.Constraint(0.0, float(b.count * b.devices)) for b in bins]
-    cpus = [solver.Constraint(0.0, float(b.count * b.cpu)) for b in bins]
-    memory = [solver.Constraint(0.0, float(b.count * b.memory)) for b in bins]
-    rows = [solver.Constraint(0.0, float(amount)) for amount in demand]
-    objective = solver.Objective()
-    objective.SetMaximization()
+class Fluid:
+    """The relaxation of a problem; asked again with other amounts it goes on from its last answer.
 
-    def add(b: int, counts: dict[int, int], width: int) -> None:
-        use = solver.NumVar(0.0, solver.infinity(), "")
-        devices[b].SetCoefficient(use, float(width))
-        cpus[b].SetCoefficient(use, float(sum(items[i].cpu * n for i, n in counts.items())))
-        memory[b].SetCoefficient(use, float(sum(items[i].memory * n for i, n in counts.items())))
+    ``worth`` of a pod of each item: by default its milli-GPUs. Items that are worth nothing stay out.
+    """
+
+    def __init__(
+        self, items: Sequence[Item], bins: Sequence[Bin], worth: Sequence[float] | None = None
+    ) -> None:
+        self._items = items
+        self._bins = bins
+        self._worth = [float(item.value) for item in items] if worth is None else list(worth)
+        solver: Any = pywraplp.Solver.CreateSolver("GLOP")
+        self._solver = solver
+        self._devices = [solver.Constraint(0.0, float(b.count * b.devices)) for b in bins]
+        self._cpus = [solver.Constraint(0.0, float(b.count * b.cpu)) for b in bins]
+        self._memory = [solver.Constraint(0.0, float(b.count * b.memory)) for b in bins]
+        self._rows = [solver.Constraint(0.0, 0.0) for _ in items]
+        self._objective = solver.Objective()
+        self._objective.SetMaximization()
+        self._known: set[tuple[int, tuple[tuple[int, int], ...]]] = set()
+        # Columns that place everything may not be known yet: what must be placed may be missing, at a price.
+        self._missing = [solver.NumVar(0.0, solver.infinity(), "") for _ in items]
+        for row, missing in zip(self._rows, self._missing, strict=True):
+            row.SetCoefficient(missing, 1.0)
+            self._objective.SetCoefficient(missing, -MISSING)
+        self._shared: list[list[int]] = []
+        for b, bin_ in enumerate(bins):
+            here = [i for i, item in enumerate(items) if self._worth[i] > 0 and item.allowed[b]]
+            self._shared.append([i for i in here if items[i].shared])
+            for i in here:
+                if items[i].gpus <= bin_.devices:
+                    self._add(b, {i: 1}, items[i].gpus)
+
+    def _add(self, b: int, counts: dict[int, int], width: int) -> None:
+        items = self._items
+        use = self._solver.NumVar(0.0, self._solver.infinity(), "")
+        self._devices[b].SetCoefficient(use, float(width))
+        self._cpus[b].SetCoefficient(use, float(sum(items[i].cpu * n for i, n in counts.items())))
+        self._memory[b].SetCoefficient(use, float(sum(items[i].memory * n for i, n in counts.items())))
         for i, n in counts.items():
-            rows[i].SetCoefficient(use, float(n))
-        objective.SetCoefficient(use, float(sum(items[i].value * n for i, n in counts.items())))
+            self._rows[i].SetCoefficient(use, float(n))
+        self._objective.SetCoefficient(use, sum(self._worth[i] * n for i, n in counts.items()))
 
-    shared: list[list[int]] = []
-    for b in range(len(bins)):
-        here = [i for i, item in enumerate(items) if item.gpus and item.allowed[b]]
-        shared.append([i for i in here if items[i].milli < WHOLE and items[i].gpus == 1])
-        for i in here:
-            if items[i].gpus <= bins[b].devices:
-                add(b, {i: 1}, items[i].gpus)
-    known: set[tuple[int, tuple[tuple[int, int], ...]]] = set()
-    for _ in range(rounds):
-        if solver.Solve() != pywraplp.Solver.OPTIMAL:
+    def solve(
+        self,
+        most: Sequence[float],
+        least: Sequence[float] | None = None,
+        *,
+        cpu: float = 1.0,
+        rounds: int = 200,
+    ) -> Prices:
+        """Place at most ``most`` and at least ``least`` pods of each item (default 0; it must be possible).
+
+        ``cpu``: part of the CPUs that may be used.
+        """
+        for row, bin_ in zip(self._cpus, self._bins, strict=True):
+            row.SetBounds(0.0, cpu * bin_.count * bin_.cpu)
+        for i, row in enumerate(self._rows):
+            lowest = 0.0 if least is None else float(least[i])
+            row.SetBounds(lowest, max(lowest, float(most[i])))
+        for _ in range(rounds):
+            found, added = self._round()
+            if not added:
+                return found
+        return replace(found, value=math.inf)
+
+    def _round(self) -> tuple[Prices, bool]:
+        """Solve with the columns known so far; whether others were added that could improve the answer."""
+        if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
             msg = "the fluid relaxation has no optimum"
             raise RuntimeError(msg)
         # All prices are read before a column is added: an addition makes them unreadable.
-        price, cpu, mem, device = (_duals(group) for group in (rows, cpus, memory, devices))
-        value = float(objective.Value())
-        activity = solver.ComputeConstraintActivities()
-        placed = np.array([activity[row.index()] for row in rows])
-        added = False
-        for b in range(len(bins)):
+        price = np.array([row.dual_value() for row in self._rows])
+        cpu, memory, device = (_duals(group) for group in (self._cpus, self._memory, self._devices))
+        activity = self._solver.ComputeConstraintActivities()
+        missing = np.array([variable.solution_value() for variable in self._missing])
+        placed = np.array([activity[row.index()] for row in self._rows]) - missing
+        value = float(self._objective.Value() + MISSING * missing.sum())
+        items, added = self._items, False
+        for b, shared in enumerate(self._shared):
             gains = {
-                i: float(items[i].value - price[i] - cpu[b] * items[i].cpu - mem[b] * items[i].memory)
-                for i in shared[b]
+                i: float(self._worth[i] - price[i] - cpu[b] * items[i].cpu - memory[b] * items[i].memory)
+                for i in shared
             }
-            worth, counts = best_share(gains, {i: items[i].milli for i in shared[b]})
+            worth, counts = best_share(gains, {i: items[i].milli for i in shared})
             key = (b, tuple(sorted(counts.items())))
-            if worth > device[b] + 1e-6 and key not in known:
-                known.add(key)
-                add(b, counts, 1)
+            if worth > device[b] + 1e-6 and key not in self._known:
+                self._known.add(key)
+                self._add(b, counts, 1)
                 added = True
-        if not added:
-            return Prices(price, cpu, mem, value, placed)
-    return Prices(price, cpu, mem, math.inf, placed)
+        return Prices(np.maximum(price, 0.0), cpu, memory, value, placed), added
+
+
+def fluid_prices(items: Sequence[Item], bins: Sequence[Bin], demand: Sequence[float]) -> Prices:
+    """Solve the relaxation once, for at most ``demand`` pods of each item."""
+    return Fluid(items, bins).solve(demand)
 
 
 def _duals(constraints: Sequence[Any]) -> Floats:

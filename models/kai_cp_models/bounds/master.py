@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
 
-
-class _Countable(Protocol):
-    @property
-    def count(self) -> int: ...
-
-
-class _Valued(_Countable, Protocol):
-    @property
-    def value(self) -> int: ...
+from kai_cp_models.bounds.problem import Bin, Item
 
 
 class Master:
     """Most milli-GPUs by fractional use of patterns, no more of any pod than there are."""
 
-    def __init__(self, items: Sequence[_Valued], bins: Sequence[_Countable]) -> None:
+    def __init__(self, items: Sequence[Item], bins: Sequence[Bin]) -> None:
         self._items = items
         self._solver: Any = pywraplp.Solver.CreateSolver("GLOP")
         self._bins = [self._solver.Constraint(0.0, float(b.count)) for b in bins]

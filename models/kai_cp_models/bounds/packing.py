@@ -16,39 +16,10 @@ from dataclasses import dataclass
 from kai_cp_models.bounds.fluid import fluid_prices
 from kai_cp_models.bounds.master import Master
 from kai_cp_models.bounds.pricing import Pricing
+from kai_cp_models.bounds.problem import WHOLE, Bin, Item
 
 Pattern = tuple[int, ...]
 """Pods of each item on one node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """Equal pods: ``count`` of them, each ``milli`` of every one of ``gpus`` devices (1000 = whole).
-
-    ``allowed``: whether a node of each bin may take it.
-    """
-
-    cpu: int
-    memory: int
-    gpus: int
-    milli: int
-    count: int
-    allowed: tuple[bool, ...]
-
-    @property
-    def value(self) -> int:
-        """Milli-GPUs of one pod."""
-        return self.gpus * self.milli
-
-
-@dataclass(frozen=True, slots=True)
-class Bin:
-    """Equal nodes: ``count`` of them with ``devices`` GPUs each."""
-
-    cpu: int
-    memory: int
-    devices: int
-    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +59,7 @@ def packing_bound(
         if (b, pattern) not in known:
             known.add((b, pattern))
             master.add(b, pattern)
-    trivial = float(sum(b.count * b.devices * 1000 for b in bins))
+    trivial = float(sum(b.count * b.devices * WHOLE for b in bins))
     fluid = fluid_prices(items, bins, [item.count for item in items])
     best = min(trivial, float(sum(item.value * item.count for item in items)), fluid.value)
     rounds = 0

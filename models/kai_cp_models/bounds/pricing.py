@@ -9,39 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ortools.sat.python import cp_model
 
+from kai_cp_models.bounds.problem import WHOLE, Bin, Item
+
 SCALE = 16
 """Steps per milli-GPU of value in the integer objective."""
-WHOLE = 1000
-
-
-class _Item(Protocol):
-    @property
-    def cpu(self) -> int: ...
-    @property
-    def memory(self) -> int: ...
-    @property
-    def gpus(self) -> int: ...
-    @property
-    def milli(self) -> int: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def value(self) -> int: ...
-    @property
-    def allowed(self) -> tuple[bool, ...]: ...
-
-
-class _Bin(Protocol):
-    @property
-    def cpu(self) -> int: ...
-    @property
-    def memory(self) -> int: ...
-    @property
-    def devices(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +49,7 @@ def share_patterns(sizes: Sequence[int]) -> list[dict[int, int]]:
 class Pricing:
     """The pricing problem of one bin; the rows are built once, the objective per call."""
 
-    def __init__(self, items: Sequence[_Item], bin_: _Bin, number: int, workers: int) -> None:
+    def __init__(self, items: Sequence[Item], bin_: Bin, number: int, workers: int) -> None:
         self._items = items
         self._bin = bin_
         self._workers = workers
@@ -87,7 +62,7 @@ class Pricing:
             and item.memory <= bin_.memory
             and item.gpus <= bin_.devices
         ]
-        shared = [i for i in self._fitting if items[i].gpus == 1 and items[i].milli < WHOLE]
+        shared = [i for i in self._fitting if items[i].shared]
         self._shared = shared
         self._sizes = sorted({items[i].milli for i in shared})
         self._patterns = share_patterns(self._sizes) if self._sizes else []

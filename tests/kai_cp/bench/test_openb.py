@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kai_cp.bench.openb import trace
+from kai_cp.bench.openb.admission import Admission
 from kai_cp.bench.openb.cluster import Cluster
 from kai_cp.bench.openb.migrate import SHARE, Migration
 from kai_cp.bench.openb.policies import BestFit, FragmentationGradient, Fragments, candidates
@@ -95,6 +96,37 @@ def test_scores_that_are_kept_equal_fresh_ones(
         choice = policy.choose(c)
         if choice is not None:
             cluster.place(pod, c, *choice)
+
+
+def test_nodes_are_shuffled_by_the_seed(setting: tuple[trace.Nodes, trace.Classes, trace.Ints]) -> None:
+    nodes, _, _ = setting
+
+    def listed(some: trace.Nodes) -> list[tuple[int, ...]]:
+        columns = (some.cpu, some.memory, some.gpus, some.model)
+        return [tuple(int(v) for v in row) for row in zip(*columns, strict=True)]
+
+    mixed = listed(trace.shuffled(nodes, 1))
+    assert sorted(mixed) == sorted(listed(nodes))
+    assert mixed == listed(trace.shuffled(nodes, 1))
+    assert len({tuple(listed(trace.shuffled(nodes, seed))) for seed in range(5)}) > 1
+
+
+def test_admission_refuses_what_wastes_while_better_is_to_come(tmp_path: Path) -> None:
+    (tmp_path / "openb_node_list_gpu_node.csv").write_text(
+        "sn,cpu_milli,memory_mib,gpu,model\nn-0,800000,999999,8,G2\n"
+    )
+    (tmp_path / "openb_pod_list_two.csv").write_text(
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
+        + "".join(f"a{i},1000,1,1,810,\nb{i},1000,1,1,1000,\n" for i in range(100))
+    )
+    nodes = trace.read_nodes(tmp_path)
+    classes, _ = trace.read_pods(tmp_path, "two", nodes.models)
+    share, whole = np.argsort(classes.milli).tolist()
+    # 10.4 GPUs will be asked for: 5.75 pods of each class. 8 devices: all whole pods, and 2.25 shares.
+    admission = Admission(nodes, classes)
+    nothing = np.zeros(2, dtype=np.int64)
+    assert [admission.admits(whole, nothing) for _ in range(5)] == [True] * 5
+    assert sum(admission.admits(share, nothing) for _ in range(50)) == int(0.5 + 50 * 2.25 / 5.746)
 
 
 def test_fragment_of_a_node_by_hand(setting: tuple[trace.Nodes, trace.Classes, trace.Ints]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kai_cp_models.bounds import Bin, Item, fluid_prices, packing_bound, room_values
+from kai_cp_models.bounds import Bin, Fluid, Item, fluid_prices, packing_bound, room_values
 from kai_cp_models.bounds.pricing import share_patterns
 
 
@@ -85,6 +85,23 @@ def test_scarce_fillers_have_a_price_and_surplus_has_none() -> None:
     assert prices.pods[0] == pytest.approx(0)
     assert prices.pods[1] == pytest.approx(190)
     assert prices.placed.tolist() == pytest.approx([8, 2])
+
+
+def test_relaxation_keeps_what_runs_and_is_asked_again() -> None:
+    # Whole pods use a device fully. Three running 810s keep theirs; two shares of 190 join them.
+    items = [Item(1, 1, 1, 810, 9, (True,)), Item(1, 1, 1, 1000, 9, (True,)), Item(1, 1, 1, 190, 2, (True,))]
+    fluid = Fluid(items, [Bin(100, 100, 4, 1)])
+    found = fluid.solve([9, 9, 2], [3, 0, 0])
+    assert found.placed.tolist() == pytest.approx([3, 1, 2])
+    assert found.value == pytest.approx(3 * 810 + 1000 + 2 * 190)
+    assert fluid.solve([9, 9, 0]).value == pytest.approx(4000)
+
+
+def test_relaxation_keeps_cpus_back_and_serves_pods_without_gpus_last() -> None:
+    items = [Item(5, 1, 1, 1000, 9, (True,)), Item(5, 1, 0, 0, 9, (True,))]
+    fluid = Fluid(items, [Bin(40, 100, 4, 1)], worth=[1000.0, 1.0])
+    assert fluid.solve([9, 9]).placed.tolist() == pytest.approx([4, 4])
+    assert fluid.solve([9, 9], cpu=0.5).placed.tolist() == pytest.approx([4, 0])
 
 
 def test_share_patterns_fill_a_device() -> None:
