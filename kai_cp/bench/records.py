@@ -79,6 +79,17 @@ class Moment(Record):
     lost_gpus: float
 
 
+class Difference(Record):
+    """The first pod group in the fair order that only one of two answers admits.
+
+    ``turn``: its place in that order, from 1. ``here``: this run admits it, the other does not.
+    """
+
+    group: str
+    turn: int
+    here: bool
+
+
 class Peer(Record):
     """Another answer to the same case: KAI's, or that of an older run.
 
@@ -91,6 +102,8 @@ class Peer(Record):
     only_here: int = 0
     """Pod groups that only this run admits."""
     only_there: int = 0
+    first: Difference | None = None
+    """None: no difference in the fair order."""
 
 
 class CaseResult(Record):
@@ -106,7 +119,8 @@ class CaseResult(Record):
     pending_pods: int
     pending_groups: int
     seconds: dict[str, float]
-    """read, prepare, model, solve, check, decide (prepare to check, as a caller waits for it).
+    """read, prepare, model (orders, greedy places, building models), solve (inside CP-SAT), check, decide
+    (prepare to check, as a caller waits for it).
 
     decide_cpu: processor time of all threads during decide; less than decide where the machine was busy.
     """

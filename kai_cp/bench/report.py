@@ -13,10 +13,12 @@ from kai_cp.bench.records import (
     BoundResult,
     CaseResult,
     MattersResult,
+    Peer,
     PolicyResult,
     Result,
     SimulationResult,
 )
+from kai_cp.bench.table import difference
 
 STYLE: Final = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1280px;padding:0 1rem;color:#1d2530}
@@ -92,6 +94,7 @@ def _cases(cases: Sequence[CaseResult]) -> str:
                 f"{c.running_pods:,} + {c.pending_pods:,}",
                 f"{c.seconds['read']:.2f}",
                 f"{c.seconds.get('prepare', 0.0):.2f}",
+                f"{c.seconds.get('model', 0.0):.2f}",
                 f"{c.seconds.get('solve', 0.0):.2f}",
                 f"{c.seconds.get('check', 0.0):.2f}",
                 _beside(f"{c.seconds['decide']:.2f}", None if peer is None else _seconds(peer.seconds)),
@@ -105,6 +108,8 @@ def _cases(cases: Sequence[CaseResult]) -> str:
                 _beside(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
                 _beside(str(ours.groups_left), None if theirs is None else str(theirs.groups_left)),
                 "" if theirs is None or peer is None else f"+{peer.only_here} −{peer.only_there}",
+                "" if theirs is None or peer is None else difference(peer),
+                "" if peer is None else _ratios(c, peer),
             )
         )
     names = {c.peer.name for c in cases if c.peer is not None}
@@ -115,6 +120,7 @@ def _cases(cases: Sequence[CaseResult]) -> str:
         "pods running + waiting",
         "read s",
         "prepare s",
+        "model s",
         "solve s",
         "check s",
         f"decide s{beside}",
@@ -128,6 +134,8 @@ def _cases(cases: Sequence[CaseResult]) -> str:
         f"pods moved{beside}",
         f"groups left{beside}",
         "groups only one admits",
+        "first difference",
+        "ratio of time, admitted, lost",
     )
     return (
         "<h2>Whole cycles</h2>"
@@ -137,7 +145,10 @@ def _cases(cases: Sequence[CaseResult]) -> str:
         "of pods that are stopped and get no other place. <b>Moved</b> pods are stopped and started "
         "elsewhere. "
         "<b>Gap</b>: the largest proven distance of a stage to its bound; <i>optimal</i> means none. "
-        "<b>Groups only one admits</b>: + only here, − only there.</p>"
+        "<b>Groups only one admits</b>: + only here, − only there. <b>First difference</b>: walking "
+        "the waiting pod groups in the fair order, the first that only one answer admits: whose, which, "
+        "and at what place in the order. <b>Ratios</b>: ours by theirs.</p>"
+        f"{_verdict(cases)}"
         + '<div class="plots">'
         + _figure(
             plots.time_against_size(cases),
@@ -149,7 +160,50 @@ def _cases(cases: Sequence[CaseResult]) -> str:
         + _figure(plots.memory_against_size(cases), "Peak memory of the process that reads and decides.")
         + "</div>"
         + _table(head, rows)
+        + _stages(cases)
     )
+
+
+def _verdict(cases: Sequence[CaseResult]) -> str:
+    """One line: in whose favour the first differences are."""
+    compared = [c.peer for c in cases if c.peer is not None and c.peer.outcome is not None]
+    if not compared:
+        return ""
+    ours = sum(peer.first is not None and peer.first.here for peer in compared)
+    theirs = sum(peer.first is not None and not peer.first.here for peer in compared)
+    return (
+        f'<p class="{"bad" if theirs else "good"}">First difference in the fair order, over '
+        f"{len(compared)} compared cases: ours in {ours}, theirs in {theirs}, "
+        f"none in {len(compared) - ours - theirs}.</p>"
+    )
+
+
+def _ratios(case: CaseResult, peer: Peer) -> str:
+    pairs = [(case.seconds["decide"], peer.seconds)]
+    if peer.outcome is not None:
+        pairs.append((case.outcome.admitted_gpus, peer.outcome.admitted_gpus))
+        pairs.append((case.outcome.lost_gpus, peer.outcome.lost_gpus))
+    return ", ".join(f"{ours / theirs:.3g}" if theirs else "–" for ours, theirs in pairs)
+
+
+def _stages(cases: Sequence[CaseResult]) -> str:
+    head = ("case", "stage", "status", "objective", "bound", "gap", "variables", "constraints", "s")
+    rows = [
+        (
+            c.case,
+            s.name,
+            s.status.lower(),
+            f"{s.objective:g}",
+            f"{s.bound:g}",
+            f"{s.gap:.2%}",
+            f"{s.variables:,}",
+            f"{s.constraints:,}",
+            f"{s.seconds:.2f}",
+        )
+        for c in sorted(cases, key=lambda c: (c.suite, c.case))
+        for s in c.stages
+    ]
+    return f"<details><summary>Every stage: status, objective, bound</summary>{_table(head, rows)}</details>"
 
 
 def _openb(runs: Sequence[PolicyResult], bounds: Sequence[BoundResult]) -> str:

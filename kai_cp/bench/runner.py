@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kai_cp.bench.cases import Case
+from kai_cp.bench.fair import first_difference
 from kai_cp.bench.generate import NOW
 from kai_cp.bench.outcome import Deed, admitted_groups, outcome
 from kai_cp.bench.records import CaseResult, Moment, Peer, StageResult, origin
 from kai_cp.worker import Channel, Worker
+from kai_cp_models.joint.search import SOLVING
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, Pod, PodStatus, Snapshot
 
@@ -71,9 +73,11 @@ def measure(task: Task) -> CaseResult:
     gc.enable()
     read = time.monotonic() - begin
     answers: list[tuple[float, Plan]] = []
+    solving = SOLVING.seconds
     start, worked = time.monotonic(), time.process_time()
     plan = decide(snapshot, task.settings, emit=lambda p: answers.append((time.monotonic() - start, p)))
     decided, worked = time.monotonic() - start, time.process_time() - worked
+    solving = SOLVING.seconds - solving
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     errors = [f"checker: {line}" for line in violations(snapshot, plan, task.settings.rules)]
     errors += [f"the engine's own plan was rejected: {s.name}" for s in plan.stages if "rejected" in s.name]
@@ -107,7 +111,8 @@ def measure(task: Task) -> CaseResult:
         seconds={
             "read": round(read, 4),
             **{k: round(v, 4) for k, v in plan.timings.items()},
-            "model": round(plan.timings.get("model", 0.0), 4),
+            "model": round(max(0.0, plan.timings["solve"] - solving), 4),
+            "solve": round(solving, 4),
             "decide": round(decided, 4),
             "decide_cpu": round(worked, 4),
         },
@@ -159,6 +164,7 @@ def _peer(snapshot: Snapshot, task: Task, deeds: Sequence[Deed]) -> Peer | None:
         seconds=seconds,
         only_here=len(here - there),
         only_there=len(there - here),
+        first=first_difference(snapshot, task.settings, here, there),
     )
 
 

@@ -14,6 +14,7 @@ from kai_cp.bench.records import (
     BoundResult,
     CaseResult,
     MattersResult,
+    Peer,
     PolicyResult,
     Result,
     SimulationResult,
@@ -51,6 +52,7 @@ def _cases(cases: Sequence[CaseResult]) -> Table:
         table.add_column(name, justify="left" if name in ("case", "status") else "right")
     table.add_column("moved pods", justify="right")
     table.add_column("groups left", justify="right")
+    table.add_column("first difference")
     for case in cases:
         peer, ours = case.peer, case.outcome
         theirs = None if peer is None else peer.outcome
@@ -66,6 +68,7 @@ def _cases(cases: Sequence[CaseResult]) -> Table:
             _pair(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
             _pair(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
             _pair(str(ours.groups_left), None if theirs is None else str(theirs.groups_left)),
+            "" if peer is None or theirs is None else difference(peer),
         )
     return table
 
@@ -134,6 +137,14 @@ def _matters(runs: Sequence[MattersResult]) -> Table:
             f"{run.mean_seconds:.2f}",
         )
     return table
+
+
+def difference(peer: Peer) -> str:
+    """The first difference in the fair order in words."""
+    first = peer.first
+    if first is None:
+        return "none"
+    return f"{'ours' if first.here else peer.name}: {first.group} ({first.turn}.)"
 
 
 def _pair(ours: str, theirs: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from ortools.sat.python import cp_model
 
@@ -39,6 +39,17 @@ class Outcome:
     bound: float = 0.0
 
 
+@dataclass
+class Clock:
+    """Wall seconds spent inside CP-SAT by this process so far."""
+
+    seconds: float = 0.0
+
+
+SOLVING: Final = Clock()
+"""Read before and after a decision by whoever wants to know the solver's part of it."""
+
+
 def solver_for(model: cp_model.CpModel, settings: SolverSettings, seconds: float) -> cp_model.CpSolver:
     """A solver set up for the size of the model: small ones need no threads, large ones no probing."""
     solver = cp_model.CpSolver()
@@ -62,7 +73,9 @@ def solve(
     """Solve the model as it stands."""
     solver = solver_for(model, settings, seconds)
     solver.parameters.relative_gap_limit = gap
+    started = time.monotonic()
     status = solver.solve(model)
+    SOLVING.seconds += time.monotonic() - started
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         outcome = Outcome(
             "solved", status == cp_model.OPTIMAL, solver.objective_value, solver.best_objective_bound

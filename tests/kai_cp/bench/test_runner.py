@@ -12,15 +12,27 @@ from typer.testing import CliRunner
 from kai_cp.bench import peers
 from kai_cp.bench.cases import Case, generated_cases, recorded_cases
 from kai_cp.bench.cli import app
+from kai_cp.bench.fair import first_difference
 from kai_cp.bench.generate import NOW, SHAPES
+from kai_cp.bench.generate.objects import (
+    Gang,
+    NodeShape,
+    RawCluster,
+    Request,
+    ago,
+    group,
+    node,
+    pod,
+    queue,
+)
 from kai_cp.bench.outcome import outcome
-from kai_cp.bench.records import CaseResult, read, write
+from kai_cp.bench.records import CaseResult, Difference, read, write
 from kai_cp.bench.report import page
 from kai_cp.bench.runner import Task, measure, run
 from kai_cp.reader import parse
 from kai_cp_models import check
 from kai_cp_models.settings import Settings, SolverSettings
-from kai_cp_models.snapshot import Plan, PodKey, PodStatus, Snapshot
+from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus, Snapshot
 
 QUICK = Settings(solver=SolverSettings(budget_seconds=0.3))
 
@@ -51,6 +63,8 @@ def test_outcome_by_hand() -> None:
 def test_a_case_is_measured(result: CaseResult) -> None:
     assert result.errors == ()
     assert result.seconds["decide"] > 0
+    assert result.seconds["model"] > 0
+    assert set(result.seconds) >= {"read", "prepare", "model", "solve", "check"}
     assert result.peak_memory_mib > 10
     assert {s.name.split(":")[0] for s in result.stages} >= {"allocate"}
     assert result.moments[-1].admitted_gpus == result.outcome.admitted_gpus
@@ -79,6 +93,62 @@ def test_a_wrong_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     found = measure(Task(Case("scale", "quiet-4-s1", None, "quiet", 4, 1), QUICK, ""))
     assert found.errors == ("checker: node n holds more than it has",)
     assert "node n holds more than it has" in page([found])
+
+
+def test_first_difference_is_looked_for_in_the_fair_order() -> None:
+    snapshot = parse(SHAPES["fill"](6, 1), now=NOW.timestamp())
+    everyone = frozenset(group.key for group in snapshot.groups)
+    assert first_difference(snapshot, QUICK, everyone, everyone) is None
+    found = first_difference(snapshot, QUICK, everyone, frozenset())
+    assert found is not None
+    assert (found.turn, found.here) == (1, True)
+    # Without the first: the other answer is ahead at turn 1, whoever else it lacks.
+    first = next(key for key in everyone if f"{key.namespace}/{key.name}" == found.group)
+    assert first_difference(snapshot, QUICK, everyone - {first}, frozenset({first})) == Difference(
+        group=found.group, turn=1, here=False
+    )
+
+
+def test_what_both_admit_is_charged_before_the_next_turn() -> None:
+    raw = RawCluster()
+    raw.nodes.append(node("node-0", NodeShape(), {}))
+    for i, name in enumerate(("left", "right")):
+        raw.queues.append(queue(name, 4, ago(9000 - i)))
+        for j in range(2):
+            gang = Gang(f"{name}-{j}", name, Request(1), age_seconds=900 - j)
+            raw.groups.append(group(gang, running=False))
+            raw.pods.append(pod(gang, 0))
+    snapshot = parse(raw.snapshot(), now=NOW.timestamp())
+    everyone = frozenset(g.key for g in snapshot.groups)
+    served: list[str] = []
+    admitted: frozenset[GroupKey] = frozenset()
+    while (step := first_difference(snapshot, QUICK, admitted, everyone)) is not None:
+        served.append(step.group.removeprefix("default/"))
+        admitted |= {k for k in everyone if k.name == served[-1]}
+    assert served == ["left-0", "right-0", "left-1", "right-1"]
+
+
+def test_against_a_directory_of_decisions_the_page_says_who_is_ahead(tmp_path: Path) -> None:
+    (tmp_path / "fill-4-s1.json").write_text(json.dumps({"decisions": [], "timings": {"solve": 0.5}}))
+    page_file, out = tmp_path / "r.html", tmp_path / "r.jsonl"
+    done = CliRunner().invoke(
+        app,
+        [
+            *("--suite", "scale", "--shapes", "fill", "--nodes", "4", "--against", str(tmp_path)),
+            *("--report", str(page_file), "--out", str(out)),
+        ],
+    )
+    assert done.exit_code == 0, done.output
+    (result,) = read(out)
+    assert isinstance(result, CaseResult)
+    assert result.peer is not None
+    assert result.peer.first is not None
+    assert (result.peer.first.turn, result.peer.first.here) == (1, True)
+    text = page_file.read_text("utf-8")
+    assert "ours in 1, theirs in 0" in text
+    assert f"ours: {result.peer.first.group} (1.)" in text
+    for stage in result.stages:
+        assert f"<td>{stage.name}</td><td>{stage.status.lower()}</td>" in text
 
 
 def test_peers_from_recorded_lines_and_documents(tmp_path: Path) -> None:
