@@ -13,8 +13,8 @@ from functools import cached_property
 
 from ortools.sat.python import cp_model
 
-from kai_cp_models.actions.dues import Owners, dues_of, valid_reclaim
-from kai_cp_models.actions.scenario import play
+from kai_cp_models.actions.dues import Owners, dues_of, overreaching, shared_out
+from kai_cp_models.actions.scenario import play, probe
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Families
@@ -23,17 +23,20 @@ from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, ranked_offers
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import MOST_MOVABLE, near_empty, shallow
+from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import StageResult, lexicographic
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
+from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey, PodKey
 from kai_cp_models.units import Batch
 
 _FEW_UNITS = 60
 """Up to so many victim units all are open at once."""
+_MANY_UNITS = 300
+"""Beyond so many the last goals are pursued among those only that policy takes first."""
 _DEEPER = 2
 _NEARLY_ALL = 0.7
 _MOST_CUTS = 24
-_MOST_ROUGH_CUTS = 8
+_MOST_ROUGH_CUTS = 4
 _SMALL = 400
 """Variables up to which every attempt pursues all goals."""
 _ROUGH_GAP = 0.01
@@ -73,6 +76,19 @@ class Found:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt that led to no plan.
+
+    ``served``: asks that have their place in the last plan tried. ``caps``: what the fair order lets
+    queues lose, as far as this attempt has learned.
+    """
+
+    why: Waiting
+    served: frozenset[GroupKey] = frozenset()
+    caps: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass
 class Attempts:
     """The joint problem of one run of an action, and what the waiting groups may disturb in it."""
@@ -82,6 +98,7 @@ class Attempts:
     base: Ledger
     waiting: Mapping[GroupKey, Batch]
     _takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
+    _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
     def _asks(self) -> dict[GroupKey, Ask]:
@@ -121,32 +138,99 @@ class Attempts:
             self.takes_of(ask)
         return Families(self._counting, self.ranked, self._takes, moved=self.action == "consolidation")
 
-    def counted(self, before: Found | None) -> Families:
+    def counted(self, before: Found | None) -> Counted:
         """Room by counting, when every unit that may be taken is, beside what was admitted ``before``."""
-        counted = self._families.copy()
+        counted = Counted(self, self._families.copy())
         for ask in before.asks if before else ():
-            counted.hold(self.entitlement(ask), ask.pods)
+            counted.hold(ask)
         return counted
 
+    @cached_property
+    def _returning(self) -> Returning:
+        return Returning(self.base)
+
+    def beside(self, ask: Ask) -> frozenset[int] | None:
+        """Ranks of the units that may be lost while the ask is admitted; None: no unit is kept by it."""
+        if self.action != "preempt":
+            return None
+        found = self._beside.get(ask.group.key)
+        if found is None:
+            found = self._beside[ask.group.key] = frozenset(
+                item.rank for item in self.ranked if not self._returning.before(item.offer, ask)
+            )
+        return found
+
+    def greedy(self, chunk: Sequence[Ask]) -> Found | None:
+        """A plan without a solver: lose the units that counting opens, place everything in the fair order.
+
+        It serves those of the chunk that find room so.
+        """
+        asks = list(chunk)
+        while asks and self.cycle.seconds_left() > 0:
+            useful = set[int]().union(*(self.takes_of(ask) for ask in asks))
+            ranked = [item for item in self.ranked if item.rank in useful]
+            dues = dues_of(self.base, self.action, asks, ranked, self._takes)
+            opened = shallow(self._counting, asks, ranked, dues, self.base.book)
+            if not opened:
+                return None
+            ranked = [ranked[o] for o in opened]
+            played = probe(self.base, asks, [item.offer for item in ranked], self.waiting)
+            if played.ledger is None:
+                asks = [ask for ask in asks if ask.group.key in played.served]
+                continue
+            found = self._found(asks, ranked, played.ledger)
+            beyond = None
+            if self.action == "reclaim":
+                beyond = overreaching(self.base, asks, ranked, found.ledger, found.owners)
+            if beyond is None:
+                return found
+            asks = [ask for ask in asks if ask is not beyond]
+        return None
+
+    def _found(self, asks: list[Ask], ranked: list[Ranked], ledger: Ledger) -> Found:
+        """The plan that ``ledger`` shows, its losses shared out among the asks."""
+        lost: list[bool] = []
+        moved: set[PodKey] = set()
+        for item in ranked:
+            pods = item.offer.pods
+            kept = [pod for pod in pods if pod.key in ledger.held or pod.key not in ledger.changed]
+            lost.append(not kept if not item.offer.placed_now else pods[0].key not in ledger.held)
+            moved.update(pod.key for pod in kept if ledger.held.get(pod.key) != self.base.held.get(pod.key))
+        takes = {ask.group.key: self.takes_of(ask) for ask in asks}
+        owners = shared_out(self.base, self.action, asks, ranked, lost, moved, takes)
+        answer = Answer({}, (True,) * len(asks), tuple(lost), frozenset(moved))
+        return Found(ledger, tuple(asks), tuple(ranked), answer, owners, (), 0, 0, complete=False)
+
     def attempt(
-        self, before: Found | None, chunk: Sequence[Ask], *, optional: bool = False
-    ) -> Found | Waiting:
+        self,
+        before: Found | None,
+        chunk: Sequence[Ask],
+        *,
+        optional: bool = False,
+        after: Failed | None = None,
+    ) -> Found | Failed:
         """Place everything admitted before and ``chunk``; with ``optional``, as much of it as can be.
+
+        ``after``: a failed attempt with more asks, whose lessons are taken over; a refusal is no proof then.
 
         Only units that the chunk may take, or that are disturbed already, may be disturbed (1.3 e).
         """
         if self.cycle.seconds_left() <= 0:
-            return out_of_time()
+            return Failed(out_of_time())
         useful: set[int] = before.disturbed if before else set()
         for ask in chunk:
             useful |= self.takes_of(ask)
         asks = [*(before.asks if before else ()), *chunk]
         required = len(asks) - len(chunk) if optional else len(asks)
-        caps = before.caps if before else None
-        result: Found | Waiting = out_of_time()
-        for part in [useful] if optional else self._prefixes(asks, useful, before):
-            result = self._solve(asks, required, part, final=False, caps=caps, whole=part == useful)
-            if isinstance(result, Found) or result.reason == "FitsAsItIs":
+        caps = {**(before.caps if before else {}), **(after.caps if after else {})}
+        result: Found | Failed = Failed(out_of_time())
+        for part in self._prefixes(asks, useful, before):
+            whole = part == useful and (after is None or not after.caps)
+            result = self._solve(asks, required, part, final=False, caps=caps, whole=whole)
+            if isinstance(result, Found):
+                if not optional or len(result.asks) > required:
+                    break
+            elif result.why.reason == "FitsAsItIs" or result.served:
                 break
         return result
 
@@ -155,8 +239,9 @@ class Attempts:
         if self.action != "consolidation" and len(useful) > _FEW_UNITS:
             ranked = [item for item in self.ranked if item.rank in useful]
             dues = dues_of(self.base, self.action, asks, ranked, self._takes)
-            depth = shallow(self._counting, asks, ranked, dues, self.base.book)
-            while depth is not None and (depth := max(depth, _FEW_UNITS)) < len(ranked) * _NEARLY_ALL:
+            opened = shallow(self._counting, asks, ranked, dues, self.base.book)
+            depth = opened[-1] + 1 if opened else len(ranked)
+            while (depth := max(depth, _FEW_UNITS)) < len(ranked) * _NEARLY_ALL:
                 part = {item.rank for item in ranked[:depth]}
                 yield part | (before.disturbed if before else set())
                 depth *= _DEEPER
@@ -166,9 +251,13 @@ class Attempts:
         """The same admission with all goals pursued; ``found`` itself when that fails."""
         if found.complete or found.variables > _MOST_FINISHED:
             return found
-        useful = found.disturbed
+        useful = set(found.disturbed)
         for ask in found.asks:
             useful |= self.takes_of(ask)
+        if self.action != "consolidation" and len(useful) > _MANY_UNITS:
+            # The threshold need not be deeper than it is (formulation 1.4.2).
+            deepest = max(found.disturbed)
+            useful = {rank for rank in useful if rank <= deepest}
         for threshold in (True, False):
             best = self._solve(list(found.asks), len(found.asks), useful, final=True, threshold=threshold)
             if isinstance(best, Found):
@@ -192,7 +281,7 @@ class Attempts:
         threshold: bool = True,
         caps: Mapping[str, int] | None = None,
         whole: bool = True,
-    ) -> Found | Waiting:
+    ) -> Found | Failed:
         """``whole``: nothing else may be disturbed, so that a refusal is a proof."""
         cycle, action = self.cycle, self.action
         ranked = [item for item in self.ranked if item.rank in useful]
@@ -200,13 +289,13 @@ class Attempts:
             ranked = near_empty(self.base, asks, ranked)
             whole = False
         if not ranked:
-            return Waiting("NoVictims", "no running pod group may be disturbed for this one", True)
+            return Failed(Waiting("NoVictims", "no running pod group may be disturbed for this one", True))
         dues = dues_of(self.base, action, asks, ranked, self._takes)
         may_lose = action != "consolidation"
         try:
             placement = joint_model(self.base, asks, [item.offer for item in ranked], may_lose=may_lose)
         except TooLarge:
-            return Waiting("NotDecidedInTime", "the joint problem is too large for the time budget")
+            return Failed(Waiting("NotDecidedInTime", "the joint problem is too large for the time budget"))
         policy = cycle.snapshot.policy
         model = EvictingModel(
             placement,
@@ -234,6 +323,7 @@ class Attempts:
             return max(0.0, ends - time.monotonic())
 
         sure = True
+        served: frozenset[GroupKey] = frozenset()
         for _ in range(_MOST_CUTS if complete else _MOST_ROUGH_CUTS):
             trial = model.cp.clone()
             solver, stages, first = lexicographic(
@@ -241,11 +331,22 @@ class Attempts:
             )
             if solver is None:
                 proved = first.status == "infeasible" and sure and model.exact and whole
-                return Waiting("NotPossible", "no permitted set of evictions makes room", proved)
+                return Failed(
+                    Waiting("NotPossible", "no permitted set of evictions makes room", proved),
+                    served,
+                    dict(model.caps),
+                )
             answer = placement.answer(solver)
-            if not any(answer.lost) and not answer.moved:
-                return Waiting("FitsAsItIs", "there is room without evictions; allocate places it", True)
             placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
+            best = whole and all(stage.proved for stage in stages if stage.name.startswith("admitted"))
+            if not placed:
+                proved = best and sure and model.exact
+                return Failed(Waiting("NotPossible", "no permitted set of evictions makes room", proved))
+            if not any(answer.lost) and not answer.moved:
+                return Failed(
+                    Waiting("FitsAsItIs", "there is room without evictions; allocate places it", True),
+                    frozenset(ask.group.key for ask in placed),
+                )
             played = play(
                 self.base,
                 asks,
@@ -259,7 +360,7 @@ class Attempts:
                 continue
             if played.ledger is not None:
                 owners = _owners(model, dues, answer, solver)
-                if action != "reclaim" or valid_reclaim(self.base, placed, ranked, played.ledger, owners):
+                if action != "reclaim" or not overreaching(self.base, placed, ranked, played.ledger, owners):
                     return Found(
                         played.ledger,
                         tuple(placed),
@@ -271,15 +372,40 @@ class Attempts:
                         len(model.cp.proto.constraints),
                         complete,
                         dict(model.caps),
-                        all(stage.proved for stage in stages if stage.name.startswith("admitted")),
+                        best,
                     )
-            if played.early:
+            served = played.served
+            if played.early and action == "preempt":
+                # In another plan they might find no room to come back to, so this cut is no proof.
+                sure = False
+                model.keep_some(answer, played.early)
+            elif played.early:
                 model.keep_more(answer, played.early)
             else:
                 # The counts were right and the places were not: this cut is no proof.
                 sure = sure and played.ledger is not None
                 model.forbid(answer)
-        return Waiting("NotDecidedInTime", "the fair order refused every plan that was tried")
+        return Failed(
+            Waiting("NotDecidedInTime", "the fair order refused every plan that was tried"),
+            served,
+            dict(model.caps),
+        )
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What counting says of more asks, one after the other."""
+
+    attempts: Attempts
+    families: Families
+
+    def fits(self, ask: Ask) -> bool:
+        """Whether the ask may have a place beside all held ones; False is a proof."""
+        return self.families.fits(ask, self.attempts.entitlement(ask), self.attempts.beside(ask))
+
+    def hold(self, ask: Ask) -> None:
+        """The ask has its place."""
+        self.families.hold(ask, self.attempts.entitlement(ask), self.attempts.beside(ask))
 
 
 def _owners(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.reclaim import levelled, validate
+from kai_cp_models.fairness.reclaim import can_reclaim, levelled, validate, victim_allowed
 from kai_cp_models.joint.evicting import Bounds, Due
-from kai_cp_models.joint.offers import Ranked, entitlement
+from kai_cp_models.joint.offers import Ranked, entitlement, gpu_weight
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
+from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey, PodKey
 
 Owners = Mapping[int, tuple[GroupKey, ...]]
 """For every lost unit, by position, the triggers it is lost to; the first one answers for it."""
@@ -55,6 +55,64 @@ def dues_of(
     return [Due(tuple(members), units, dict(terms)) for (units, terms), members in classes.items()]
 
 
+def shared_out(
+    base: Ledger,
+    action: ActionName,
+    asks: Sequence[Ask],
+    ranked: Sequence[Ranked],
+    lost: Sequence[bool],
+    moved: Collection[PodKey],
+    takes: Mapping[GroupKey, frozenset[int]],
+) -> Owners:
+    """Whom the disturbed units go to: each ask in turn takes what it may, until it has what it needs.
+
+    What nobody needs goes to whoever may take it still, and moves to the first that may take the unit.
+    """
+    book = base.book.copy()
+    left: dict[str, list[int]] = {}
+    for o, gone in enumerate(lost):
+        if gone:
+            left.setdefault(ranked[o].offer.group.queue, []).append(o)
+    found: dict[int, tuple[GroupKey, ...]] = {}
+    for ask in asks:
+        group, mine = ask.group, takes[ask.group.key]
+        asked = amounts.pessimistic_batch(base.snapshot, ask.pods)
+        need = sum(gpu_weight(pod) for pod in ask.pods)
+        while need > 0:
+            fit = [
+                next((o for o in units if ranked[o].rank in mine), None)
+                for queue, units in left.items()
+                if action != "reclaim" or _over_due(book, *_bounds(book, group.queue, asked, queue))
+            ]
+            first = min((o for o in fit if o is not None), default=None)
+            if first is None:
+                break
+            victim = ranked[first].offer.group
+            found[first] = (group.key,)
+            need -= ranked[first].weight
+            left[victim.queue].remove(first)
+            book.charge(victim.queue, ranked[first].holds, victim.preemptible, -1)
+        book.charge(group.queue, asked, group.preemptible)
+    for o, item in enumerate(ranked):
+        if o in found or not (lost[o] or any(pod.key in moved for pod in item.offer.pods)):
+            continue
+        able = [ask for ask in asks if item.rank in takes[ask.group.key]] or list(asks)
+        if lost[o] and action == "reclaim":
+            queue = item.offer.group.queue
+            able.sort(
+                key=lambda ask: (
+                    not _over_due(
+                        book,
+                        *_bounds(
+                            book, ask.group.queue, amounts.pessimistic_batch(base.snapshot, ask.pods), queue
+                        ),
+                    )
+                )
+            )
+        found[o] = tuple(ask.group.key for ask in able)
+    return found
+
+
 def _over_due(book: QueueBook, level: str, bounds: Bounds) -> bool:
     """Whether the levelled queue holds more than its due in some resource; else nothing there may move."""
     held = book.allocated_of(level)
@@ -88,13 +146,18 @@ def _bounds(book: QueueBook, queue: str, asked: amounts.Amounts, victim: str) ->
     return theirs, (found[0], found[1], found[2])
 
 
-def valid_reclaim(
+def overreaching(
     base: Ledger, asks: Sequence[Ask], ranked: Sequence[Ranked], ledger: Ledger, owners: Owners
-) -> bool:
-    """The scenario validation on the net losses, trigger by trigger; what was placed again is no loss."""
+) -> Ask | None:
+    """The first trigger that takes more than it may; what was placed again is no loss (4.4).
+
+    Trigger by trigger: whether it may reclaim at all, whose pods it may disturb, and the scenario
+    validation on the net losses.
+    """
     snapshot = base.snapshot
     book = base.book.copy()
     lost: dict[GroupKey, list[Ranked]] = {}
+    disturbed: dict[GroupKey, set[str]] = {}
     for o in sorted(owners, key=lambda o: ranked[o].rank):
         pods = ranked[o].offer.pods
         if ranked[o].offer.placed_now:
@@ -105,8 +168,14 @@ def valid_reclaim(
             continue
         if not all(pod.key in ledger.held or pod.key not in ledger.changed for pod in pods):
             lost.setdefault(owners[o][0], []).append(ranked[o])
+        if any(pod.key in ledger.changed for pod in pods):
+            disturbed.setdefault(owners[o][0], set()).add(ranked[o].offer.group.queue)
     for ask in asks:
         asked = amounts.pessimistic_batch(snapshot, ask.pods)
+        if can_reclaim(book, ask.group.queue, asked, ask.group.preemptible) is not None or not all(
+            victim_allowed(book, ask.group.queue, asked, queue) for queue in disturbed.get(ask.group.key, ())
+        ):
+            return ask
         taken = lost.get(ask.group.key, [])
         units = [
             (item.offer.group.queue, item.holds, amounts.involved(snapshot, item.offer.pods))
@@ -123,8 +192,8 @@ def valid_reclaim(
                 trigger_involved=amounts.involved(snapshot, ask.pods),
             )
             if broken is not None:
-                return False
+                return ask
         for item in taken:
             book.charge(item.offer.group.queue, item.holds, item.offer.group.preemptible, -1)
         book.charge(ask.group.queue, asked, ask.group.preemptible)
-    return True
+    return None

@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from kai_cp_models.actions.attempt import Attempts, Found, out_of_time
+from kai_cp_models.actions.attempt import Attempts, Failed, Found, out_of_time
 from kai_cp_models.actions.common import entry_of, waiting_groups
 from kai_cp_models.actions.early import refused_early
 from kai_cp_models.actions.withdraw import settle
@@ -28,6 +29,12 @@ _MOST_AT_ONCE = 4_096
 _MOST_NAMED = 4
 _MOST_OPTIONAL = 12
 """Triggers whose admission one solve decides, with weights 2^i (formulation 2.1)."""
+_MANY = 48
+"""Beyond so many admitted triggers such a solve is too long; the next are halved down to one."""
+
+_UNDECIDED: Final = Waiting(
+    "NotDecidedInTime", "the fair order gives its room to others in the plans that were tried"
+)
 
 
 @dataclass
@@ -124,6 +131,7 @@ def _parts(cycle: Cycle, action: ActionName) -> list[dict[GroupKey, Batch]]:
 
 
 def _admit_all(run: _Run) -> None:
+    _greedily(run)
     step = _MOST_AT_ONCE
     while run.open:
         if run.cycle.seconds_left() <= 0:
@@ -136,6 +144,15 @@ def _admit_all(run: _Run) -> None:
         step = _step(run, chunk)
 
 
+def _greedily(run: _Run) -> None:
+    """A first plan without a solver where many wait: there is an answer soon, whatever time is left."""
+    chunk = _next(run, _MOST_AT_ONCE) if run.action != "consolidation" else []
+    if len(chunk) > _MOST_OPTIONAL:
+        found = run.attempts.greedy(chunk)
+        if found is not None:
+            _accept(run, found, list(found.asks))
+
+
 def _next(run: _Run, step: int) -> list[Ask]:
     """The next triggers in fair order, as if all of them had their places; at most ``step``.
 
@@ -143,20 +160,24 @@ def _next(run: _Run, step: int) -> list[Ask]:
     chunk only is passed over, and looked at again once those have their places.
     """
     snapshot, ledger = run.cycle.snapshot, run.ledger
-    book, counted = ledger.book.copy(), run.attempts.counted(run.found)
+    counted = run.attempts.counted(run.found)
+    # What a queue loses to others is no reason that it may reclaim itself.
+    book = run.attempts.base.book.copy()
+    for ask in run.found.asks if run.found else ():
+        book.charge(ask.group.queue, amounts.pessimistic_batch(snapshot, ask.pods), ask.group.preemptible)
     order = FairOrder(snapshot, book, {key: run.entries[key] for key in run.open})
     chunk: list[Ask] = []
     while len(chunk) < step and (key := order.pop()) is not None:
         ask = run.open[key]
         why = run.dead.find(ask) or refused_early(ledger, book, ask, run.action)
-        if why is None and not counted.fits(run.attempts.entitlement(ask), ask.pods):
+        if why is None and not counted.fits(ask):
             why = Waiting("NotPossible", "all permitted victims together do not make enough room", True)
         if why is not None:
             if not chunk:
                 _refuse(run, ask, why)
             continue
         chunk.append(ask)
-        counted.hold(run.attempts.entitlement(ask), ask.pods)
+        counted.hold(ask)
         # What is tried next counts as served already, as KAI's order would see it.
         asked = amounts.pessimistic_batch(snapshot, ask.pods)
         book.charge(ask.group.queue, asked, ask.group.preemptible)
@@ -166,27 +187,39 @@ def _next(run: _Run, step: int) -> list[Ask]:
 
 def _step(run: _Run, chunk: list[Ask]) -> int:
     """Decide the first triggers of the fair order; returns how many to try next."""
-    found = run.attempts.attempt(run.found, chunk)
-    if isinstance(found, Found):
-        _accept(run, found, chunk)
-        return 2 * len(chunk)
-    if found.reason == "FitsAsItIs":
-        for ask in chunk:
-            _refuse(run, ask, found)
-        return _MOST_AT_ONCE
-    if len(chunk) > _MOST_OPTIONAL or (len(chunk) > 1 and run.action == "reclaim"):
-        # In reclaim the fair order ends the admission, and halving finds where.
-        return len(chunk) // 2
-    if len(chunk) > 1:
-        found = run.attempts.attempt(run.found, chunk, optional=True)
-        if not isinstance(found, Found):
+    many = run.found is not None and len(run.found.asks) > _MANY
+    result = run.attempts.attempt(run.found, chunk)
+    unserved: list[Ask] = []
+    while isinstance(result, Failed) and len(chunk) > (1 if many else _MOST_OPTIONAL):
+        if result.why.reason == "FitsAsItIs":
+            break
+        # Those that have their place in the plan that failed, or half of them.
+        served = [ask for ask in chunk if ask.group.key in result.served]
+        if 2 * len(served) > len(chunk) > len(served):
+            unserved += [ask for ask in chunk if ask.group.key not in result.served]
+            chunk = served
+            result = run.attempts.attempt(run.found, chunk, after=result)
+        else:
+            chunk = chunk[: len(chunk) // 2]
+            result = run.attempts.attempt(run.found, chunk)
+    if isinstance(result, Failed) and len(chunk) > 1 and result.why.reason != "FitsAsItIs":
+        result = run.attempts.attempt(run.found, chunk, optional=True)
+        if isinstance(result, Failed) and not result.why.proved:
             chunk = chunk[:1]
-            found = run.attempts.attempt(run.found, chunk)
-    if isinstance(found, Found):
-        _accept(run, found, chunk)
-        return _MOST_OPTIONAL
-    _refuse(run, chunk[0], found)
-    run.dead.add(chunk[0], found)
+            result = run.attempts.attempt(run.found, chunk)
+    if isinstance(result, Found):
+        _accept(run, result, chunk)
+        if many:
+            # To try each of them again beside so many others would take longer than it is worth.
+            for ask in unserved:
+                _refuse(run, ask, _UNDECIDED)
+        return _MOST_OPTIONAL if len(chunk) <= _MOST_OPTIONAL else 2 * len(chunk)
+    for ask in chunk:
+        if result.why.reason != "FitsAsItIs":
+            _refuse(run, ask, result.why)
+            run.dead.add(ask, result.why)
+        elif ask.group.key in result.served:
+            _refuse(run, ask, result.why)
     return _MOST_OPTIONAL
 
 

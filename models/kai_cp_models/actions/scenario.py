@@ -25,11 +25,12 @@ class Played:
     """The ledger after the plan; None when it does not work out.
 
     ``early``: lost groups that came back before a trigger had its place, because the fair order of the
-    state after the eviction puts them first.
+    state after the eviction puts them first. ``served``: the asks that got a place all the same.
     """
 
     ledger: Ledger | None
     early: frozenset[GroupKey] = frozenset()
+    served: frozenset[GroupKey] = frozenset()
 
 
 def play(
@@ -46,32 +47,38 @@ def play(
     Where the greedy scores do not place every ask although the order is right, or move more than
     ``most_moved`` milli-GPUs, the model's own places are taken (formulation 1.4.8).
     """
-    ledger = base.copy()
-    gone: list[Pod] = []
-    for lost, offer in zip(answer.lost, offers, strict=True):
-        for pod in offer.pods:
-            if lost or pod.key in answer.moved:
-                leave(ledger, pod)
-                gone.append(pod)
-    victims: dict[GroupKey, list[Pod]] = {}
-    for pod in gone:
-        if pod.group is not None:
-            victims.setdefault(pod.group, []).append(pod)
-    wanted = {ask.group.key: ask for ask in asks}
-    played, early = _replay(ledger, wanted, victims, waiting)
-    if played is not None and any(key not in played.held for key in answer.moved):
-        # What was to move would be lost: the model's own places keep it.
-        played = None
-    if played is not None:
-        _settle(played, gone)
-        if most_moved == UNLIMITED or _moved(played, gone) <= most_moved:
-            return Played(played)
-    if early and any(answer.lost):
-        return Played(None, early)
+    gone = _leaving(offers, answer)
+    replayed = _replay(base, asks, gone, waiting)
+    played = replayed.ledger
+    # Where what was to move would be lost, the model's own places keep it.
+    if (
+        played is not None
+        and all(key in played.held or key not in played.changed for key in answer.moved)
+        and (most_moved == UNLIMITED or _moved(played, gone) <= most_moved)
+    ):
+        return replayed
+    if replayed.early and any(answer.lost):
+        return replayed
     made = realise(base, asks, offers, answer, pipeline_only=True)
     if made is not None:
         _settle(made, gone)
     return Played(made)
+
+
+def probe(
+    base: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], waiting: Mapping[GroupKey, Batch]
+) -> Played:
+    """Evict all of ``offers``, then place asks and victims in the fair order, greedily (4.7)."""
+    return _replay(base, asks, [pod for offer in offers for pod in offer.pods], waiting)
+
+
+def _leaving(offers: Sequence[Offer], answer: Answer) -> list[Pod]:
+    return [
+        pod
+        for lost, offer in zip(answer.lost, offers, strict=True)
+        for pod in offer.pods
+        if lost or pod.key in answer.moved
+    ]
 
 
 def _moved(ledger: Ledger, gone: Sequence[Pod]) -> int:
@@ -80,12 +87,16 @@ def _moved(ledger: Ledger, gone: Sequence[Pod]) -> int:
 
 
 def _replay(
-    ledger: Ledger,
-    wanted: Mapping[GroupKey, Ask],
-    victims: Mapping[GroupKey, Sequence[Pod]],
-    waiting: Mapping[GroupKey, Batch],
-) -> tuple[Ledger | None, frozenset[GroupKey]]:
-    """(ledger with everything placed, nothing), or (None, lost groups that came back first)."""
+    base: Ledger, asks: Sequence[Ask], gone: Sequence[Pod], waiting: Mapping[GroupKey, Batch]
+) -> Played:
+    """``gone`` evicted and everything placed in the fair order; no ledger when some ask found no place."""
+    ledger = base.copy()
+    victims: dict[GroupKey, list[Pod]] = {}
+    for pod in gone:
+        leave(ledger, pod)
+        if pod.group is not None:
+            victims.setdefault(pod.group, []).append(pod)
+    wanted = {ask.group.key: ask for ask in asks}
     snapshot = ledger.snapshot
     batches: dict[GroupKey, Batch] = dict(waiting)
     for key, pods in victims.items():
@@ -99,29 +110,41 @@ def _replay(
         ledger.book,
         {key: entry_of(ledger, snapshot.group_by_key[key], batch) for key, batch in batches.items()},
     )
-    left = len(wanted)
+    left = set(wanted)
+    served: set[GroupKey] = set()
     early: set[GroupKey] = set()
-    while (popped := order.pop()) is not None:
+    failed = False
+    coming = set(wanted) | set(victims)
+    while coming and (popped := order.pop()) is not None:
         key = popped
+        coming.discard(key)
         group = snapshot.group_by_key[key]
         gang = ledger.fixed.gangs[key]
         if key in wanted:
-            if gate(ledger, group, batches[key]) is not None:
-                return None, frozenset(early)
-            outcome = Placer(gang, pipeline_only=True).place(ledger, batches[key], consume=True)
-            if not isinstance(outcome, Ledger):
-                return None, frozenset(early)
-            ledger = outcome
-            left -= 1
-            order.use(ledger.book, group.queue)
+            left.discard(key)
+            refused = gate(ledger, group, batches[key]) is not None
+            outcome = (
+                None
+                if refused
+                else Placer(gang, pipeline_only=True).place(ledger, batches[key], consume=True)
+            )
+            if isinstance(outcome, Ledger):
+                ledger = outcome
+                served.add(key)
+                order.use(ledger.book, group.queue)
+            else:
+                failed = True
         elif key in victims:
             back = _return(ledger, key, victims[key])
             if back is not None:
-                if left:
+                if left and not failed:
                     early.add(key)
                 ledger = back
                 order.use(ledger.book, group.queue)
-    return ledger, frozenset()
+    if len(served) < len(wanted):
+        return Played(None, frozenset(early), frozenset(served))
+    _settle(ledger, gone)
+    return Played(ledger, frozenset(), frozenset(served))
 
 
 def _missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Batch | None:

@@ -8,7 +8,8 @@ nearly suffice, so they also tell which requests and how many victims are worth 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,10 @@ from kai_cp_models.snapshot import GPU, MILLI, PODS, Pod, PodSpec
 
 Row = NDArray[np.int64]
 """One number per size, largest last, then one per dimension of the snapshot."""
+
+
+Entitlement = tuple[object, ...]
+"""Asks with equal entitlement may take the same units."""
 
 
 class Counting:
@@ -101,54 +106,77 @@ class Families:
     """Demand against room for asks that may take different units.
 
     A family is a set of units; the asks that may take no others must fit into the room that all of them
-    leave (Hall's condition). ``hold`` notes asks that have their place.
+    leave (Hall's condition). Where an ask keeps units from being lost at all (``beside``), everything
+    admitted must fit into what the others leave. ``hold`` notes asks that have their place.
     """
 
     def __init__(
         self,
         counting: Counting,
         ranked: Sequence[Ranked],
-        takes: Mapping[tuple[object, ...], Collection[int]],
+        takes: Mapping[Entitlement, frozenset[int]],
         *,
         moved: bool,
     ) -> None:
         """``takes``: ranks of the units per entitlement. ``moved``: the units need a place again."""
         self._counting = counting
-        families = {frozenset(ranks) for ranks in takes.values()}
+        self._ranked = ranked
+        self._moved = moved
         self._inside = {
-            key: [family for family in families if family >= frozenset(ranks)] for key, ranks in takes.items()
+            key: [family for family in set(takes.values()) if family >= ranks] for key, ranks in takes.items()
         }
-        self._left: dict[frozenset[int], Row] = {}
-        for family in families:
-            units = [item for item in ranked if item.rank in family and (item.offer.movable or not moved)]
-            pods = [pod for item in units for pod in item.offer.pods]
-            room = counting.room(pods)
-            if moved:
-                # A node over its capacity must not make the sums refuse what fits elsewhere.
-                room = np.maximum(room - counting.demand(pods), counting.room())
-            self._left[family] = room
+        self._rooms: dict[frozenset[int], Row] = {}
+        self._held: dict[frozenset[int], Row] = {}
+        self._all = counting.demand(())
+        self._beside: set[frozenset[int]] = set()
 
     def copy(self) -> Families:
         """The same state, to try more asks on."""
-        result = object.__new__(Families)
-        result._counting = self._counting
-        result._inside = self._inside
-        result._left = dict(self._left)
+        result = copy(self)
+        vars(result).update(_held=dict(self._held), _beside=set(self._beside))
         return result
 
-    def fits(self, entitlement: tuple[object, ...], pods: Sequence[Pod]) -> bool:
-        """Whether counting allows the pods beside everything held so far; False is a proof."""
-        wanted = self._counting.demand(pods)
+    def fits(self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None) -> bool:
+        """Whether counting allows the ask beside everything held so far; False is a proof.
+
+        ``beside``: ranks of the units that may be lost while the ask has its place; None: all.
+        """
+        wanted = self._counting.demand(ask.pods)
         asked = wanted > 0
+        for family in self._inside[entitlement]:
+            held = self._held.get(family, 0)
+            if bool((held + wanted > self._room(family))[asked].any()):
+                return False
+        everything = self._all + wanted
         return all(
-            bool((wanted[asked] <= self._left[family][asked]).all()) for family in self._inside[entitlement]
+            bool((everything <= self._room(family))[everything > 0].all())
+            for family in ({*self._beside, beside} if beside is not None else self._beside)
         )
 
-    def hold(self, entitlement: tuple[object, ...], pods: Sequence[Pod]) -> None:
-        """The pods have a place."""
-        wanted = self._counting.demand(pods)
+    def hold(self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None) -> None:
+        """The ask has its place."""
+        wanted = self._counting.demand(ask.pods)
         for family in self._inside[entitlement]:
-            self._left[family] = self._left[family] - wanted
+            self._held[family] = self._held.get(family, 0) + wanted
+        self._all = self._all + wanted
+        if beside is not None:
+            self._beside.add(beside)
+
+    def _room(self, family: frozenset[int]) -> Row:
+        room = self._rooms.get(family)
+        if room is None:
+            units = [
+                item
+                for item in self._ranked
+                if item.rank in family and (item.offer.movable or not self._moved)
+            ]
+            pods = [pod for item in units for pod in item.offer.pods]
+            room = self._counting.room(pods)
+            if self._moved:
+                # A node over its capacity must not make the sums refuse what fits elsewhere.
+                room = np.maximum(room - self._counting.demand(pods), self._counting.room())
+            self._rooms[family] = room
+        return room
 
 
 def _whole_gpus(pod: Pod) -> int:

@@ -17,6 +17,7 @@ from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.offers import Ranked, milli_gpus
 from kai_cp_models.joint.problem import Answer
+from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import Goal, Linear
 from kai_cp_models.snapshot import MILLI, UNLIMITED, ActionName, GroupKey
 
@@ -84,6 +85,8 @@ class EvictingModel:
         self._asks_stay()
         self._limits()
         self._quotas()
+        if action == "preempt":
+            self._stay_before()
         self.taken = self._attribution(dues)
         self._moved_groups = self._group_moves(max_moved_groups)
         self._moved_gpus(max_moved_ratio)
@@ -157,6 +160,14 @@ class EvictingModel:
                 wanted = [size[r] * admitted for size, admitted in sizes if size[r]]
                 if quota != UNLIMITED and wanted:
                     self.cp.add(int(book.non_preemptible[i, r]) + sum(wanted) <= quota)
+
+    def _stay_before(self) -> None:
+        """No unit is lost that would return into an admitted trigger's room (1.3 d, inside a queue)."""
+        returning = Returning(self.ledger)
+        for ask, admitted in zip(self.asks, self.admitted, strict=True):
+            for item, lost in zip(self.ranked, self.lost, strict=True):
+                if returning.before(item.offer, ask):
+                    self.cp.add_implication(admitted, ~lost)
 
     def _attribution(self, dues: Sequence[Due]) -> list[dict[int, cp_model.IntVar]]:
         """taken[e][o]: unit o is lost to class e of triggers; a unit is lost to exactly one."""
@@ -324,6 +335,17 @@ class EvictingModel:
         if not any(answer.lost):
             literals = [~var if key in answer.moved else var for key, var in self.moved.items()]
         self.cp.add_bool_or(literals)
+
+    def keep_some(self, answer: Answer, early: frozenset[GroupKey]) -> None:
+        """One of the groups of ``early`` loses less than in ``answer``: together they come back (1.3 d)."""
+        deepest: dict[GroupKey, cp_model.IntVar] = {}
+        for item, var, lost in zip(self.ranked, self.lost, answer.lost, strict=True):
+            if lost and item.offer.group.key in early:
+                deepest[item.offer.group.key] = var
+        if deepest:
+            self.cp.add_bool_or([~var for var in deepest.values()])
+        else:
+            self.forbid(answer)
 
     def keep_more(self, answer: Answer, early: frozenset[GroupKey]) -> None:
         """The queues of ``early`` lose less than in ``answer``: they would come first again (1.3 d).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from kai_cp_models.joint.evicting import Due
 from kai_cp_models.joint.offers import Ranked, gpu_weight
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GPU, MILLI, Pod
+from kai_cp_models.snapshot import GPU, MILLI
 
 MOST_MOVABLE: Final = 600
 """Up to so many units all of them are candidates."""
@@ -49,37 +49,49 @@ def near_empty(ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[Ranked]) ->
 
 def shallow(
     counting: Counting, asks: Sequence[Ask], ranked: Sequence[Ranked], dues: Sequence[Due], book: QueueBook
-) -> int | None:
-    """How many of ``ranked`` (in reverse fair order) must be open before counting allows all asks.
+) -> list[int] | None:
+    """The first units of ``ranked`` (in reverse fair order) that by counting make room for all asks.
 
-    Units that no trigger may take while its queue holds no more than its due are passed over (4.4). None
-    when even all of them are too few. The threshold of a plan (formulation 1.4.2) is hardly ever deeper.
+    Their positions. Units that no trigger may take while its queue holds no more than its due are passed
+    over (4.4), as are those of asking groups. None when even all units are too few. The threshold of a
+    plan (formulation 1.4.2) is hardly ever deeper than the last of them.
     """
     wanted = counting.demand(pod for ask in asks for pod in ask.pods)
     asked = wanted > 0
-    pods: list[list[Pod]] = []
+    open_ = list(_due_units(asks, ranked, dues, book))
+
+    def enough(count: int) -> bool:
+        room = counting.room(pod for o in open_[:count] for pod in ranked[o].offer.pods)
+        return bool((wanted[asked] <= room[asked]).all())
+
+    if not enough(len(open_)):
+        return None
+    return open_[: bisect_left(range(len(open_)), True, key=enough)]
+
+
+def _due_units(
+    asks: Sequence[Ask], ranked: Sequence[Ranked], dues: Sequence[Due], book: QueueBook
+) -> Iterator[int]:
+    """Units that may go one after the other, in reverse fair order."""
     left = {level: list(book.allocated_of(level)) for due in dues for level, _ in due.bounds.values()}
     paths = {
-        queue: {book.name(i) for i in book.path(queue).tolist()}
+        queue: {book.name(i) for i in book.path(queue).tolist()} & left.keys()
         for queue in {item.offer.group.queue for item in ranked}
     }
+    taken = {o for due in dues for o in due.takes}
+    # A unit goes only after the ones before it in its group's chain.
+    closed = {ask.group.key for ask in asks}
     for o, item in enumerate(ranked):
-        queue = item.offer.group.queue
-        terms = [due.bounds[queue] for due in dues if queue in due.bounds and o in due.takes]
-        open_ = not left or any(
+        group = item.offer.group
+        terms = [due.bounds[group.queue] for due in dues if group.queue in due.bounds and o in due.takes]
+        over = not left or any(
             bound is not None and have > bound
             for level, bounds in terms
             for have, bound in zip(left[level], bounds, strict=True)
         )
-        pods.append(list(item.offer.pods) if open_ else [])
-        if open_:
-            for level in left.keys() & paths[queue]:
-                left[level] = [have - gives for have, gives in zip(left[level], item.holds, strict=True)]
-
-    def enough(count: int) -> bool:
-        room = counting.room(pod for some in pods[:count] for pod in some)
-        return bool((wanted[asked] <= room[asked]).all())
-
-    if not enough(len(pods)):
-        return None
-    return bisect_left(range(len(pods)), True, key=enough)
+        if o not in taken or not over or group.key in closed:
+            closed.add(group.key)
+            continue
+        yield o
+        for level in paths[group.queue]:
+            left[level] = [have - gives for have, gives in zip(left[level], item.holds, strict=True)]

@@ -1,0 +1,106 @@
+"""Who would take a trigger's room back: victims of its own queue that come before it (1.3 d, 3.6).
+
+Inside a queue the fair order goes by priority and age, whatever the queue holds. A lost unit that comes
+before a trigger and is small enough for the trigger's room would be placed there first by the next
+allocate; so it is not lost while that trigger is admitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kai_cp_models.fairness.order import SortKey, group_sort_key
+from kai_cp_models.joint.problem import Ask, Offer
+from kai_cp_models.ledger import Ledger, Mask
+from kai_cp_models.rules.table import accepting
+from kai_cp_models.snapshot import Pod, PodGroup
+
+
+@dataclass(frozen=True, eq=False)
+class _Shape:
+    """Pods that start together, as far as it matters for taking each other's room."""
+
+    count: int
+    most: tuple[int, ...]
+    """Per dimension the largest request of a pod."""
+    least: tuple[int, ...]
+    """Per dimension the smallest request of a pod."""
+    everywhere: Mask
+    """Nodes that accept every pod."""
+    anywhere: Mask
+    """Nodes that accept some pod."""
+    plain: bool
+    """Only static node rules and requests have a say in where the pods go."""
+
+    def replaces(self, other: _Shape) -> bool:
+        """Whether these pods find room wherever the others do."""
+        return (
+            self.plain
+            and other.plain
+            and self.count <= other.count
+            and all(mine <= theirs for mine, theirs in zip(self.most, other.least, strict=True))
+            and not bool((other.anywhere & ~self.everywhere).any())
+        )
+
+
+class Returning:
+    """Which units come back before which asks, in one ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._shapes: dict[tuple[object, ...], _Shape] = {}
+        self._replaces: dict[tuple[_Shape, _Shape], bool] = {}
+
+    def before(self, offer: Offer, ask: Ask) -> bool:
+        """Whether the unit, when lost, is placed again in the room meant for the ask; both in one queue."""
+        # What loses its gang starts anew, below its minimum; surplus comes after all that do.
+        back = group_sort_key(offer.group, 0 if offer.whole else 1)
+        return back < self.turn(ask) and self._fits(offer, ask)
+
+    def turn(self, ask: Ask) -> SortKey:
+        """The place of an ask among those of its queue."""
+        return group_sort_key(ask.group, ask.gang.elastic_state(self._ledger.status))
+
+    def _fits(self, offer: Offer, ask: Ask) -> bool:
+        pair = self._shape(offer.group, offer.pods), self._shape(ask.group, ask.pods)
+        found = self._replaces.get(pair)
+        if found is None:
+            found = self._replaces[pair] = pair[0].replaces(pair[1])
+        return found
+
+    def _shape(self, group: PodGroup, pods: Sequence[Pod]) -> _Shape:
+        specs = {id(pod.spec): pod for pod in pods}
+        constrained = _constrained(group)
+        key = (len(pods), constrained, *sorted(specs))
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = self._make(len(pods), list(specs.values()), constrained)
+        return found
+
+    def _make(self, count: int, examples: Sequence[Pod], constrained: bool) -> _Shape:
+        masks = [accepting(self._ledger.fixed.table, pod) for pod in examples]
+        requests = np.array([pod.spec.requests for pod in examples])
+        special = any(pod.spec.gpu.shares for pod in examples) or any(
+            rule.concerns(pod) for rule in self._ledger.rules for pod in examples
+        )
+        return _Shape(
+            count,
+            tuple(requests.max(axis=0).tolist()),
+            tuple(requests.min(axis=0).tolist()),
+            np.logical_and.reduce(masks),
+            np.logical_or.reduce(masks),
+            not special and not constrained,
+        )
+
+
+def _constrained(group: PodGroup) -> bool:
+    waiting = [group.root]
+    while waiting:
+        part = waiting.pop()
+        if part.constraint is not None:
+            return True
+        waiting.extend(part.children)
+    return False
