@@ -28,7 +28,7 @@ figure svg{max-width:100%;height:auto}.plots{display:grid;gap:.5rem 1.5rem;
 grid-template-columns:repeat(auto-fit,minmax(30rem,1fr))}.scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:13px;margin:.8rem 0}
 th,td{padding:.22rem .6rem;text-align:right;border-bottom:1px solid #e8ecf1;white-space:nowrap}
-th{background:#f4f6f9;position:sticky;top:0}td:first-child,th:first-child{text-align:left}
+th{background:#f4f6f9;position:sticky;top:0;white-space:normal;vertical-align:bottom}td:first-child,th:first-child{text-align:left}
 .good{color:#256d32;font-weight:600}.bad{color:#b3202c;font-weight:600}
 """
 
@@ -82,64 +82,13 @@ def _head(results: Sequence[Result]) -> str:
 
 
 def _cases(cases: Sequence[CaseResult]) -> str:
-    rows = []
-    for c in sorted(cases, key=lambda c: (c.suite, c.case)):
-        peer = c.peer
-        theirs = None if peer is None else peer.outcome
-        ours = c.outcome
-        rows.append(
-            (
-                c.case,
-                f"{c.nodes:,}",
-                f"{c.running_pods:,} + {c.pending_pods:,}",
-                f"{c.seconds['read']:.2f}",
-                f"{c.seconds.get('prepare', 0.0):.2f}",
-                f"{c.seconds.get('model', 0.0):.2f}",
-                f"{c.seconds.get('solve', 0.0):.2f}",
-                f"{c.seconds.get('check', 0.0):.2f}",
-                _beside(f"{c.seconds['decide']:.2f}", None if peer is None else _seconds(peer.seconds)),
-                f"{c.seconds.get('decide_cpu', 0.0):.2f}",
-                "" if c.second_cycle_seconds is None else f"{c.second_cycle_seconds:.2f}",
-                f"{c.peak_memory_mib:,.0f}",
-                c.status.lower() if not c.errors else "WRONG",
-                f"{c.gap:.2%}",
-                _beside(f"{ours.admitted_gpus:g}", None if theirs is None else f"{theirs.admitted_gpus:g}"),
-                _beside(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
-                _beside(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
-                _beside(str(ours.groups_left), None if theirs is None else str(theirs.groups_left)),
-                "" if theirs is None or peer is None else f"+{peer.only_here} −{peer.only_there}",
-                "" if theirs is None or peer is None else difference(peer),
-                "" if peer is None else _ratios(c, peer),
-            )
-        )
+    cases = sorted(cases, key=lambda c: (c.suite, c.case))
     names = {c.peer.name for c in cases if c.peer is not None}
     beside = f" / {escape(names.pop())}" if len(names) == 1 else ""
-    head = (
-        "case",
-        "nodes",
-        "pods running + waiting",
-        "read s",
-        "prepare s",
-        "model s",
-        "solve s",
-        "check s",
-        f"decide s{beside}",
-        "processor s",
-        "second cycle s",
-        "memory MiB",
-        "status",
-        "gap",
-        f"GPUs admitted{beside}",
-        f"GPUs lost{beside}",
-        f"pods moved{beside}",
-        f"groups left{beside}",
-        "groups only one admits",
-        "first difference",
-        "ratio of time, admitted, lost",
-    )
     return (
         "<h2>Whole cycles</h2>"
-        '<p class="note"><b>decide</b> is the time from the parsed cluster to the checked plan. '
+        '<p class="note"><b>decide</b> is the time from the parsed cluster to the checked plan: prepare, '
+        "model (orders, greedy places, models), solve (inside CP-SAT) and check. "
         "<b>Admitted</b>: GPUs that waiting pods get, now or once pods that leave are gone. "
         "<b>Lost</b>: GPUs "
         "of pods that are stopped and get no other place. <b>Moved</b> pods are stopped and started "
@@ -159,9 +108,70 @@ def _cases(cases: Sequence[CaseResult]) -> str:
         + _figure(plots.gaps(cases), "Proven gaps, worst 40 cases.")
         + _figure(plots.memory_against_size(cases), "Peak memory of the process that reads and decides.")
         + "</div>"
-        + _table(head, rows)
+        + _answers(cases, beside)
+        + _times(cases, beside)
         + _stages(cases)
     )
+
+
+def _answers(cases: Sequence[CaseResult], beside: str) -> str:
+    head = [
+        "case",
+        "status",
+        "gap",
+        *(f"{name}{beside}" for name in ("GPUs admitted", "GPUs lost", "pods moved", "groups left")),
+    ]
+    compared = any(c.peer is not None for c in cases)
+    if compared:
+        head += ["groups only one admits", "first difference", "ratio of time, admitted, lost"]
+    rows = []
+    for c in cases:
+        theirs = None if c.peer is None else c.peer.outcome
+        ours = c.outcome
+        row = [
+            c.case,
+            c.status.lower() if not c.errors else "WRONG",
+            f"{c.gap:.2%}",
+            _beside(f"{ours.admitted_gpus:g}", None if theirs is None else f"{theirs.admitted_gpus:g}"),
+            _beside(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
+            _beside(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
+            _beside(str(ours.groups_left), None if theirs is None else str(theirs.groups_left)),
+        ]
+        if compared and c.peer is not None:
+            known = theirs is not None
+            row.append(f"+{c.peer.only_here} −{c.peer.only_there}" if known else "")
+            row.append(difference(c.peer) if known else "")
+            row.append(_ratios(c, c.peer))
+        rows.append(row)
+    return _table(head, rows)
+
+
+def _times(cases: Sequence[CaseResult], beside: str) -> str:
+    phases = ("read", "prepare", "model", "solve", "check")
+    head = (
+        "case",
+        "nodes",
+        "pods running + waiting",
+        *(f"{phase} s" for phase in phases),
+        f"decide s{beside}",
+        "processor s",
+        "second cycle s",
+        "memory MiB",
+    )
+    rows = [
+        (
+            c.case,
+            f"{c.nodes:,}",
+            f"{c.running_pods:,} + {c.pending_pods:,}",
+            *(f"{c.seconds.get(phase, 0.0):.2f}" for phase in phases),
+            _beside(f"{c.seconds['decide']:.2f}", None if c.peer is None else _seconds(c.peer.seconds)),
+            f"{c.seconds.get('decide_cpu', 0.0):.2f}",
+            "" if c.second_cycle_seconds is None else f"{c.second_cycle_seconds:.2f}",
+            f"{c.peak_memory_mib:,.0f}",
+        )
+        for c in cases
+    ]
+    return _table(head, rows)
 
 
 def _verdict(cases: Sequence[CaseResult]) -> str:
@@ -200,7 +210,7 @@ def _stages(cases: Sequence[CaseResult]) -> str:
             f"{s.constraints:,}",
             f"{s.seconds:.2f}",
         )
-        for c in sorted(cases, key=lambda c: (c.suite, c.case))
+        for c in cases
         for s in c.stages
     ]
     return f"<details><summary>Every stage: status, objective, bound</summary>{_table(head, rows)}</details>"
