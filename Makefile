@@ -12,13 +12,16 @@ PYTEST_FLAGS ?= -n 2 --dist loadgroup
 CONFORMANCE_MIN := 260
 SCENARIOS_STAGE := core
 
-.PHONY: demo test lint judge judge-conformance judge-scenarios control-plane demo-cluster docs lock clean
+.PHONY: demo test micro lint judge judge-conformance judge-scenarios control-plane demo-cluster docs lock clean
 
 demo: $(READY)  ## decide on the sample snapshot
 	$(BIN)/kai-cp solve examples/demo-cluster.json --now $(NOW)
 
 test: $(READY)  ## all tests
 	$(BIN)/pytest $(PYTEST_FLAGS)
+
+micro: $(READY)  ## every micro benchmark once, small; without --benchmark-disable they are measured
+	$(BIN)/pytest benchmarks --benchmark-disable
 
 lint: $(READY)  ## style, types, import rules
 	$(BIN)/ruff check .
