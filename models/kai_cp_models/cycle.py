@@ -137,5 +137,5 @@ class Cycle:
                     action,
                     "room is free now" if kind == "Bind" else "room is promised, not free yet",
                     held.gpu_groups,
-                    details=held.details,
+                    details=ledger.details_of(pod),
                 )

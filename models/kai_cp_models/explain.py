@@ -70,6 +70,8 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
     nodes = accepting(ledger.fixed.table, pod)
     if not nodes.any():
         return []
+    if ledger.fits(pod, now=False).any():
+        return ["a pod fits by itself, all that must start together do not"]
     free = (ledger.idle + ledger.releasing)[nodes].clip(min=0)
     gpu = pod.spec.gpu
     if gpu.shares:

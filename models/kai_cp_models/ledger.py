@@ -344,6 +344,15 @@ class Ledger:
         found = [value for rule in self.rules if (value := rule.score(pod)) is not None]
         return sum(found[1:], start=found[0]) if found else None
 
+    def details_of(self, pod: Pod) -> Mapping[str, Any]:
+        """What the binder needs beyond node and groups, for a place of this cycle."""
+        held = self.held[pod.key]
+        found = dict(held.details)
+        for rule in self.rules:
+            if rule.concerns(pod):
+                found |= rule.details(pod, held.node) or {}
+        return found
+
     # --- operations ------------------------------------------------------------------------------
 
     def place(self, pod: Pod, node: int, gpu_groups: tuple[str, ...] = (), *, pipelined: bool) -> None:

@@ -38,7 +38,8 @@ def broken(world: World) -> Iterator[str]:
     """Placed pods whose claims are not or wrongly allocated; devices given out twice."""
     snapshot = world.snapshot
     if not snapshot.policy.plugin("dynamicresources") or not any(
-        world.pod(k).spec.claims for k in world.placed
+        world.pod(key).spec.claims or "extendedResourceClaimAllocation" in decision.details
+        for key, decision in world.placed.items()
     ):
         return
     catalog = catalog_of(snapshot)

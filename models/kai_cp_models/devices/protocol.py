@@ -74,6 +74,10 @@ class RuleState:
         """Account a placement that ``mask`` allows; returns ``Decision.details`` for it."""
         return {}
 
+    def details(self, pod: Pod, node: int) -> Mapping[str, Any] | None:
+        """``Decision.details`` of a place of this cycle as they are by now; None: as ``place`` gave them."""
+        return None
+
     def remove(self, pod: Pod, node: int) -> None:
         """Undo a ``place`` of this cycle."""
 

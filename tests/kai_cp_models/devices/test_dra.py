@@ -537,3 +537,60 @@ def test_every_realised_placement_satisfies_the_rows(
                     sum(row.entering.get((c, p), 0) for c, p in enumerate(places) if p is not None)
                     <= row.bound
                 )
+
+
+def test_devices_given_in_this_cycle_change_for_a_later_pod() -> None:
+    """x takes the first device; y can use that one only, so x has the other one in the end."""
+    x, y = user("x", "any"), user("y", "first")
+    only = exact(selectors=[{"cel": {"expression": f"device.attributes['{DRIVER}'].rank == 1"}}])
+    devices = [device(name, attributes=attributes(rank=i)) for i, name in enumerate("ab", 1)]
+    found = cluster([x, y], [slice_of("n0", *devices)], [claim("any", exact()), claim("first", only)])
+    state = dra.open(found)
+
+    def given(which: Pod) -> str:
+        details = state.details(which, 0)
+        assert details is not None
+        name: str = details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"][0]["device"]
+        return name
+
+    state.place(x, 0, pipelined=False)
+    assert given(x) == "a"
+    mask = state.mask(y, now=True)
+    assert mask is not None
+    assert list(mask) == [True, False]
+    state.place(y, 0, pipelined=False)
+    assert (given(x), given(y)) == ("b", "a")
+    state.remove(x, 0)
+    assert given(y) == "a"
+
+
+@pytest.mark.parametrize(("promised", "expected"), [(False, False), (True, True)])
+def test_what_is_bound_now_never_changes_to_a_device_that_is_leaving(promised: bool, expected: bool) -> None:
+    """Device b is held by a pod that leaves: x may change to it only if x itself waits for it."""
+    old, x, y = (
+        user("old", "held", node="n0", status=PodStatus.RELEASING),
+        user("x", "any"),
+        user("y", "first"),
+    )
+    only = exact(selectors=[{"cel": {"expression": f"device.attributes['{DRIVER}'].rank == 1"}}])
+    devices = [device(name, attributes=attributes(rank=i)) for i, name in enumerate("ab", 1)]
+    users = [{"resource": "pods", "name": "old", "uid": "uid-old"}]
+    holding = claim("held", exact(), allocation=held("n0", "b"), reservedFor=users)
+    claims = [holding, claim("any", exact()), claim("first", only)]
+    state = dra.open(cluster([old, x, y], [slice_of("n0", *devices)], claims))
+    state.place(x, 0, pipelined=promised)
+    mask = state.mask(y, now=False)
+    assert mask is not None
+    # A promised x takes the leaving device at once only if it has to.
+    assert bool(mask[0]) is expected
+
+
+def test_no_more_users_than_a_claim_may_have() -> None:
+    """254 pods use the shared claim: two of three more may join it, unless one of the old ones goes."""
+    olds = [user(f"o{i}", "shared", node="n0") for i in range(254)]
+    news = [user(f"x{i}", "shared") for i in range(3)]
+    users = [{"resource": "pods", "name": p.key.name, "uid": p.uid} for p in olds]
+    shared = claim("shared", exact(), allocation=held("n0", "a"), reservedFor=users)
+    state = dra.open(cluster([*olds, *news], TWO, [shared]))
+    (row,) = [row for row in state.rows(news[:1], [3], range(2)) if len(row.leaving) == 254]
+    assert (row.bound, set(row.entering.values())) == (2, {1})

@@ -19,16 +19,21 @@ from tests.kai_cp_models.devices.test_dra import DRIVER, attributes, claim, devi
 
 UNLIMITED = Shares(-1, -1, -1)
 ZONES = ("a", "a", "b")
+KINDS = "fst"
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One pod's needs: a host port, being alone in its zone, devices of a kind ("" = any)."""
+    """One pod's needs: a host port, being alone in its zone, devices of a kind ("" = any, "ft" = either).
+
+    ``alike``: its devices are of one kind, whichever it is.
+    """
 
     port: bool
     alone: bool
     kind: str
     count: int
+    alike: bool = False
 
 
 def cluster(asks: list[Ask], devices: list[str], nodes: int) -> Snapshot:
@@ -47,12 +52,14 @@ def cluster(asks: list[Ask], devices: list[str], nodes: int) -> Snapshot:
             )
         )
         selectors = (
-            [{"cel": {"expression": f'device.attributes["{DRIVER}"].kind == "{ask.kind}"'}}]
+            [{"cel": {"expression": f'device.attributes["{DRIVER}"].kind in {list(ask.kind)}'}}]
             if ask.kind
             else []
         )
         if ask.count:
-            claims.append(claim(f"c{i}", exact(ask.count, device_class="acc", selectors=selectors)))
+            constraints = [{"requests": [], "matchAttribute": f"{DRIVER}/kind"}] if ask.alike else []
+            wanted = exact(ask.count, device_class="acc", selectors=selectors)
+            claims.append(claim(f"c{i}", wanted, constraints=constraints))
     made = [Node(f"n{i}", (8000, 2**30, 0, 110), {"zone": ZONES[i]}) for i in range(nodes)]
     slices = [
         slice_of(
@@ -81,9 +88,9 @@ def possible(asks: list[Ask], devices: list[str], nodes: int) -> bool:
 def all_hold(asks: list[Ask], places: tuple[int, ...], devices: list[str]) -> bool:
     for node in set(places):
         here = [ask for ask, place in zip(asks, places, strict=True) if place == node]
-        wanted = [ask.kind for ask in here for _ in range(ask.count)]
+        wanted = [ask.kind or KINDS for ask in here for _ in range(ask.count)]
         served = any(
-            all(not want or want == have for want, have in zip(wanted, chosen, strict=True))
+            all(have in want for want, have in zip(wanted, chosen, strict=True)) and kept_alike(here, chosen)
             for chosen in permutations(devices[node], len(wanted))
         )
         if sum(ask.port for ask in here) > 1 or not served:
@@ -92,13 +99,27 @@ def all_hold(asks: list[Ask], places: tuple[int, ...], devices: list[str]) -> bo
     return len(set(alone)) == len(alone)
 
 
-ASKS = st.builds(Ask, st.booleans(), st.booleans(), st.sampled_from(["", "f"]), st.integers(0, 2))
+def kept_alike(asks: list[Ask], chosen: tuple[str, ...]) -> bool:
+    """Whether asks that want devices of one kind get such, out of ``chosen`` in their order."""
+    left = iter(chosen)
+    got = [(ask, [next(left) for _ in range(ask.count)]) for ask in asks]
+    return all(len(set(kinds)) <= 1 for ask, kinds in got if ask.alike)
+
+
+ASKS = st.builds(
+    Ask,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["", "f", "fs", "st"]),
+    st.integers(0, 2),
+    st.sampled_from([False, False, False, True]),
+)
 
 
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(ASKS, min_size=1, max_size=4),
-    st.lists(st.text("fs", max_size=3), min_size=3, max_size=3),
+    st.lists(st.text(KINDS, max_size=4), min_size=3, max_size=3),
     st.integers(1, 3),
 )
 def test_allocate_admits_what_brute_force_admits(asks: list[Ask], devices: list[str], nodes: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from kai_cp_models.devices.protocol import Mask, Row
 from kai_cp_models.snapshot import PodKey
 
 Request = tuple[Wanted, ...]
+_MOST_SETS: Final = 32
+"""Sets of devices that get a row for every node."""
 
 
 def rows(
@@ -22,6 +25,8 @@ def rows(
     releases: Mapping[PodKey, Sequence[int]],
 ) -> Iterator[Row]:
     """For every set of devices that some request accepts: requests within it against its free devices.
+
+    Sets that overlap are joined as well: devices suffice if and only if they do for every such union.
 
     ``wants``: open requests per class; ``releases``: devices that an eviction frees. Only requests
     with one alternative over unshareable devices are counted.
@@ -38,8 +43,7 @@ def rows(
                 and not (fits & shareable).any()
             ):
                 counted.append((c, 1 if request[0].mode == ALL else request[0].count, fits))
-    groups = {fits.tobytes(): fits for _, _, fits in counted}
-    for devices in groups.values():
+    for devices in _unions([fits for _, _, fits in counted]):
         inside = [(c, count) for c, count, fits in counted if not (fits & ~devices).any()]
         need: dict[int, int] = {}
         for c, count in inside:
@@ -52,6 +56,20 @@ def rows(
             total = int(np.count_nonzero(devices & free))
             entering = {(c, node): n for c, n in need.items() for node in nodes}
             yield Row(entering, total, _leaving(catalog, releases, devices, None), "dra")
+
+
+def _unions(sets: Sequence[Mask]) -> Sequence[Mask]:
+    """The distinct sets, with the unions of those that overlap; at most ``_MOST_SETS``."""
+    found = {devices.tobytes(): devices for devices in sets}
+    queue = list(found.values())
+    while queue and len(found) < _MOST_SETS:
+        one = queue.pop()
+        for other in list(found.values()):
+            union = one | other
+            if (one & other).any() and union.tobytes() not in found and len(found) < _MOST_SETS:
+                found[union.tobytes()] = union
+                queue.append(union)
+    return list(found.values())
 
 
 def _leaving(

@@ -71,11 +71,13 @@ class Problem:
         self._kinds: dict[int, object] = {}
         self._solved: dict[tuple[object, ...], bool] = {}
         shareable = np.array([device.view.shareable for device in catalog.devices], dtype=np.bool_)
-        self._plain = not any(
+        self._unshared = not any(
             wanted.admin or (fits & shareable).any() for options in self.options for wanted, fits in options
         )
         single = len(self.options) == 1 and len(self.options[0]) == 1
-        self.counting = self._plain and single and not constraints and not catalog.counters
+        self.plain = self._unshared and not catalog.counters
+        """Whether a device is either free or not: no shares, no counters, no admin access."""
+        self.counting = self.plain and single and not constraints
         """Whether counting free devices is the whole answer: one plain request."""
         self.counting &= all(wanted.mode != ALL for options in self.options for wanted, _ in options)
 
@@ -85,14 +87,29 @@ class Problem:
         for options in self.options:
             some = np.zeros_like(enough)
             for wanted, fits in options:
-                usable = fits & free if self._plain else fits
+                usable = fits & free if self._unshared else fits
                 some |= self.catalog.per_node(usable) >= (1 if wanted.mode == ALL else wanted.count)
             enough &= some
         return enough
 
+    def short(self, candidates: Sequence[int], room: Room) -> bool:
+        """Whether counting alone shows that a node's devices are too few for all requests together."""
+        chosen = np.array(candidates, dtype=np.int64)
+        free = np.array([device not in room.held for device in candidates], dtype=np.bool_)
+        asked = []
+        for options in self.options:
+            if len(options) == 1 and not options[0][0].admin and options[0][0].mode != ALL and self._unshared:
+                asked.append((options[0][0].count, options[0][1][chosen] & free))
+        sets = {mask.tobytes(): mask for _, mask in asked}
+        sets[b""] = np.logical_or.reduce([mask for _, mask in asked]) if asked else free
+        return any(
+            sum(count for count, mask in asked if not (mask & ~devices).any()) > np.count_nonzero(devices)
+            for devices in sets.values()
+        )
+
     def solvable(self, candidates: Sequence[int], room: Room) -> bool:
         """Whether the devices of a node satisfy all requests; nodes that look alike are solved once."""
-        if not self._plain or room.counters or self.catalog.counters:
+        if not self.plain:
             return Search(self, candidates, room).run() is not None
         # For ``All`` a held device matters as well.
         look = tuple((self.kind(i), i in room.held) for i in candidates)
@@ -113,11 +130,15 @@ class Problem:
 
 @dataclass
 class Search:
-    """One search; ``candidates`` are the devices that the node reaches, in order."""
+    """One search; ``candidates`` are the devices that the node reaches, in order.
+
+    ``barred``: devices that some claims, by their position, must not take.
+    """
 
     problem: Problem
     candidates: Sequence[int]
     room: Room
+    barred: Mapping[int, frozenset[int]] = field(default_factory=dict)
     _picks: list[Pick] = field(default_factory=list)
     _taken: set[int] = field(default_factory=set)
     _steps: int = 0
@@ -174,6 +195,8 @@ class Search:
 
     def _pick(self, claim: int, wanted: Wanted, device: int) -> Pick | None:
         """The device for the request, if it is free and the constraints hold."""
+        if device in self.barred.get(claim, ()):
+            return None
         found = self.catalog.devices[device]
         amounts = None
         if not wanted.admin:

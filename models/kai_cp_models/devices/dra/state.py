@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,9 +16,9 @@ from kai_cp_models.devices.dra.extended import Extended
 from kai_cp_models.devices.dra.holdings import ClaimKey, Holding, Holdings
 from kai_cp_models.devices.dra.objects import ALL, Claim, Wanted, check_allocation
 from kai_cp_models.devices.dra.refs import refs_of
-from kai_cp_models.devices.dra.results import read, write
+from kai_cp_models.devices.dra.results import Allocation, read, write
 from kai_cp_models.devices.dra.rows import rows
-from kai_cp_models.devices.dra.search import Open, Problem, Search
+from kai_cp_models.devices.dra.search import Open, Pick, Problem, Search
 from kai_cp_models.devices.protocol import Mask, Row, RuleState
 from kai_cp_models.devices.raw import Raw
 from kai_cp_models.devices.tally import holding
@@ -35,8 +36,19 @@ class Joined(NamedTuple):
     added: bool
 
 
+class Given(NamedTuple):
+    """A claim that this cycle allocates on a node; its devices may still be changed for others."""
+
+    claim: Claim
+    now: bool
+
+
 class DraState(RuleState):
-    """Claims in use, devices in use, and the searches over them."""
+    """Claims in use, devices in use, and the searches over them.
+
+    Devices that this cycle gives are promises to nobody yet: where a further pod has room on a node
+    only if earlier ones take other devices, they do (``details`` tells which ones they have in the end).
+    """
 
     name = NAME
 
@@ -46,10 +58,11 @@ class DraState(RuleState):
         self.extended = Extended(self.catalog)
         self._holdings = Holdings(self.catalog)
         self._placed: dict[PodKey, tuple[Joined, ...]] = {}
+        self._given: dict[int, tuple[Given, ...]] = {}
         self._left: set[PodKey] = set()
         self._problems: dict[Hashable, Problem] = {}
         self._dead_ends: dict[PodKey, str] = {}
-        self._known: dict[tuple[int, int, bool], tuple[int, bool]] = {}
+        self._known: dict[Hashable, tuple[int, bool]] = {}
         self._used_by: dict[str, list[ClaimKey]] = {}
         self._queues = {group.key: group.queue for group in snapshot.groups}
         self._sharers: dict[ClaimKey, int] = {}
@@ -101,6 +114,7 @@ class DraState(RuleState):
         """Own what changes, after a shallow copy."""
         self._holdings = self._holdings.copy()
         self._placed = dict(self._placed)
+        self._given = dict(self._given)
         self._left = set(self._left)
         self.extended = self.extended.copy()
 
@@ -123,7 +137,8 @@ class DraState(RuleState):
             claim = self.catalog.claims.get(key)
             own = self._sharers.get(key, 0) <= 1 and self._holdings.of(key) == Holding()
             alike = claim is not None and own
-            parts.append((claim.requests, claim.constraints) if claim is not None and alike else key)
+            known = pod.uid in self._holdings.of(key).users(now=False)
+            parts.append((claim.requests, claim.constraints) if claim is not None and alike else (key, known))
         return tuple(parts)
 
     def dead_end(self, pod: Pod) -> str:
@@ -185,7 +200,7 @@ class DraState(RuleState):
             claims = opened if synthetic is None else [*opened, synthetic]
             chosen = mask & nodes
             if claims and chosen.any():
-                mask[chosen] = self._fitting(self._problem(claims), np.flatnonzero(chosen), now=now)
+                mask[chosen] = self._fitting(claims, np.flatnonzero(chosen), now=now)
         self._admit_home(pod, mask)
         plugin = self.extended.plugin_room(pod, now=now)
         return mask if plugin is None else mask & plugin
@@ -193,13 +208,14 @@ class DraState(RuleState):
     def _admit_home(self, pod: Pod, mask: Mask) -> None:
         """An evicted pod that returns to its node is not evicted: it keeps the devices that it has."""
         if pod.key in self._left and pod.node is not None:
-            kept = (self._holdings.of(key) for key in self._used_by.get(pod.uid, ()))
-            mask[self.snapshot.node_index[pod.node]] = all(
+            kept = [self._holdings.of(key) for key in self._used_by.get(pod.uid, ())]
+            if all(found.before is not None for found in kept):
                 # A claim that was allocated anew is elsewhere now.
-                found.fresh is None
-                and (not found.leaving or found.before is None or self._holdings.fits_again(found.before))
-                for found in kept
-            )
+                mask[self.snapshot.node_index[pod.node]] = all(
+                    found.fresh is None and (not found.leaving or self._holdings.fits_again(found.before))
+                    for found in kept
+                    if found.before is not None
+                )
 
     def _claims(self, pod: Pod, *, now: bool) -> tuple[Mask | None, list[Claim]]:
         """Nodes to which allocated claims pin the pod (None: all), and the claims still open."""
@@ -224,23 +240,66 @@ class DraState(RuleState):
             self._problems[key] = Problem(self.catalog, requests, constraints)
         return self._problems[key]
 
-    def _fitting(self, problem: Problem, nodes: NDArray[np.int64], *, now: bool) -> Mask:
-        """For each node, whether its free devices satisfy the problem."""
+    def _fitting(self, claims: Sequence[Claim], nodes: NDArray[np.int64], *, now: bool) -> Mask:
+        """For each node, whether its devices satisfy the claims."""
+        problem = self._problem(claims)
         fits: Mask = problem.enough(self._holdings.free(now=now))[nodes]
         if not problem.counting:
             for i in np.flatnonzero(fits):
-                fits[i] = self._search(problem, int(nodes[i]), now=now)
+                fits[i] = self._remembered(
+                    problem, int(nodes[i]), now, lambda node: self._search(problem, node, now)
+                )
+        if self._given:
+            for i in np.flatnonzero(~fits):
+                if int(nodes[i]) in self._given:
+                    fits[i] = self._remembered(
+                        (problem, "again"),
+                        int(nodes[i]),
+                        now,
+                        lambda node: self._rearranged(claims, node, now),
+                    )
         return fits
 
-    def _search(self, problem: Problem, node: int, *, now: bool) -> bool:
-        key, stamp = (id(problem), node, now), self._holdings.stamp(node)
+    def _remembered(self, what: Hashable, node: int, now: bool, ask: Callable[[int], object]) -> bool:
+        """Whether ``ask`` has an answer for a node; asked again when what is in use there has changed."""
+        key, stamp = (what, node, now), self._holdings.stamp(node)
         known = self._known.get(key)
         if known is None or known[0] != stamp:
-            candidates = self.catalog.reachable(node)
-            room = self._holdings.room(candidates, now=now)
-            known = (stamp, problem.solvable(candidates, room))
+            known = (stamp, ask(node) is not None)
             self._known[key] = known
         return known[1]
+
+    def _search(self, problem: Problem, node: int, now: bool) -> bool | None:
+        candidates = self.catalog.reachable(node)
+        return problem.solvable(candidates, self._holdings.room(candidates, now=now)) or None
+
+    def _rearranged(
+        self, claims: Sequence[Claim], node: int, now: bool
+    ) -> tuple[list[Claim], tuple[Pick, ...]] | None:
+        """Picks for the claims together with those that the cycle gives on the node; None: there are none.
+
+        What leaves is nothing for claims that are bound now.
+        """
+        given = self._given.get(node, ())
+        if len({(claim.requests, claim.constraints) for claim in (*(g.claim for g in given), *claims)}) < 2:
+            # Claims that want the same: other devices for one would be missed by the other.
+            return None
+        everyone = [*(entry.claim for entry in given), *claims]
+        problem = self._problem(everyone)
+        modes = [*(entry.now for entry in given), *(now for _ in claims)]
+        if len(set(modes)) > 1 and not problem.plain:
+            return None
+        candidates = self.catalog.reachable(node)
+        without = self._holdings.copy()
+        for entry in given:
+            without.set(entry.claim.key, replace(without.of(entry.claim.key), fresh=None))
+        room = without.room(candidates, now=all(modes))
+        if problem.short(candidates, room):
+            return None
+        leaving = frozenset(np.flatnonzero(without.free(now=False) & ~without.free(now=True)).tolist())
+        barred = {c: leaving for c, mode in enumerate(modes) if mode}
+        picks = Search(problem, candidates, room, barred).run()
+        return None if picks is None else (everyone, picks)
 
     # --- pods come and go ------------------------------------------------------------------------
 
@@ -261,27 +320,39 @@ class DraState(RuleState):
         if synthetic is not None:
             opened.append(synthetic)
             joined.append(Joined(synthetic.key, True))
-        fresh = dict(self._allocate(pod, opened, node, now=now))
+        fresh = self._allocate(pod, opened, node, now=now)
         for entry in joined:
             if entry.added:
                 self._holdings.join(entry.claim, pod.uid, fresh.get(entry.claim))
         self._placed[pod.key] = tuple(joined)
-        return self._details(pod, synthetic)
+        return self.details(pod, node)
 
     def _allocate(
         self, pod: Pod, claims: Sequence[Claim], node: int, *, now: bool
-    ) -> Iterator[tuple[ClaimKey, Any]]:
+    ) -> dict[ClaimKey, Allocation]:
+        """Allocations of the claims; those of earlier pods change where that is needed."""
         if not claims:
-            return
-        problem = self._problem(claims)
+            return {}
         candidates = self.catalog.reachable(node)
-        picks = Search(problem, candidates, self._holdings.room(candidates, now=now)).run()
-        if picks is None:
+        picks = Search(self._problem(claims), candidates, self._holdings.room(candidates, now=now)).run()
+        found = (list(claims), picks) if picks is not None else self._rearranged(claims, node, now)
+        if found is None:
             raise ValueError(f"{pod.key}: node {self.snapshot.nodes[node].name} lacks devices for its claims")
-        for c, claim in enumerate(claims):
-            yield claim.key, write(self.catalog, claim, [pick for pick in picks if pick.claim == c], node)
+        fresh = {
+            claim.key: write(self.catalog, claim, [pick for pick in found[1] if pick.claim == c], node)
+            for c, claim in enumerate(found[0])
+        }
+        for claim in found[0][: -len(claims)]:
+            self._holdings.set(claim.key, replace(self._holdings.of(claim.key), fresh=fresh[claim.key]))
+        local = [
+            Given(claim, now)
+            for claim in claims
+            if all(self.catalog.node_of[share.device] == node for share in fresh[claim.key].shares)
+        ]
+        self._given[node] = (*self._given.get(node, ()), *local)
+        return fresh
 
-    def _details(self, pod: Pod, synthetic: Claim | None) -> Mapping[str, Any]:
+    def details(self, pod: Pod, node: int) -> Mapping[str, Any]:
         """What the binder writes: allocations by the name of the claim in the pod (1.3)."""
         found = []
         for ref in refs_of(self.snapshot, pod):
@@ -291,6 +362,7 @@ class DraState(RuleState):
             if allocation is not None:
                 found.append({"name": ref.name, "allocation": allocation.raw})
         details: dict[str, Any] = {"resourceClaimAllocations": found} if found else {}
+        synthetic = self.extended.claim(pod, node)
         if synthetic is not None:
             allocation = self._holdings.of(synthetic.key).fresh
             assert allocation is not None
@@ -302,6 +374,9 @@ class DraState(RuleState):
         for entry in self._placed.pop(pod.key, ()):
             if entry.added:
                 self._holdings.part(entry.claim, pod.uid)
+        if node in self._given:
+            kept = tuple(g for g in self._given[node] if self._holdings.of(g.claim.key).fresh is not None)
+            self._given[node] = kept
 
     def evict(self, pod: Pod) -> None:
         self._leave(pod, 1)
@@ -346,23 +421,43 @@ class DraState(RuleState):
         return f"{refused} node(s) cannot allocate all claims" + (f": {'; '.join(parts)}" if parts else "")
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """Counting rows over the devices that requests of the classes accept.
+        """Counting rows over the devices that requests of the classes accept, and users of shared claims.
 
-        Exact where the requests' device sets are nested or disjoint and nothing else matters; with
-        constraints, counters, shareable devices or shared open claims a relaxation.
+        Exact where devices are free or not and few requests overlap; with constraints, counters,
+        shareable devices or shared open claims a relaxation.
         """
+        yield from self._user_rows(classes, nodes)
         opened = [
             [
                 claim
                 for key in self._keys(pod)
-                if (claim := self.catalog.claims.get(key)) is not None
-                and self._sharers.get(key, 0) <= 1
-                and self._holdings.of(key).pinned(now=False) is None
+                if (claim := self.catalog.claims.get(key)) is not None and self._opens(pod, key)
             ]
             for pod in classes
         ]
         wants = [[request for claim in claims for request in claim.requests] for claims in opened]
         yield from rows(self.catalog, wants, nodes, self._holdings.free(now=False), dict(self._releases()))
+
+    def _opens(self, pod: Pod, key: ClaimKey) -> bool:
+        """Whether a claim of the pod's own needs devices where the pod is placed or moved to."""
+        found = self._holdings.of(key)
+        own = pod.node is not None and found.fresh is None and found.stay == {pod.uid}
+        return self._sharers.get(key, 0) <= 1 and (own or found.pinned(now=False) is None)
+
+    def _user_rows(self, classes: Sequence[Pod], nodes: Sequence[int]) -> Iterator[Row]:
+        """No shared claim gets more users than the API allows."""
+        joining: dict[ClaimKey, list[int]] = {}
+        for c, pod in enumerate(classes):
+            for key in self._keys(pod):
+                if self._sharers.get(key, 0) > 1 and pod.uid not in self._holdings.of(key).users(now=False):
+                    joining.setdefault(key, []).append(c)
+        keys = {pod.uid: pod.key for pod in self.snapshot.pods} if joining else {}
+        for key, members in joining.items():
+            users = self._holdings.of(key).stay
+            entering = {(c, node): 1 for c in members for node in nodes}
+            leaving = {keys[uid]: 1 for uid in users if uid in keys}
+            bound = MAX_USERS - len(self._holdings.of(key).users(now=False))
+            yield Row(entering, bound, leaving, NAME)
 
     def _releases(self) -> Iterator[tuple[PodKey, list[int]]]:
         """Devices that come free when a staying pod is evicted.
