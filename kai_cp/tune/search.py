@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import optuna
 from optuna.study import StudyDirection
+from sqlalchemy.exc import SQLAlchemyError
 
 from kai_cp.settings import describe, load
 from kai_cp.tune.measure import MEASURES, mean, measure
@@ -19,6 +20,8 @@ from kai_cp_models.snapshot import Snapshot
 
 STUDY: Final = "kai-cp"
 SEED: Final = 0
+POSTGRESQL: Final = ("postgresql://", "postgres://")
+"""URLs that name no driver; psycopg is the one that the extra ``postgresql`` installs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,13 @@ def search(
     directions = [
         StudyDirection.MAXIMIZE if MEASURES[o].more else StudyDirection.MINIMIZE for o in space.objectives
     ]
+    shared = _storage(storage)
     study = optuna.create_study(
-        storage=storage,
+        storage=shared,
         study_name=name,
         directions=directions,
         load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=None if _trials(storage, name) else SEED, multivariate=True),
+        sampler=optuna.samplers.TPESampler(seed=None if _known(shared, name) else SEED, multivariate=True),
     )
     if not study.trials:
         study.enqueue_trial(_present(space, base))
@@ -100,7 +104,21 @@ def _finished(study: optuna.Study) -> int:
     return len(study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)))
 
 
-def _trials(storage: str, name: str) -> bool:
+def _storage(url: str) -> optuna.storages.BaseStorage:
+    """The storage of a URL; ``ValueError`` says what is missing or out of reach."""
+    for prefix in POSTGRESQL:
+        if url.startswith(prefix):
+            url = f"postgresql+psycopg://{url.removeprefix(prefix)}"
+    try:
+        return optuna.storages.get_storage(url)
+    except ImportError as error:
+        hint = " (pip install 'kai-cp[postgresql]')" if url.startswith("postgresql+psycopg:") else ""
+        raise ValueError(f"--storage: the driver of this database is not installed{hint}: {error}") from None
+    except (SQLAlchemyError, optuna.exceptions.OptunaError) as error:
+        raise ValueError(f"--storage: {str(error).splitlines()[0]}") from None
+
+
+def _known(storage: optuna.storages.BaseStorage, name: str) -> bool:
     return name in optuna.get_all_study_names(storage)
 
 

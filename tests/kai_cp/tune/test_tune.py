@@ -87,7 +87,11 @@ def test_search_resumes_and_writes_settings_the_scheduler_takes(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"parameters": {"rules.topology_spread": {"choices": [True]}}}, "only preferences"),
+        (
+            {"parameters": {"rules.topology_spread": {"choices": [True]}}},
+            "rules.topology_spread: only preferences",
+        ),
+        ({"parameters": {"gangs": {"choices": [False]}}}, "gangs: no such setting"),
         ({"parameters": {"objective.nothing": {"low": 0, "high": 1}}}, "no such setting"),
         ({"objectives": ["happiness"]}, "no such measure"),
         ({"parameters": {"solver.seed": {"low": 3, "high": 1}}}, "low first"),
