@@ -109,14 +109,14 @@ class _Engine:
     def _allocate(self) -> None:
         """The greedy pass first: it is an answer soon, and the answer where it admits everything."""
         saved = self._cycle.save()
-        refused = 0
+        unproved = 0
 
         def greedy(cycle: Cycle) -> None:
-            nonlocal refused
-            refused = allocate(cycle, joint=False)
+            nonlocal unproved
+            unproved = allocate(cycle, joint=False)
 
         self._act("allocate", greedy)
-        if not refused or self._cycle.out_of_time():
+        if not unproved or self._cycle.out_of_time():
             return
         if self._emit is not None:
             self._send()

@@ -40,6 +40,12 @@ class ObjectiveSettings(Frozen):
         ge=-1,
         description="Ceiling on GPUs moved per GPU admitted by an eviction action; -1: none.",
     )
+    lost_beyond_step_gpus: int = Field(
+        8,
+        ge=1,
+        description="GPUs lost beyond those admitted count in steps of so many; a step weighs more than "
+        "the age of pod groups, so a large gang is not stopped for a small one because it is younger.",
+    )
 
 
 class OptionalRules(Frozen):

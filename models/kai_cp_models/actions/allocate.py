@@ -20,9 +20,9 @@ from kai_cp_models.snapshot import GroupKey, Stage
 
 
 def allocate(cycle: Cycle, *, joint: bool = True) -> int:
-    """Run the action on the cycle; ``joint`` False is the greedy pass alone. Returns the refusals.
+    """Run the action on the cycle; ``joint`` False is the greedy pass alone.
 
-    Without refusals the greedy answer admits everything, and there is nothing to solve.
+    Returns how many refusals carry no proof. After a greedy pass without any there is nothing to solve.
     """
     started = time.monotonic()
     snapshot = cycle.snapshot
@@ -33,7 +33,8 @@ def allocate(cycle: Cycle, *, joint: bool = True) -> int:
         ledger.book,
         {key: entry_of(ledger, snapshot.group_by_key[key], batch) for key, batch in batches.items()},
     )
-    admission = Admission(cycle.ledger, cycle.settings.solver, cycle.seconds_left, enabled=joint)
+    asks = (Ask(snapshot.group_by_key[key], ledger.fixed.gangs[key], b) for key, b in batches.items())
+    admission = Admission(cycle.ledger, asks, cycle.settings.solver, cycle.seconds_left, enabled=joint)
     refused = 0
     while not cycle.out_of_time() and (key := order.pop()) is not None:
         group = snapshot.group_by_key[key]
@@ -55,8 +56,8 @@ def allocate(cycle: Cycle, *, joint: bool = True) -> int:
             batches[key] = batch
             order.push(key, entry_of(ledger, group, batch))
     cycle.ledger = ledger
-    _record(cycle, admission, refused, time.monotonic() - started)
-    return refused
+    _record(cycle, admission, refused, joint, time.monotonic() - started)
+    return admission.unproved
 
 
 def _admit(ledger: Ledger, ask: Ask, admission: Admission) -> Ledger | Waiting:
@@ -75,7 +76,7 @@ def _waiting(failure: NoPlace) -> Waiting:
     return Waiting(reason, failure.message, pod=failure.pod)
 
 
-def _record(cycle: Cycle, admission: Admission, refused: int, seconds: float) -> None:
+def _record(cycle: Cycle, admission: Admission, refused: int, joint: bool, seconds: float) -> None:
     placed: dict[GroupKey, None] = {}
     for key in cycle.ledger.held:
         pod = cycle.snapshot.pod_by_key[key]
@@ -86,7 +87,7 @@ def _record(cycle: Cycle, admission: Admission, refused: int, seconds: float) ->
     cycle.stages.append(
         Stage(
             "allocate",
-            "OPTIMAL" if unproved == 0 else ("FEASIBLE" if admission.enabled else "GREEDY"),
+            "OPTIMAL" if unproved == 0 else ("FEASIBLE" if joint else "GREEDY"),
             objective=refused,
             bound=refused - unproved,
             gap=unproved / max(1, refused),

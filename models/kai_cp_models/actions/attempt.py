@@ -305,6 +305,7 @@ class Attempts:
             required=required,
             max_moved_groups=UNLIMITED if may_lose else policy.max_consolidation_preemptees,
             max_moved_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
+            lost_beyond_step_gpus=cycle.settings.objective.lost_beyond_step_gpus,
         )
         for queue, most in (caps or {}).items():
             model.cap_loss(queue, most)
@@ -315,7 +316,7 @@ class Attempts:
         ]
         gap = 0.0 if complete else _ROUGH_GAP
         # The fair order is asked of a first, short solve; the other goals hardly ever change its verdict.
-        rough = final
+        rough = complete and (final or len(ranked) > _FEW_UNITS)
         share = 1.0 if complete else _ROUGH_SHARE
         ends = time.monotonic() + share * cycle.seconds_left()
 

@@ -188,9 +188,11 @@ def _next(run: _Run, step: int) -> list[Ask]:
 def _step(run: _Run, chunk: list[Ask]) -> int:
     """Decide the first triggers of the fair order; returns how many to try next."""
     many = run.found is not None and len(run.found.asks) > _MANY
+    # In reclaim the fair order ends the admission, and halving finds where.
+    fewest = 1 if many or run.action == "reclaim" else _MOST_OPTIONAL
     result = run.attempts.attempt(run.found, chunk)
     unserved: list[Ask] = []
-    while isinstance(result, Failed) and len(chunk) > (1 if many else _MOST_OPTIONAL):
+    while isinstance(result, Failed) and len(chunk) > fewest:
         if result.why.reason == "FitsAsItIs":
             break
         # Those that have their place in the plan that failed, or half of them.

@@ -1,18 +1,20 @@
 """Admission of one more batch to those already admitted: joint re-placement, or a proof that there is none.
 
-Cheap answers come first: a batch like one that was refused before is refused for the same reason,
-because what is admitted only grows (formulation 1.6); a batch that does not fit the empty room of the
-action's start fits never. Only then is the joint model solved.
+Cheap answers come first: a batch no easier than one that was refused before is refused for the same
+reason, because what is admitted only grows (formulation 1.6); what breaks the sums of the action's start
+fits never. Only then is the joint model solved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kai_cp_models.cycle import Waiting
 from kai_cp_models.joint.choose import joint_model
+from kai_cp_models.joint.counting import Counting
+from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.model import TooLarge
-from kai_cp_models.joint.problem import Answer, Ask, signature
+from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.realise import realise
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
@@ -25,17 +27,22 @@ class Admission:
     def __init__(
         self,
         base: Ledger,
+        waiting: Iterable[Ask],
         settings: SolverSettings,
         seconds_left: Callable[[], float],
         *,
         enabled: bool = True,
     ) -> None:
+        """``waiting``: whatever may ask. Unless ``enabled`` no model is solved."""
         self._base = base
         self._settings = settings
         self._seconds_left = seconds_left
-        self.enabled = enabled
+        self._enabled = enabled
         self._asks: list[Ask] = []
-        self._dead: dict[tuple[object, ...], Waiting] = {}
+        self._dead = DeadAsks(base, "allocate")
+        self._counting = Counting(base, waiting)
+        self._room = self._counting.room()
+        self._held = self._counting.demand(())
         self.unproved = 0
         """Refusals that carry no proof."""
         self.variables = 0
@@ -44,22 +51,27 @@ class Admission:
     def admitted(self, ask: Ask) -> None:
         """Note that the batch has a place."""
         self._asks.append(ask)
+        self._held = self._held + self._counting.demand(ask.pods)
 
     def known_dead(self, ask: Ask) -> Waiting | None:
-        """The refusal of an equal batch, which holds for this one too."""
-        found = self._dead.get(signature(self._base, ask))
+        """The refusal of a batch that is no harder to place, which holds for this one too."""
+        found = self._dead.find(ask)
         if found is not None and not found.proved:
             self.unproved += 1
         return found
 
     def decide(self, ledger: Ledger, ask: Ask, refusal: Waiting) -> Ledger | Waiting:
         """A ledger with all admitted batches and this one placed, or the refusal with its proof."""
-        outcome, proved = self._solve(ask)
+        wanted = self._counting.demand(ask.pods)
+        if bool((self._held + wanted > self._room)[wanted > 0].any()):
+            outcome, proved = None, True
+        else:
+            outcome, proved = self._solve(ask)
         if outcome is not None:
-            self._asks.append(ask)
+            self.admitted(ask)
             return outcome
         result = Waiting(refusal.reason, refusal.message, proved, refusal.pod)
-        self._dead[signature(self._base, ask)] = result
+        self._dead.add(ask, result)
         self.unproved += not proved
         return result
 
@@ -67,7 +79,7 @@ class Admission:
         if not self._asks and len(ask.pods) == 1:
             # The greedy pass looked at every node for this pod, and nothing else could be elsewhere.
             return None, True
-        if not self.enabled or self._seconds_left() <= 0:
+        if not self._enabled or self._seconds_left() <= 0:
             return None, False
         asks = [*self._asks, ask]
         try:

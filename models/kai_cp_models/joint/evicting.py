@@ -59,12 +59,14 @@ class EvictingModel:
         required: int,
         max_moved_groups: int = UNLIMITED,
         max_moved_ratio: float = UNLIMITED,
+        lost_beyond_step_gpus: int = 8,
     ) -> None:
         """``model``: the placement model of the asks and of the offers of ``ranked``, in its order.
 
         ``required``: so many asks must be placed, the others may be. ``max_moved_ratio``: GPUs moved per
-        GPU admitted, at most.
+        GPU admitted, at most. ``lost_beyond_step_gpus``: see ``ObjectiveSettings``.
         """
+        self._step_milli_gpus = MILLI * lost_beyond_step_gpus
         self.model = model
         self.cp = model.cp
         self.ledger = model.ledger
@@ -414,7 +416,7 @@ class EvictingModel:
                 Goal("moved pod groups", sum(self._moved_groups), 1),
                 late,
             ]
-        stages = [Goal("threshold", self._threshold())] if threshold else self.rough_goals()
+        stages = self._threshold_goals() if threshold else self.rough_goals()
         for priority in sorted({item.offer.group.priority for item in self.ranked}, reverse=True):
             work = [
                 item.work * lost
@@ -436,14 +438,44 @@ class EvictingModel:
             if item.offer.whole and not item.offer.placed_now
         ]
 
-    def _threshold(self) -> Linear:
-        """How deep into the reverse fair order the losses reach, ages inside a bucket aside (1.4.2)."""
+    def _threshold_goals(self) -> list[Goal]:
+        """Formulation 1.4, stage 2, in two steps: by queue and priority, then by age.
+
+        Between them stands that no more is lost than is admitted, in large steps: age alone is
+        no reason to stop a gang of many nodes for a single GPU.
+        """
+        return [
+            Goal("threshold", self._threshold({item: item.bucket for item in self.ranked})),
+            Goal("lost beyond what is admitted [steps]", self._beyond()),
+            Goal(
+                "threshold by age", self._threshold({item: (item.bucket, item.age) for item in self.ranked})
+            ),
+        ]
+
+    def _beyond(self) -> Linear:
+        """GPUs lost beyond those admitted, in whole steps."""
+        lost = [
+            sum(milli_gpus(pod) for pod in item.offer.pods) * lost
+            for item, lost in zip(self.ranked, self.lost, strict=True)
+            if not item.offer.placed_now
+        ]
+        given = [
+            sum(milli_gpus(pod) for pod in ask.pods) * admitted
+            for ask, admitted in zip(self.asks, self.admitted, strict=True)
+        ]
+        beyond = self.cp.new_int_var(0, 10_000_000, "beyond")
+        step = self._step_milli_gpus
+        self.cp.add(step * beyond + step - 1 >= sum(lost) - sum(given))
+        return beyond
+
+    def _threshold(self, bucket_of: Mapping[Ranked, object]) -> Linear:
+        """How deep into the reverse fair order the losses reach; inside a bucket only amounts count."""
         reached = [self.cp.new_bool_var(f"reached[{item.rank}]") for item in self.ranked]
         for deeper, here in zip(reached[1:], reached, strict=False):
             self.cp.add_implication(deeper, here)
         buckets: dict[object, list[int]] = {}
         for o, item in enumerate(self.ranked):
-            buckets.setdefault(item.bucket, []).append(o)
+            buckets.setdefault(bucket_of[item], []).append(o)
         for members in buckets.values():
             given = sum(self.ranked[o].weight * self.lost[o] for o in members)
             open_ = sum(self.ranked[o].weight * reached[o] for o in members)

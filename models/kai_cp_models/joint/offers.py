@@ -26,11 +26,13 @@ from kai_cp_models.snapshot import (
     PodStatus,
 )
 
-Bucket = tuple[str, int, int, float, float]
-"""Units that policy does not tell apart: leaf queue, priority, elastic state, last start, creation."""
+Bucket = tuple[str, int, int]
+"""Units that only age tells apart: leaf queue, priority, elastic state."""
+Age = tuple[float, float]
+"""Last start and creation; what is younger goes first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Ranked:
     """An offer with its place in the reverse fair order.
 
@@ -41,6 +43,7 @@ class Ranked:
     offer: Offer
     rank: int
     bucket: Bucket
+    age: Age
     holds: Amounts
     weight: int
     work: int
@@ -95,7 +98,8 @@ def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list
             Ranked(
                 offer,
                 len(found),
-                (group.queue, group.priority, state, _started(group), group.created),
+                (group.queue, group.priority, state),
+                (_started(group), group.created),
                 holds[popped][k],
                 sum(gpu_weight(pod) for pod in offer.pods),
                 sum(gpu_weight(pod) for pod in offer.pods) * seconds,
