@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from kai_cp.reader.policy import DEFAULT_PLUGINS
+
 NOW: Final = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 """The instant at which generated snapshots are to be read."""
 
@@ -15,26 +17,8 @@ PRIORITIES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "infere
 
 NON_PREEMPTIBLE: Final = frozenset(name for name, value in PRIORITIES.items() if value >= 100)
 
-_PLUGINS: Final = (
-    "predicates",
-    "proportion",
-    "priority",
-    "nodeavailability",
-    "resourcetype",
-    "podaffinity",
-    "elastic",
-    "kubeflow",
-    "ray",
-    "subgrouporder",
-    "taskorder",
-    "nominatednode",
-    "dynamicresources",
-    "minruntime",
-    "topology",
-    "snapshot",
-    "gpupack",
-    "gpusharingorder",
-)
+FRESH: Final = "1"
+"""resourceVersion of what is generated: a reader that met it before may remember the object."""
 
 _LISTS: Final = (
     "pods",
@@ -99,6 +83,7 @@ def node(name: str, shape: NodeShape, labels: Mapping[str, str]) -> dict[str, An
         "metadata": {
             "name": name,
             "uid": name,
+            "resourceVersion": FRESH,
             "labels": {
                 "kubernetes.io/hostname": name,
                 **labels,
@@ -130,7 +115,8 @@ def queue(name: str, quota: float, created: str, parent: str | None = None) -> d
     }
     if parent is not None:
         spec["parentQueue"] = parent
-    return {"metadata": {"name": name, "uid": name, "creationTimestamp": created}, "spec": spec, "status": {}}
+    metadata = {"name": name, "uid": name, "resourceVersion": FRESH, "creationTimestamp": created}
+    return {"metadata": metadata, "spec": spec, "status": {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +145,7 @@ def group(gang: Gang, *, running: bool) -> dict[str, Any]:
         "name": gang.name,
         "namespace": "default",
         "uid": gang.name,
+        "resourceVersion": FRESH,
         "creationTimestamp": ago(gang.age_seconds),
         "annotations": {},
     }
@@ -219,6 +206,7 @@ def pod(gang: Gang, index: int, place: str | None = None, gpu_group: str = "") -
             "name": f"{gang.name}-{index}",
             "namespace": "default",
             "uid": f"{gang.name}-{index}",
+            "resourceVersion": FRESH,
             "creationTimestamp": ago(gang.age_seconds),
             "labels": labels,
             "annotations": annotations,
@@ -240,8 +228,9 @@ class RawCluster:
 
     def snapshot(self) -> dict[str, Any]:
         """The snapshot document, with KAI's default actions and plugins."""
-        plugins: list[dict[str, Any]] = [{"name": name} for name in _PLUGINS]
-        plugins.append({"name": "nodeplacement", "arguments": {"cpu": "binpack", "gpu": "binpack"}})
+        plugins: list[dict[str, Any]] = [{"name": name} for name in sorted(DEFAULT_PLUGINS)]
+        arguments = {"cpu": "binpack", "gpu": "binpack"}
+        next(p for p in plugins if p["name"] == "nodeplacement")["arguments"] = arguments
         raw: dict[str, Any] = {name: [] for name in _LISTS}
         raw |= {"resourceClaims": None, "resourceSlices": None, "deviceClasses": None}
         raw |= {"nodeResourceTopologies": None}

@@ -98,6 +98,13 @@ def quiet(nodes: int, seed: int) -> dict[str, Any]:
     return builder.raw.snapshot()
 
 
+def crowd(nodes: int, seed: int) -> dict[str, Any]:
+    """35 small shares on every node and nothing waits (4,000 nodes: 140,000 pods)."""
+    builder = Builder(seed, nodes, shape=NodeShape(cpus=192))
+    builder.fill(7 / 8, builder.leaves, ((Request(fraction=0.2), 1),), (1,))
+    return builder.raw.snapshot()
+
+
 def busy(nodes: int, seed: int) -> dict[str, Any]:
     """85 % full of one-GPU pods, a quarter of their number waits (10,000 nodes: about 68,000 pods)."""
     builder = Builder(seed, nodes)
@@ -167,6 +174,7 @@ SHAPES: Final[dict[str, Callable[[int, int], dict[str, Any]]]] = {
     "racks": racks,
     "backlog": backlog,
     "quiet": quiet,
+    "crowd": crowd,
     "busy": busy,
     "mixed": mixed,
     "nvl72": nvl72,
