@@ -120,7 +120,7 @@ def policies(runs: Sequence[PolicyResult], bounds: Sequence[BoundResult]) -> str
     names = list(dict.fromkeys(run.policy for run in runs))
     figure, axes = _axes(width=8.5)
     width = 0.8 / max(1, len(names))
-    palette = ["#adb5bd", "#6c757d", "#7fb2d9", OURS, "#0b3c5d"]
+    palette = ["#adb5bd", "#6c757d", "#7fb2d9", OURS, "#0b3c5d", "#c9d6c3"]
     lowest = min((fmean(v) for by in used.values() for v in by.values()), default=80.0)
     for j, name in enumerate(names):
         at = [i + (j - (len(names) - 1) / 2) * width for i in range(len(used))]

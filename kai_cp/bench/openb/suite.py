@@ -20,12 +20,15 @@ from kai_cp.bench.openb.migrate import SHARE, Migration
 from kai_cp.bench.openb.policies import BestFit, FragmentationGradient, Policy
 from kai_cp.bench.openb.priced import Priced
 from kai_cp.bench.openb.problem import bins_of, items_of, patterns_of
+from kai_cp.bench.openb.repacked import repacked
 from kai_cp.bench.progress import Bar
 from kai_cp.bench.records import BoundResult, PolicyResult, origin
 from kai_cp_models.bounds import packing_bound
 
 MOVES: Final = "kai_cp prices, moves"
 REFUSES: Final = "kai_cp prices, moves, may refuse"
+REPACKED: Final = "any repacking, refuses nothing"
+"""Not a policy but what one could reach, see :mod:`kai_cp.bench.openb.repacked`."""
 POLICIES: Final[dict[str, type[Policy]]] = {
     BestFit.name: BestFit,
     FragmentationGradient.name: FragmentationGradient,
@@ -61,7 +64,9 @@ def run_openb(
     names = tuple(lists) or trace.LISTS
     chosen = tuple(seeds) or trace.SEEDS
     trace.read_nodes(folder)  # Says at once that the data is missing.
-    jobs = [(folder, name, policy, seed) for name in names for policy in POLICIES for seed in chosen]
+    jobs = [
+        (folder, name, policy, seed) for name in names for policy in (*POLICIES, REPACKED) for seed in chosen
+    ]
     bar.expect(len(jobs) + (len(names) if bound_seconds > 0 else 0))
     if processes <= 1:
         for job in jobs:
@@ -98,6 +103,12 @@ def one(job: Job) -> PolicyResult:
     classes, of_pods = trace.read_pods(folder, name, nodes.models)
     sequence = trace.arrivals(classes, of_pods, nodes, seed)
     begin = time.monotonic()
+    if policy == REPACKED:
+        used = 100.0 * repacked(nodes, classes, sequence) / nodes.total_milli_gpus
+        seconds = round(time.monotonic() - begin, 2)
+        return PolicyResult(
+            case=name, policy=policy, seed=seed, used=round(used, 4), seconds=seconds, origin=origin()
+        )
     cluster, migration = simulate(nodes, classes, sequence, policy)
     seconds = time.monotonic() - begin
     errors = [] if cluster.legal() else ["a node holds more than it has, or the books are wrong"]

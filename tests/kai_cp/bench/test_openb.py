@@ -13,7 +13,8 @@ from kai_cp.bench.openb.cluster import Cluster
 from kai_cp.bench.openb.migrate import SHARE, Migration
 from kai_cp.bench.openb.policies import BestFit, FragmentationGradient, Fragments, candidates
 from kai_cp.bench.openb.priced import Priced
-from kai_cp.bench.openb.suite import POLICIES, one, simulate
+from kai_cp.bench.openb.repacked import repacked
+from kai_cp.bench.openb.suite import POLICIES, REPACKED, one, simulate
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(
     f"n-{i:02},{32_000 if i % 2 else 96_000},262144,{2 if i % 2 else 8},{'T4' if i % 2 else 'G2'}\n"
@@ -62,7 +63,7 @@ def test_arrivals_ask_for_the_target_and_no_more(
     assert not (again == trace.arrivals(classes, of_pods, nodes, 43)[: len(again)]).all()
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("policy", [*sorted(POLICIES), REPACKED])
 def test_runs_end_legal_and_within_the_budget_of_moves(folder: Path, policy: str) -> None:
     result = one((folder, "tiny", policy, 1))
     assert result.errors == ()
@@ -127,6 +128,21 @@ def test_admission_refuses_what_wastes_while_better_is_to_come(tmp_path: Path) -
     nothing = np.zeros(2, dtype=np.int64)
     assert [admission.admits(whole, nothing) for _ in range(5)] == [True] * 5
     assert sum(admission.admits(share, nothing) for _ in range(50)) == int(0.5 + 50 * 2.25 / 5.746)
+
+
+def test_repacking_keeps_whoever_came_first(tmp_path: Path) -> None:
+    (tmp_path / "openb_node_list_gpu_node.csv").write_text(
+        "sn,cpu_milli,memory_mib,gpu,model\nn-0,800000,999999,2,G2\n"
+    )
+    (tmp_path / "openb_pod_list_two.csv").write_text(
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\na,1000,1,1,810,\nb,1000,1,1,1000,\n"
+    )
+    nodes = trace.read_nodes(tmp_path)
+    classes, _ = trace.read_pods(tmp_path, "two", nodes.models)
+    share, whole = np.argsort(classes.milli).tolist()
+    # A block is chosen from freely; what an earlier block admitted stays, whatever comes later.
+    assert repacked(nodes, classes, np.array([share] * 50 + [whole] * 50)) == pytest.approx(2000)
+    assert repacked(nodes, classes, np.array([share] * 100 + [whole] * 100)) == pytest.approx(1620)
 
 
 def test_fragment_of_a_node_by_hand(setting: tuple[trace.Nodes, trace.Classes, trace.Ints]) -> None:
