@@ -123,6 +123,9 @@ class Binder:
         except LeaseLost:
             self._lease_lost()
             return
+        except KubeError as error:
+            LOG.warning("bind not reported", extra={"pod": "/".join(key), "error": str(error)})
+            pause = self._next_pause(key)
         except Exception:
             LOG.exception("bind attempt ended badly", extra={"pod": "/".join(key)})
             pause = LONGEST_RETRY_SECONDS

@@ -30,14 +30,24 @@ class Gone(KubeError):
 class ApiError(KubeError):
     """The API server refused; ``status`` is the HTTP status, ``reason`` Kubernetes' own word for it."""
 
-    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        retry_after: float | None = None,
+        *,
+        overtaken: bool = False,
+    ) -> None:
         super().__init__(f"{status} {reason}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+        self.overtaken = overtaken
+        """Somebody else wrote at the same time, and what was asked does not depend on that: a patch."""
 
     @property
     def transient(self) -> bool:
         """Whether the same request may succeed later without a change on our side."""
-        return self.status in (408, 429, 500, 502, 503, 504)
+        return self.overtaken or self.status in (408, 429, 500, 502, 503, 504)

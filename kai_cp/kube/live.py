@@ -113,8 +113,12 @@ class LiveCluster:
             if group is not None and began - _last_start(group) > NEAR_SECONDS:
                 self._start(key, orders.rfc3339(began))
 
-    def tidy(self) -> None:
-        """Delete BindRequests that failed for good, or whose pod or node is gone; the pods are free again."""
+    def tidy(self) -> bool:
+        """Delete BindRequests that failed for good, or whose pod or node is gone; the pods are free again.
+
+        False when one could not be deleted.
+        """
+        done = True
         for request in self._requests.all():
             if not self._is_ours(request) or (request.get("status") or {}).get("phase") == "Succeeded":
                 continue
@@ -123,7 +127,8 @@ class LiveCluster:
             lost = self._nodes.get(("", request["spec"]["selectedNode"])) is None
             stranger = pod is not None and not orders.belongs_to(request, pod)
             if orders.failed_for_good(request) or lost or stranger:
-                self._drop(request)
+                done = self._drop(request) and done
+        return done
 
     def apply(self, plan: Plan) -> Sequence[Result]:
         """Carry the plan out. Writes go in parallel, a gang's binds next to each other."""
@@ -205,7 +210,12 @@ class LiveCluster:
         if self._options.update_pod_eviction_condition:
             reason = "PreemptionByScheduler"
             self._condition(pod, "DisruptionTarget", reason, decision.message, status="True")
-        answer = self._transport.delete(resources.PODS, namespace, name, uid=pod["metadata"]["uid"])
+        try:
+            answer = self._transport.delete(resources.PODS, namespace, name, uid=pod["metadata"]["uid"])
+        except ApiError as error:
+            if error.status == 409:
+                return "conflict", error.message
+            raise
         if answer is None:
             return "gone", "it left by itself"
         if answer.get("kind") == "Pod" or "spec" in answer:
@@ -306,7 +316,7 @@ class LiveCluster:
         if pod is not None:
             self._pods.put(pod, ours=True)
 
-    def _drop(self, request: Object) -> None:
+    def _drop(self, request: Object) -> bool:
         meta = request["metadata"]
         try:
             self._transport.delete(
@@ -316,8 +326,9 @@ class LiveCluster:
             raise
         except KubeError as error:
             LOG.warning("BindRequest not deleted", extra={"pod": meta["name"], "error": str(error)})
-            return
+            return False
         self._requests.remove(request, ours=True)
+        return True
 
     def _is_ours(self, request: Object) -> bool:
         key, value = self._pool

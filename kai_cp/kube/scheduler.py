@@ -117,8 +117,7 @@ class Scheduler:
         self._number += 1
         started = self._clock()
         marks = [("begin", time.monotonic())]
-        if self._options.mode is Mode.ENFORCE:
-            self._cluster.tidy()
+        tidy = self._options.mode is not Mode.ENFORCE or self._cluster.tidy()
         raw = self._cluster.snapshot()
         marks.append(("snapshot", time.monotonic()))
         decided = self._decider(raw, started, self._usage())
@@ -152,16 +151,18 @@ class Scheduler:
         self._say(cycle)
         if not decided.problem:
             self.last_success = self._clock()
-        return self._next(decided, results, again)
+        return self._next(decided, results, again, tidy=tidy)
 
-    def _next(self, decided: Decided, results: Sequence[Result], again: float | None) -> float | None:
+    def _next(
+        self, decided: Decided, results: Sequence[Result], again: float | None, *, tidy: bool
+    ) -> float | None:
         now = self._clock()
         candidates = [
             again,
             self._backoff.next_release(now),
             next_look(decided.snapshot, decided.plan, self._options.stuck_in_releasing_threshold),
         ]
-        if any(result.outcome in ("conflict", "failed") for result in results):
+        if not tidy or any(result.outcome in ("conflict", "failed") for result in results):
             candidates.append(now + self._options.schedule_period)
         proved = all(stage.status == "OPTIMAL" for stage in decided.plan.stages)
         undecided = any(entry.reason == "NotDecidedInTime" for entry in decided.plan.unscheduled)

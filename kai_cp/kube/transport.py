@@ -173,8 +173,10 @@ class Transport:
             query,
             None,
             accept,
-            (CONNECT_SECONDS, SILENCE_SECONDS),
+            self._timeout,
         )
+        # The server answers at once and may then be silent: only from here on is patience needed.
+        _be_patient(response, SILENCE_SECONDS)
         if opened is not None:
             opened(lambda: _hang_up(response))
         rest = b""
@@ -239,20 +241,15 @@ class Transport:
     ) -> Object | None:
         """What the server said (the object while it terminates), or None when it is gone already.
 
-        With ``uid`` an object of the same name that is another one is left alone (None as well).
+        With ``uid`` an object of the same name that is another one is left alone, which is a 409.
         """
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if uid:
             options["preconditions"] = {"uid": uid}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        try:
-            path = resource.path(namespace, name)
-            return self._answer("delete", resource, namespace, name, path=path, body=options, absent=True)
-        except ApiError as error:
-            if uid and error.status == 409:
-                return None
-            raise
+        path = resource.path(namespace, name)
+        return self._answer("delete", resource, namespace, name, path=path, body=options, absent=True)
 
     def raw(self, path: str) -> Any:
         """A discovery document (every authenticated user may read those), or None when there is none."""
@@ -371,11 +368,13 @@ class Transport:
             if self._on_unauthorized is not None:
                 self._on_unauthorized()
             return Unauthorized(f"{method} {path}: {message}")
-        if response.status == 410:
+        if response.status == 410 and method == "GET":
             return Gone(message)
         wait = response.headers.get("Retry-After", "")
         seconds = float(wait) if wait.isdigit() else None
-        return ApiError(response.status, str(said.get("reason") or ""), message, seconds)
+        reason = str(said.get("reason") or "")
+        overtaken = response.status == 409 and method == "PATCH" and "recondition" not in message
+        return ApiError(response.status, reason, message, seconds, overtaken=overtaken)
 
     @staticmethod
     def _read(response: Any) -> bytes:
@@ -409,9 +408,20 @@ class RateLimit:
             time.sleep(short)
 
 
+def _socket(response: Any) -> Any:
+    return getattr(response.connection, "sock", None)
+
+
+def _be_patient(response: Any, seconds: float) -> None:
+    """Longest silence within a stream."""
+    sock = _socket(response)
+    if sock is not None:
+        sock.settimeout(seconds)
+
+
 def _hang_up(response: Any) -> None:
     """End a stream that another thread reads; closing it would wait for that thread."""
-    sock = getattr(response.connection, "sock", None)
+    sock = _socket(response)
     if sock is not None:
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)

@@ -136,6 +136,7 @@ class FaultyProxy:
                 handler.send_header(name, str(answer.getheader(name)))
         handler.send_header("Transfer-Encoding", "chunked")
         handler.end_headers()
+        handler.wfile.flush()
         while piece := answer.read1(65536):
             handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             handler.wfile.flush()

@@ -159,6 +159,49 @@ def test_bad_network(world: World, control_plane: ControlPlane) -> None:
         assert all(process.poll() is None for process in world.processes)
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault(status=500), id="500"),
+        pytest.param(Fault(status=429, retry_after="1"), id="429"),
+        pytest.param(Fault(status=409), id="409"),
+        pytest.param(Fault(status=410), id="410"),
+        pytest.param(Fault(delay=1.5), id="slow"),
+        pytest.param(Fault(delay=25.0, status=504), id="no-answer"),
+        pytest.param(Fault(lose_answer=True), id="lost-answer"),
+    ],
+)
+def test_one_fault_at_a_time(world: World, control_plane: ControlPlane, fault: Fault) -> None:
+    """Every fourth request meets it; lost answers and conflicts only writes, 410 only lists and watches."""
+    world.add_nodes(2)
+    queue = world.add_queue()
+    with FaultyProxy(control_plane) as proxy:
+        number = itertools.count(1)
+        met: set[tuple[str, str]] = set()
+
+        def rule(method: str, path: str) -> Fault | None:
+            if (fault.status == 409 or fault.lose_answer) and method == "GET":
+                return None
+            if fault.status == 410 and method != "GET":
+                return None
+            if fault.status == 409 and (method, path) in met:
+                return None
+            met.add((method, path))
+            return fault if next(number) % 4 == 0 else None
+
+        world.scheduler(url=proxy.url)
+        world.binder(url=proxy.url)
+        world.add_gang("before", queue, 4)
+        world.until(lambda: len(world.running("before")) == 4, "the first gang runs", 60)
+        proxy.rule = rule
+        proxy.drop_connections()
+        world.add_gang("after", queue, 8)
+        world.until(lambda: len(world.running("after")) == 8, "the second gang runs", 120)
+        assert len(world.running("before")) == 4
+        assert not world.events("Evict")
+        assert all(process.poll() is None for process in world.processes)
+
+
 def test_old_leader_writes_nothing_after_its_lease(world: World, control_plane: ControlPlane) -> None:
     world.add_nodes(2)
     queue = world.add_queue()
@@ -244,6 +287,35 @@ def test_pod_node_and_queue_deleted_in_the_middle(world: World, control_plane: C
             return False
 
         world.until(whole, "the gang runs on what is left", 90)
+        assert scheduler.poll() is None
+
+
+def test_a_queue_deleted_in_the_middle_of_a_cycle(world: World, control_plane: ControlPlane) -> None:
+    world.add_nodes(1, gpus=4)
+    queue, doomed = world.add_queue(), world.add_queue("doomed")
+    with FaultyProxy(control_plane) as proxy:
+
+        def slow(method: str, path: str) -> Fault | None:
+            return Fault(delay=2.0) if path.endswith("/bindrequests") and method == "POST" else None
+
+        proxy.rule = slow
+        scheduler = world.scheduler(url=proxy.url)
+        world.binder()
+        world.add_gang("first", queue, 2)
+        world.until(lambda: orders(proxy) > 0, "a cycle writes", 60)
+        world.add_gang("orphan", doomed, 2)
+        world.api.delete(r.QUEUES, "", doomed)
+        world.queues.remove(doomed)
+        proxy.rule = lambda _method, _path: None
+        world.add_gang("second", queue, 2)
+        world.until(lambda: len(world.running("second")) == 2, "others are served", 60)
+
+        def told() -> bool:
+            conditions = (world.group("orphan").get("status") or {}).get("schedulingConditions") or [{}]
+            return any(x["reason"] == "QueueDoesNotExist" for x in conditions[-1].get("reasons", ()))
+
+        world.until(told, "the orphans are told why they wait", 30)
+        assert not world.running("orphan")
         assert scheduler.poll() is None
 
 

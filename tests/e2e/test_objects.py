@@ -67,28 +67,71 @@ def test_schemas_refuse_what_cannot_be_meant(
     api.close()
 
 
+BAD_PODS = {
+    "fraction-word": ({"gpu-fraction": "half"}, "metadata.annotations[gpu-fraction]"),
+    "fraction-much": ({"gpu-fraction": "1.7"}, "metadata.annotations[gpu-fraction]"),
+    "memory-unit": ({"gpu-memory": "2Gi"}, "metadata.annotations[gpu-memory]"),
+    "devices-none": (
+        {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "0"},
+        "metadata.annotations[gpu-fraction-num-devices]",
+    ),
+}
+BAD_GROUPS: dict[str, tuple[Object, str]] = {
+    "delay": ({"preemptionDelay": "soon"}, "spec.preemptionDelay"),
+    "grace": ({"stalenessGracePeriod": "later"}, "spec.stalenessGracePeriod"),
+    "twins": ({"subGroups": [{"name": "a"}, {"name": "a"}]}, "spec.subGroups[1].name"),
+    "no-parent": ({"subGroups": [{"name": "a", "parent": "nobody"}]}, "spec.subGroups[0].parent"),
+    "circle": (
+        {"subGroups": [{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}]},
+        "spec.subGroups[0].parent",
+    ),
+}
+
+
 def test_bad_objects_are_set_aside_and_told(world: World) -> None:
+    """Whatever the API server admits and the engine cannot use."""
     world.add_nodes(1)
+    odd = world.add_nodes(1, **{"nvidia.com/gpu.memory": "much"})[0]
     queue = world.add_queue()
-    world.add_queue("orphan", "no-such-parent")
-    world.add_queue("ring-a", f"{world.name}-ring-b")
-    world.add_queue("ring-b", f"{world.name}-ring-a")
-    world.add_group("delay", queue, preemptionDelay="soon")
-    world.add_group("tree", queue, subGroups=[{"name": "a", "parent": "nobody", "minMember": 1}])
-    world.add_group("lost", "no-such-queue")
-    world.add_group("fraction", queue)
-    for name in ("delay", "tree", "lost"):
+    expected = {("Node", odd): "metadata.labels[nvidia.com/gpu.memory]"}
+    for name, parent in (("orphan", "no-such"), ("ring-a", "ring-b"), ("ring-b", "ring-a"), ("own", "own")):
+        full = world.add_queue(name, f"{world.name}-{parent}")
+        expected["Queue", full] = "spec.parentQueue"
+    slow = world.add_queue("slow", preemptMinRuntime="soon")
+    expected["Queue", slow] = "spec.preemptMinRuntime"
+    upper = world.add_queue("upper")
+    world.add_queue("lower", upper)
+    for name, (told_so, field) in BAD_PODS.items():
+        world.add_group(name, queue)
+        world.add_pod(name, name, gpus=0, annotations=told_so)
+        expected["Pod", name] = field
+    for name, (spec, field) in BAD_GROUPS.items():
+        world.add_group(name, queue, **spec)
         world.add_pod(name, name)
-    world.add_pod("fraction", "fraction", gpus=0, annotations={"gpu-fraction": "half"})
+        expected["PodGroup", name] = field
+    for name, where in (("no-queue", "no-such-queue"), ("no-leaf", upper)):
+        world.add_group(name, where)
+        world.add_pod(name, name)
+        expected["PodGroup", name] = "spec.queue"
     world.add_gang("good", queue, 4)
     scheduler = world.scheduler()
     world.binder()
     world.until(lambda: len(world.running("good")) == 4, "the good gang runs", 60)
-    world.until(lambda: {e["involvedObject"]["name"] for e in world.events("SetAside")}, "the rest is told")
-    told = {e["involvedObject"]["name"] for e in world.events("SetAside")}
-    assert told & {"delay", "tree", "fraction"}
-    assert not world.running("tree")
-    assert not world.running("fraction")
+
+    def told() -> dict[tuple[str, str], str]:
+        everywhere = [*world.events("SetAside"), *world.api.raw(r.EVENTS.path("default"))["items"]]
+        return {
+            (e["involvedObject"]["kind"], e["involvedObject"]["name"]): e["message"]
+            for e in everywhere
+            if e["reason"] == "SetAside"
+        }
+
+    world.until(lambda: told().keys() >= expected.keys(), "each is told", 30)
+    messages = told()
+    for key, field in expected.items():
+        assert field in messages[key], (key, messages[key])
+    bad = {*BAD_PODS, *BAD_GROUPS, "no-queue", "no-leaf"}
+    assert bad.isdisjoint(pod["metadata"]["name"] for pod in world.running())
     assert scheduler.poll() is None
 
 

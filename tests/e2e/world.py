@@ -28,6 +28,7 @@ ACCOUNTS = {
     "kai-cp-scheduler": ("scheduler", "scheduler2"),
     "kai-cp-binder": ("binder",),
 }
+GPU = "nvidia.com/gpu"
 NAMESPACES = ("kai-scheduler", "kai-resource-reservation")
 KINDS = {
     "ClusterRole": Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False),
@@ -294,6 +295,22 @@ class World:
         logs = "\n".join(process.tail() for process in self.processes)
         raise AssertionError(f"not within {seconds:g} s: {what}\n{logs}")
 
+    def audit(self) -> list[str]:
+        """What must never be, and is: a node over its room, a torn gang."""
+        wrong = []
+        pods = [pod for pod in self.api.list_pages(r.PODS)[0] if holds_room(pod)]
+        for node in self.nodes:
+            room = int(((self.api.get(r.NODES, "", node) or {}).get("status") or {})["allocatable"][GPU])
+            held = sum(gpus(pod) for pod in pods if pod["spec"]["nodeName"] == node)
+            if held > room:
+                wrong.append(f"node {node} has {room} GPUs, and its pods hold {held}")
+        for group in self.api.raw(r.POD_GROUPS.path(self.namespace))["items"]:
+            name, minimum = group["metadata"]["name"], group["spec"].get("minMember", 1)
+            placed = sum(holds_room(pod) for pod in self.pods(name))
+            if 0 < placed < minimum:
+                wrong.append(f"gang {name} of {minimum} has {placed} pods placed")
+        return wrong
+
     def stays(self, met: Callable[[], Any], seconds: float = 2.0) -> None:
         """Fail as soon as ``met`` answers something false within the time."""
         end = time.monotonic() + seconds
@@ -349,6 +366,20 @@ class Program:
         """The end of its log."""
         text = self.log.read_text(errors="replace").splitlines()
         return f"--- {self.log.name}\n" + "\n".join(text[-lines:])
+
+
+def holds_room(pod: Object) -> bool:
+    """Whether a pod of our scheduler, or a reservation for one, is placed and stays."""
+    meta, phase = pod["metadata"], pod["status"].get("phase")
+    ours = pod["spec"].get("schedulerName") == "kai-scheduler" or meta["namespace"] == NAMESPACES[1]
+    placed = bool(pod["spec"].get("nodeName")) and "deletionTimestamp" not in meta
+    return ours and placed and phase not in ("Succeeded", "Failed")
+
+
+def gpus(pod: Object) -> int:
+    """Whole GPUs of a pod."""
+    limits = (container["resources"].get("limits") or {} for container in pod["spec"]["containers"])
+    return sum(int(entry.get(GPU, 0)) for entry in limits)
 
 
 def ready(node: Object | None) -> bool:

@@ -178,7 +178,7 @@ class StubServer:
                 return 200, self.store(target, body)
             uid = (body.get("metadata") or {}).get("uid")
             if uid and uid != found["metadata"]["uid"]:
-                return 409, status("Conflict")
+                return 409, status("Conflict", "Precondition failed: UID in precondition")
             return 200, self.store(target, merged(found, body, strategic="strategic" in content))
 
     def _bind(self, path: str, body: Object) -> tuple[int, Object]:
@@ -223,6 +223,7 @@ class StubServer:
         handler.send_response(200)
         handler.send_header("Transfer-Encoding", "chunked")
         handler.end_headers()
+        handler.wfile.flush()
         end = time.monotonic() + float(query.get("timeoutSeconds") or 60)
         while time.monotonic() < end and not self._closing:
             with self._changed:
@@ -257,8 +258,8 @@ class StubServer:
         handler.wfile.flush()
 
 
-def status(reason: str) -> Object:
-    return {"kind": "Status", "reason": reason, "message": reason}
+def status(reason: str, message: str = "") -> Object:
+    return {"kind": "Status", "reason": reason, "message": message or reason}
 
 
 def selected(item: Object, query: dict[str, str]) -> bool:

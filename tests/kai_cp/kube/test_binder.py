@@ -193,6 +193,25 @@ def test_retries_are_stored(server: StubServer, setup: Any, monkeypatch: pytest.
     assert len(server.requests("POST", "/binding")) == 3
 
 
+def test_a_failure_that_could_not_be_written_is_tried_again(
+    server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kai_cp.kube.binder.FIRST_RETRY_SECONDS", 0.02)
+    refused = []
+
+    def fault(method: str, path: str) -> tuple[int, dict[str, str]] | None:
+        if method == "PATCH" and "bindrequests" in path and len(refused) < 5:
+            refused.append(path)
+            return 500, {}
+        return (403, {}) if path.endswith("/binding") else None
+
+    server.faults = fault
+    order(server, pod("p"))
+    setup()
+    until(lambda: phase(server) == "Failed")
+    assert len(refused) == 5
+
+
 def test_a_request_of_an_earlier_pod_is_left_alone(server: StubServer, setup: Any) -> None:
     order(server, pod("p"))
     server.put(r.PODS, {**pod("p"), "metadata": {**pod("p")["metadata"], "uid": "later"}})

@@ -167,6 +167,20 @@ def test_requests_for_lost_nodes_or_earlier_pods_are_cleaned(setup: Setup) -> No
     assert setup.server.get(r.BIND_REQUESTS, "ns", "p0") is None
 
 
+def test_a_request_that_could_not_be_deleted_is_tried_again(setup: Setup) -> None:
+    """A conflict does not mean that it is gone: the pod would wait for it for ever."""
+    setup.live.apply(Plan(decisions=(bind("p0", "n"),)))
+    request = setup.server.get(r.BIND_REQUESTS, "ns", "p0")
+    assert request is not None
+    setup.server.put(r.BIND_REQUESTS, {**request, "status": {"phase": "Failed"}})
+    until(lambda: setup.backoff.held("uid-p0", 1001.0))
+    setup.server.faults = lambda m, _p: (409, {}) if m == "DELETE" else None
+    assert not setup.live.tidy()
+    setup.server.faults = lambda _m, _p: None
+    assert setup.live.tidy()
+    assert setup.server.get(r.BIND_REQUESTS, "ns", "p0") is None
+
+
 def test_a_refused_order_is_told_and_backed_off(setup: Setup) -> None:
     setup.server.faults = lambda m, p: (422, {}) if m == "POST" and "bindrequests" in p else None
     result = setup.live.apply(Plan(decisions=(bind("p0", "n"),)))[0]

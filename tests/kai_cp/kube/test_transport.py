@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 
 import pytest
 
 from kai_cp.kube import resources as r
-from kai_cp.kube.errors import ApiError, LeaseLost, NotGranted, NotReachable, Unauthorized
+from kai_cp.kube.errors import ApiError, Gone, LeaseLost, NotGranted, NotReachable, Unauthorized
 from kai_cp.kube.transport import RateLimit
 from tests.kai_cp.kube.samples import pod
 from tests.kai_cp.kube.stub import StubServer
@@ -32,11 +33,21 @@ def test_conflict_is_told_at_once(server: StubServer) -> None:
 def test_deleting_another_object_of_the_name_is_no_deletion(server: StubServer) -> None:
     api = server.transport()
     server.put(r.PODS, pod("p"))
-    assert api.delete(r.PODS, "ns", "p", uid="an-earlier-one") is None
+    with pytest.raises(ApiError) as told:
+        api.delete(r.PODS, "ns", "p", uid="an-earlier-one")
+    assert told.value.status == 409
     assert server.get(r.PODS, "ns", "p") is not None
 
 
-@pytest.mark.parametrize("code", [500, 503, 429])
+def test_gone_is_for_lists_and_watches(server: StubServer) -> None:
+    server.faults = lambda _m, _p: (410, {})
+    with pytest.raises(Gone):
+        server.transport().list_pages(r.PODS)
+    with pytest.raises(ApiError):
+        server.transport().patch(r.PODS, "ns", "p", {})
+
+
+@pytest.mark.parametrize("code", [500, 503, 429, 409])
 def test_what_may_pass_is_tried_again(server: StubServer, code: int) -> None:
     number = itertools.count()
     server.faults = lambda _m, _p: (code, {}) if next(number) < 2 else None
@@ -45,6 +56,26 @@ def test_what_may_pass_is_tried_again(server: StubServer, code: int) -> None:
     assert answer is not None
     assert answer["metadata"]["labels"] == {"a": "b"}
     assert next(number) == 3
+
+
+def test_a_patch_for_an_earlier_object_is_not_tried_again(server: StubServer) -> None:
+    server.put(r.PODS, pod("p"))
+    with pytest.raises(ApiError):
+        server.transport().patch(r.PODS, "ns", "p", {"metadata": {"uid": "an-earlier-one"}})
+    assert len(server.requests("PATCH")) == 1
+
+
+def test_a_watch_may_be_silent_once_it_is_open(server: StubServer) -> None:
+    api = server.transport(read_seconds=0.2)
+    events = api.watch(r.PODS, "0", seconds=5)
+    threading.Timer(0.8, lambda: server.put(r.PODS, pod("p"))).start()
+    assert next(events)[1]["metadata"]["name"] == "p"
+
+
+def test_a_watch_that_is_not_answered_is_given_up(server: StubServer) -> None:
+    server.faults = lambda _m, _p: time.sleep(1.0)  # type: ignore[func-returns-value]
+    with pytest.raises(NotReachable):
+        next(server.transport(read_seconds=0.2).watch(r.PODS, "0", seconds=5))
 
 
 def test_it_gives_up_in_the_end(server: StubServer) -> None:
