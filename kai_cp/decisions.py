@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import zipfile
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from kai_cp_models.snapshot import (
@@ -37,6 +39,15 @@ _PHASES: Final = ("read", "prepare", "solve", "check", "write")
 
 class BadDecisions(ValueError):
     """A document that is not ``decisions/1``; the text names the field."""
+
+
+def recorded(path: Path) -> bytes:
+    """The ``decisions.json`` beside the snapshot in a zip, as ``/debug/cycles`` serves a cycle."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read("decisions.json")
+    except (zipfile.BadZipFile, KeyError):
+        raise BadDecisions("holds no decisions.json; name the file with the decisions") from None
 
 
 @cache

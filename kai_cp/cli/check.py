@@ -15,7 +15,12 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def check(
     snapshot: Annotated[str, typer.Argument(help="A KAI snapshot: .zip, .json, .json.gz, or -.")],
-    decisions: Annotated[Path, typer.Argument(help="decisions/1, as solve writes it.")],
+    decisions: Annotated[
+        Path | None,
+        typer.Argument(
+            help="decisions/1, as solve writes it; default: those recorded in the snapshot's zip."
+        ),
+    ] = None,
     now: Annotated[
         str | None,
         typer.Option(
@@ -32,28 +37,27 @@ def check(
     """
     import orjson
 
-    from kai_cp.decisions import BadDecisions, from_json
+    from kai_cp.decisions import BadDecisions, from_json, recorded
     from kai_cp.report.terminal import plural
     from kai_cp_models.check import violations
 
+    given = decisions or Path(snapshot)
     try:
-        document = orjson.loads(decisions.read_bytes())
+        document = orjson.loads(recorded(given) if decisions is None else given.read_bytes())
         plan = from_json(document)
     except OSError as error:
-        fail(f"{decisions}: {error.strerror or error}", BAD_INPUT)
+        fail(f"{given}: {error.strerror or error}", BAD_INPUT)
     except orjson.JSONDecodeError as error:
-        fail(f"{decisions}: not JSON: {error}", BAD_INPUT)
+        fail(f"{given}: not JSON: {error}", BAD_INPUT)
     except BadDecisions as error:
-        fail(f"{decisions}: {error}", BAD_INPUT)
+        fail(f"{given}: {error}", BAD_INPUT)
     said = document.get("now")
     instant = instant_or_exit(now if now is not None or not isinstance(said, str) else said)
     settings = settings_or_exit(config, {})
     found, name, digest = snapshot_or_exit(snapshot, instant, settings)
     made_for = document.get("snapshotSha256")
     if made_for and made_for != digest:
-        complain(
-            f"{decisions}: was made for another snapshot (hash {made_for[:12]}, this one is {digest[:12]})"
-        )
+        complain(f"{given}: was made for another snapshot (hash {made_for[:12]}, this one is {digest[:12]})")
     broken = violations(found, plan, settings.rules)
     count = plural(len(plan.decisions), "decision")
     if not broken:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -24,18 +25,38 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {key: value for key, value in vars(record).items() if key not in STANDARD}
+        line |= _added(record)
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
+class TextFormatter(logging.Formatter):
+    """The same for people: time, level, message, and what the caller added as ``key=value``."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The record's first line."""
+        added = (f"{key}={_short(value)}" for key, value in _added(record).items())
+        return " ".join([super().formatMessage(record), *added])
+
+
+def _added(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in vars(record).items() if key not in STANDARD}
+
+
+def _short(value: object) -> str:
+    if isinstance(value, str):
+        return value if value and not re.search(r"[\s=\"]", value) else orjson.dumps(value).decode()
+    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
 def configure(*, json: bool = True, verbose: bool = False) -> None:
     """Send every log of this process to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        JsonFormatter() if json else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s")
-    )
+    handler.setFormatter(JsonFormatter() if json else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if verbose else logging.INFO)

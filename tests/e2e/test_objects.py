@@ -253,9 +253,20 @@ def test_served_snapshots_can_be_solved_again(world: World, tmp_path: Path) -> N
     assert json.loads(solved.stdout)["decisions"] == []
     cycles = json.loads(fetch(scheduler.data, "/debug/cycles"))["cycles"]
     binding = next(c for c in cycles if c["decisions"].get("Bind"))
-    recorded = zipfile.ZipFile(io.BytesIO(fetch(scheduler.data, f"/debug/cycles/{binding['cycle']}")))
-    decisions = json.loads(recorded.read("decisions.json"))
+    cycle = tmp_path / "cycle.zip"
+    cycle.write_bytes(fetch(scheduler.data, f"/debug/cycles/{binding['cycle']}"))
+    decisions = json.loads(zipfile.ZipFile(cycle).read("decisions.json"))
     assert {d["kind"] for d in decisions["decisions"]} == {"Bind"}
+    checked = subprocess.run(
+        [sys.executable, "-m", "kai_cp", "check", str(cycle)], capture_output=True, text=True, check=True
+    )
+    assert "no rule broken" in checked.stdout
+    again = subprocess.run(
+        [sys.executable, "-m", "kai_cp", "solve", "--format=json", f"--now={decisions['now']}", str(cycle)],
+        capture_output=True,
+        check=True,
+    )
+    assert len(json.loads(again.stdout)["decisions"]) == len(decisions["decisions"])
     order = json.loads(fetch(scheduler.data, "/get-job-order"))
     assert set(order) == {"global_order", "queue_order"}
     assert fetch(scheduler.listen, "/healthz") == b"ok\n"

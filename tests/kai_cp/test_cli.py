@@ -219,6 +219,19 @@ class TestCheck:
         assert (done.returncode, done.stderr) == (0, "")
         assert "no rule broken" in done.stdout
 
+    def test_decisions_may_come_in_the_zip_of_a_cycle(self, tmp_path: Path, solved: dict[str, Any]) -> None:
+        path = tmp_path / "cycle.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("snapshot.json", DEMO.read_text())
+            archive.writestr("decisions.json", json.dumps(solved))
+        done = run("check", path)
+        assert "no rule broken" in done.stdout
+
+    def test_without_any_decisions_it_says_so(self) -> None:
+        done = run("check", DEMO)
+        assert done.returncode == 1
+        assert "name the file with the decisions" in done.stderr
+
     def test_every_broken_rule_is_named(self, tmp_path: Path, solved: dict[str, Any]) -> None:
         wrong = json.loads(json.dumps(solved))
         for decision in wrong["decisions"]:

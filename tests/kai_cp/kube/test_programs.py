@@ -16,7 +16,7 @@ from kai_cp.kube import gpu_reservation, install, names
 from kai_cp.kube import resources as r
 from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.cli import app
-from kai_cp.kube.logs import JsonFormatter
+from kai_cp.kube.logs import JsonFormatter, TextFormatter
 from kai_cp.kube.process import Connection, Life
 from kai_cp.kube.request_metrics import RequestMetrics
 from tests.kai_cp.kube.conftest import until
@@ -146,10 +146,13 @@ def test_requests_are_counted(server: StubServer) -> None:
     writer.stop()
 
 
-def test_logs_are_json(caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_as_json_and_as_text(caplog: pytest.LogCaptureFixture) -> None:
     import json
     import logging
 
     logging.getLogger("x").warning("it %s", "is", extra={"pod": "ns/p"})
     line = json.loads(JsonFormatter().format(caplog.records[-1]))
     assert (line["message"], line["level"], line["pod"]) == ("it is", "warning", "ns/p")
+    logging.getLogger("x").warning("cycle", extra={"binds": 2, "why": "no room", "seconds": {"solve": 0.1}})
+    text = TextFormatter().format(caplog.records[-1])
+    assert text.endswith('WARNING cycle binds=2 why="no room" seconds={"solve":0.1}')
