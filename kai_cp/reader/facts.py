@@ -9,7 +9,7 @@ from typing import Final
 
 from kai_cp.reader.affinity import Namespaces
 from kai_cp.reader.fields import Json, Malformed, list_at, object_at, strings_at, text_at
-from kai_cp.reader.memo import Remembered
+from kai_cp.reader.memo import Remembered, version_of
 from kai_cp.reader.numa import Zones, annotated_zones
 from kai_cp.reader.podspec import NO_SPEC, SpecDraft, read_spec, spec_key
 from kai_cp.reader.shares import group_labels
@@ -73,10 +73,11 @@ class FactReader:
     def read(self, pod: Json, namespace: str, name: str) -> PodFacts:
         """The facts of a pod; Malformed names the field that cannot be read."""
         metadata = pod["metadata"]
-        known = self._remembered.find(metadata)
+        version = version_of(metadata)
+        known = self._remembered.find(version)
         if known is None or known.key != (namespace, name):
             known = self._facts(pod, metadata, namespace, name)
-        self._remembered.keep(metadata, known)
+        self._remembered.keep(version, known)
         return known
 
     def _facts(self, pod: Json, metadata: Json, namespace: str, name: str) -> PodFacts:

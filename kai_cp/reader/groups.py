@@ -18,7 +18,7 @@ from kai_cp.reader.fields import (
     strings_at,
     text_at,
 )
-from kai_cp.reader.memo import Remembered
+from kai_cp.reader.memo import Remembered, version_of
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.pools import pool_of
 from kai_cp.reader.subgroups import read_tree
@@ -90,18 +90,21 @@ def read_groups(
     found: dict[GroupKey, PodGroup] = {}
     for identity, obj in objects.items():
         key = GroupKey(*identity)
-        group = remembered.find(obj["metadata"])
+        version = version_of(obj["metadata"])
+        group = remembered.find(version)
+        if group is not None and group.key == key:
+            found[key] = group
+            remembered.keep(version, group)
+            continue
         before = len(notes)
-        if group is None or group.key != key:
-            try:
-                group = _group(key, obj, policy, priorities, fabrics, notes)
-            except Malformed as problem:
-                notes.aside(title("PodGroup", identity), problem)
-                continue
-        found[key] = group
+        try:
+            group = found[key] = _group(key, obj, policy, priorities, fabrics, notes)
+        except Malformed as problem:
+            notes.aside(title("PodGroup", identity), problem)
+            continue
         if len(notes) == before:
             # A group with notes is read afresh, so that they are made again.
-            remembered.keep(obj["metadata"], group)
+            remembered.keep(version, group)
     return found
 
 

@@ -7,6 +7,8 @@ from typing import Generic, TypeVar
 from kai_cp.reader.fields import Json
 
 Value = TypeVar("Value")
+Version = tuple[str, str]
+"""uid and resourceVersion."""
 
 
 class Remembered(Generic[Value]):
@@ -18,8 +20,8 @@ class Remembered(Generic[Value]):
 
     def __init__(self) -> None:
         self._context: object = None
-        self._known: dict[tuple[str, str], Value] = {}
-        self._met: dict[tuple[str, str], Value] = {}
+        self._known: dict[Version, Value] = {}
+        self._met: dict[Version, Value] = {}
 
     def start(self, context: object) -> bool:
         """Begin a reading; what was not met in the last one is forgotten. False: all was."""
@@ -28,17 +30,17 @@ class Remembered(Generic[Value]):
         self._context = context
         return same
 
-    def find(self, metadata: Json) -> Value | None:
-        """What the object said when it was last read."""
-        return self._known.get(_version(metadata))
+    def find(self, version: Version | None) -> Value | None:
+        """What the object of this version said when it was last read."""
+        return None if version is None else self._known.get(version)
 
-    def keep(self, metadata: Json, value: Value) -> None:
-        """Remember what the object says."""
-        version = _version(metadata)
-        if version[0] and version[1]:
+    def keep(self, version: Version | None, value: Value) -> None:
+        """Remember what the object of this version says."""
+        if version is not None:
             self._met[version] = value
 
 
-def _version(metadata: Json) -> tuple[str, str]:
+def version_of(metadata: Json) -> Version | None:
+    """By what an object is remembered; None when it lacks that."""
     uid, version = metadata.get("uid"), metadata.get("resourceVersion")
-    return (uid, version) if isinstance(uid, str) and isinstance(version, str) else ("", "")
+    return (uid, version) if uid and version and isinstance(uid, str) and isinstance(version, str) else None

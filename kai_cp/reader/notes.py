@@ -20,21 +20,24 @@ class Notes:
 
     def __init__(self) -> None:
         self._items: set[tuple[str, str]] = set()
+        self._count = 0
         self.ignored: Counter[str] = Counter()
         """Unknown fields and list names: how often each was met."""
 
     def __len__(self) -> int:
         """How much was noted so far."""
-        return len(self._items) + self.ignored.total()
+        return self._count
 
     def aside(self, item: str, reason: object) -> None:
         """Set an object aside. ``item``: ``Pod default/x``."""
         self._items.add((_one_line(item), _one_line(str(reason))))
+        self._count += 1
 
     def unknown(self, holder: Json, known: frozenset[str], where: str) -> None:
         """Count the keys of ``holder`` that are not ``known``."""
         if not holder.keys() <= known:
             self.ignored.update(f"{where}.{key}".lstrip(".") for key in holder.keys() - known)
+            self._count += 1
 
     def set_aside(self) -> tuple[SetAside, ...]:
         """Everything set aside, sorted, so that the order of lists does not show."""
