@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from kai_cp_models.snapshot import Stage
+
 _PACKAGES = ("kai-cp", "ortools", "numpy")
 
 
@@ -56,19 +58,6 @@ class Outcome(Record):
     def admitted_gpus(self) -> float:
         """GPUs that waiting pods get, now or when room is free."""
         return self.bound_gpus + self.nominated_gpus
-
-
-class StageResult(Record):
-    """One stage of the cycle as the engine reports it."""
-
-    name: str
-    status: str
-    objective: float
-    bound: float
-    gap: float
-    variables: int
-    constraints: int
-    seconds: float
 
 
 class Moment(Record):
@@ -129,7 +118,7 @@ class CaseResult(Record):
     peak_memory_mib: float
     status: str
     gap: float
-    stages: tuple[StageResult, ...]
+    stages: tuple[Stage, ...]
     outcome: Outcome
     moments: tuple[Moment, ...]
     peer: Peer | None = None

@@ -14,11 +14,11 @@ from kai_cp.bench.cases import Case
 from kai_cp.bench.fair import first_difference
 from kai_cp.bench.generate import NOW
 from kai_cp.bench.outcome import Deed, admitted_groups, outcome
-from kai_cp.bench.records import CaseResult, Moment, Peer, StageResult, origin
+from kai_cp.bench.records import CaseResult, Moment, Peer, origin
 from kai_cp.worker import Channel, Worker
 from kai_cp_models.joint.search import SOLVING
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, Pod, PodStatus, Snapshot
+from kai_cp_models.snapshot import Plan, Pod, PodStatus, Snapshot, Stage
 
 PROOF_GAP = 1e-6
 KILL_AFTER = 10.0
@@ -85,19 +85,6 @@ def measure(task: Task) -> CaseResult:
     ours = outcome(snapshot, deeds)
     second = _second_cycle(raw, task) if task.second_cycle else None
     pending = [pod for pod in snapshot.pods if pod.status is PodStatus.PENDING]
-    stages = tuple(
-        StageResult(
-            name=s.name,
-            status=s.status,
-            objective=s.objective,
-            bound=s.bound,
-            gap=s.gap,
-            variables=s.variables,
-            constraints=s.constraints,
-            seconds=round(s.seconds, 4),
-        )
-        for s in plan.stages
-    )
     gap = max((s.gap for s in plan.stages), default=0.0)
     return CaseResult(
         suite=case.suite,
@@ -118,9 +105,9 @@ def measure(task: Task) -> CaseResult:
         },
         second_cycle_seconds=second,
         peak_memory_mib=round(peak, 1),
-        status=_status(stages),
+        status=_status(plan.stages),
         gap=gap,
-        stages=stages,
+        stages=plan.stages,
         outcome=ours,
         moments=_moments(snapshot, answers),
         peer=_peer(snapshot, task, deeds),
@@ -133,7 +120,7 @@ def _deeds(plan: Plan) -> tuple[Deed, ...]:
     return tuple((decision.kind, decision.pod) for decision in plan.decisions)
 
 
-def _status(stages: Sequence[StageResult]) -> str:
+def _status(stages: Sequence[Stage]) -> str:
     if all(stage.status == "OPTIMAL" or stage.gap <= PROOF_GAP for stage in stages):
         return "OPTIMAL"
     return "GREEDY" if all(stage.status == "GREEDY" for stage in stages) else "FEASIBLE"
