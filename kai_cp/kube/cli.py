@@ -17,9 +17,13 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _begin(logging: Logging) -> Life:
+    from prometheus_client import disable_created_metrics
+
     from kai_cp.kube.logs import configure
 
     configure(json=logging.log_json, verbose=logging.verbosity >= 5)
+    # It would be a second series for every counter, which nobody asks for.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     life = Life(os._exit)
     life.handle_signals()
     return life

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kai_cp.kube.orders import rfc3339
@@ -29,6 +29,8 @@ class Cycle:
     settings: str
     """Hash of the settings it was decided under."""
     problem: str = ""
+    observed: Mapping[str, int] = field(default_factory=dict)
+    """What another scheduler did since the cycle before, against our plan."""
 
     def summary(self) -> dict[str, Any]:
         """What ``/debug/cycles`` lists."""
@@ -38,6 +40,7 @@ class Cycle:
             "settings": self.settings,
             "decisions": dict(Counter(decision.kind for decision in self.plan.decisions)),
             "outcomes": dict(Counter(result.outcome for result in self.results)),
+            "observed": dict(self.observed),
             "unscheduled": dict(Counter(entry.reason for entry in self.plan.unscheduled)),
             "setAside": len(self.snapshot.set_aside),
             "stages": [

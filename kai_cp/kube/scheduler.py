@@ -123,10 +123,11 @@ class Scheduler:
         decided = self._decider(raw, started, self._usage())
         marks.append(("prepare", time.monotonic()))
         results: Sequence[Result] = ()
+        observed: Mapping[str, int] = {}
         if self._options.mode is Mode.ENFORCE:
             results = self._cluster.apply(decided.plan)
         else:
-            self._compare(decided)
+            observed = self._compare(decided)
         marks.append(("write", time.monotonic()))
         again = self._reporter.report(decided.snapshot, decided.plan)
         marks.append(("report", time.monotonic()))
@@ -145,6 +146,7 @@ class Scheduler:
             seconds,
             self._settings_hash,
             decided.problem,
+            observed,
         )
         self.cycles.add(cycle)
         self._metrics.observe(cycle)
@@ -170,9 +172,14 @@ class Scheduler:
             candidates.append(now + unproved_pause(self._unproved))
         return min((instant for instant in candidates if instant is not None), default=None)
 
-    def _compare(self, decided: Decided) -> None:
-        for outcome, count in self._comparison.compare(decided.snapshot, decided.plan).items():
+    def _compare(self, decided: Decided) -> Mapping[str, int]:
+        compared = self._comparison.compare(decided.snapshot, decided.plan)
+        for outcome, count in compared.counts.items():
             self._metrics.compared(outcome, count)
+        if compared.counts:
+            extra = {**compared.counts, "differences": list(compared.differences)}
+            LOG.info("compared with what happened", extra=extra)
+        return compared.counts
 
     def _say(self, cycle: Cycle) -> None:
         kinds = Counter(decision.kind for decision in cycle.plan.decisions)

@@ -427,6 +427,28 @@ def test_modes_that_do_not_bind(world: World, control_plane: ControlPlane, mode:
         assert bool(proxy.writes()) == (mode == "advise")
 
 
+def test_observe_compares_with_what_really_happens(world: World) -> None:
+    """Another scheduler, here one of ours, puts the pods where it likes, or evicts them."""
+    world.add_nodes(1)
+    queue = world.add_queue()
+    watcher = world.scheduler("--mode=observe")
+    world.until(lambda: any(x["message"] == "scheduling" for x in watcher.lines()), "it observes", 60)
+    world.add_gang("low", queue, 4, preemptibility="preemptible")
+    world.until(lambda: any(line.get("binds") == 4 for line in watcher.lines()), "it has a plan", 30)
+    world.scheduler(user="scheduler2")
+    world.binder()
+    world.until(lambda: len(world.running("low")) == 4, "the other one acts", 60)
+
+    def observed() -> Counter[str]:
+        found: Counter[str] = Counter()
+        for line in watcher.lines():
+            if line["message"] == "compared with what happened":
+                found.update({name: n for name, n in line.items() if isinstance(n, int)})
+        return found
+
+    world.until(lambda: observed() == {"same_node": 4}, "it has seen so", 30)
+
+
 def test_credentials_refused(world: World, control_plane: ControlPlane) -> None:
     with FaultyProxy(control_plane) as proxy:
         first = world.scheduler(url=proxy.url)

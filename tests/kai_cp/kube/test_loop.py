@@ -18,9 +18,9 @@ from kai_cp.kube.decider import Decided
 from kai_cp.kube.metrics import SchedulerMetrics
 from kai_cp.kube.scheduler import Scheduler
 from kai_cp.reader import parse
-from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, PodStatus, Unscheduled
+from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodStatus, Snapshot, Unscheduled
 from tests.kai_cp.kube.conftest import until
-from tests.kai_cp.kube.samples import bind, group, node, pod, queue, snapshot
+from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snapshot
 from tests.kai_cp.kube.stub import StubServer
 from tests.kai_cp.kube.test_reports import Reporting
 
@@ -179,12 +179,36 @@ def test_what_another_scheduler_did() -> None:
 
     comparison = Comparison()
     plan = Plan(decisions=(bind("a", "n"), bind("b", "n")))
-    assert comparison.compare(seen(a={}, b={}, c={}), plan) == {}
+    assert comparison.compare(seen(a={}, b={}, c={}), plan).counts == {}
     runs = {"phase": "Running"}
     after = seen(a={"node": "n", **runs}, b={"node": "m", **runs}, c={"node": "m", **runs})
-    assert comparison.compare(after, Plan()) == {"same_node": 1, "other_node": 1, "we_would_wait": 1}
-    assert comparison.compare(after, Plan()) == {}
-    assert PodKey("ns", "a") in after.pod_by_key
+    compared = comparison.compare(after, Plan())
+    assert compared.counts == {"same_node": 1, "other_node": 1, "we_would_wait": 1}
+    assert compared.differences == ("ns/b: is on m, and would be on n", "ns/c: is on m, and would wait")
+    assert comparison.compare(after, Plan()).counts == {}
+
+
+def test_evictions_of_others_are_compared_once_the_group_tells_of_them() -> None:
+    def seen(told: str, *leaving: str) -> Snapshot:
+        items = [pod(name, name, node="n", phase="Running") for name in "abc"]
+        for item in items:
+            if item["metadata"]["name"] in leaving:
+                item["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:30Z"
+        groups = [group(name) for name in "abc"]
+        for item in groups:
+            if item["metadata"]["name"] in told:
+                stamp = "2027-01-15T08:00:00Z"
+                item["metadata"]["annotations"] = {"kai.scheduler/last-eviction-timestamp": stamp}
+        return parse(snapshot(pods=items, nodes=[node("n")], queues=[queue()], podGroups=groups), now=NOW)
+
+    comparison = Comparison()
+    plan = Plan(decisions=(evict("a", "n", group="a"),))
+    assert comparison.compare(seen(""), plan).counts == {}
+    assert comparison.compare(seen("", "a", "b", "c"), Plan()).counts == {}
+    compared = comparison.compare(seen("ab", "a", "b", "c"), Plan())
+    assert compared.counts == {"evicted_too": 1, "we_would_keep": 1}, "c was deleted by its owner"
+    assert compared.differences == ("ns/b: is evicted from n, and would stay",)
+    assert comparison.compare(seen("ab", "a", "b", "c"), Plan()).counts == {}
 
 
 def test_one_report_at_a_time_while_pods_are_bound_and_the_newest_counts() -> None:
