@@ -19,8 +19,8 @@ class Compared:
     """What happened since the last look.
 
     ``counts`` by outcome. A pod got a place: *same_node* as in our last plan, *other_node*, *we_would_wait*.
-    A pod was evicted: *evicted_too* as we would have, *we_would_keep* it. ``differences``: in words, the first
-    few that were not ours.
+    A pod was evicted: *evicted_too* as we would have, *we_would_keep* it. ``differences``: in words, the
+    first few that were not ours.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
