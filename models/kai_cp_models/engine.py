@@ -32,7 +32,7 @@ ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
 REJECTED: Final = "rejected by the checker"
 """End of the name of a stage whose plan broke a rule: it was dropped (formulation 1.6)."""
 
-_SHARE: Final[dict[ActionName, float]] = {"allocate": 0.5, "consolidation": 0.35, "reclaim": 0.7}
+_SHARE: Final[dict[ActionName, float]] = {"allocate": 0.5, "consolidation": 0.35, "reclaim": 0.55}
 """Share of the time left that an action may use; later ones get the rest."""
 
 FAILED: Final = "failed"

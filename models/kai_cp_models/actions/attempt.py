@@ -17,7 +17,7 @@ from kai_cp_models.actions.dues import Owners, dues_of, overreaching, shared_out
 from kai_cp_models.actions.scenario import play, probe
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.joint.choose import joint_model
-from kai_cp_models.joint.counting import Counting, Families
+from kai_cp_models.joint.counting import Counting, Families, Row
 from kai_cp_models.joint.evicting import Due, EvictingModel
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, ranked_offers
@@ -26,12 +26,12 @@ from kai_cp_models.joint.prune import MOST_MOVABLE, near_empty, shallow
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import StageResult, lexicographic
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey, PodKey
+from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey, PodGroup, PodKey
 from kai_cp_models.units import Batch
 
 _FEW_UNITS = 60
 """Up to so many victim units all are open at once."""
-_MANY_UNITS = 300
+_MANY_UNITS = 150
 """Beyond so many the last goals are pursued among those only that policy takes first."""
 _DEEPER = 2
 _NEARLY_ALL = 0.7
@@ -40,7 +40,7 @@ _MOST_ROUGH_CUTS = 4
 _SMALL = 400
 """Variables up to which every attempt pursues all goals."""
 _ROUGH_GAP = 0.01
-_MOST_FINISHED = 4_000
+_MOST_FINISHED = 2_000
 """Variables beyond which the rough goal is the objective: each further goal costs a presolve."""
 _ROUGH_GOALS = 2
 _ROUGH_SHARE = 0.4
@@ -98,6 +98,8 @@ class Attempts:
     base: Ledger
     waiting: Mapping[GroupKey, Batch]
     _takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
+    _scopes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
+    _rooms: dict[tuple[object, ...], Row] = field(default_factory=dict)
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
@@ -123,9 +125,17 @@ class Attempts:
         found = self._takes.get(key)
         if found is None:
             reach = Reach(self.base, ask, self.action)
-            found = frozenset(item.rank for item in self.ranked if reach.takes(item.offer))
+            scope = reach.scope(self._victim_queues)
+            found = self._scopes.get(scope)
+            if found is None:
+                found = frozenset(item.rank for item in self.ranked if reach.takes(item.offer))
+                self._scopes[scope] = found
             self._takes[key] = found
         return found
+
+    @cached_property
+    def _victim_queues(self) -> list[str]:
+        return sorted({item.offer.group.queue for item in self.ranked})
 
     @cached_property
     def _counting(self) -> Counting:
@@ -137,6 +147,36 @@ class Attempts:
         for ask in self._asks.values():
             self.takes_of(ask)
         return Families(self._counting, self.ranked, self._takes, moved=self.action == "consolidation")
+
+    def imaginable(self, ask: Ask) -> bool:
+        """Whether the ask alone would find room by counting if all it may disturb were gone.
+
+        Asked before victims are ranked, which takes longer; False is a proof.
+        """
+        reach = Reach(self.base, ask, self.action)
+        scope = reach.scope(self._leaf_groups)
+        room = self._rooms.get(scope)
+        if room is None:
+            queues = [ask.group.queue] if self.action == "preempt" else list(self._leaf_groups)
+            groups = (group for queue in queues for group in self._leaf_groups.get(queue, ()))
+            pods = [
+                pod
+                for group in groups
+                if self.action == "consolidation" or reach.disturbs(group)
+                for pod in self.base.fixed.gangs[group.key].pods
+            ]
+            room = self._rooms[scope] = self._counting.room(pods)
+        wanted = self._counting.demand(ask.pods)
+        return bool((wanted <= room)[wanted > 0].all())
+
+    @cached_property
+    def _leaf_groups(self) -> Mapping[str, Sequence[PodGroup]]:
+        """Pod groups by queue that may be disturbed at all."""
+        found: dict[str, list[PodGroup]] = {}
+        for group in self.cycle.snapshot.groups:
+            if group.preemptible:
+                found.setdefault(group.queue, []).append(group)
+        return found
 
     def counted(self, before: Found | None) -> Counted:
         """Room by counting, when every unit that may be taken is, beside what was admitted ``before``."""
@@ -155,8 +195,9 @@ class Attempts:
             return None
         found = self._beside.get(ask.group.key)
         if found is None:
+            first = self._returning.before((item.offer for item in self.ranked), ask)
             found = self._beside[ask.group.key] = frozenset(
-                item.rank for item in self.ranked if not self._returning.before(item.offer, ask)
+                item.rank for item, comes_first in zip(self.ranked, first, strict=True) if not comes_first
             )
         return found
 
@@ -166,7 +207,7 @@ class Attempts:
         It serves those of the chunk that find room so.
         """
         asks = list(chunk)
-        while asks and self.cycle.seconds_left() > 0:
+        while asks and not self.cycle.out_of_time():
             useful = set[int]().union(*(self.takes_of(ask) for ask in asks))
             ranked = [item for item in self.ranked if item.rank in useful]
             dues = dues_of(self.base, self.action, asks, ranked, self._takes)
@@ -199,7 +240,14 @@ class Attempts:
         takes = {ask.group.key: self.takes_of(ask) for ask in asks}
         owners = shared_out(self.base, self.action, asks, ranked, lost, moved, takes)
         answer = Answer({}, (True,) * len(asks), tuple(lost), frozenset(moved))
-        return Found(ledger, tuple(asks), tuple(ranked), answer, owners, (), 0, 0, complete=False)
+        leaving = [pod for item in ranked for pod in item.offer.pods]
+        best = all(lost) and not self._counting.spare_milli_gpus(asks, leaving)
+        stages: tuple[StageResult, ...] = ()
+        if best:
+            # The first units in reverse fair order, and by their sum not one GPU more than is needed.
+            given = float(sum(item.weight for item in ranked))
+            stages = (StageResult("lost GPUs by rank", given, given, True, 0.0),)
+        return Found(ledger, tuple(asks), tuple(ranked), answer, owners, stages, 0, 0, complete=best)
 
     def attempt(
         self,
@@ -259,7 +307,14 @@ class Attempts:
             deepest = max(found.disturbed)
             useful = {rank for rank in useful if rank <= deepest}
         for threshold in (True, False):
-            best = self._solve(list(found.asks), len(found.asks), useful, final=True, threshold=threshold)
+            best = self._solve(
+                list(found.asks),
+                len(found.asks),
+                useful,
+                final=True,
+                threshold=threshold,
+                rough_again=threshold and not found.variables,
+            )
             if isinstance(best, Found):
                 return best
         return found
@@ -281,8 +336,12 @@ class Attempts:
         threshold: bool = True,
         caps: Mapping[str, int] | None = None,
         whole: bool = True,
+        rough_again: bool = True,
     ) -> Found | Failed:
-        """``whole``: nothing else may be disturbed, so that a refusal is a proof."""
+        """``whole``: nothing else may be disturbed, so that a refusal is a proof.
+
+        ``rough_again``: a model too large for all goals is solved for the rough one.
+        """
         cycle, action = self.cycle, self.action
         ranked = [item for item in self.ranked if item.rank in useful]
         if action == "consolidation" and len(ranked) > MOST_MOVABLE:
@@ -309,11 +368,13 @@ class Attempts:
         )
         for queue, most in (caps or {}).items():
             model.cap_loss(queue, most)
-        complete = final or len(model.cp.proto.variables) <= _SMALL
+        complete = len(model.cp.proto.variables) <= (_MOST_FINISHED if final else _SMALL)
         goals = [
             *model.admission_goals(),
             *(model.goals(threshold=threshold) if complete else model.rough_goals()),
         ]
+        if final and not complete and not rough_again:
+            return Failed(Waiting("NotDecidedInTime", "the joint problem is too large for the last goals"))
         gap = 0.0 if complete else _ROUGH_GAP
         # The fair order is asked of a first, short solve; the other goals hardly ever change its verdict.
         rough = complete and (final or len(ranked) > _FEW_UNITS)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kai_cp_models.actions.attempt import Attempts, Failed, Found, out_of_time
+from kai_cp_models.actions.attempt import Attempts, Counted, Failed, Found, out_of_time
 from kai_cp_models.actions.common import entry_of, waiting_groups
 from kai_cp_models.actions.early import refused_early
 from kai_cp_models.actions.withdraw import settle
@@ -35,6 +35,7 @@ _MANY = 48
 _UNDECIDED: Final = Waiting(
     "NotDecidedInTime", "the fair order gives its room to others in the plans that were tried"
 )
+_TOO_LITTLE: Final = Waiting("NotPossible", "all permitted victims together do not make enough room", True)
 
 
 @dataclass
@@ -145,8 +146,10 @@ def _admit_all(run: _Run) -> None:
 
 
 def _greedily(run: _Run) -> None:
-    """A first plan without a solver where many wait: there is an answer soon, whatever time is left."""
-    chunk = _next(run, _MOST_AT_ONCE) if run.action != "consolidation" else []
+    """A first plan without a solver where many wait: there is an answer, however little is left."""
+    if run.action == "consolidation" or len(run.open) <= _MOST_OPTIONAL or run.cycle.out_of_time():
+        return
+    chunk = _next(run, _MOST_AT_ONCE)
     if len(chunk) > _MOST_OPTIONAL:
         found = run.attempts.greedy(chunk)
         if found is not None:
@@ -160,7 +163,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
     chunk only is passed over, and looked at again once those have their places.
     """
     snapshot, ledger = run.cycle.snapshot, run.ledger
-    counted = run.attempts.counted(run.found)
+    counted: Counted | None = None
     # What a queue loses to others is no reason that it may reclaim itself.
     book = run.attempts.base.book.copy()
     for ask in run.found.asks if run.found else ():
@@ -170,13 +173,17 @@ def _next(run: _Run, step: int) -> list[Ask]:
     while len(chunk) < step and (key := order.pop()) is not None:
         ask = run.open[key]
         why = run.dead.find(ask) or refused_early(ledger, book, ask, run.action)
-        if why is None and not counted.fits(ask):
-            why = Waiting("NotPossible", "all permitted victims together do not make enough room", True)
+        if why is None and not run.attempts.imaginable(ask):
+            why = _TOO_LITTLE
+        if why is None:
+            counted = counted or run.attempts.counted(run.found)
+            why = None if counted.fits(ask) else _TOO_LITTLE
         if why is not None:
             if not chunk:
                 _refuse(run, ask, why)
             continue
         chunk.append(ask)
+        assert counted is not None
         counted.hold(ask)
         # What is tried next counts as served already, as KAI's order would see it.
         asked = amounts.pessimistic_batch(snapshot, ask.pods)

@@ -15,15 +15,20 @@ def protected(snapshot: Snapshot, group: PodGroup, action: ActionName, trigger_q
 
     Only reclaim and preempt know such a time. An elastic group may give up surplus pods all the same.
     """
-    if group.last_start is None or not snapshot.policy.plugin("minruntime"):
+    if group.last_start is None:
         return False
+    return snapshot.now < group.last_start + granted(snapshot, group.queue, action, trigger_queue)
+
+
+def granted(snapshot: Snapshot, queue: str, action: ActionName, trigger_queue: str) -> float:
+    """Seconds that a group in ``queue`` runs undisturbed by ``action`` for ``trigger_queue``."""
+    if not snapshot.policy.plugin("minruntime"):
+        return 0.0
     if action == "reclaim":
-        granted = reclaim_min_runtime(snapshot, group.queue, trigger_queue)
-    elif action == "preempt":
-        granted = preempt_min_runtime(snapshot, group.queue)
-    else:
-        return False
-    return snapshot.now < group.last_start + granted
+        return reclaim_min_runtime(snapshot, queue, trigger_queue)
+    if action == "preempt":
+        return preempt_min_runtime(snapshot, queue)
+    return 0.0
 
 
 def preempt_min_runtime(snapshot: Snapshot, queue: str) -> float:

@@ -18,7 +18,7 @@ from kai_cp_models.joint.offers import Ranked, milli_gpus
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.rules.table import accepting
-from kai_cp_models.snapshot import GPU, MILLI, PODS, Pod, PodSpec
+from kai_cp_models.snapshot import GPU, MILLI, PODS, Pod, PodKey, PodSpec
 
 Row = NDArray[np.int64]
 """One number per size, largest last, then one per dimension of the snapshot."""
@@ -45,6 +45,7 @@ class Counting:
         self._free = ledger.idle + ledger.releasing
         self._shared = MILLI * ledger.shared_free()
         self._demands: dict[int, tuple[PodSpec, Row]] = {}
+        self._places: dict[PodKey, tuple[int, tuple[str, ...]] | None] = {}
 
     def demand(self, pods: Iterable[Pod]) -> Row:
         """What the pods ask for."""
@@ -65,8 +66,8 @@ class Counting:
 
     def room(self, leaving: Iterable[Pod] = ()) -> Row:
         """What the nodes offer at most when ``leaving`` are gone."""
-        ledger, free, shared = self._ledger, self._free, self._shared
-        places = [(pod, place) for pod in leaving if (place := ledger.place_of(pod)) is not None]
+        free, shared = self._free, self._shared
+        places = [(pod, place) for pod in leaving if (place := self._place(pod)) is not None]
         if places:
             free = free.copy()
             nodes = np.array([place[0] for _, place in places])
@@ -80,6 +81,16 @@ class Counting:
         totals[GPU] += int(np.ceil(shared[self._nodes].sum()))
         gpus = free[:, GPU] // MILLI
         return np.array([*(int((gpus // size).sum()) for size in self._sizes), *totals], dtype=np.int64)
+
+    def _place(self, pod: Pod) -> tuple[int, tuple[str, ...]] | None:
+        if pod.key not in self._places:
+            self._places[pod.key] = self._ledger.place_of(pod)
+        return self._places[pod.key]
+
+    def spare_milli_gpus(self, asks: Iterable[Ask], leaving: Iterable[Pod]) -> int:
+        """Milli-GPUs left, by their sum alone, when ``leaving`` are gone and the asks have their places."""
+        wanted = self.demand(pod for ask in asks for pod in ask.pods)
+        return int((self.room(leaving) - wanted)[len(self._sizes) + GPU])
 
     def _give_shares(
         self,

@@ -167,8 +167,9 @@ class EvictingModel:
         """No unit is lost that would return into an admitted trigger's room (1.3 d, inside a queue)."""
         returning = Returning(self.ledger)
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
-            for item, lost in zip(self.ranked, self.lost, strict=True):
-                if returning.before(item.offer, ask):
+            first = returning.before((item.offer for item in self.ranked), ask)
+            for lost, comes_first in zip(self.lost, first, strict=True):
+                if comes_first:
                     self.cp.add_implication(admitted, ~lost)
 
     def _attribution(self, dues: Sequence[Due]) -> list[dict[int, cp_model.IntVar]]:
@@ -396,14 +397,14 @@ class EvictingModel:
     def rough_goals(self) -> list[Goal]:
         """Little loss, for attempts that only ask whether there is room."""
         if self.action == "consolidation":
-            return [Goal("moved pods", sum(self.moved.values()))]
-        # Up to three times the weight for what policy takes last.
+            return [Goal("moved pods", sum(self.moved.values()), packing=True)]
+        # Up to half as much again for what policy takes last.
         last = max(len(self.ranked) - 1, 1)
         given = sum(
-            item.weight * (100 + 200 * position // last) * lost
+            item.weight * (100 + 50 * position // last) * lost
             for position, (item, lost) in enumerate(zip(self.ranked, self.lost, strict=True))
         )
-        return [Goal("lost GPUs by rank", given)]
+        return [Goal("lost GPUs by rank", given, packing=True)]
 
     def goals(self, *, threshold: bool = True) -> list[Goal]:
         """Formulation 1.4, stages 2 to 7 (reclaim, preempt) or 1.2 (consolidation)."""
@@ -412,7 +413,7 @@ class EvictingModel:
         late = Goal("moved in reverse fair order", self._by_rank(pods))
         if self.action == "consolidation":
             return [
-                Goal("moved pods", sum(moves), 1),
+                Goal("moved pods", sum(moves), 1, packing=True),
                 Goal("moved pod groups", sum(self._moved_groups), 1),
                 late,
             ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kai_cp_models.cycle import Cycle
@@ -10,7 +10,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.order import VictimOrder, group_sort_key
 from kai_cp_models.fairness.reclaim import victim_allowed
-from kai_cp_models.fairness.runtime import protected
+from kai_cp_models.fairness.runtime import granted
 from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import (
@@ -76,8 +76,12 @@ def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list
     ledger = cycle.ledger
     chains: dict[GroupKey, list[tuple[Offer, int]]] = {}
     reach = {entitlement(ledger, ask, action): Reach(ledger, ask, action) for ask in asks}
+    queues = {group.queue for group in cycle.snapshot.groups}
+    # One of each scope tells what all of them disturb, but for its own group.
+    scopes = {one.scope(queues): one for one in reach.values()}
+    own = {ask.group.key for ask in asks} if action == "consolidation" else set()
     for group in cycle.snapshot.groups:
-        if group.preemptible and any(one.disturbs(group) for one in reach.values()):
+        if group.preemptible and (group.key in own or any(one.disturbs(group) for one in scopes.values())):
             chain = list(_chain(cycle, group))
             if chain:
                 chains[group.key] = chain
@@ -197,6 +201,7 @@ class Reach:
         self._action = action
         self._asked = amounts.pessimistic_batch(ledger.snapshot, ask.pods)
         self._allowed: dict[str, bool] = {}
+        self._granted: dict[str, float] = {}
 
     def disturbs(self, group: PodGroup) -> bool:
         """Whether pods of the group may be evicted or moved at all."""
@@ -206,12 +211,15 @@ class Reach:
             return True
         if self._action == "preempt":
             return group.queue == self._group.queue and group.priority < self._group.priority
-        allowed = self._allowed.get(group.queue)
+        return self._may_reclaim(group.queue)
+
+    def _may_reclaim(self, queue: str) -> bool:
+        allowed = self._allowed.get(queue)
         if allowed is None:
-            allowed = self._allowed[group.queue] = (
-                group.queue != self._group.queue
-                and group.queue in self._ledger.snapshot.leaf_queues
-                and victim_allowed(self._ledger.book, self._group.queue, self._asked, group.queue)
+            allowed = self._allowed[queue] = (
+                queue != self._group.queue
+                and queue in self._ledger.snapshot.leaf_queues
+                and victim_allowed(self._ledger.book, self._group.queue, self._asked, queue)
             )
         return allowed
 
@@ -221,4 +229,17 @@ class Reach:
             return False
         if not offer.whole or offer.placed_now:
             return True
-        return not protected(self._ledger.snapshot, offer.group, self._action, self._group.queue)
+        group, snapshot = offer.group, self._ledger.snapshot
+        if group.last_start is None:
+            return True
+        seconds = self._granted.get(group.queue)
+        if seconds is None:
+            seconds = granted(snapshot, group.queue, self._action, self._group.queue)
+            self._granted[group.queue] = seconds
+        return snapshot.now >= group.last_start + seconds
+
+    def scope(self, queues: Iterable[str]) -> tuple[object, ...]:
+        """What decides over takes: asks with equal scopes may take the same units of ``queues``."""
+        if self._action == "reclaim":
+            return (self._group.queue, *(queue for queue in queues if self._may_reclaim(queue)))
+        return (self._group.queue, self._group.priority) if self._action == "preempt" else ()

@@ -7,7 +7,7 @@ allocate; so it is not lost while that trigger is admitted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,22 +53,28 @@ class Returning:
         self._ledger = ledger
         self._shapes: dict[tuple[object, ...], _Shape] = {}
         self._replaces: dict[tuple[_Shape, _Shape], bool] = {}
+        self._back: dict[int, tuple[Offer, SortKey, _Shape]] = {}
 
-    def before(self, offer: Offer, ask: Ask) -> bool:
-        """Whether the unit, when lost, is placed again in the room meant for the ask; both in one queue."""
+    def before(self, offers: Iterable[Offer], ask: Ask) -> list[bool]:
+        """Whether each unit, when lost, is placed again in the room meant for the ask; all in one queue."""
+        turn = group_sort_key(ask.group, ask.gang.elastic_state(self._ledger.status))
+        shape = self._shape(ask.group, ask.pods)
+        found: list[bool] = []
+        for offer in offers:
+            _, back, mine = self._back.get(id(offer)) or self._known(offer)
+            found.append(back < turn and self._fits(mine, shape))
+        return found
+
+    def _known(self, offer: Offer) -> tuple[Offer, SortKey, _Shape]:
         # What loses its gang starts anew, below its minimum; surplus comes after all that do.
         back = group_sort_key(offer.group, 0 if offer.whole else 1)
-        return back < self.turn(ask) and self._fits(offer, ask)
+        found = self._back[id(offer)] = (offer, back, self._shape(offer.group, offer.pods))
+        return found
 
-    def turn(self, ask: Ask) -> SortKey:
-        """The place of an ask among those of its queue."""
-        return group_sort_key(ask.group, ask.gang.elastic_state(self._ledger.status))
-
-    def _fits(self, offer: Offer, ask: Ask) -> bool:
-        pair = self._shape(offer.group, offer.pods), self._shape(ask.group, ask.pods)
-        found = self._replaces.get(pair)
+    def _fits(self, mine: _Shape, theirs: _Shape) -> bool:
+        found = self._replaces.get((mine, theirs))
         if found is None:
-            found = self._replaces[pair] = pair[0].replaces(pair[1])
+            found = self._replaces[mine, theirs] = mine.replaces(theirs)
         return found
 
     def _shape(self, group: PodGroup, pods: Sequence[Pod]) -> _Shape:

@@ -9,24 +9,35 @@ from typing import Final, Literal
 
 from ortools.sat.python import cp_model
 
+from kai_cp_models.joint.packing import NotLinear, solve_packing
 from kai_cp_models.settings import SolverSettings
 
 Linear = cp_model.LinearExpr | int
 """A linear expression over the variables of a model; all coefficients are integers."""
 
 _SMALL = 2_000
+_FEW = 400
+"""Up to so many variables CP-SAT alone is fastest."""
+_FIRST_TRY = 0.1
+_PACKING_TRY = 0.7
+_SHORTEST = 0.02
+"""Seconds below which another solver is not worth starting."""
+_ROUNDING = 0.5
+"""Costs are integers, so a bound this close is the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
     """One stage of a lexicographic objective: minimise ``cost`` (an integer with a unit in ``name``).
 
-    ``floor``: a value that no solution can beat; reaching it needs no proof.
+    ``floor``: a value that no solution can beat; reaching it needs no proof. ``packing``: what is
+    minimised is how much goes, which a solver with cutting planes bounds better than CP-SAT.
     """
 
     name: str
     cost: Linear
     floor: int = 0
+    packing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +79,17 @@ def solver_for(model: cp_model.CpModel, settings: SolverSettings, seconds: float
 
 
 def solve(
-    model: cp_model.CpModel, settings: SolverSettings, seconds: float, *, gap: float = 0.0
+    model: cp_model.CpModel,
+    settings: SolverSettings,
+    seconds: float,
+    *,
+    gap: float = 0.0,
+    fixed: bool = False,
 ) -> tuple[Outcome, cp_model.CpSolver]:
-    """Solve the model as it stands."""
+    """Solve the model as it stands; ``fixed``: with every variable at its hint."""
     solver = solver_for(model, settings, seconds)
     solver.parameters.relative_gap_limit = gap
+    solver.parameters.fix_variables_to_their_hinted_value = fixed
     started = time.monotonic()
     status = solver.solve(model)
     SOLVING.seconds += time.monotonic() - started
@@ -85,6 +102,36 @@ def solve(
     else:
         outcome = Outcome("unknown", False)
     return outcome, solver
+
+
+def _solve_packing(
+    model: cp_model.CpModel, settings: SolverSettings, seconds: float, *, gap: float
+) -> tuple[Outcome, cp_model.CpSolver]:
+    """CP-SAT for a short while, then SCIP, whose solution CP-SAT takes over; the better answer counts."""
+    ends = time.monotonic() + seconds
+    first, solver = solve(model, settings, _FIRST_TRY * seconds, gap=gap)
+    if first.proved or time.monotonic() > ends - _SHORTEST:
+        return first, solver
+    started = time.monotonic()
+    try:
+        found = solve_packing(model, _PACKING_TRY * (ends - started), gap)
+    except NotLinear:
+        found = None
+    SOLVING.seconds += time.monotonic() - started
+    if found is None:
+        return (
+            (first, solver) if first.status == "solved" else solve(model, settings, ends - started, gap=gap)
+        )
+    model.clear_hints()  # type: ignore[no-untyped-call]
+    for index, value in enumerate(found.values):
+        model.add_hint(model.get_int_var_from_proto_index(index), value)
+    fixed, taken = solve(model, settings, ends - time.monotonic(), fixed=True)
+    better = fixed.status == "solved" and (first.status != "solved" or fixed.objective <= first.objective)
+    if better:
+        first, solver = fixed, taken
+    bound = max(found.bound, first.bound if not better else found.bound)
+    proved = first.objective - bound <= gap * abs(first.objective) + _ROUNDING
+    return Outcome(first.status, proved, first.objective, bound), solver
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +173,8 @@ def lexicographic(
             _hint(model, best)
         share = seconds_left() / max(1, min(3, len(goals) - position))
         model.minimize(goal.cost)
-        outcome, solver = solve(model, settings, share, gap=gap)
+        packing = goal.packing and len(model.proto.variables) > _FEW
+        outcome, solver = (_solve_packing if packing else solve)(model, settings, share, gap=gap)
         first = first or outcome
         if outcome.status == "infeasible" and best is None:
             return None, results, outcome
