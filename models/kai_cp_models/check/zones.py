@@ -7,6 +7,7 @@ pod asks for, lie in few enough zones, and fit beside the other pods whose zones
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -16,12 +17,11 @@ from kai_cp_models.devices.numa.zones import (
     SINGLE,
     Topology,
     dimension,
-    in_milli,
     is_device,
     topologies,
+    written,
 )
-from kai_cp_models.devices.quantity import quantity
-from kai_cp_models.snapshot import MILLI, Pod
+from kai_cp_models.snapshot import Pod
 
 Amounts = dict[str, int]
 ByZone = Mapping[str, Mapping[str, int]]
@@ -38,8 +38,8 @@ def broken(world: World) -> Iterator[str]:
 
 
 def _node(world: World, name: str, found: Topology) -> Iterator[str]:
-    total = dict(zip(found.zones, found.allocatable, strict=True))
-    listed = {dim for amounts in total.values() for dim in amounts}
+    empty = tuple(tuple(amounts.items()) for amounts in found.allocatable)
+    listed = {dim for amounts in found.allocatable for dim in amounts}
     ignored = {dimension(n) for n in world.snapshot.policy.numa_ignore}
     for resident in world.arriving(name):
         pod = resident.pod
@@ -55,7 +55,7 @@ def _node(world: World, name: str, found: Topology) -> Iterator[str]:
         if sums != wants:
             yield f"zones: pod {pod.key} on node {name} wants {wants}, its zones {sorted(given)} give {sums}"
         elif not found.by_container or len(pod.spec.container_requests) < 2:
-            widest = 1 if found.policy == SINGLE else _fewest(total, wants)
+            widest = 1 if found.policy == SINGLE or len(given) < 2 else _fewest(empty, tuple(wants.items()))
             if len(given) > widest:
                 fault = f"spans {len(given)} zones, {found.policy} allows {widest}"
                 yield f"zones: pod {pod.key} on node {name} {fault}"
@@ -94,11 +94,13 @@ def _add(into: dict[str, Amounts], zones: ByZone) -> None:
             into[zone][dim] = into[zone].get(dim, 0) + amount
 
 
-def _fewest(total: ByZone, wants: Amounts) -> int:
+@lru_cache(maxsize=4096)
+def _fewest(empty: tuple[tuple[tuple[str, int], ...], ...], wants: tuple[tuple[str, int], ...]) -> int:
     """Zones that an empty node would need."""
-    for size in range(1, len(total) + 1):
-        for chosen in combinations(total.values(), size):
-            if all(sum(zone.get(dim, 0) for zone in chosen) >= need for dim, need in wants.items()):
+    zones = [dict(amounts) for amounts in empty]
+    for size in range(1, len(zones) + 1):
+        for chosen in combinations(zones, size):
+            if all(sum(zone.get(dim, 0) for zone in chosen) >= need for dim, need in wants):
                 return size
     return 0
 
@@ -113,13 +115,13 @@ def _known(pod: Pod) -> ByZone:
 
 def _predicted(world: World, resident: Resident) -> ByZone:
     """Zones in the decision; a moved pod's old zones are its old resident's."""
-    written = world.placed[resident.pod.key].details.get("numaZones") or ()
-    return {entry["zone"]: _parsed(entry.get("amount") or {}) for entry in written}
+    entries = world.placed[resident.pod.key].details.get("numaZones") or ()
+    return {entry["zone"]: _parsed(entry.get("amount") or {}) for entry in entries}
 
 
 def _parsed(amounts: Mapping[str, Any]) -> Amounts:
     found: Amounts = {}
     for name, value in amounts.items():
         dim = dimension(name)
-        found[dim] = found.get(dim, 0) + int(quantity(value) * (MILLI if in_milli(dim) else 1))
+        found[dim] = found.get(dim, 0) + written(value, dim)
     return found

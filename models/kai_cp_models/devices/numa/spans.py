@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import combinations
+from functools import lru_cache
+from itertools import combinations, islice
 from typing import Final
 
 import numpy as np
@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 MOST_SETS: Final = 4096
 """Zone sets looked at; beyond that a node counts as unable. 12 zones have fewer."""
 
+MOST_CELLS: Final = 1 << 20
+"""Numbers that are compared at once."""
+
 Amounts = NDArray[np.int64]
 
 
-def zone_sets(zones: int) -> Iterator[tuple[int, ...]]:
-    """Sets of zones, smaller ones first, then in the order of the zones."""
-    seen = 0
-    for size in range(1, zones + 1):
-        for chosen in combinations(range(zones), size):
-            seen += 1
-            if seen > MOST_SETS:
-                return
-            yield chosen
+@lru_cache(maxsize=64)
+def zone_sets(zones: int, widest: int) -> Amounts:
+    """[S, Z] a row for every set of up to ``widest`` zones: smaller ones first, then in their order."""
+    sets = (chosen for size in range(1, widest + 1) for chosen in combinations(range(zones), size))
+    rows = [[int(zone in chosen) for zone in range(zones)] for chosen in islice(sets, MOST_SETS)]
+    return np.array(rows, dtype=np.int64).reshape(len(rows), zones)
 
 
 def spans(free: Amounts, demand: Amounts, exists: NDArray[np.bool_], *, widest: int) -> NDArray[np.int64]:
@@ -31,15 +31,23 @@ def spans(free: Amounts, demand: Amounts, exists: NDArray[np.bool_], *, widest: 
 
     ``free`` [N, Z, D], ``demand`` [N, D] (0 where the node's zones do not list a dimension).
     """
+    sets = zone_sets(free.shape[1], min(widest, free.shape[1]))
     found = np.zeros(len(free), dtype=np.int64)
-    room = np.maximum(free, 0)
-    for chosen in zone_sets(free.shape[1]):
-        if len(chosen) > widest or (found > 0).all():
-            break
-        picked = list(chosen)
-        fits = exists[:, picked].all(axis=1) & (room[:, picked].sum(axis=1) >= demand).all(axis=1)
-        found[(found == 0) & fits] = len(chosen)
+    if not len(sets):
+        return found
+    step = max(1, MOST_CELLS // (sets.size * free.shape[2]))
+    for start in range(0, len(free), step):
+        part = slice(start, start + step)
+        fits = _holding(sets, free[part], demand[part], exists[part])
+        found[part] = np.where(fits.any(axis=1), sets[fits.argmax(axis=1)].sum(axis=1), 0)
     return found
+
+
+def _holding(sets: Amounts, free: Amounts, demand: Amounts, exists: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """[N, S] whether a node has all zones of a set, and they hold the demand together."""
+    whole = ~(~exists @ (sets.T > 0))
+    fits: NDArray[np.bool_] = whole & (sets @ np.maximum(free, 0) >= demand[:, None, :]).all(axis=2)
+    return fits
 
 
 def first_set(free: Amounts, demand: Amounts, zones: int) -> tuple[int, ...]:
@@ -47,11 +55,10 @@ def first_set(free: Amounts, demand: Amounts, zones: int) -> tuple[int, ...]:
 
     ``free`` [Z, D], ``demand`` [D].
     """
-    room = np.maximum(free, 0)
-    for chosen in zone_sets(zones):
-        if (room[list(chosen)].sum(axis=0) >= demand).all():
-            return chosen
-    return ()
+    sets = zone_sets(zones, zones)
+    exists = np.ones((1, zones), dtype=np.bool_)
+    fits = _holding(sets, free[None, :zones], demand[None], exists)[0]
+    return tuple(np.flatnonzero(sets[fits.argmax()]).tolist()) if fits.any() else ()
 
 
 def spread_over(free: Amounts, demand: Amounts, chosen: tuple[int, ...]) -> Amounts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +22,11 @@ SCORE: Final = 100.0
 
 
 class NumaState(RuleState):
-    """Amounts in use per zone, staying and leaving, and where the cycle's pods are expected."""
+    """Amounts in use per zone, staying and leaving, and where the cycle's pods are expected.
+
+    What a node answers depends on its zones and on what is free there alone. Such states are numbered,
+    and each is asked once per demand: a large cluster has few of them.
+    """
 
     name = NAME
 
@@ -42,8 +46,11 @@ class NumaState(RuleState):
         self._any_refusing, self._all_refusing = bool(self._refusing.any()), bool(self._refusing.all())
         self._any_scored = bool(self._scored.any())
         self._remembered = Remembered(len(snapshot.nodes))
-        self._asking: dict[int, bool] = {}
-        self._fits_empty: dict[int, bool] = {}
+        self._kinds = self.zones.kinds()
+        self._states: dict[tuple[int, bytes], int] = {}
+        self._answers: dict[Hashable, dict[int, Any]] = {}
+        self._demands: dict[int, Hashable] = {}
+        self._fits_empty: dict[Hashable, bool] = {}
         self._placed: dict[PodKey, tuple[int, Amounts]] = {}
         self._left: set[PodKey] = set()
         total = np.zeros_like(self.zones.allocatable)
@@ -54,6 +61,8 @@ class NumaState(RuleState):
                 total[node] += known
         # A reported availability already lacks what the known pods use.
         self._base = self.zones.allocatable if policy.numa_reconstruct else self.zones.available + total
+        self._more: tuple[dict[int, Amounts], dict[int, Amounts]] = ({}, {})
+        """What the cycle adds to ``_used``, by node."""
 
     def copy(self) -> NumaState:
         twin = copy.copy(self)
@@ -62,7 +71,7 @@ class NumaState(RuleState):
 
     def detach(self) -> None:
         """Own what changes, after a shallow copy."""
-        self._used = (self._used[0].copy(), self._used[1].copy())
+        self._more = (dict(self._more[0]), dict(self._more[1]))
         self._remembered = self._remembered.copy()
         self._placed = dict(self._placed)
         self._left = set(self._left)
@@ -89,16 +98,65 @@ class NumaState(RuleState):
         )
         return wanted
 
-    def _free(self, nodes: int | NDArray[np.int64], *, now: bool) -> Amounts:
-        """What the zones of some nodes have left."""
+    def _free(self, nodes: NDArray[np.int64], *, now: bool) -> Amounts:
+        """[n, Z, D] what the zones of some nodes have left."""
         free: Amounts = self._base[nodes] - self._used[0][nodes]
-        return free - self._used[1][nodes] if now else free
+        if now:
+            free -= self._used[1][nodes]
+        for more in self._more if now else self._more[:1]:
+            if more:
+                for i, node in enumerate(nodes.tolist()):
+                    if node in more:
+                        free[i] -= more[node]
+        return free
+
+    def _use(self, node: int, amounts: Amounts, *, leaving: bool) -> None:
+        """Add to what is in use on a node."""
+        more = self._more[leaving]
+        more[node] = more[node] + amounts if node in more else amounts
+        self._remembered.change(node)
 
     def _asks(self, spec: PodSpec) -> bool:
         """Whether anything of the pod is aligned."""
-        if id(spec) not in self._asking:
-            self._asking[id(spec)] = bool(self._wanted(spec, spec.requests).any())
-        return self._asking[id(spec)]
+        return self._demand(spec) is not None
+
+    def _demand(self, spec: PodSpec) -> Hashable:
+        """Equal for pods that align the same amounts; None: nothing is aligned."""
+        if id(spec) not in self._demands:
+            pod, containers = spec.requests, spec.container_requests
+            parts = [self._wanted(spec, row).tobytes() for row in (pod, *containers)]
+            self._demands[id(spec)] = tuple(parts) if self._wanted(spec, pod).any() else None
+        return self._demands[id(spec)]
+
+    def _numbers(self, *, now: bool) -> NDArray[np.int64]:
+        """[N] number of every node's state."""
+
+        def numbered(nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+            states, kinds = self._states, self._kinds[nodes].tolist()
+            rows = [row.tobytes() for row in self._free(nodes, now=now)]
+            found = [states.setdefault(key, len(states)) for key in zip(kinds, rows, strict=True)]
+            return np.array(found, dtype=np.int64)
+
+        return self._remembered.answer(("state", now), numbered)
+
+    def _answer(
+        self, what: Hashable, now: bool, ask: Callable[[NDArray[np.int64]], NDArray[Any]]
+    ) -> NDArray[Any]:
+        """[N] what ``ask`` says of every node; it is asked for one node of every new state."""
+
+        def compute(nodes: NDArray[np.int64]) -> NDArray[Any]:
+            known = self._answers.setdefault(what, {})
+            numbers = self._numbers(now=now)[nodes].tolist()
+            new = {
+                number: node
+                for number, node in zip(numbers, nodes.tolist(), strict=True)
+                if number not in known
+            }
+            if new:
+                known |= zip(new, ask(np.array(list(new.values()), dtype=np.int64)).tolist(), strict=True)
+            return np.array([known[number] for number in numbers])
+
+        return self._remembered.answer((what, now), compute)
 
     def concerns(self, pod: Pod) -> bool:
         return bool(pod.numa_zones) or self._asks(pod.spec)
@@ -112,13 +170,15 @@ class NumaState(RuleState):
         back = self._own_node(pod)
         if back is None and not (self._any_refusing and self._asks(pod.spec)):
             return None
-        mask: Mask = self._remembered.answer(
-            (id(pod.spec), now), lambda nodes: self._accepting(pod.spec, nodes, self._free(nodes, now=now))
+        mask: Mask = self._answer(
+            (self._demand(pod.spec), "fits"),
+            now,
+            lambda nodes: self._accepting(pod.spec, nodes, self._free(nodes, now=now)),
         )
         if back is not None:
             node, known = back
             mask = mask.copy()
-            mask[node] = bool((known <= np.maximum(self._free(node, now=now), 0)).all())
+            mask[node] = bool((known <= np.maximum(self._free(np.array([node]), now=now)[0], 0)).all())
         return mask
 
     def _own_node(self, pod: Pod) -> tuple[int, Amounts] | None:
@@ -182,21 +242,21 @@ class NumaState(RuleState):
         wanted = self._wanted(pod.spec, pod.spec.requests)
         worst = max(self.zones.exists.shape[1], 1)
 
-        def compute(nodes: NDArray[np.int64]) -> Scores:
+        def spanning(nodes: NDArray[np.int64]) -> Scores:
             demand = np.where(self.zones.listed[nodes], wanted, 0)
             found = spans(self._free(nodes, now=False), demand, self.zones.exists[nodes], widest=worst)
             score: Scores = SCORE / np.where(self._scored[nodes] & (found > 0), found, worst)
             return score
 
-        return self._remembered.answer((id(pod.spec), "score"), compute)
+        return self._answer((self._demand(pod.spec), "score"), False, spanning)
 
     # --- pods come and go ----------------------------------------------------------------------
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
         given = self._expected(pod, node, now=not pipelined)
         self._placed[pod.key] = (node, given)
-        self._used[0][node] += given
-        self._remembered.change(node)
+        if given.any():
+            self._use(node, given, leaving=False)
         names, resources = self.zones.names.get(node, ()), self.zones.resources.get(node, {})
         zones = [
             {"zone": name, "amount": self._written(given[z], resources)}
@@ -213,7 +273,7 @@ class NumaState(RuleState):
             return back[1]
         if not self._scored[node]:
             return given
-        free = self._free(node, now=now)
+        free = self._free(np.array([node]), now=now)[0]
         zones = int(self.zones.exists[node].sum())
         for nodes, demands in self._parts(pod.spec):
             for each in demands if nodes[node] else ():
@@ -234,8 +294,7 @@ class NumaState(RuleState):
     def remove(self, pod: Pod, node: int) -> None:
         place = self._placed.pop(pod.key, None)
         if place is not None:
-            self._used[0][place[0]] -= place[1]
-            self._remembered.change(place[0])
+            self._use(place[0], -place[1], leaving=False)
 
     def evict(self, pod: Pod) -> None:
         self._leave(pod, 1)
@@ -251,9 +310,8 @@ class NumaState(RuleState):
         node = self.snapshot.node_index[pod.node]
         known = self._known(pod, node)
         if known is not None:
-            self._used[0][node] -= sign * known
-            self._used[1][node] += sign * known
-            self._remembered.change(node)
+            self._use(node, -sign * known, leaving=False)
+            self._use(node, sign * known, leaving=True)
 
     # --- words and rows ----------------------------------------------------------------------------
 
@@ -267,39 +325,40 @@ class NumaState(RuleState):
     def dead_end(self, pod: Pod) -> str:
         if not self._all_refusing or not self._asks(pod.spec):
             return ""
-        if id(pod.spec) not in self._fits_empty:
-            every = np.arange(len(self.snapshot.nodes), dtype=np.int64)
-            fits = self._accepting(pod.spec, every, self.zones.allocatable)
-            self._fits_empty[id(pod.spec)] = bool(fits.any())
-        if self._fits_empty[id(pod.spec)]:
+        demand = self._demand(pod.spec)
+        if demand not in self._fits_empty:
+            _, some = np.unique(self._kinds, return_index=True)
+            fits = self._accepting(pod.spec, some, self.zones.allocatable[some])
+            self._fits_empty[demand] = bool(fits.any())
+        if self._fits_empty[demand]:
             return ""
         return "no node could NUMA-align the pod's resources under its Topology Manager policy, even if empty"
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """Relaxed: per class, no more pods than its zones hold one class at a time; only on nodes with
         policy ``single-numa-node`` and pod scope. How classes share zones is left to ``place``."""
-        free = np.maximum(self._base - self._used[0], 0)
-        leaving = [
-            (pod.key, node, known)
-            for pod, node, gone in holding(self.snapshot)
-            if not gone and pod.key not in self._left and (known := self._known(pod, node)) is not None
-        ]
+        plain = (self.zones.policy == SINGLE) & ~self.zones.by_container
+        chosen = np.array([node for node in nodes if plain[node]], dtype=np.int64)
+        leaving: dict[int, list[tuple[PodKey, Amounts]]] = {}
+        for pod, node, gone in holding(self.snapshot):
+            if plain[node] and not gone and pod.key not in self._left:
+                known = self._known(pod, node)
+                if known is not None:
+                    leaving.setdefault(node, []).append((pod.key, known))
+        free = np.maximum(self._free(chosen, now=False), 0)
         for c, pod in enumerate(classes):
             wanted = self._wanted(pod.spec, pod.spec.requests)
-            for node in nodes:
-                if self.zones.policy[node] != SINGLE or self.zones.by_container[node]:
-                    continue
+            for i, node in enumerate(chosen.tolist()):
                 demand = np.where(self.zones.listed[node], wanted, 0)
                 asked = demand > 0
                 if asked.any():
-                    hold = (free[node][:, asked] // demand[asked]).min(axis=1)
+                    hold = (free[i][:, asked] // demand[asked]).min(axis=1)
                     yield Row(
                         {(c, node): 1},
                         int(hold[self.zones.exists[node]].sum()),
                         {
                             key: int((-(-known[:, asked] // demand[asked])).max(axis=1).sum())
-                            for key, where, known in leaving
-                            if where == node
+                            for key, known in leaving.get(node, ())
                         },
                         NAME,
                     )

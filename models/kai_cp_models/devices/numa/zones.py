@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -57,6 +58,16 @@ class Zones:
     """[N] policy; "" for nodes without a topology."""
     by_container: NDArray[np.bool_]
     """[N]"""
+
+    def kinds(self) -> NDArray[np.int64]:
+        """[N] a number for every node; equal for nodes that differ in what is in use alone."""
+        arrays = (self.by_container, self.exists, self.listed, self.allocatable)
+        found: dict[tuple[object, ...], int] = {}
+        numbers = []
+        for i, policy in enumerate(self.policy.tolist()):
+            kind = (policy, *(array[i].tobytes() for array in arrays))
+            numbers.append(found.setdefault(kind, len(found)))
+        return np.array(numbers, dtype=np.int64)
 
 
 def parse(snapshot: Snapshot, problems: list[SetAside]) -> Zones:
@@ -114,13 +125,17 @@ def _amounts(zone: Raw, field: str) -> dict[str, int]:
     for entry in objects(zone, "resources"):
         name = dimension(word(entry, "name"))
         value = entry.get(field, entry.get("allocatable", "0"))
-        amount = int(
-            quantity(value if isinstance(value, str | int) else "") * (MILLI if in_milli(name) else 1)
-        )
+        amount = written(value if isinstance(value, str | int) else "", name)
         if abs(amount) > MOST:
             raise Malformed(f"{field} of {name}: {value!r} is too large")
         found[name] = found.get(name, 0) + amount
     return found
+
+
+@lru_cache(maxsize=4096)
+def written(value: str | int, name: str) -> int:
+    """A quantity in the unit of a dimension; ValueError if it is none."""
+    return int(quantity(value) * (MILLI if in_milli(name) else 1))
 
 
 def dimension(resource: str) -> str:
