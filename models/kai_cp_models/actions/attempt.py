@@ -13,9 +13,10 @@ from functools import cached_property
 
 from ortools.sat.python import cp_model
 
-from kai_cp_models.actions.dues import Owners, dues_of, overreaching, shared_out
+from kai_cp_models.actions.dues import Owners, dues_of, most_lost_milli_gpus, overreaching, shared_out
 from kai_cp_models.actions.scenario import play, probe
 from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Families, Row
 from kai_cp_models.joint.evicting import Due, EvictingModel
@@ -167,7 +168,25 @@ class Attempts:
             ]
             room = self._rooms[scope] = self._counting.room(pods)
         wanted = self._counting.demand(ask.pods)
-        return bool((wanted <= room)[wanted > 0].all())
+        return bool((wanted <= room)[wanted > 0].all()) and self._within_dues(ask, reach)
+
+    def _within_dues(self, ask: Ask, reach: Reach) -> bool:
+        if self.action != "reclaim":
+            return True
+        allowed = reach.scope(self._leaf_groups)[1:]
+        units = {queue: most for queue, most in self._largest_units.items() if queue in allowed}
+        asked = amounts.pessimistic_batch(self.base.snapshot, ask.pods)
+        lost = most_lost_milli_gpus(self.base.book, ask, asked, units)
+        return self._counting.spare_milli_gpus([ask], ()) + lost >= 0
+
+    @cached_property
+    def _largest_units(self) -> Mapping[str, int]:
+        """Milli-GPUs of the largest preemptible pod group of every queue."""
+        gangs = self.base.fixed.gangs
+        return {
+            queue: max(sum(milli_gpus(pod) for pod in gangs[group.key].pods) for group in groups)
+            for queue, groups in self._leaf_groups.items()
+        }
 
     @cached_property
     def _leaf_groups(self) -> Mapping[str, Sequence[PodGroup]]:
