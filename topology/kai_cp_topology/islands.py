@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 from itertools import combinations
 
 import networkx as nx
+
+from kai_cp_topology.fabric import gpu_graph
+from kai_cp_topology.records import PRODUCT_LABEL, NodeFacts
 
 
 def islands(graph: nx.Graph[int]) -> tuple[tuple[int, ...], ...]:
@@ -40,3 +44,13 @@ def pick(graph: nx.Graph[int], free: Collection[int], count: int) -> tuple[int, 
     for group in sorted(groups, key=lambda group: (-len(group), group)):
         chosen += group[: count - len(chosen)]
     return tuple(sorted(chosen))
+
+
+def nearest(product: str, gpus: int, free: Collection[int], count: int) -> tuple[int, ...]:
+    """``pick`` on a node of a product with so many GPUs."""
+    return pick(_graph(product, gpus), free, count)
+
+
+@lru_cache(maxsize=64)
+def _graph(product: str, gpus: int) -> nx.Graph[int]:
+    return gpu_graph(NodeFacts("", {PRODUCT_LABEL: product}, gpus))

@@ -594,3 +594,38 @@ def test_no_more_users_than_a_claim_may_have() -> None:
     state = dra.open(cluster([*olds, *news], TWO, [shared]))
     (row,) = [row for row in state.rows(news[:1], [3], range(2)) if len(row.leaving) == 254]
     assert (row.bound, set(row.entering.values())) == (2, {1})
+
+
+@pytest.mark.parametrize(
+    ("product", "taken", "count", "expected"),
+    [
+        # Bridged pairs 0-1, 2-3, 4-5, 6-7: 0 is taken, so 2 and 3 are the first whole pair.
+        ("NVIDIA H100 NVL", [0], 2, [2, 3]),
+        # One GPU fills the broken pair.
+        ("NVIDIA H100 NVL", [0], 1, [1]),
+        ("NVIDIA H100 NVL", [2], 1, [3]),
+        # No pair holds three: a whole pair and the first of another.
+        ("NVIDIA H100 NVL", [0], 3, [2, 3, 4]),
+        ("NVIDIA H200 NVL", [0, 1], 3, [4, 5, 6]),
+        # All GPUs are joined, or none: the first ones of the slice.
+        ("NVIDIA H100 80GB HBM3", [0], 2, [6, 7]),
+        ("Some card", [0], 2, [6, 7]),
+    ],
+)
+def test_gpus_of_one_island_are_taken_first(
+    product: str, taken: list[int], count: int, expected: list[int]
+) -> None:
+    """The slice lists the GPUs in another order than their index."""
+    devices = [
+        device(f"gpu-{i}", attributes=attributes(index=i, productName=product, type="gpu"))
+        for i in (7, 6, 5, 4, 3, 2, 1, 0)
+    ]
+    old, x = user("old", "held", node="n0"), user("x", "c")
+    users = [{"resource": "pods", "name": "old", "uid": "uid-old"}]
+    holding = claim(
+        "held", exact(len(taken)), allocation=held("n0", *(f"gpu-{i}" for i in taken)), reservedFor=users
+    )
+    found = cluster([old, x], [slice_of("n0", *devices)], [holding, claim("c", exact(count))])
+    details = dra.open(found).place(x, 0, pipelined=False)
+    results = details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"]
+    assert sorted(int(result["device"].removeprefix("gpu-")) for result in results) == expected

@@ -14,6 +14,7 @@ from kai_cp_models.devices.dra.amounts import gpus_of
 from kai_cp_models.devices.dra.catalog import Catalog, catalog_of
 from kai_cp_models.devices.dra.extended import Extended
 from kai_cp_models.devices.dra.holdings import ClaimKey, Holding, Holdings
+from kai_cp_models.devices.dra.near import Gpus, gpus_of_node, nearest_first
 from kai_cp_models.devices.dra.objects import ALL, Claim, Wanted, check_allocation
 from kai_cp_models.devices.dra.refs import refs_of
 from kai_cp_models.devices.dra.results import Allocation, read, write
@@ -59,6 +60,7 @@ class DraState(RuleState):
         self._holdings = Holdings(self.catalog)
         self._placed: dict[PodKey, tuple[Joined, ...]] = {}
         self._given: dict[int, tuple[Given, ...]] = {}
+        self._gpus: dict[int, Gpus] = {}
         self._left: set[PodKey] = set()
         self._problems: dict[Hashable, Problem] = {}
         self._dead_ends: dict[PodKey, str] = {}
@@ -334,7 +336,11 @@ class DraState(RuleState):
         if not claims:
             return {}
         candidates = self.catalog.reachable(node)
-        picks = Search(self._problem(claims), candidates, self._holdings.room(candidates, now=now)).run()
+        room = self._holdings.room(candidates, now=now)
+        if node not in self._gpus:
+            self._gpus[node] = gpus_of_node(self.catalog, node)
+        near = nearest_first(self._gpus[node], candidates, room.held, claims)
+        picks = Search(self._problem(claims), near, room).run()
         found = (list(claims), picks) if picks is not None else self._rearranged(claims, node, now)
         if found is None:
             raise ValueError(f"{pod.key}: node {self.snapshot.nodes[node].name} lacks devices for its claims")
