@@ -61,7 +61,6 @@ def nearest_first(
         return candidates
     # The tables of machines and the graphs are loaded where GPUs are claimed, not at every start.
     from kai_cp_topology.islands import nearest
-    from kai_cp_topology.systems import system_of_product
 
     if not 1 < system_of_product(gpus.product).island < len(gpus.devices):
         return candidates
