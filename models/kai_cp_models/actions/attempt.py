@@ -81,12 +81,12 @@ class Found:
 class Failed:
     """An attempt that led to no plan.
 
-    ``served``: asks that have their place in the last plan tried. ``caps``: what the fair order lets
-    queues lose, as far as this attempt has learned.
+    ``served``: asks that have their place in the last plan tried; None: there was none to try. ``caps``:
+    what the fair order lets queues lose, as far as this attempt has learned.
     """
 
     why: Waiting
-    served: frozenset[GroupKey] = frozenset()
+    served: frozenset[GroupKey] | None = None
     caps: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -404,7 +404,7 @@ class Attempts:
             return max(0.0, ends - time.monotonic())
 
         sure = True
-        served: frozenset[GroupKey] = frozenset()
+        served: frozenset[GroupKey] | None = None
         for _ in range(_MOST_CUTS if complete else _MOST_ROUGH_CUTS):
             trial = model.cp.clone()
             solver, stages, first = lexicographic(

@@ -202,14 +202,15 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
     while isinstance(result, Failed) and len(chunk) > fewest:
         if result.why.reason == "FitsAsItIs":
             break
-        # Those that have their place in the plan that failed, or half of them.
-        served = [ask for ask in chunk if ask.group.key in result.served]
+        # Those that have their place in the plan that failed; the first alone where none has one.
+        served = [ask for ask in chunk if ask.group.key in (result.served or ())]
         if 2 * len(served) > len(chunk) > len(served):
-            unserved += [ask for ask in chunk if ask.group.key not in result.served]
+            unserved += [ask for ask in chunk if ask not in served]
             chunk = served
             result = run.attempts.attempt(run.found, chunk, after=result)
         else:
-            chunk = chunk[: len(chunk) // 2]
+            alone = result.served is not None and not served
+            chunk = chunk[: 1 if alone else len(chunk) // 2]
             result = run.attempts.attempt(run.found, chunk)
     if isinstance(result, Failed) and len(chunk) > 1 and result.why.reason != "FitsAsItIs":
         result = run.attempts.attempt(run.found, chunk, optional=True)
@@ -227,7 +228,7 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
         if result.why.reason != "FitsAsItIs":
             _refuse(run, ask, result.why)
             run.dead.add(ask, result.why)
-        elif ask.group.key in result.served:
+        elif ask.group.key in (result.served or ()):
             _refuse(run, ask, result.why)
     return _MOST_OPTIONAL
 

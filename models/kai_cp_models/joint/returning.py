@@ -16,7 +16,7 @@ from kai_cp_models.fairness.order import SortKey, group_sort_key
 from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.rules.table import accepting
-from kai_cp_models.snapshot import Pod, PodGroup
+from kai_cp_models.snapshot import PODS, Pod, PodGroup
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,18 +32,18 @@ class _Shape:
     """Nodes that accept every pod."""
     anywhere: Mask
     """Nodes that accept some pod."""
+    slots: int
+    """Pod slots that are free on every node that accepts some pod."""
     plain: bool
     """Only static node rules and requests have a say in where the pods go."""
 
     def replaces(self, other: _Shape) -> bool:
-        """Whether these pods find room wherever the others do."""
-        return (
-            self.plain
-            and other.plain
-            and self.count <= other.count
-            and all(mine <= theirs for mine, theirs in zip(self.most, other.least, strict=True))
-            and not bool((other.anywhere & ~self.everywhere).any())
-        )
+        """Whether these pods find room wherever the others do, several in the place of one if they fit."""
+        if not (self.plain and other.plain) or (other.anywhere & ~self.everywhere).any():
+            return False
+        ratios = [theirs // mine for mine, theirs in zip(self.most, other.least, strict=True) if mine]
+        each = min(ratios, default=self.count)
+        return self.count <= other.count * min(each, 1 + other.slots)
 
 
 class Returning:
@@ -88,7 +88,11 @@ class Returning:
 
     def _make(self, count: int, examples: Sequence[Pod], constrained: bool) -> _Shape:
         masks = [accepting(self._ledger.fixed.table, pod) for pod in examples]
+        # Slots are one for every pod, so they are counted apart.
         requests = np.array([pod.spec.requests for pod in examples])
+        requests[:, PODS] = 0
+        anywhere = np.logical_or.reduce(masks)
+        slots = (self._ledger.idle + self._ledger.releasing)[anywhere, PODS]
         special = any(pod.spec.gpu.shares for pod in examples) or any(
             rule.concerns(pod) for rule in self._ledger.rules for pod in examples
         )
@@ -97,7 +101,8 @@ class Returning:
             tuple(requests.max(axis=0).tolist()),
             tuple(requests.min(axis=0).tolist()),
             np.logical_and.reduce(masks),
-            np.logical_or.reduce(masks),
+            anywhere,
+            max(int(slots.min()), 0) if len(slots) else 0,
             not special and not constrained,
         )
 
