@@ -14,7 +14,6 @@ from kai_cp_models.devices.dra.amounts import is_gpu
 from kai_cp_models.devices.dra.catalog import Catalog
 from kai_cp_models.devices.dra.objects import ALL, Claim
 from kai_cp_topology.records import NodeFacts
-from kai_cp_topology.systems import system_of_product
 
 _INDEX: Final = "index"
 """Attribute of NVIDIA's driver: the GPU's number in its node."""
@@ -61,6 +60,7 @@ def nearest_first(
         return candidates
     # The tables of machines and the graphs are loaded where GPUs are claimed, not at every start.
     from kai_cp_topology.islands import nearest
+    from kai_cp_topology.systems import system_of_product
 
     if not 1 < system_of_product(gpus.product).island < len(gpus.devices):
         return candidates
