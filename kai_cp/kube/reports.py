@@ -22,7 +22,8 @@ SILENT: Final = frozenset({"NotDecidedInTime", "SchedulingBackoff"})
 """Reasons that say nothing about the pods now: an autoscaler must not act on them."""
 NOT_READY: Final = "NotReady"
 REWRITE_SECONDS: Final = 30.0
-"""A condition whose message alone changed is not written again sooner."""
+"""A condition or event whose message alone changed is not written again sooner."""
+REMEMBERED: Final = 50_000
 PLACED: Final = frozenset({PodStatus.BINDING, PodStatus.BOUND, PodStatus.RUNNING})
 
 
@@ -50,6 +51,8 @@ class Reporter:
         self._groups = cache.stores[resources.POD_GROUPS]
         self._cache = cache
         self._written: dict[tuple[str, ...], float] = {}
+        self._told: dict[str, tuple[str, str, float]] = {}
+        """By uid of pod or pod group: reason, message and time of its last event here."""
         self._aside: dict[str, str] = {}
 
     @property
@@ -84,16 +87,13 @@ class Reporter:
         if group["spec"].get("schedulingBackoff") == 1:
             message = f"{self.pool}: {message}"
         if entry.reason == NOT_READY:
-            self._recorder.say(group, resources.POD_GROUPS, "Normal", NOT_READY, message, topic="scheduling")
-            return []
+            return self._tell(group, resources.POD_GROUPS, "Normal", NOT_READY, message)
         members = snapshot.members[entry.group]
         again: list[float] = []
         for pod in members:
             if pod.status is PodStatus.PENDING and pod.key not in placed:
                 again += self._mark_pod(pod.key, message, condition=record.mark_unschedulable)
-        self._recorder.say(
-            group, resources.POD_GROUPS, "Warning", "Unschedulable", message, topic="scheduling"
-        )
+        again += self._tell(group, resources.POD_GROUPS, "Warning", "Unschedulable", message)
         if not any(pod.status in PLACED for pod in members) and not any(p.key in placed for p in members):
             again += self._mark_group(group, entry, message)
         return again
@@ -102,17 +102,17 @@ class Reporter:
         pod = self._pods.get(key)
         if pod is None or pod["spec"].get("nodeName"):
             return []
-        self._recorder.say(pod, resources.PODS, "Warning", "Unschedulable", message, topic="scheduling")
+        again = self._tell(pod, resources.PODS, "Warning", "Unschedulable", message)
         if not condition:
-            return []
+            return again
         message = message[:1024]
         present = orders.condition((pod.get("status") or {}).get("conditions"), "PodScheduled")
         if present is not None and present.get("reason") == "Unschedulable":
             if present.get("message") == message:
-                return []
+                return again
             put_off = self._put_off(("pod", *key))
             if put_off is not None:
-                return [put_off]
+                return [*again, put_off]
         entry = {
             "type": "PodScheduled",
             "status": "False",
@@ -121,6 +121,22 @@ class Reporter:
             "lastTransitionTime": orders.rfc3339(self._clock()),
         }
         self._submit(("pod", *key), lambda: self._write_pod(key, entry))
+        return again
+
+    def _tell(
+        self, about: Object, resource: resources.Resource, kind: str, reason: str, message: str
+    ) -> list[float]:
+        """An event; one whose message alone changed waits until the last one is old enough."""
+        uid = str(about["metadata"].get("uid"))
+        last, words, at = self._told.get(uid, ("", "", 0.0))
+        if (last, words) == (reason, message):
+            return []
+        if last == reason and at + REWRITE_SECONDS > self._clock():
+            return [at + REWRITE_SECONDS]
+        if len(self._told) > REMEMBERED:
+            self._told.clear()
+        self._told[uid] = (reason, message, self._clock())
+        self._recorder.say(about, resource, kind, reason, message, topic="scheduling")
         return []
 
     def _write_pod(self, key: PodKey, entry: Object) -> None:
@@ -221,7 +237,7 @@ class Reporter:
 
     def _submit(self, key: tuple[str, ...], write: Callable[[], None]) -> None:
         self._written[key] = self._clock()
-        if len(self._written) > 50_000:
+        if len(self._written) > REMEMBERED:
             self._written.clear()
         self._writer.submit(("condition", *key), write)
 

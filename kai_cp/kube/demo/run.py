@@ -76,11 +76,12 @@ def run(nodes: int, *, stay: bool, console: Console | None = None) -> int:
             with Live(
                 view.draw("starting"), console=console, refresh_per_second=4, screen=console.is_terminal
             ) as live:
-                for headline, seconds in tell(api):
+                for headline, seconds in tell(api, nodes):
                     _show(live, view, headline, seconds)
                 while stay:
                     _show(live, view, "the end; Ctrl-C leaves", 1)
-            console.print(view.draw("the end"))
+            if console.is_terminal:
+                console.print(view.draw("the end"))
         except KeyboardInterrupt:
             pass
         finally:

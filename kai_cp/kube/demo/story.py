@@ -10,6 +10,7 @@ from kai_cp.kube.transport import Transport
 
 NAMESPACE: Final = "demo"
 GPUS: Final = 8
+RACK_NODES: Final = 5
 RACK: Final = "demo/rack"
 QUEUES: Final = (
     ("research", "", 96.0, 100),
@@ -30,7 +31,7 @@ def create_cluster(api: Transport, nodes: int) -> None:
         name = f"gpu-{i:02d}"
         amounts = {"cpu": "128", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": str(GPUS)}
         labels = {
-            RACK: f"rack-{i // 5}",
+            RACK: f"rack-{i // RACK_NODES}",
             "kubernetes.io/hostname": name,
             "nvidia.com/gpu.memory": "81920",
             "nvidia.com/gpu.count": str(GPUS),
@@ -93,9 +94,9 @@ def create_gang(
         api.create(r.PODS, NAMESPACE, body)
 
 
-def tell(api: Transport) -> Iterator[tuple[str, float]]:
+def tell(api: Transport, nodes: int) -> Iterator[tuple[str, float]]:
     """The story: what happens now, and how long to watch it [s]."""
-    yield "20 nodes with 8 GPUs each in 4 racks, and nothing to do", 3
+    yield f"{nodes} nodes with {GPUS} GPUs each in racks of {RACK_NODES}, and nothing to do", 3
     create_gang(api, "llm", "language", 64)
     yield "research/language trains a model on 64 GPUs: all pods or none", 6
     create_gang(api, "vit", "vision", 4, gpus=8, rack=True)

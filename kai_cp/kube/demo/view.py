@@ -107,8 +107,16 @@ class View:
         table = Table("about", "reason", "message", title="Last events", expand=True)
         items = (self._api.raw(r.EVENTS.path(NAMESPACE)) or {}).get("items") or []
         items.sort(key=lambda e: (e.get("lastTimestamp") or "", int(e["metadata"]["resourceVersion"])))
-        for event in items[-EVENTS:]:
-            table.add_row(event["involvedObject"]["name"], event["reason"], event["message"][:120])
+        # The newest words about each thing.
+        newest = {(event["involvedObject"]["name"], event["reason"]): event for event in items}
+        said: dict[tuple[str, str], list[str]] = {}
+        for event in newest.values():
+            key = (event["reason"], event["message"])
+            # What is said last comes last, once for everything that it is said of.
+            said[key] = [*said.pop(key, []), event["involvedObject"]["name"]]
+        for (reason, message), about in list(said.items())[-EVENTS:]:
+            more = f" and {len(about) - 1} more" if len(about) > 1 else ""
+            table.add_row(f"{about[-1]}{more}", reason, message[:120])
         return table
 
 

@@ -93,9 +93,25 @@ def test_a_message_that_flutters_is_written_seldom(reporting: Reporting) -> None
     again = reporting.report(waits("2"))
     assert reporting.condition()[0]["message"] == "1"
     assert again == reporting.now + 30.0
+
+    def told() -> set[tuple[str, str]]:
+        events = reporting.server.requests("POST", "events")
+        return {(body["involvedObject"]["name"], body["message"]) for body in events}
+
+    assert told() == {("a", "1"), ("b", "1"), ("g", "1")}
     reporting.now += 31.0
     reporting.report(waits("2"))
     assert reporting.condition()[0]["message"] == "2"
+    assert told() == {(name, words) for name in "abg" for words in "12"}
+
+
+def test_another_reason_is_told_at_once(reporting: Reporting) -> None:
+    reporting.report(Plan(unscheduled=(Unscheduled(GroupKey("ns", "g"), "NotReady", "1 of 2", True),)))
+    assert reporting.report(Plan(unscheduled=(Unscheduled(GroupKey("ns", "g"), "NotReady", "2 of 3", True),)))
+    reporting.report(WAITS)
+    events = reporting.server.requests("POST", "events")
+    about = [(e["reason"], e["message"]) for e in events if e["involvedObject"]["name"] == "g"]
+    assert about == [("NotReady", "1 of 2"), ("Unschedulable", "needs 2, limit 1")]
 
 
 def test_the_condition_goes_when_nothing_waits(reporting: Reporting) -> None:
