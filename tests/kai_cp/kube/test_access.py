@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from pathlib import Path
 
 import yaml
 
 from kai_cp.kube.access import ACCESS, IMPLIED, Grant, permits
 from kai_cp.kube.install import definitions
+from kai_cp.kube.scheduler_process import SchedulerSetup
 
 ROOT = Path(__file__).parents[3]
 RBAC = ROOT / "deploy/base/rbac.yaml"
@@ -163,8 +166,6 @@ def test_deployments_are_confined() -> None:
 
 
 def test_alerts_ask_for_metrics_that_exist() -> None:
-    import re
-
     from prometheus_client import CollectorRegistry
 
     from kai_cp.kube.metrics import SchedulerMetrics
@@ -177,3 +178,43 @@ def test_alerts_ask_for_metrics_that_exist() -> None:
     rule = yaml.safe_load((ROOT / "deploy/monitoring/prometheusrule.yaml").read_text())
     for alert in rule["spec"]["groups"][0]["rules"]:
         assert set(re.findall(r"kai_cp_\w+", alert["expr"])) <= known, alert["alert"]
+
+
+def test_data_is_served_on_loopback() -> None:
+    assert SchedulerSetup().data.startswith("127.0.0.1:")
+    deployment = yaml.safe_load((ROOT / "deploy/base/scheduler.yaml").read_text())
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    assert not any("plugin-server" in argument for argument in container["args"])
+    assert [port["containerPort"] for port in container["ports"]] == [8080]
+
+
+def test_the_table_of_end_to_end_tests_names_real_ones() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "tests/e2e/README.md").read_text()))
+    defined = {
+        name
+        for path in (*(ROOT / "tests/e2e").glob("*.py"), *(ROOT / "tests/kai_cp/kube").glob("*.py"))
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
+    assert len(named) > 40
+    assert named <= defined
+    end_to_end = {
+        name
+        for path in (ROOT / "tests/e2e").glob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
+    assert end_to_end <= named, "the table is whole"
+
+
+def test_the_image_is_made_of_what_the_package_is() -> None:
+    """There may be no daemon to build it with: at least every source exists, and every package is in it."""
+    lines = (ROOT / "deploy/Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    copied = [line.split()[1:-1] for line in lines if line.startswith("COPY") and "--from" not in line]
+    sources = {source for entry in copied for source in entry}
+    assert all((ROOT / source).exists() for source in sources)
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = build["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert {package.split("/")[0] for package in packages} <= sources
+    needed = {build["project"]["readme"], *build["project"]["license-files"], "pyproject.toml"}
+    assert needed <= sources
+    last = lines[max(i for i, line in enumerate(lines) if line.startswith("FROM")) :]
+    assert any(line.startswith("USER") and "10000" in line for line in last), "not root"
