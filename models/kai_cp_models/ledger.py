@@ -19,7 +19,8 @@ from kai_cp_models.devices import open_rules
 from kai_cp_models.devices.protocol import RuleState
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.rules.table import NodeTable, accepting
+from kai_cp_models.fitting import Fitting
+from kai_cp_models.rules.table import NodeTable
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
@@ -35,6 +36,7 @@ from kai_cp_models.snapshot import (
     Snapshot,
 )
 from kai_cp_models.units import Gang, gangs_of
+from kai_cp_topology.records import CLIQUE_LABEL
 
 Vector = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -113,6 +115,8 @@ class Fixed:
     gpu_memory_mib: Vector
     advertised: Mask
     """[N, D] dimensions the node has at all; others are never charged (2.1)."""
+    near: bool
+    """Gangs prefer one NVLink domain, and there are nodes that name theirs."""
 
 
 class Ledger:
@@ -141,6 +145,7 @@ class Ledger:
         """Pods whose status differs from the snapshot."""
         self.held = held
         """Places given in this cycle (pending pods placed, evicted pods placed again)."""
+        self._fitting = Fitting()
 
     @classmethod
     def of(cls, snapshot: Snapshot, options: OptionalRules | None = None) -> Ledger:
@@ -153,6 +158,8 @@ class Ledger:
             gangs_of(snapshot),
             np.array([node.gpu_memory_mib for node in snapshot.nodes], dtype=np.int64),
             allocatable > 0,
+            (options is None or options.prefer_nvlink_domain)
+            and any(CLIQUE_LABEL in node.labels for node in snapshot.nodes),
         )
         ledger = cls(
             fixed,
@@ -184,7 +191,7 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """An independent ledger in the same state."""
-        return Ledger(
+        result = Ledger(
             self.fixed,
             self.idle.copy(),
             self.releasing.copy(),
@@ -195,6 +202,8 @@ class Ledger:
             dict(self.changed),
             dict(self.held),
         )
+        result._fitting = self._fitting.copy()
+        return result
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -236,16 +245,7 @@ class Ledger:
 
         Static node rules and device rules are included.
         """
-        mask: Mask = accepting(self.fixed.table, pod).copy()
-        free = self.idle if now else self.idle + self.releasing
-        request = np.array(pod.spec.requests, dtype=np.int64)
-        if pod.spec.gpu.shares:
-            others = np.arange(free.shape[1]) != GPU
-            mask &= (free[:, others] >= request[others]).all(axis=1)
-            if mask.any():
-                self._narrow_shares(pod, mask, free, now=now)
-        else:
-            mask &= (free >= request).all(axis=1)
+        mask = self._fitting.mask(self, pod, "now" if now else "later")
         for rule in self.rules:
             if rule.concerns(pod) and mask.any():
                 allowed = rule.mask(pod, now=now)
@@ -253,21 +253,8 @@ class Ledger:
                     mask &= allowed
         return mask
 
-    def _narrow_shares(self, pod: Pod, mask: Mask, free: Vector, *, now: bool) -> None:
-        """Keep nodes with enough fitting shared devices and whole GPUs; mind the reservation's slot."""
-        devices = pod.spec.gpu.devices
-        whole = free[:, GPU] // MILLI
-        fitting = np.zeros(len(mask), dtype=np.int64)
-        for node in self.groups_on:
-            if mask[node]:
-                need = self.share_mib_on(pod, node)
-                fitting[node] = sum(
-                    self._device_free(node, name, now=now) >= need for name in self.groups_on[node]
-                )
-        new = np.maximum(devices - fitting, 0)
-        mask &= (whole + fitting >= devices) & (free[:, PODS] >= 1 + new)
-
-    def _device_free(self, node: int, name: str, *, now: bool) -> int:
+    def device_free_mib(self, node: int, name: str, *, now: bool) -> int:
+        """Memory of a shared device that is free now, or once its releasing members are gone."""
         device = self.devices[node, name]
         total = int(self.fixed.gpu_memory_mib[node])
         future = device.future_free_mib(total)
@@ -275,13 +262,7 @@ class Ledger:
 
     def shares_room(self, pod: Pod) -> Mask:
         """[N] nodes with a shared device that the pod's GPU requirement fits (gpusharingorder, 6)."""
-        mask = np.zeros(len(self.idle), dtype=bool)
-        if pod.spec.gpu.kind is GpuKind.MIG or (pod.spec.gpu.devices and not pod.spec.gpu.shares):
-            return mask
-        for node, names in self.groups_on.items():
-            need = self.share_mib_on(pod, node) if pod.spec.gpu.shares else 0
-            mask[node] = any(self._device_free(node, name, now=False) >= need for name in names)
-        return mask
+        return self._fitting.mask(self, pod, "shared")
 
     def choose_groups(self, pod: Pod, node: int) -> tuple[tuple[str, ...], bool]:
         """GPU groups for a share on ``node``, one per device, and whether all have room now (2.6)."""
@@ -291,7 +272,7 @@ class Ledger:
         spread = policy.plugin("gpuspread")
         options: list[tuple[float, str]] = []
         for name in self.groups_on.get(node, ()):
-            if self._device_free(node, name, now=False) >= need:
+            if self.device_free_mib(node, name, now=False) >= need:
                 used = self.devices[node, name].used_mib() / total
                 options.append((1 - used if spread else used, name))
         options.sort(key=lambda option: (-option[0], option[1]))
@@ -326,7 +307,7 @@ class Ledger:
         for name in names:
             if (node, name) not in self.devices:
                 fresh += 1
-            elif self._device_free(node, name, now=True) < need:
+            elif self.device_free_mib(node, name, now=True) < need:
                 return False
         slots = int(self.idle[node, PODS])
         return fresh * MILLI <= max(int(self.idle[node, GPU]), 0) and slots >= 1 + fresh
@@ -336,7 +317,7 @@ class Ledger:
         free = np.zeros(len(self.idle))
         for node, names in self.groups_on.items():
             total = int(self.fixed.gpu_memory_mib[node])
-            free[node] = sum(max(self._device_free(node, name, now=False), 0) for name in names) / total
+            free[node] = sum(max(self.device_free_mib(node, name, now=False), 0) for name in names) / total
         return free
 
     def extra_score(self, pod: Pod) -> NDArray[np.float64] | None:
@@ -357,6 +338,7 @@ class Ledger:
 
     def place(self, pod: Pod, node: int, gpu_groups: tuple[str, ...] = (), *, pipelined: bool) -> None:
         """Give the pod a place: bound this cycle, or pipelined (bound when something frees up)."""
+        self._fitting.touch(node)
         status = PodStatus.PIPELINED if pipelined else PodStatus.ALLOCATED
         vector = self._vector_on(pod, node)
         # A new group brings a reservation pod, which needs a slot of its own (2.6).
@@ -378,6 +360,7 @@ class Ledger:
     def unplace(self, pod: Pod) -> None:
         """Take back a place given in this cycle; an evicted pod stays evicted."""
         held = self.held.pop(pod.key)
+        self._fitting.touch(held.node)
         for rule in self.rules:
             if rule.concerns(pod):
                 rule.remove(pod, held.node)
@@ -403,6 +386,7 @@ class Ledger:
     def evict(self, pod: Pod) -> None:
         """A pod that runs in the snapshot starts releasing."""
         node = self.snapshot.node_index[pod.node or ""]
+        self._fitting.touch(node)
         self.releasing[node] += self._vector_on(pod, node)
         if pod.gpu_groups and pod.spec.gpu.shares:
             self._share(pod, node, pod.gpu_groups, "active", -1)
@@ -417,6 +401,7 @@ class Ledger:
     def unevict(self, pod: Pod) -> None:
         """Take back an eviction of this cycle; the pod must hold no other place."""
         node = self.snapshot.node_index[pod.node or ""]
+        self._fitting.touch(node)
         self.releasing[node] -= self._vector_on(pod, node)
         if pod.gpu_groups and pod.spec.gpu.shares:
             self._share(pod, node, pod.gpu_groups, "releasing", -1)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.gates import non_preemptible_over_quota, over_limit
 from kai_cp_models.ledger import Ledger, Mask
+from kai_cp_models.rules import cliques
 from kai_cp_models.rules.domains import Candidates, candidates
 from kai_cp_models.rules.scores import scores
 from kai_cp_models.snapshot import (
@@ -79,12 +80,31 @@ class Placer:
         everywhere = np.ones(len(ledger.idle), dtype=bool)
         # A single pod that finds no node has changed nothing, so there is nothing to roll back.
         alone = len(batch.all_pods) == 1
+        near = self._together(ledger, batch)
+        if near is not None:
+            return near
         trial = ledger if consume and alone else ledger.copy()
         outcome = self._subtree(trial, batch, everywhere, None)
         if isinstance(outcome, NoPlace):
             return outcome
         self.start_together(outcome, batch)
         return outcome
+
+    def _together(self, ledger: Ledger, batch: Batch) -> Ledger | None:
+        """The batch placed inside one NVLink domain, if it starts there as it would elsewhere."""
+        if not ledger.fixed.near or self.gang.group.root.constraint is not None:
+            return None
+        places = [ledger.place_of(pod) for pod in self.gang.pods if ledger.status(pod) in ACTIVE_ALLOCATED]
+        active = np.array(sorted({place[0] for place in places if place is not None}), dtype=np.int64)
+        free = ledger.idle + ledger.releasing if self.pipeline_only else ledger.idle
+        for domain in cliques.domains(ledger.fixed.table, batch.all_pods, free, active):
+            outcome = self._subtree(ledger.copy(), batch, domain, None)
+            if isinstance(outcome, Ledger):
+                self.start_together(outcome, batch)
+                started = all(outcome.status(pod) is PodStatus.ALLOCATED for pod in batch.all_pods)
+                if started or self.pipeline_only:
+                    return outcome
+        return None
 
     def _subtree(
         self, ledger: Ledger, batch: Batch, mask: Mask, topology_score: NDArray[np.float64] | None

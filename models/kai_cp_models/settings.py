@@ -49,10 +49,15 @@ class ObjectiveSettings(Frozen):
 
 
 class OptionalRules(Frozen):
-    """Rules that KAI lacks; off by default for parity, hard when on."""
+    """Rules that KAI lacks: hard ones are off by default for parity; a preference is on."""
 
     topology_spread: bool = Field(False, description="Enforce DoNotSchedule topology spread.")
     pod_disruption_budgets: bool = Field(False, description="Never evict beyond a PodDisruptionBudget.")
+    prefer_nvlink_domain: bool = Field(
+        True,
+        description="A gang without a topology constraint starts inside one NVLink domain (node label "
+        "nvidia.com/gpu.clique) where one has room for it; elsewhere otherwise.",
+    )
 
 
 class Settings(Frozen):
