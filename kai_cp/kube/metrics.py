@@ -16,8 +16,7 @@ from kai_cp.kube.cycles import Cycle
 from kai_cp.kube.disruption import HOUR, Disruption
 from kai_cp.kube.kai_metrics import KaiMetrics
 from kai_cp.kube.port import Result
-from kai_cp_models.engine import FAILED, REJECTED
-from kai_cp_models.snapshot import GroupKey, PodKey
+from kai_cp_models.snapshot import FAILED, REJECTED, GroupKey, PodKey
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)

@@ -20,7 +20,16 @@ from kai_cp_models.devices.mig import advised
 from kai_cp_models.explain import unscheduled
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import ActionName, Decision, Plan, QueueReport, Snapshot, Stage
+from kai_cp_models.snapshot import (
+    FAILED,
+    REJECTED,
+    ActionName,
+    Decision,
+    Plan,
+    QueueReport,
+    Snapshot,
+    Stage,
+)
 
 ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
     "consolidation": consolidation,
@@ -29,14 +38,8 @@ ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
     "stalegangeviction": evict_stale,
 }
 
-REJECTED: Final = "rejected by the checker"
-"""End of the name of a stage whose plan broke a rule: it was dropped (formulation 1.6)."""
-
 _SHARE: Final[dict[ActionName, float]] = {"allocate": 0.5, "consolidation": 0.35, "reclaim": 0.55}
 """Share of the time left that an action may use; later ones get the rest."""
-
-FAILED: Final = "failed"
-"""End of the name of a stage that raised; its traceback is in the log."""
 
 logger = logging.getLogger(__name__)
 

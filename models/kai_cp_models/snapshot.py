@@ -538,6 +538,13 @@ class Unscheduled:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
+REJECTED: Final = "rejected by the checker"
+"""End of the name of a stage whose plan broke a rule: it was dropped (formulation 1.6)."""
+
+FAILED: Final = "failed"
+"""End of the name of a stage that raised; its traceback is in the log."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """What one stage of a cycle solved.

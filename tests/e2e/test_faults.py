@@ -212,7 +212,9 @@ def test_old_leader_writes_nothing_after_its_lease(world: World, control_plane: 
         world.add_gang("one", queue, 2)
         world.until(lambda: len(world.running()) == 2, "the leader schedules", 60)
         second = world.scheduler(*lease, user="scheduler2")
-        world.until(lambda: second.log.exists() and any(True for _ in second.lines()), "the second starts")
+        world.until(
+            lambda: second.log.exists() and any(True for _ in second.lines()), "the second starts", 60
+        )
         time.sleep(2.0)
         first.kill(signal.SIGSTOP)
         world.add_gang("two", queue, 4)
@@ -266,7 +268,7 @@ def test_pod_node_and_queue_deleted_in_the_middle(world: World, control_plane: C
         world.binder()
         world.add_gang("gang", queue, 8)
         world.add_gang("other", doomed, 2)
-        world.until(lambda: orders(proxy) > 0, "binds are on their way", 30)
+        world.until(lambda: orders(proxy) > 0, "binds are on their way", 60)
         world.api.delete(r.PODS, world.namespace, "gang-3", grace=0)
         gone = world.nodes.pop(0)
         world.api.delete(r.NODES, "", gone)
@@ -331,7 +333,7 @@ def test_another_scheduler_takes_the_room(world: World, control_plane: ControlPl
         world.scheduler()
         world.binder(url=proxy.url)
         world.add_gang("gang", queue, 4)
-        world.until(lambda: binds(proxy), "the gang is being bound", 30)
+        world.until(lambda: binds(proxy), "the gang is being bound", 60)
         limits = {"cpu": "1", "nvidia.com/gpu": "4"}
         target = world.api.get(r.BIND_REQUESTS, world.namespace, "gang-0")
         assert target is not None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kai_cp.kube.decider import EngineDecider
 from kai_cp.kube.worker_decider import Differ, Mirror, WorkerDecider, stretched
+from kai_cp.reader import parse
+from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Plan, Unscheduled
 from tests.kai_cp.kube.samples import bind, group, node, pod, queue, snapshot
@@ -53,14 +56,19 @@ def decider() -> Iterator[WorkerDecider]:
 
 
 def test_it_decides_as_the_engine_in_this_process_does(decider: WorkerDecider) -> None:
-    here = EngineDecider(Settings())
     a = pod("a")
     for seen in (raw(a, pod("b")), raw(a, pod("c"))):
-        ours, theirs = decider(seen, NOW, None), here(seen, NOW, None)
+        ours, here = decider(seen, NOW, None), parse(seen, now=NOW)
         assert ours.problem == ""
-        assert ours.plan.decisions == theirs.plan.decisions
+        assert ours.plan.decisions == decide(here, Settings()).decisions
         assert len(ours.plan.decisions) == 2
-        assert ours.snapshot == theirs.snapshot
+        assert ours.snapshot == here
+
+
+def test_the_solver_is_loaded_by_the_engine_s_process_alone() -> None:
+    """It would cost the scheduler 64 MiB and a second at its start."""
+    code = "import sys, kai_cp.kube.scheduler_process; sys.exit('ortools' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_dead_worker_costs_one_cycle(decider: WorkerDecider) -> None:
