@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 from ortools.sat.python import cp_model
 
@@ -30,6 +31,8 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey, PodGroup, PodKey
 from kai_cp_models.units import Batch
 
+_MOST_PAIRS = 100_000
+"""Pairs of asks and units up to which it is looked up who keeps whom from being lost."""
 _FEW_UNITS = 60
 """Up to so many victim units all are open at once."""
 _MANY_UNITS = 150
@@ -46,6 +49,9 @@ _MOST_FINISHED = 2_000
 _ROUGH_GOALS = 2
 _ROUGH_SHARE = 0.4
 """Share of the time left that one attempt of a large problem may take."""
+
+
+TOO_LITTLE: Final = Waiting("NotPossible", "all permitted victims together do not make enough room", True)
 
 
 @dataclass(frozen=True)
@@ -149,11 +155,18 @@ class Attempts:
             self.takes_of(ask)
         return Families(self._counting, self.ranked, self._takes, moved=self.action == "consolidation")
 
-    def imaginable(self, ask: Ask) -> bool:
-        """Whether the ask alone would find room by counting if all it may disturb were gone.
+    def refused_by_sums(self, ask: Ask) -> Waiting | None:
+        """The refusal of an ask that finds no room by counting even alone, all gone that it may disturb.
 
-        Asked before victims are ranked, which takes longer; False is a proof.
+        Asked before victims are ranked, which takes longer; it is a proof.
         """
+        wanted = self._counting.demand(ask.pods)
+        if self.action == "consolidation":
+            short = (wanted > self._counting.room())[self._counting.totals] & (
+                wanted[self._counting.totals] > 0
+            )
+            message = "moving pods cannot help: the free room in all is too little"
+            return Waiting("NoRoomInSum", message, True) if short.any() else None
         reach = Reach(self.base, ask, self.action)
         scope = reach.scope(self._leaf_groups)
         room = self._rooms.get(scope)
@@ -163,12 +176,12 @@ class Attempts:
             pods = [
                 pod
                 for group in groups
-                if self.action == "consolidation" or reach.disturbs(group)
+                if reach.disturbs(group)
                 for pod in self.base.fixed.gangs[group.key].pods
             ]
             room = self._rooms[scope] = self._counting.room(pods)
-        wanted = self._counting.demand(ask.pods)
-        return bool((wanted <= room)[wanted > 0].all()) and self._within_dues(ask, reach)
+        enough = bool((wanted <= room)[wanted > 0].all()) and self._within_dues(ask, reach)
+        return None if enough else TOO_LITTLE
 
     def _within_dues(self, ask: Ask, reach: Reach) -> bool:
         if self.action != "reclaim":
@@ -209,8 +222,8 @@ class Attempts:
         return Returning(self.base)
 
     def beside(self, ask: Ask) -> frozenset[int] | None:
-        """Ranks of the units that may be lost while the ask is admitted; None: no unit is kept by it."""
-        if self.action != "preempt":
+        """Ranks of the units that may be lost while the ask is admitted; None: none is known to be kept."""
+        if self.action != "preempt" or len(self.waiting) * len(self.ranked) > _MOST_PAIRS:
             return None
         found = self._beside.get(ask.group.key)
         if found is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kai_cp_models.cycle import Waiting
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
@@ -12,7 +10,7 @@ from kai_cp_models.fairness.reclaim import can_reclaim
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.table import accepting
-from kai_cp_models.snapshot import GPU, MILLI, ActionName
+from kai_cp_models.snapshot import ActionName
 
 
 def refused_early(ledger: Ledger, book: QueueBook, ask: Ask, action: ActionName) -> Waiting | None:
@@ -40,19 +38,4 @@ def refused_early(ledger: Ledger, book: QueueBook, ask: Ask, action: ActionName)
         refusal = can_reclaim(book, group.queue, asked, group.preemptible)
         if refusal is not None:
             return Waiting("OverFairShare", refusal.message, True)
-    if action == "consolidation" and not _room_in_sum(ledger, ask):
-        return Waiting("NoRoomInSum", "moving pods cannot help: the free room in all is too little", True)
     return None
-
-
-def _room_in_sum(ledger: Ledger, ask: Ask) -> bool:
-    """Whether the free room of all nodes together could hold the batch (4.3, consolidation)."""
-    free = np.maximum(ledger.idle + ledger.releasing, 0).sum(axis=0).astype(float)
-    # What is left of shared GPUs can be gathered by moving their pods.
-    free[GPU] += MILLI * ledger.shared_free().sum()
-    asked = np.zeros(len(free))
-    for pod in ask.pods:
-        if pod.spec.gpu.shares:
-            return True
-        asked += pod.spec.requests
-    return bool((asked <= free).all())

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kai_cp_models.actions.attempt import Attempts, Counted, Failed, Found, out_of_time
+from kai_cp_models.actions.attempt import TOO_LITTLE, Attempts, Counted, Failed, Found, out_of_time
 from kai_cp_models.actions.common import entry_of, waiting_groups
 from kai_cp_models.actions.early import refused_early
 from kai_cp_models.actions.withdraw import settle
@@ -35,7 +35,6 @@ _MANY = 48
 _UNDECIDED: Final = Waiting(
     "NotDecidedInTime", "the fair order gives its room to others in the plans that were tried"
 )
-_TOO_LITTLE: Final = Waiting("NotPossible", "all permitted victims together do not make enough room", True)
 
 
 @dataclass
@@ -170,14 +169,13 @@ def _next(run: _Run, step: int) -> list[Ask]:
         book.charge(ask.group.queue, amounts.pessimistic_batch(snapshot, ask.pods), ask.group.preemptible)
     order = FairOrder(snapshot, book, {key: run.entries[key] for key in run.open})
     chunk: list[Ask] = []
-    while len(chunk) < step and (key := order.pop()) is not None:
+    while len(chunk) < step and not run.cycle.out_of_time() and (key := order.pop()) is not None:
         ask = run.open[key]
         why = run.dead.find(ask) or refused_early(ledger, book, ask, run.action)
-        if why is None and not run.attempts.imaginable(ask):
-            why = _TOO_LITTLE
+        why = why or run.attempts.refused_by_sums(ask)
         if why is None:
             counted = counted or run.attempts.counted(run.found)
-            why = None if counted.fits(ask) else _TOO_LITTLE
+            why = None if counted.fits(ask) else TOO_LITTLE
         if why is not None:
             if not chunk:
                 _refuse(run, ask, why)

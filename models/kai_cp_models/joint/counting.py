@@ -47,6 +47,11 @@ class Counting:
         self._demands: dict[int, tuple[PodSpec, Row]] = {}
         self._places: dict[PodKey, tuple[int, tuple[str, ...]] | None] = {}
 
+    @property
+    def totals(self) -> slice:
+        """The part of a row that sums up resources."""
+        return slice(len(self._sizes), None)
+
     def demand(self, pods: Iterable[Pod]) -> Row:
         """What the pods ask for."""
         total = np.zeros(len(self._sizes) + self._free.shape[1], dtype=np.int64)
