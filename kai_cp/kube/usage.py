@@ -23,19 +23,22 @@ from kai_cp.reader.times import duration, instant, prometheus_duration
 LOG = logging.getLogger(__name__)
 METRICS: Final = {
     "gpu": (
-        ("gpuAllocationMetric", "kai_queue_allocated_gpus"),
+        ("gpuAllocationMetric", "max by (queue_name) (kai_queue_allocated_gpus)"),
         ("gpuCapacityMetric", 'sum(kube_node_status_capacity{resource="nvidia_com_gpu"})'),
     ),
     "cpu": (
-        ("cpuAllocationMetric", "kai_queue_allocated_cpu_cores"),
+        ("cpuAllocationMetric", "max by (queue_name) (kai_queue_allocated_cpu_cores)"),
         ("cpuCapacityMetric", 'sum(kube_node_status_capacity{resource="cpu"})'),
     ),
     "memory": (
-        ("memoryAllocationMetric", "kai_queue_allocated_memory_bytes"),
+        ("memoryAllocationMetric", "max by (queue_name) (kai_queue_allocated_memory_bytes)"),
         ("memoryCapacityMetric", 'sum(kube_node_status_capacity{resource="memory"})'),
     ),
 }
-"""By resource: allocation and capacity, each as the parameter that overrides it and its default."""
+"""By resource: allocation and capacity, each as the parameter that overrides it and its default.
+
+KAI's queue controller and our scheduler both export allocations; the greatest is taken, not the sum.
+"""
 Usage = dict[str, dict[str, float]]
 
 

@@ -95,7 +95,7 @@ def test_usage_is_the_share_of_the_window(prometheus: Prometheus) -> None:
         "a": {"gpu": 0.25, "cpu": 0.25, "memory": 0.25},
         "b": {"gpu": 0.5, "cpu": 0.5, "memory": 0.5},
     }
-    assert "sum_over_time((kai_queue_allocated_gpus)[604800s:1m])" in prometheus.asked
+    assert "sum_over_time((max by (queue_name) (kai_queue_allocated_gpus))[604800s:1m])" in prometheus.asked
 
 
 def test_the_last_answer_serves_and_news_wake_the_loop(prometheus: Prometheus) -> None:
