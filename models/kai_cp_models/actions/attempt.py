@@ -162,7 +162,7 @@ class Attempts:
         """
         wanted = self._counting.demand(ask.pods)
         if self.action == "consolidation":
-            short = (wanted > self._counting.room())[self._counting.totals] & (
+            short = (wanted > self._counting.idle_room)[self._counting.totals] & (
                 wanted[self._counting.totals] > 0
             )
             message = "moving pods cannot help: the free room in all is too little"

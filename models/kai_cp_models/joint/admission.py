@@ -41,7 +41,7 @@ class Admission:
         self._asks: list[Ask] = []
         self._dead = DeadAsks(base, "allocate")
         self._counting = Counting(base, waiting)
-        self._room = self._counting.room()
+        self._room = self._counting.idle_room
         self._held = self._counting.demand(())
         self.unproved = 0
         """Refusals that carry no proof."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,8 +72,16 @@ class Counting:
 
     def room(self, leaving: Iterable[Pod] = ()) -> Row:
         """What the nodes offer at most when ``leaving`` are gone."""
-        free, shared = self._free, self._shared
         places = [(pod, place) for pod in leaving if (place := self._place(pod)) is not None]
+        return self._room(places) if places else self.idle_room
+
+    @cached_property
+    def idle_room(self) -> Row:
+        """What the nodes offer as they are."""
+        return self._room(())
+
+    def _room(self, places: Sequence[tuple[Pod, tuple[int, tuple[str, ...]]]]) -> Row:
+        free, shared = self._free, self._shared
         if places:
             free = free.copy()
             nodes = np.array([place[0] for _, place in places])
@@ -190,7 +199,7 @@ class Families:
             room = self._counting.room(pods)
             if self._moved:
                 # A node over its capacity must not make the sums refuse what fits elsewhere.
-                room = np.maximum(room - self._counting.demand(pods), self._counting.room())
+                room = np.maximum(room - self._counting.demand(pods), self._counting.idle_room)
             self._rooms[family] = room
         return room
 
