@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter as Count
 from collections.abc import Callable, Set
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -16,7 +16,7 @@ from kai_cp.kube.cycles import Cycle
 from kai_cp.kube.disruption import HOUR, Disruption
 from kai_cp.kube.kai_metrics import KaiMetrics
 from kai_cp.kube.port import Result
-from kai_cp_models.snapshot import FAILED, REJECTED, GroupKey, PodKey
+from kai_cp_models.snapshot import FAILED, REJECTED, ActionName, GroupKey, PodKey
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
@@ -80,6 +80,11 @@ class SchedulerMetrics:
         self._mismatch = counter("state_mismatch_total", "Decisions the cluster had overtaken.", "kind")
         self._observed = counter("observed_total", "Others' placements against our plan.", "outcome")
         self._aside = gauge("set_aside_objects", "Objects that cannot be used.")
+        # From the start at 0: what appears first with 1 is no increase to an alert.
+        for result in ("done", "failed"):
+            self._cycles.labels(result)
+        for action in get_args(ActionName):
+            self._rejections.labels(action)
         self._evicted_at: dict[GroupKey, float] = {}
         self._queues_seen: set[str] = set()
 

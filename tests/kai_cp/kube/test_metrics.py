@@ -263,6 +263,15 @@ def test_stages_of_the_last_cycle(watched: Watched) -> None:
     assert watched("kai_cp_solve_gap_ratio", stage=first.name) is None, "an alert would stay for ever"
 
 
+def test_what_alerts_count_is_there_from_the_start(watched: Watched) -> None:
+    """A counter that appears with its first 1 is no increase to Prometheus."""
+    for action in ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"):
+        assert watched("kai_cp_checker_rejections_total", action=action) == 0.0
+    for result in ("done", "failed"):
+        assert watched("kai_cp_cycles_total", result=result) == 0.0
+    assert watched("kai_cp_repeat_evictions_total") == 0.0
+
+
 def test_queues_under_kais_names(watched: Watched) -> None:
     shown = queue("q")
     shown["spec"]["displayName"] = "Team Q"
