@@ -20,7 +20,7 @@ from kai_cp_models.bounds.problem import WHOLE, Bin, Item
 
 STEP: Final = 10
 """Requests are multiples of so many milli-GPUs."""
-MISSING: Final = 100.0 * WHOLE
+MISSING: Final = 20.0 * WHOLE
 """Cost of a pod that must be placed and is not: more than any pod is worth."""
 Floats = NDArray[np.float64]
 
@@ -61,6 +61,8 @@ class Fluid:
         self._rows = [solver.Constraint(0.0, 0.0) for _ in items]
         self._objective = solver.Objective()
         self._objective.SetMaximization()
+        self._afresh: Any = pywraplp.MPSolverParameters()
+        self._afresh.SetIntegerParam(self._afresh.INCREMENTALITY, self._afresh.INCREMENTALITY_OFF)
         self._known: set[tuple[int, tuple[tuple[int, int], ...]]] = set()
         # Columns that place everything may not be known yet: what must be placed may be missing, at a price.
         self._missing = [solver.NumVar(0.0, solver.infinity(), "") for _ in items]
@@ -110,8 +112,11 @@ class Fluid:
 
     def _round(self) -> tuple[Prices, bool]:
         """Solve with the columns known so far; whether others were added that could improve the answer."""
-        if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
-            msg = "the fluid relaxation has no optimum"
+        status = self._solver.Solve()
+        if status != pywraplp.Solver.OPTIMAL:  # The last basis may be a bad start for other amounts.
+            status = self._solver.Solve(self._afresh)
+        if status != pywraplp.Solver.OPTIMAL:
+            msg = f"the fluid relaxation has no optimum (status {status})"
             raise RuntimeError(msg)
         # All prices are read before a column is added: an addition makes them unreadable.
         price = np.array([row.dual_value() for row in self._rows])
