@@ -441,6 +441,7 @@ class Attempts:
                     Waiting("FitsAsItIs", "there is room without evictions; allocate places it", True),
                     frozenset(ask.group.key for ask in placed),
                 )
+            owners = _owners(model, dues, answer, solver)
             played = play(
                 self.base,
                 asks,
@@ -448,26 +449,29 @@ class Attempts:
                 answer,
                 self.waiting,
                 most_moved=self._most_moved(placed),
+                lost_to=_lost_to(ranked, owners) if action == "reclaim" else None,
             )
             if played.ledger is not None and rough:
                 rough = False
                 continue
-            if played.ledger is not None:
-                owners = _owners(model, dues, answer, solver)
-                if action != "reclaim" or not overreaching(self.base, placed, ranked, played.ledger, owners):
-                    return Found(
-                        played.ledger,
-                        tuple(placed),
-                        tuple(ranked),
-                        answer,
-                        owners,
-                        tuple(stages),
-                        len(model.cp.proto.variables),
-                        len(model.cp.proto.constraints),
-                        complete,
-                        dict(model.caps),
-                        best,
-                    )
+            allowed = action != "reclaim" or (
+                played.ledger is not None
+                and not overreaching(self.base, placed, ranked, played.ledger, owners)
+            )
+            if played.ledger is not None and allowed:
+                return Found(
+                    played.ledger,
+                    tuple(placed),
+                    tuple(ranked),
+                    answer,
+                    owners,
+                    tuple(stages),
+                    len(model.cp.proto.variables),
+                    len(model.cp.proto.constraints),
+                    complete,
+                    dict(model.caps),
+                    best,
+                )
             served = played.served
             if played.early and action == "preempt":
                 # In another plan they might find no room to come back to, so this cut is no proof.
@@ -517,6 +521,15 @@ def _owners(
         for o, literal in part.items():
             if solver.value(literal) or (o in moved and not answer.lost[o]):
                 found[o] = (*found.get(o, ()), *owners)
+    return found
+
+
+def _lost_to(ranked: Sequence[Ranked], owners: Owners) -> dict[GroupKey, frozenset[GroupKey]]:
+    """For every disturbed pod group the triggers that answer for its units."""
+    found: dict[GroupKey, frozenset[GroupKey]] = {}
+    for o, takers in owners.items():
+        key = ranked[o].offer.group.key
+        found[key] = found.get(key, frozenset()) | {takers[0]}
     return found
 
 

@@ -15,7 +15,7 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
     """The next batch of every pod group that ``action`` may serve (4.1); refusals are recorded."""
     snapshot, ledger = cycle.snapshot, cycle.ledger
     found: dict[GroupKey, Batch] = {}
-    for group in snapshot.groups:
+    for group in snapshot.waiting_groups:
         gang = ledger.fixed.gangs[group.key]
         if not any(ledger.status(pod) is PodStatus.PENDING for pod in gang.pods):
             continue

@@ -41,14 +41,19 @@ def play(
     waiting: Mapping[GroupKey, Batch],
     *,
     most_moved: int = UNLIMITED,
+    lost_to: Mapping[GroupKey, frozenset[GroupKey]] | None = None,
 ) -> Played:
     """Evict what the answer names, then place asks and victims in the fair order, greedily.
+
+    ``lost_to``: the triggers that a victim's units were lost to. It stands aside for the others once
+    these have their places: each trigger is weighed against its own victims (4.7).
 
     Where the greedy scores do not place every ask although the order is right, or move more than
     ``most_moved`` milli-GPUs, the model's own places are taken (formulation 1.4.8).
     """
     gone = _leaving(offers, answer)
-    replayed = _replay(base, asks, gone, waiting)
+    placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
+    replayed = _replay(base, placed, gone, waiting, lost_to or {})
     played = replayed.ledger
     # Where what was to move would be lost, the model's own places keep it.
     if (
@@ -69,7 +74,7 @@ def probe(
     base: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], waiting: Mapping[GroupKey, Batch]
 ) -> Played:
     """Evict all of ``offers``, then place asks and victims in the fair order, greedily (4.7)."""
-    return _replay(base, asks, [pod for offer in offers for pod in offer.pods], waiting)
+    return _replay(base, asks, [pod for offer in offers for pod in offer.pods], waiting, {})
 
 
 def _leaving(offers: Sequence[Offer], answer: Answer) -> list[Pod]:
@@ -87,7 +92,11 @@ def _moved(ledger: Ledger, gone: Sequence[Pod]) -> int:
 
 
 def _replay(
-    base: Ledger, asks: Sequence[Ask], gone: Sequence[Pod], waiting: Mapping[GroupKey, Batch]
+    base: Ledger,
+    asks: Sequence[Ask],
+    gone: Sequence[Pod],
+    waiting: Mapping[GroupKey, Batch],
+    lost_to: Mapping[GroupKey, frozenset[GroupKey]],
 ) -> Played:
     """``gone`` evicted and everything placed in the fair order; no ledger when some ask found no place."""
     ledger = base.copy()
@@ -113,6 +122,7 @@ def _replay(
     left = set(wanted)
     served: set[GroupKey] = set()
     early: set[GroupKey] = set()
+    aside: list[GroupKey] = []
     failed = False
     coming = set(wanted) | set(victims)
     while coming and (popped := order.pop()) is not None:
@@ -134,6 +144,8 @@ def _replay(
                 order.use(ledger.book, group.queue)
             else:
                 failed = True
+        elif key in lost_to and lost_to[key] <= served:
+            aside.append(key)
         elif key in victims:
             back = _return(ledger, key, victims[key])
             if back is not None:
@@ -141,6 +153,8 @@ def _replay(
                     early.add(key)
                 ledger = back
                 order.use(ledger.book, group.queue)
+    for key in aside:
+        ledger = _return(ledger, key, victims[key]) or ledger
     if len(served) < len(wanted):
         return Played(None, frozenset(early), frozenset(served))
     _settle(ledger, gone)

@@ -56,8 +56,11 @@ def evict_stale(cycle: Cycle) -> None:
     started = time.monotonic()
     evicted = 0
     for group in cycle.snapshot.groups:
+        # The clock first: it alone spares all but a few groups.
+        if not grace_over(group, cycle):
+            continue
         gang = cycle.ledger.fixed.gangs[group.key]
-        if not stale(gang, cycle) or not grace_over(group, cycle):
+        if not stale(gang, cycle):
             continue
         active = [pod for pod in gang.pods if cycle.ledger.status(pod) in ACTIVE_ALLOCATED]
         if not _may_leave(cycle.ledger, [pod for pod in active if pod.status in ACTIVE_USED]):
