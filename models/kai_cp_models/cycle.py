@@ -67,6 +67,8 @@ class Cycle:
     """Triggers of evictions in the order in which they were admitted; their claims are tested in it."""
     action_deadline: float = 0.0
     """Until when the present action may search; at most ``deadline``."""
+    withdraws: bool = True
+    """Whether places given earlier in the cycle may be taken back."""
 
     def save(self) -> Cycle:
         """An independent copy to fall back to."""
@@ -81,6 +83,7 @@ class Cycle:
             list(self.stages),
             dict(self.sequence),
             self.action_deadline,
+            self.withdraws,
         )
 
     def begin(self, share: float) -> None:

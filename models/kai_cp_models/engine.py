@@ -41,6 +41,9 @@ ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
 _SHARE: Final[dict[ActionName, float]] = {"allocate": 0.5, "consolidation": 0.25, "reclaim": 0.55}
 """Share of the time left that an action may use; later ones get the rest."""
 
+_WITHDRAWING: Final[frozenset[ActionName]] = frozenset(("reclaim", "preempt"))
+"""Actions that may take back places of this cycle."""
+
 logger = logging.getLogger(__name__)
 
 _ADVICE_SECONDS: Final = 0.5
@@ -149,9 +152,15 @@ class _Engine:
         self._checked += time.monotonic() - started
         if broken:
             self._cycle = saved
-            self._cycle.stages.append(Stage(f"{action}: {REJECTED}", "GREEDY"))
             for line in broken:
                 logger.error("the checker rejected the plan of %s: %s", action, line)
+            if action in _WITHDRAWING and saved.withdraws:
+                # Most faults seen were in places of this cycle that change hands, so once more without.
+                saved.withdraws = False
+                accepted = self._act(action, run)
+                self._cycle.withdraws = True
+                return accepted
+            self._cycle.stages.append(Stage(f"{action}: {REJECTED}", "GREEDY"))
             return False
         self._decisions = decisions
         if self._emit is not None and action != "allocate":

@@ -147,12 +147,12 @@ def _chain(cycle: Cycle, group: PodGroup) -> Iterator[tuple[Offer, int]]:
         return
     movable = gang.satisfied(group.root, ledger.status)
     # What was reclaimed counted on what allocate gave the queues, so that is not withdrawn any more.
-    reclaimed = any(eviction.action == "reclaim" for eviction in cycle.evicted_by.values())
+    kept = not cycle.withdraws or any(eviction.action == "reclaim" for eviction in cycle.evicted_by.values())
     k = 0
     while unit := gang.next_eviction(status_of):
         if any(_moved(cycle, pod) for pod in unit):
             return
-        if reclaimed and any(pod.key in ledger.held for pod in unit):
+        if kept and any(pod.key in ledger.held for pod in unit):
             return
         state = gang.elastic_state(status_of)
         before = gang.satisfied(group.root, status_of)
