@@ -13,7 +13,7 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
     """One entry for every pod group with pending pods that got no place in this cycle."""
     found: list[Unscheduled] = []
     words: dict[int, str] = {}
-    for group in cycle.snapshot.groups:
+    for group in cycle.snapshot.waiting_groups:
         gang = cycle.ledger.fixed.gangs[group.key]
         pending = [
             pod for pod in (*gang.pods, *gang.strangers) if cycle.ledger.status(pod) is PodStatus.PENDING

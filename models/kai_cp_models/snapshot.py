@@ -68,6 +68,9 @@ class PodStatus(Enum):
     ALLOCATED = "Allocated"
     PIPELINED = "Pipelined"
 
+    # Members are single objects. Enum would hash their names, in Python code, at each "status in …".
+    __hash__ = object.__hash__
+
 
 ACTIVE_ALLOCATED: Final = frozenset(
     {PodStatus.ALLOCATED, PodStatus.PIPELINED, PodStatus.BINDING, PodStatus.BOUND, PodStatus.RUNNING}
@@ -471,7 +474,16 @@ class Snapshot:
         for pod in self.pods:
             if pod.group is not None and pod.group in found:
                 found[pod.group].append(pod)
-        return {key: tuple(sorted(pods, key=lambda p: p.sort_key)) for key, pods in found.items()}
+        for pods in found.values():
+            if len(pods) > 1:
+                pods.sort(key=lambda pod: pod.sort_key)
+        return {key: tuple(pods) for key, pods in found.items()}
+
+    @cached_property
+    def waiting_groups(self) -> tuple[PodGroup, ...]:
+        """Pod groups with a Pending pod, in the order of ``groups``: the only ones that can ask for room."""
+        waiting = {pod.group for pod in self.pods if pod.status is PodStatus.PENDING}
+        return tuple(group for group in self.groups if group.key in waiting) if waiting else ()
 
     @cached_property
     def queue_path(self) -> dict[str, tuple[str, ...]]:

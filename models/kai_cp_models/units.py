@@ -7,7 +7,7 @@ is always a whole *eviction unit*: surplus pods first, then surplus subgroups, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -175,6 +175,27 @@ class Gang:
         return []
 
 
-def gangs_of(snapshot: Snapshot) -> dict[GroupKey, Gang]:
+class Gangs(Mapping[GroupKey, Gang]):
+    """The gang of every pod group, built when it is first asked for: most groups just run."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._built: dict[GroupKey, Gang] = {}
+
+    def __getitem__(self, key: GroupKey) -> Gang:
+        gang = self._built.get(key)
+        if gang is None:
+            gang = Gang(self._snapshot.group_by_key[key], self._snapshot.members[key])
+            self._built[key] = gang
+        return gang
+
+    def __iter__(self) -> Iterator[GroupKey]:
+        return iter(self._snapshot.group_by_key)
+
+    def __len__(self) -> int:
+        return len(self._snapshot.group_by_key)
+
+
+def gangs_of(snapshot: Snapshot) -> Gangs:
     """The gang of every pod group."""
-    return {group.key: Gang(group, snapshot.members[group.key]) for group in snapshot.groups}
+    return Gangs(snapshot)

@@ -33,8 +33,9 @@ def allocate(cycle: Cycle, *, joint: bool = True) -> int:
         ledger.book,
         {key: entry_of(ledger, snapshot.group_by_key[key], batch) for key, batch in batches.items()},
     )
-    asks = (Ask(snapshot.group_by_key[key], ledger.fixed.gangs[key], b) for key, b in batches.items())
-    admission = Admission(cycle.ledger, asks, cycle.settings.solver, cycle.seconds_left, enabled=joint)
+    # A group asks for more once its first batch is admitted.
+    asking = [pod for key in batches for pod in ledger.fixed.gangs[key].pods]
+    admission = Admission(cycle.ledger, asking, cycle.settings.solver, cycle.seconds_left, enabled=joint)
     refused = 0
     while not cycle.out_of_time() and (key := order.pop()) is not None:
         group = snapshot.group_by_key[key]

@@ -147,7 +147,8 @@ class Attempts:
     @cached_property
     def _counting(self) -> Counting:
         everywhere = self.action == "consolidation"
-        return Counting(self.base, self._asks.values(), everywhere=everywhere)
+        asking = (pod for ask in self._asks.values() for pod in ask.pods)
+        return Counting(self.base, asking, everywhere=everywhere)
 
     @cached_property
     def _families(self) -> Families:

@@ -19,6 +19,7 @@ from kai_cp_models.joint.realise import realise
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import SolverSettings
+from kai_cp_models.snapshot import Pod
 
 
 class Admission:
@@ -27,7 +28,7 @@ class Admission:
     def __init__(
         self,
         base: Ledger,
-        waiting: Iterable[Ask],
+        waiting: Iterable[Pod],
         settings: SolverSettings,
         seconds_left: Callable[[], float],
         *,

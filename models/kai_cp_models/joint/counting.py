@@ -32,16 +32,16 @@ Entitlement = tuple[object, ...]
 class Counting:
     """Demand and room of one state of the cluster, row by row."""
 
-    def __init__(self, ledger: Ledger, asks: Iterable[Ask], *, everywhere: bool = False) -> None:
-        """``asks``: all whose demand will be compared; their sizes and nodes shape the rows.
+    def __init__(self, ledger: Ledger, asking: Iterable[Pod], *, everywhere: bool = False) -> None:
+        """``asking``: all pods whose demand will be compared; their sizes and nodes shape the rows.
 
-        ``everywhere``: count all nodes, also those that no ask accepts.
+        ``everywhere``: count all nodes, also those that no such pod accepts.
         """
-        pods = {id(pod.spec): pod for ask in asks for pod in ask.pods}
+        examples = {id(pod.spec): pod for pod in asking}
         self._ledger = ledger
-        self._sizes = sorted({size for pod in pods.values() if (size := _whole_gpus(pod))})
+        self._sizes = sorted({size for pod in examples.values() if (size := _whole_gpus(pod))})
         self._nodes: Mask = np.full(len(ledger.idle), everywhere)
-        for pod in pods.values():
+        for pod in examples.values():
             self._nodes |= accepting(ledger.fixed.table, pod)
         self._free = ledger.idle + ledger.releasing
         self._shared = MILLI * ledger.shared_free()
@@ -65,10 +65,25 @@ class Counting:
         if found is None:
             whole = _whole_gpus(pod)
             amounts = list(pod.spec.requests)
-            amounts[GPU] = milli_gpus(pod)
+            if pod.spec.gpu.shares:
+                amounts[GPU] = self._least_milli_gpus(pod)
             found = pod.spec, np.array([*(whole // size for size in self._sizes), *amounts], dtype=np.int64)
             self._demands[id(pod.spec)] = found
         return found[1]
+
+    def _least_milli_gpus(self, pod: Pod) -> int:
+        """What a share takes of its devices at least: memory is given out in whole MiB (2.3)."""
+        memory = self._ledger.fixed.gpu_memory_mib
+        known = accepting(self._ledger.fixed.table, pod) & (memory > 0)
+        if not known.any():
+            return 0
+        parts = MILLI * self._ledger.share_mib(pod)[known] // memory[known]
+        return pod.spec.gpu.devices * int(parts.min())
+
+    def overfull(self, pod: Pod) -> bool:
+        """Whether the pod's node is over its capacity, so that its leaving may give nothing."""
+        place = self._place(pod)
+        return place is not None and bool((self._free[place[0]] < 0).any())
 
     def room(self, leaving: Iterable[Pod] = ()) -> Row:
         """What the nodes offer at most when ``leaving`` are gone."""
@@ -128,11 +143,10 @@ class Counting:
 
 
 class Families:
-    """Demand against room for asks that may take different units.
+    """Demand against room for asks that may take different units, one after the other.
 
-    A family is a set of units; the asks that may take no others must fit into the room that all of them
-    leave (Hall's condition). Where an ask keeps units from being lost at all (``beside``), everything
-    admitted must fit into what the others leave. ``hold`` notes asks that have their place.
+    Whatever is held must fit into the room that everything leaves that some of it may take. Where an ask
+    keeps units from being lost (``beside``), those may still move, but need a place again.
     """
 
     def __init__(
@@ -143,23 +157,19 @@ class Families:
         *,
         moved: bool,
     ) -> None:
-        """``takes``: ranks of the units per entitlement. ``moved``: the units need a place again."""
+        """``takes``: ranks of the units per entitlement. ``moved``: nothing is ever lost."""
         self._counting = counting
-        self._ranked = ranked
+        self._offers = {item.rank: item.offer for item in ranked}
+        self._takes = takes
         self._moved = moved
-        self._inside = {
-            key: [family for family in set(takes.values()) if family >= ranks] for key, ranks in takes.items()
-        }
-        self._rooms: dict[frozenset[int], Row] = {}
-        self._held: dict[frozenset[int], Row] = {}
-        self._all = counting.demand(())
-        self._beside: set[frozenset[int]] = set()
+        self._rooms: dict[tuple[frozenset[int], frozenset[int] | None], Row] = {}
+        self._demand = counting.demand(())
+        self._open: frozenset[int] = frozenset()
+        self._beside: frozenset[frozenset[int]] = frozenset()
 
     def copy(self) -> Families:
         """The same state, to try more asks on."""
-        result = copy(self)
-        vars(result).update(_held=dict(self._held), _beside=set(self._beside))
-        return result
+        return copy(self)
 
     def fits(self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None) -> bool:
         """Whether counting allows the ask beside everything held so far; False is a proof.
@@ -168,39 +178,37 @@ class Families:
         """
         wanted = self._counting.demand(ask.pods)
         asked = wanted > 0
-        for family in self._inside[entitlement]:
-            held = self._held.get(family, 0)
-            if bool((held + wanted > self._room(family))[asked].any()):
-                return False
-        everything = self._all + wanted
+        everything = (self._demand + wanted)[asked]
+        open_ = self._open | self._takes[entitlement]
+        kept = self._beside if beside is None else self._beside | {beside}
         return all(
-            bool((everything <= self._room(family))[everything > 0].all())
-            for family in ({*self._beside, beside} if beside is not None else self._beside)
+            bool((everything <= self._room(open_, lost)[asked]).all())
+            for lost in (None, *sorted(kept, key=len))
         )
 
     def hold(self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None) -> None:
         """The ask has its place."""
-        wanted = self._counting.demand(ask.pods)
-        for family in self._inside[entitlement]:
-            self._held[family] = self._held.get(family, 0) + wanted
-        self._all = self._all + wanted
+        self._demand = self._demand + self._counting.demand(ask.pods)
+        self._open |= self._takes[entitlement]
         if beside is not None:
-            self._beside.add(beside)
+            self._beside |= {beside}
 
-    def _room(self, family: frozenset[int]) -> Row:
-        room = self._rooms.get(family)
+    def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Row:
+        """The room when all of ``open_`` leave; what is not in ``lost`` (None: all is) needs a place again."""
+        room = self._rooms.get((open_, lost))
         if room is None:
-            units = [
-                item
-                for item in self._ranked
-                if item.rank in family and (item.offer.movable or not self._moved)
-            ]
-            pods = [pod for item in units for pod in item.offer.pods]
-            room = self._counting.room(pods)
-            if self._moved:
-                # A node over its capacity must not make the sums refuse what fits elsewhere.
-                room = np.maximum(room - self._counting.demand(pods), self._counting.idle_room)
-            self._rooms[family] = room
+            leaving: list[Pod] = []
+            again: list[Pod] = []
+            for rank in open_:
+                offer = self._offers[rank]
+                if not self._moved and (lost is None or rank in lost):
+                    leaving += offer.pods
+                elif offer.movable:
+                    moving = [pod for pod in offer.pods if not self._counting.overfull(pod)]
+                    leaving += moving
+                    again += moving
+            room = self._counting.room(leaving) - self._counting.demand(again)
+            self._rooms[open_, lost] = room
         return room
 
 
