@@ -194,7 +194,7 @@ class Families:
             self._beside |= {beside}
 
     def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Row:
-        """The room when all of ``open_`` leave; what is not in ``lost`` (None: all is) needs a place again."""
+        """The room when all of ``open_`` leave; what is not in ``lost`` (None: all is) needs one again."""
         room = self._rooms.get((open_, lost))
         if room is None:
             leaving: list[Pod] = []
