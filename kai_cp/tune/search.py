@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -110,7 +111,12 @@ def _storage(url: str) -> optuna.storages.BaseStorage:
         if url.startswith(prefix):
             url = f"postgresql+psycopg://{url.removeprefix(prefix)}"
     try:
-        return optuna.storages.get_storage(url)
+        try:
+            return optuna.storages.get_storage(url)
+        except SQLAlchemyError:
+            # Workers that start together on an empty database all make its tables, and only one can.
+            time.sleep(1)
+            return optuna.storages.get_storage(url)
     except ImportError as error:
         hint = " (pip install 'kai-cp[postgresql]')" if url.startswith("postgresql+psycopg:") else ""
         raise ValueError(f"--storage: the driver of this database is not installed{hint}: {error}") from None
