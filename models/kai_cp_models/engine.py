@@ -38,7 +38,7 @@ ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
     "stalegangeviction": evict_stale,
 }
 
-_SHARE: Final[dict[ActionName, float]] = {"allocate": 0.5, "consolidation": 0.25, "reclaim": 0.55}
+_SHARE: Final[dict[ActionName, float]] = {"allocate": 0.5, "consolidation": 0.35, "reclaim": 0.55}
 """Share of the time left that an action may use; later ones get the rest."""
 
 _WITHDRAWING: Final[frozenset[ActionName]] = frozenset(("reclaim", "preempt"))

@@ -47,7 +47,7 @@ _ROUGH_GAP = 0.01
 _MOST_FINISHED = 2_000
 """Variables beyond which the rough goal is the objective: each further goal costs a presolve."""
 _ROUGH_GOALS = 2
-_ROUGH_SHARE = 0.4
+_ROUGH_SHARE = 0.5
 """Share of the time left that one attempt of a large problem may take."""
 
 
@@ -269,7 +269,7 @@ class Attempts:
             pods = item.offer.pods
             kept = [pod for pod in pods if pod.key in ledger.held or pod.key not in ledger.changed]
             lost.append(not kept if not item.offer.placed_now else pods[0].key not in ledger.held)
-            moved.update(pod.key for pod in kept if ledger.held.get(pod.key) != self.base.held.get(pod.key))
+            moved.update(pod.key for pod in kept if ledger.place_of(pod) != self.base.place_of(pod))
         takes = {ask.group.key: self.takes_of(ask) for ask in asks}
         owners = shared_out(self.base, self.action, asks, ranked, lost, moved, takes)
         answer = Answer({}, (True,) * len(asks), tuple(lost), frozenset(moved))

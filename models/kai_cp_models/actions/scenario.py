@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kai_cp_models.actions.common import entry_of
+from kai_cp_models.actions.withdraw import restored
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.offers import milli_gpus
 from kai_cp_models.joint.problem import Answer, Ask, Offer
@@ -171,7 +172,8 @@ def _as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
     def status_of(pod: Pod) -> PodStatus:
         status = ledger.status(pod)
         if pod.key in evicted:
-            return status if pod.key in ledger.held else PodStatus.PENDING
+            stays = pod.status in ACTIVE_USED and pod.key not in ledger.changed
+            return status if stays or pod.key in ledger.held else PodStatus.PENDING
         return PodStatus.GATED if status is PodStatus.PENDING else status
 
     return status_of
@@ -188,10 +190,24 @@ def _return(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ledger | None
         batch = gang.next_batch(_as_pending(current, evicted))
         if batch is None or gate(current, group, batch) is not None:
             return result
-        outcome = Placer(gang, pipeline_only=True).place(current, batch)
+        outcome = _stay(current, batch) or Placer(gang, pipeline_only=True).place(current, batch)
         if not isinstance(outcome, Ledger):
             return result
         result = outcome
+
+
+def _stay(ledger: Ledger, batch: Batch) -> Ledger | None:
+    """The ledger with an evicted batch where it runs, when its room is still there."""
+    pods = batch.all_pods
+    if any(
+        pod.status not in ACTIVE_USED
+        or pod.key in ledger.held
+        or any(rule.concerns(pod) for rule in ledger.rules)
+        for pod in pods
+    ):
+        # Devices may have been given away, which room alone does not tell.
+        return None
+    return restored(ledger, pods)
 
 
 def _settle(ledger: Ledger, gone: Sequence[Pod]) -> None:

@@ -7,7 +7,7 @@ meantime, the eviction is for that one (formulation 1.5).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kai_cp_models.cycle import Eviction
@@ -35,9 +35,9 @@ def settle(
         if left or not eviction.triggers:
             kept[key] = replace(eviction, triggers=left)
             continue
-        restored = _restored(ledger, ledger.snapshot.pod_by_key[key])
-        if restored is not None:
-            ledger = restored
+        back = restored(ledger, [ledger.snapshot.pod_by_key[key]])
+        if back is not None:
+            ledger = back
         else:
             served = tuple(heir for heir in heirs if ledger.snapshot.group_by_key[heir].preemptible)
             if eviction.action == "consolidation" and served:
@@ -47,22 +47,24 @@ def settle(
     return ledger, kept
 
 
-def _restored(ledger: Ledger, pod: Pod) -> Ledger | None:
-    """The ledger with the pod back where it runs, or None when its room or its queue's limit is taken."""
+def restored(ledger: Ledger, pods: Sequence[Pod]) -> Ledger | None:
+    """The ledger with the pods back where they run, or None when their room or queue's limit is taken."""
     trial = ledger.copy()
-    if pod.key in trial.held:
-        trial.unplace(pod)
-    node = trial.snapshot.node_index[pod.node or ""]
-    group = trial.snapshot.group_by_key.get(pod.group) if pod.group else None
-    if group is not None:
-        charge = amounts.accepted(trial.snapshot, pod, trial.snapshot.nodes[node])
-        if over_limit(trial.book, group.queue, charge) is not None:
+    for pod in pods:
+        if pod.key in trial.held:
+            trial.unplace(pod)
+        node = trial.snapshot.node_index[pod.node or ""]
+        group = trial.snapshot.group_by_key.get(pod.group) if pod.group else None
+        if group is not None:
+            charge = amounts.accepted(trial.snapshot, pod, trial.snapshot.nodes[node])
+            if over_limit(trial.book, group.queue, charge) is not None:
+                return None
+        trial.unevict(pod)
+        if (trial.idle[node] + trial.releasing[node] < 0).any():
             return None
-    trial.unevict(pod)
-    if (trial.idle[node] + trial.releasing[node] < 0).any():
-        return None
-    for name in pod.gpu_groups:
-        device = trial.devices.get((node, name))
-        if device is not None and device.future_free_mib(int(trial.fixed.gpu_memory_mib[node])) < 0:
-            return None
+        for name in pod.gpu_groups:
+            device = trial.devices.get((node, name))
+            total = int(trial.fixed.gpu_memory_mib[node])
+            if device is not None and device.future_free_mib(total) < 0:
+                return None
     return trial
