@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from kai_cp_models.snapshot import Pod, PodStatus, Subgroup
-from kai_cp_models.units import Gang
-from tests.support.worlds import group, leaf, pod, tree
+from kai_cp_models.snapshot import GroupKey, Pod, PodStatus, Subgroup
+from kai_cp_models.units import Gang, gangs_of
+from tests.support.worlds import cluster, group, leaf, pod, tree
 
 P, R, X, G, S, B = (
     PodStatus.PENDING,
@@ -208,6 +208,33 @@ def test_pods_that_name_an_unknown_subgroup_are_held_aside() -> None:
     assert [each.key.name for each in one.strangers] == ["z0", "n0"]
     assert not one.ready(status)
     assert batch(one) == ""
+
+
+def test_every_group_has_one_gang() -> None:
+    """Also a group without pods; asked twice, the gang is the same."""
+    members = [pod("a1", group="a"), pod("a0", group="a"), pod("x", group=None)]
+    gangs = gangs_of(cluster(members, [group("a"), group("b")]))
+    assert [key.name for key in gangs] == ["a", "b"]
+    assert len(gangs) == 2
+    a, b = gangs.values()
+    assert [one.key.name for one in a.pods] == ["a0", "a1"]
+    assert b.pods == ()
+    assert gangs[a.group.key] is a
+    assert GroupKey("default", "c") not in gangs
+
+
+def test_only_groups_with_a_pending_pod_wait() -> None:
+    """Not one whose pods run, leave or are gated."""
+    members = [
+        pod("c-0", group="c"),
+        pod("c-1", "n1", group="c", status=R),
+        pod("a-0", group="a"),
+        pod("b-0", "n1", group="b", status=X),
+        pod("b-1", group="b", status=G),
+        pod("x", group=None),
+    ]
+    snapshot = cluster(members, [group("a"), group("b"), group("c")])
+    assert [one.key.name for one in snapshot.waiting_groups] == ["a", "c"]
 
 
 def test_a_whole_chain_of_batches_reaches_every_pod() -> None:
