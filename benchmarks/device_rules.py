@@ -158,7 +158,8 @@ def main(paths: list[str]) -> None:
     for path in paths:
         found = row(load(path).raw)
         ratios = (f"{found[name] / found['without']:.2f}" for name in columns)
-        print(f"| {path.rpartition('/')[2].split('.')[0]} | {found['without']:.2f} |", " | ".join(ratios), "|")
+        name = path.rpartition("/")[2].partition(".")[0]
+        print(f"| {name} | {found['without']:.2f} |", " | ".join(ratios), "|")
 
 
 if __name__ == "__main__":
