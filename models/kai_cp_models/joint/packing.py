@@ -30,22 +30,30 @@ class Packing:
     bound: float
 
 
-def solve_packing(model: cp_model.CpModel, seconds: float, gap: float) -> Packing | None:
-    """The best solution found within the time, or None. ``gap``: relative gap that is good enough.
+def solve_packing(
+    model: cp_model.CpModel, seconds: float, gap: float, known: Sequence[int] | None = None
+) -> Packing | None:
+    """The best solution found within the time, or None.
 
-    Raises ``NotLinear`` for constraints that have no linear form here.
+    ``gap``: relative gap that is good enough. ``known``: a solution to start from. Raises ``NotLinear``
+    for constraints that have no linear form here.
     """
+    program = mathopt.Model.from_model_proto(_translate(model))
+    start = mathopt.ModelSolveParameters()
+    if known is not None:
+        values = {program.get_variable(i): float(value) for i, value in enumerate(known)}
+        start.solution_hints.append(mathopt.SolutionHint(variable_values=values))
     result = mathopt.solve(
-        mathopt.Model.from_model_proto(_translate(model)),
+        program,
         mathopt.SolverType.GSCIP,
         params=mathopt.SolveParameters(
             time_limit=timedelta(seconds=seconds), relative_gap_tolerance=gap or None, random_seed=0
         ),
+        model_params=start,
     )
     if not result.has_primal_feasible_solution():
         return None
-    values = result.variable_values()
-    by_id = {variable.id: round(value) for variable, value in values.items()}
+    by_id = {variable.id: round(value) for variable, value in result.variable_values().items()}
     return Packing(tuple(by_id[i] for i in range(len(by_id))), result.dual_bound())
 
 

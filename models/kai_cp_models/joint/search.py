@@ -19,7 +19,7 @@ _SMALL = 2_000
 _FEW = 400
 """Up to so many variables CP-SAT alone is fastest."""
 _FIRST_TRY = 0.1
-_PACKING_TRY = 0.7
+_PACKING_TRY = 0.85
 _SHORTEST = 0.02
 """Seconds below which another solver is not worth starting."""
 _ROUNDING = 0.5
@@ -114,7 +114,8 @@ def _solve_packing(
         return first, solver
     started = time.monotonic()
     try:
-        found = solve_packing(model, _PACKING_TRY * (ends - started), gap)
+        known = _values(model, solver) if first.status == "solved" else None
+        found = solve_packing(model, _PACKING_TRY * (ends - started), gap, known)
     except NotLinear:
         found = None
     SOLVING.seconds += time.monotonic() - started
@@ -193,8 +194,14 @@ def lexicographic(
     return best, results, first or Outcome("unknown", False)
 
 
+def _values(model: cp_model.CpModel, solver: cp_model.CpSolver) -> list[int]:
+    """The solution that the solver holds, variable by variable."""
+    return [
+        solver.value(model.get_int_var_from_proto_index(index)) for index in range(len(model.proto.variables))
+    ]
+
+
 def _hint(model: cp_model.CpModel, solver: cp_model.CpSolver) -> None:
     model.clear_hints()  # type: ignore[no-untyped-call]
-    for index in range(len(model.proto.variables)):
-        variable = model.get_int_var_from_proto_index(index)
-        model.add_hint(variable, solver.value(variable))
+    for index, value in enumerate(_values(model, solver)):
+        model.add_hint(model.get_int_var_from_proto_index(index), value)
