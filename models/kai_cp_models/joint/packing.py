@@ -92,6 +92,8 @@ class _Row:
 def _translate(model: cp_model.CpModel) -> model_pb2.ModelProto:
     proto = model.proto
     domains = [list(variable.domain) for variable in proto.variables]
+    if any(len(domain) != 2 for domain in domains):
+        raise NotLinear
     result = model_pb2.ModelProto()
     variables = result.variables
     variables.ids.extend(range(len(domains)))
@@ -131,8 +133,8 @@ def _rows(constraint: Any, domains: Sequence[Sequence[int]]) -> Iterable[_Row]:
         yield _sum(constraint.at_most_one.literals, -inf, 1)
     elif constraint.has_exactly_one() and not conditions:
         yield _sum(constraint.exactly_one.literals, 1, 1)
-    elif constraint.has_lin_max() and not conditions:
-        # Of Booleans only: at least each of them, at most their sum.
+    elif constraint.has_lin_max() and not conditions and _of_literals(constraint.lin_max, domains):
+        # At least each of them, at most their sum.
         every = _Row(-inf, 0)
         every.expression(constraint.lin_max.target, 1)
         for expression in constraint.lin_max.exprs:
@@ -144,6 +146,20 @@ def _rows(constraint: Any, domains: Sequence[Sequence[int]]) -> Iterable[_Row]:
         yield every
     else:
         raise NotLinear
+
+
+def _of_literals(lin_max: Any, domains: Sequence[Sequence[int]]) -> bool:
+    """Whether it is the largest of Boolean variables or their negations."""
+    for expression in (lin_max.target, *lin_max.exprs):
+        variables, coefficients = list(expression.vars), list(expression.coeffs)
+        if not variables and expression.offset in (0, 1):
+            continue
+        if len(variables) != 1 or (coefficients[0], expression.offset) not in ((1, 0), (-1, 1)):
+            return False
+        index = variables[0] if variables[0] >= 0 else -variables[0] - 1
+        if not 0 <= domains[index][0] <= domains[index][-1] <= 1:
+            return False
+    return True
 
 
 def _clause(literals: Iterable[int]) -> _Row:
