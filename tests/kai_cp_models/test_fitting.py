@@ -1,0 +1,182 @@
+"""What is remembered of the room for a pod equals what a fresh look finds, whatever happened in between."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+
+import numpy as np
+import pytest
+
+from kai_cp.reader import parse
+from kai_cp_models import fitting
+from kai_cp_models.fitting import Fitting
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import ALLOCATED, Pod, PodStatus, Snapshot
+from tests.support import objects as raw
+from tests.support.clusters import random_cluster
+from tests.support.worlds import cluster, fraction, node, pod, spec
+
+SEEDS = range(40)
+STEPS = 30
+FEATURES = frozenset(
+    (
+        "fractions",
+        "memory",
+        "multi",
+        "releasing",
+        "taints",
+        "cpu",
+        "slots",
+        "ports",
+        "affinity",
+        "mig",
+        "others",
+    )
+)
+
+
+def snapshot_of(seed: int) -> Snapshot:
+    return parse(random_cluster(seed, FEATURES), now=raw.NOW.timestamp())
+
+
+def forgetful(ledger: Ledger) -> Ledger:
+    """The same state with nothing remembered."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fitting, "copy", lambda _: Fitting())
+        return ledger.copy()
+
+
+def same(ledger: Ledger, pods: list[Pod]) -> None:
+    """Every question about every pod has the answer that a fresh look gives."""
+    fresh = forgetful(ledger)
+    for one in pods:
+        for now in (True, False):
+            np.testing.assert_array_equal(ledger.fits(one, now=now), fresh.fits(one, now=now))
+        np.testing.assert_array_equal(ledger.shares_room(one), fresh.shares_room(one))
+
+
+def step(rng: Random, ledger: Ledger, snapshot: Snapshot) -> str | None:
+    """One operation that the ledger's state allows, or None where the one drawn has no object."""
+    kind = rng.choice(("place", "place", "unplace", "pipeline", "evict", "unevict"))
+    pods = [one for one in snapshot.pods if one.group is not None and not one.reservation]
+    if kind == "place":
+        found = [p for p in pods if p.key not in ledger.held and ledger.status(p) is PodStatus.PENDING]
+        found += [p for p in pods if p.key in ledger.changed and p.key not in ledger.held]
+        if not found:
+            return None
+        one = rng.choice(found)
+        now = one.status is PodStatus.PENDING and rng.random() < 0.5
+        nodes = np.flatnonzero(ledger.fits(one, now=now)).tolist()
+        if not nodes:
+            return None
+        where = rng.choice(nodes)
+        names: tuple[str, ...] = ()
+        if one.spec.gpu.shares:
+            names, free = ledger.choose_groups(one, where)
+            now = now and free
+        ledger.place(one, where, names, pipelined=not now)
+        return kind
+    if kind in ("unplace", "pipeline"):
+        found = [p for p in pods if p.key in ledger.held]
+    elif kind == "evict":
+        found = [p for p in pods if p.node and p.status in ALLOCATED and p.key not in ledger.changed]
+    else:
+        found = [p for p in pods if p.key in ledger.changed and p.key not in ledger.held]
+    if not found:
+        return None
+    getattr(ledger, kind)(rng.choice(found))
+    return kind
+
+
+@cache
+def run(seed: int, longest: int = 20_000) -> set[str]:
+    """Random operations with questions in between; now and then the work goes on with a copy.
+
+    ``longest``: touches after which everything is forgotten.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "_LONGEST", longest)
+        return _run(seed)
+
+
+def _run(seed: int) -> set[str]:
+    rng = Random(seed)
+    snapshot = snapshot_of(seed)
+    ledger = Ledger.of(snapshot)
+    kept: list[tuple[Ledger, dict[str, list[bool]]]] = []
+    done: set[str] = set()
+    for _ in range(STEPS):
+        done |= {kind for kind in (step(rng, ledger, snapshot),) if kind}
+        some = rng.sample(snapshot.pods, min(4, len(snapshot.pods)))
+        same(ledger, some)
+        if rng.random() < 0.2:
+            answers = {str(one.key): ledger.fits(one, now=False).tolist() for one in snapshot.pods}
+            kept.append((ledger, answers))
+            ledger = ledger.copy()
+    same(ledger, list(snapshot.pods))
+    # What was done to the copies is nothing to those they came from.
+    for before, answers in kept:
+        same(before, list(snapshot.pods))
+        for one in snapshot.pods:
+            assert before.fits(one, now=False).tolist() == answers[str(one.key)]
+    return done
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_remembered_is_what_a_fresh_look_finds(seed: int) -> None:
+    run(seed)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_forgets_when_there_is_too_much(seed: int) -> None:
+    run(seed, longest=3)
+
+
+def test_the_random_operations_are_worth_it() -> None:
+    """Every operation occurs, and room comes and goes by them."""
+    done = [run(seed) for seed in range(20)]
+    for kind in ("place", "unplace", "pipeline", "evict", "unevict"):
+        assert sum(kind in one for one in done) >= 5
+
+
+def test_asked_again_after_a_change_by_hand() -> None:
+    """One GPU: a takes it, b has no room; c shares and finds none until the device of d is there."""
+    d = pod("d-0", spec=fraction(300))
+    a, b, c = pod("a-0"), pod("b-0"), pod("c-0", spec=fraction(700))
+    ledger = Ledger.of(cluster([a, b, c, d], nodes=[node("n1", 1), node("n2", 0)]))
+
+    def room(one: Pod) -> list[bool]:
+        return [bool(fits) for fits in ledger.fits(one, now=True)]
+
+    assert (room(b), room(c)) == ([True, False], [True, False])
+    ledger.place(a, 0, pipelined=False)
+    assert (room(b), room(c)) == ([False, False], [False, False])
+    ledger.unplace(a)
+    ledger.place(d, 0, ("x",), pipelined=False)
+    assert (room(b), room(c)) == ([False, False], [True, False])
+    assert ledger.shares_room(c).tolist() == [True, False]
+    trial = ledger.copy()
+    trial.place(c, 0, ("x",), pipelined=False)
+    assert trial.fits(c, now=True).tolist() == [False, False]
+    assert room(c) == [True, False]
+
+
+def test_the_caller_may_change_the_answer() -> None:
+    one = pod("a-0", spec=spec(2))
+    ledger = Ledger.of(cluster([one], nodes=[node("n1", 2), node("n2", 2)]))
+    for _ in range(3):
+        mask = ledger.fits(one, now=True)
+        assert mask.tolist() == [True, True]
+        mask[:] = False
+    ledger.place(one, 0, pipelined=False)
+    mask = ledger.fits(one, now=True)
+    mask[:] = True
+    assert ledger.fits(one, now=True).tolist() == [False, True]
+
+
+def test_specs_that_are_gone_leave_no_answer_behind() -> None:
+    """Answers are kept by the identity of a spec, which Python gives out again when the spec is gone."""
+    ledger = Ledger.of(cluster([], nodes=[node("n1", 4)]))
+    for size in (1, 9) * 200:
+        assert ledger.fits(pod("a-0", spec=spec(size)), now=True).tolist() == [size == 1]
