@@ -291,6 +291,10 @@ def _commit(run: _Run, found: Found) -> None:
         cycle.ledger, cycle.evicted_by = settle(
             cycle.ledger, cycle.evicted_by, frozenset(withdrawn), triggers, run.action
         )
+        for pod_key, eviction in cycle.evicted_by.items():
+            if eviction.action == run.action and pod_key in cycle.ledger.held:
+                # The move was inherited, so its new place is this action's as well.
+                cycle.placed_by[pod_key] = run.action
 
 
 def _users(found: Found) -> dict[str, tuple[GroupKey, ...]]:

@@ -177,10 +177,6 @@ def test_two_actions_serve_a_queue_each_in_its_own_way() -> None:
     assert evicted(plan) == {"u-0", "v-4", "v-5", "v-6", "v-7"}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the heir of a withdrawn trigger inherits the action 'consolidation', which may not serve it",
-)
 def test_a_move_for_a_withdrawn_trigger_is_inherited() -> None:
     """Consolidation makes a node free for l, which then loses it to h of higher priority.
 
