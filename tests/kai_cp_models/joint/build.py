@@ -35,8 +35,9 @@ def offers_of(ledger: Ledger, groups: Sequence[PodGroup]) -> Iterator[Offer]:
             return PodStatus.RELEASING if p.key in gone else ledger.status(p)
 
         while unit := gang.next_eviction(status):
-            yield Offer(one, unit, len(gone), False)
+            chain = len(gone)
             gone |= {p.key for p in unit}
+            yield Offer(one, unit, chain, whole=not gang.satisfied(one.root, status))
 
 
 def problem(snapshot: Snapshot) -> tuple[Ledger, list[Ask], list[Offer]]:
