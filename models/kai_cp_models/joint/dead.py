@@ -48,6 +48,9 @@ class DeadAsks:
         table = self.ledger.fixed.table
         if easier.gpu.shares or spec.gpu.shares or easier.scheduling_key or spec.scheduling_key:
             return False
+        if any(rule.concerns(one) for rule in self.ledger.rules for one in (other, pod)):
+            # A port or a device may have been what the other lacked.
+            return False
         if any(small > large for small, large in zip(easier.requests, spec.requests, strict=True)):
             return False
         return not bool((accepting(table, pod) & ~accepting(table, other)).any())
