@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -20,8 +21,8 @@ from kai_cp_models.snapshot import (
     ALLOCATED,
     MILLI,
     GpuKind,
-    GroupKey,
     Pod,
+    PodGroup,
     PodStatus,
     Queue,
     Shares,
@@ -86,7 +87,7 @@ class QueueTotals:
         shape = (len(tree.queues), RESOURCES)
         allocated, non_preemptible, pending = (np.zeros(shape, dtype=np.int64) for _ in range(3))
         shared_mib = np.zeros(len(tree.queues), dtype=np.int64)
-        for kind, count in _kinds(snapshot, tree).values():
+        for kind, count in _kinds(snapshot, tree):
             if not kind.placed:
                 pending[kind.queue] += _times(without_shared_memory(snapshot, kind.pod), count)
                 shared_mib[kind.queue] += shared_memory_mib(kind.pod) * count
@@ -112,36 +113,39 @@ class _Kind(NamedTuple):
     pod: Pod
 
 
-def _kinds(snapshot: Snapshot, tree: QueueTree) -> dict[object, tuple[_Kind, int]]:
+def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
     """Placed and pending pods of existing queues, counted by what makes their amounts.
 
     There are few kinds: pods share their specs, and only GPU memory depends on the node.
     """
     claims = snapshot.extras.get("claim_milli_gpus", {})
-    owners: dict[GroupKey, tuple[int, bool, frozenset[str]]] = {
-        group.key: (
-            tree.index[group.queue],
-            not group.preemptible,
-            frozenset(leaf.name for leaf in group.root.leaves()),
-        )
-        for group in snapshot.groups
-        if group.queue in tree.index
-    }
-    found: dict[object, tuple[_Kind, int]] = {}
+    groups = snapshot.group_by_key
+    counts: dict[tuple[object, ...], int] = {}
+    firsts: list[tuple[Pod, PodGroup]] = []
     for pod in snapshot.pods:
-        owner = None if pod.group is None else owners.get(pod.group)
-        if owner is None:
+        group = None if pod.group is None else groups.get(pod.group)
+        if group is None:
             continue
-        queue, firm, leaves = owner
         placed = pod.status in ALLOCATED
-        # A pod that names an unknown pod set is never placed and asks for nothing, but pays for what it has.
-        if not placed and (pod.status is not PodStatus.PENDING or (pod.subgroup or "default") not in leaves):
+        if not placed and not _asks(pod, group):
             continue
         where = pod.node if placed and pod.spec.gpu.kind is GpuKind.MEMORY else None
-        key = (queue, placed, firm, id(pod.spec), where, pod.key if pod.key in claims else None)
-        before = found.get(key)
-        found[key] = (_Kind(queue, placed, firm, pod), 1) if before is None else (before[0], before[1] + 1)
-    return found
+        claim = pod.key if claims and pod.key in claims else None
+        kind = (group.queue, group.preemptible, placed, id(pod.spec), where, claim)
+        if kind not in counts:
+            counts[kind] = 0
+            firsts.append((pod, group))
+        counts[kind] += 1
+    for (pod, group), count in zip(firsts, counts.values(), strict=True):
+        if group.queue in tree.index:
+            yield _Kind(tree.index[group.queue], pod.status in ALLOCATED, not group.preemptible, pod), count
+
+
+def _asks(pod: Pod, group: PodGroup) -> bool:
+    """Whether a pod without a place adds to the demand: one of an unknown pod set is never placed (1.2)."""
+    if pod.status is not PodStatus.PENDING:
+        return False
+    return any(leaf.name == (pod.subgroup or "default") for leaf in group.root.leaves())
 
 
 def held(snapshot: Snapshot, pod: Pod) -> Amounts:
