@@ -8,6 +8,7 @@ is ever undone by hand. Amounts are integers in the units of ``Snapshot.dimensio
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -172,21 +173,7 @@ class Ledger:
             {},
             {},
         )
-        placed = [
-            (pod, snapshot.node_index[pod.node])
-            for pod in snapshot.pods
-            if pod.node is not None and pod.status in ACTIVE_USED and pod.node in snapshot.node_index
-        ]
-        if placed:
-            nodes = np.array([node for _, node in placed])
-            vectors = np.array([ledger._vector(pod) for pod, _ in placed], dtype=np.int64)
-            vectors *= fixed.advertised[nodes]
-            leaving = np.array([pod.status is PodStatus.RELEASING for pod, _ in placed])
-            np.subtract.at(ledger.idle, nodes, vectors)
-            np.add.at(ledger.releasing, nodes[leaving], vectors[leaving])
-            for pod, node in placed:
-                if pod.gpu_groups and pod.spec.gpu.shares and not pod.reservation:
-                    ledger._share(pod, node, pod.gpu_groups, _ROLE.get(pod.status, "active"), 1)
+        ledger._load()
         return ledger
 
     def copy(self) -> Ledger:
@@ -414,6 +401,45 @@ class Ledger:
         del self.changed[pod.key]
 
     # --- bookkeeping -----------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Account for everything that holds a place in the snapshot."""
+        index = self.snapshot.node_index
+        found = ((pod, index.get(pod.node or "")) for pod in self.snapshot.pods if pod.status in ACTIVE_USED)
+        placed = [(pod, node) for pod, node in found if node is not None]
+        if not placed:
+            return
+        # There are many pods and few requests: pods share their specs.
+        kinds = {(id(pod.spec), pod.reservation): pod for pod, _ in placed}
+        row = {kind: i for i, kind in enumerate(kinds)}
+        requests = np.array([self._vector(pod) for pod in kinds.values()], dtype=np.int64)
+        nodes = np.array([node for _, node in placed])
+        vectors = requests[[row[id(pod.spec), pod.reservation] for pod, _ in placed]]
+        vectors *= self.fixed.advertised[nodes]
+        leaving = np.array([pod.status is PodStatus.RELEASING for pod, _ in placed])
+        np.subtract.at(self.idle, nodes, vectors)
+        np.add.at(self.releasing, nodes[leaving], vectors[leaving])
+        self._load_devices(placed)
+
+    def _load_devices(self, placed: Sequence[tuple[Pod, int]]) -> None:
+        """Account for the shared devices of pods and their nodes: each is summed up, then charged."""
+        sums: dict[tuple[int, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        for pod, node in placed:
+            if pod.gpu_groups and pod.spec.gpu.shares and not pod.reservation:
+                need = self.share_mib_on(pod, node)
+                role = _ROLE.get(pod.status, "active")
+                for name in pod.gpu_groups:
+                    members = sums[node, name]
+                    members[f"{role}_mib"] += need
+                    members[role] += 1
+        names: dict[int, list[str]] = defaultdict(list)
+        for (node, name), members in sums.items():
+            device = self.devices[node, name] = Device(**members)
+            idle, releasing = device.whole_gpu
+            self.idle[node, GPU] += idle * MILLI
+            self.releasing[node, GPU] += releasing * MILLI
+            names[node].append(name)
+        self.groups_on.update((node, tuple(sorted(group))) for node, group in names.items())
 
     def _vector(self, pod: Pod) -> tuple[int, ...]:
         if pod.reservation or pod.spec.gpu.shares:
