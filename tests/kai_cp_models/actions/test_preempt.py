@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kai_cp_models.snapshot import Queue, Snapshot
-from tests.support.plans import bound, evicted, lost, nominated, placed, reasons, solved
+from tests.support.plans import SETTINGS, bound, evicted, lost, nominated, placed, reasons, solved
 from tests.support.worlds import NOW, cluster, gpu_bound, group, node, pod, pods, queue, spec
 
 ACTIONS = ("allocate", "preempt")
@@ -207,3 +208,114 @@ def test_a_move_for_a_withdrawn_trigger_is_inherited() -> None:
     assert {d.triggers for d in plan.decisions if d.kind == "Evict"} == {
         tuple(g.key for g in snapshot.groups if g.key.name == "h")
     }
+
+
+# --- queue by queue (4.5) -------------------------------------------------------------------------
+
+
+def two_queues(**more: Any) -> Snapshot:
+    """Queue a runs 12 of 16 GPUs, and ta (4) waits; queue b runs 4, and tb (2) waits; 8 are due to each.
+
+    Of priority 10 run va in a (4 GPUs) and vb in b (2 GPUs), all else is of a priority above the triggers.
+    """
+    return cluster(
+        [
+            pod("wa-0", "n1", spec=spec(8)),
+            pod("va-0", "n2", spec=spec(4)),
+            pod("wb-0", "n2", spec=spec(2)),
+            pod("vb-0", "n2", spec=spec(2)),
+            pod("ta-0", spec=spec(4)),
+            pod("tb-0", spec=spec(2)),
+        ],
+        [
+            group("wa", queue="a", priority=70),
+            group("va", queue="a", priority=10),
+            group("wb", queue="b", priority=70),
+            group("vb", queue="b", priority=10),
+            group("ta", queue="a", priority=60),
+            group("tb", queue="b", priority=60),
+        ],
+        [node("n1"), node("n2")],
+        [queue("a", quota=gpu_bound(8)), queue("b", quota=gpu_bound(8))],
+        actions=("preempt",),
+        **more,
+    )
+
+
+def test_two_queues_preempt_in_one_cycle() -> None:
+    """b holds less than it is due. Were all evicted at once, the fair order would be tb, vb, ta: vb would
+    come back into the room of va. But a loses va to its own priorities, and b, which may take nothing
+    from a by preemption, has no say in it.
+    """
+    plan = solved(two_queues())
+    assert placed(plan) == {"ta-0", "tb-0"}
+    assert lost(plan) == {"va-0", "vb-0"}
+    triggers = {d.pod.name: [key.name for key in d.triggers] for d in plan.decisions if d.kind == "Evict"}
+    assert triggers == {"va-0": ["ta"], "vb-0": ["tb"]}
+
+
+def test_a_queue_without_a_plan_does_not_stop_the_other() -> None:
+    """tb asks for 4, and b can give it 2: refused, with proof; a preempts all the same."""
+    snapshot = two_queues()
+    larger = [replace(p, spec=spec(4)) if p.key.name == "tb-0" else p for p in snapshot.pods]
+    plan = solved(replace(snapshot, pods=tuple(larger)))
+    assert placed(plan) == {"ta-0"}
+    assert lost(plan) == {"va-0"}
+    assert [(u.group.name, u.proved) for u in plan.unscheduled] == [("tb", True)]
+
+
+# --- a large gang for a small trigger (1.4.2) -----------------------------------------------------
+
+
+def gang_or_single(pods_of_gang: int, size: int) -> Snapshot:
+    """A gang on whole nodes, younger than a job of one GPU on n0; t asks for one GPU.
+
+    Both are of priority 10 and as elastic as each other; what else is on n0 is above the trigger.
+    """
+    return cluster(
+        [
+            *(pod(f"gang-{i}", f"n{1 + i * size // 8}", spec=spec(size)) for i in range(pods_of_gang)),
+            pod("single-0", "n0"),
+            pod("rest-0", "n0", spec=spec(7)),
+            pod("t-0"),
+        ],
+        [
+            group("gang", pods_of_gang, priority=10, created=2.0),
+            group("single", priority=10, created=1.0),
+            group("rest", priority=70),
+            group("t", priority=60),
+        ],
+        [node(f"n{i}") for i in range(1 + pods_of_gang * size // 8)],
+        actions=ACTIONS,
+    )
+
+
+STEPS: list[tuple[str, int, int, int, bool]] = [
+    # (what, pods of the gang, GPUs of each, the setting, whether the gang goes)
+    ("64 GPUs for one are seven steps of 8 too many", 8, 8, 8, False),
+    ("not a step of 64", 8, 8, 64, True),
+    ("63 are a step of 63", 8, 8, 63, False),
+    ("8 for one are no step of 8: age decides", 8, 1, 8, True),
+    ("16 are one", 16, 1, 8, False),
+    ("with steps of one GPU 2 are too many", 2, 4, 1, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("members", "size", "step", "gang"), [x[1:] for x in STEPS], ids=[x[0] for x in STEPS]
+)
+def test_a_large_gang_is_not_stopped_because_it_is_younger(
+    members: int, size: int, step: int, gang: bool
+) -> None:
+    objective = SETTINGS.objective.model_copy(update={"lost_beyond_step_gpus": step})
+    plan = solved(gang_or_single(members, size), SETTINGS.model_copy(update={"objective": objective}))
+    assert placed(plan) == {"t-0"}
+    assert lost(plan) == ({f"gang-{i}" for i in range(members)} if gang else {"single-0"})
+
+
+def test_priority_comes_before_size() -> None:
+    """A single job of a higher priority than the gang is not taken in its place, however large the gang."""
+    snapshot = gang_or_single(8, 8)
+    groups = [replace(g, priority=11) if g.key.name == "single" else g for g in snapshot.groups]
+    plan = solved(replace(snapshot, groups=tuple(groups)))
+    assert lost(plan) == {f"gang-{i}" for i in range(8)}
