@@ -1,0 +1,119 @@
+"""The first plan needs no solver: when CP-SAT has no answer at all, many triggers are served all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from ortools.sat.python import cp_model
+
+from kai_cp_models.joint import admission, search
+from kai_cp_models.joint.search import Outcome
+from kai_cp_models.snapshot import ActionName, GroupKey, Plan, Pod, PodGroup, Queue, Snapshot
+from tests.support.plans import evicted, lost, placed, reasons, solved
+from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
+
+SEEDS = range(12)
+TRIGGERS = 24
+
+
+@pytest.fixture
+def speechless() -> Iterator[None]:
+    """CP-SAT finds nothing and proves nothing, as if there were no time for it."""
+
+    def solve(model: cp_model.CpModel, *_: object, **__: object) -> tuple[Outcome, cp_model.CpSolver]:
+        return Outcome("unknown", False), cp_model.CpSolver()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "solve", solve)
+        patch.setattr(admission, "solve", solve)
+        yield
+
+
+def world(seed: int, action: ActionName) -> Snapshot:
+    """Full nodes of one queue, or of one that holds more than it is due, and many small groups that wait."""
+    rng = Random(seed)
+    nodes = [node(f"n{i:02}") for i in range(rng.randint(8, 10))]
+    members: list[Pod] = []
+    groups: list[PodGroup] = []
+    for one in nodes:
+        left = 8
+        while left:
+            size = rng.choice([size for size in (1, 2, 4, 8) if size <= left])
+            count = rng.randint(1, left // size)
+            owner = f"v{len(groups):03}"
+            members += pods(owner, count, one.name, spec=spec(size))
+            groups.append(
+                group(
+                    owner,
+                    rng.randint(1, count),
+                    queue="v" if action == "reclaim" else "q",
+                    priority=rng.choice((10, 20, 40)),
+                    created=float(rng.randint(1, 99)),
+                    last_start=NOW - rng.choice((100, 5000)),
+                )
+            )
+            left -= size * count
+    for i in range(TRIGGERS):
+        count = rng.randint(1, 2)
+        owner = f"t{i:02}"
+        members += pods(owner, count, spec=spec(rng.choice((1, 1, 1, 2))))
+        # Under preempt some of the running ones may come back before some of those that wait.
+        priority = rng.choice((30, 60)) if action == "preempt" else 50
+        groups.append(group(owner, count, priority=priority, created=float(rng.randint(1, 99))))
+    half = gpu_bound(4 * len(nodes))
+    queues: list[Queue] = [queue("q", quota=half), queue("v", quota=half)]
+    return cluster(
+        members,
+        groups,
+        nodes,
+        queues,
+        actions=(action,),
+        plugins=PLUGINS | {"nodeplacement", "nodeavailability"},
+    )
+
+
+@pytest.mark.usefixtures("speechless")
+@pytest.mark.parametrize("action", ["reclaim", "preempt"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_without_a_solver_there_is_a_plan(seed: int, action: ActionName) -> None:
+    """``solved`` asks the checker. Where more than a dozen find room by counting, most of them are served."""
+    plan = solved(world(seed, action))
+    served = {d.group for d in plan.decisions if d.kind == "Nominate"} - _running(plan)
+    assert len(served) > 8
+    assert lost(plan)
+
+
+def _running(plan: Plan) -> set[GroupKey | None]:
+    return {d.group for d in plan.decisions if d.kind == "Evict"}
+
+
+@pytest.mark.parametrize("action", ["reclaim", "preempt"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_solver_takes_nothing_away(seed: int, action: ActionName, request: pytest.FixtureRequest) -> None:
+    """What the first plan serves stays served, and what the solver adds was not proved impossible before."""
+    snapshot = world(seed, action)
+    full = solved(snapshot)
+    request.getfixturevalue("speechless")
+    first = solved(snapshot)
+    assert placed(first) <= placed(full)
+    impossible = {u.group for u in first.unscheduled if u.proved}
+    assert not impossible & ({d.group for d in full.decisions} - _running(full))
+
+
+@pytest.mark.usefixtures("speechless")
+def test_a_dozen_is_left_to_the_solver() -> None:
+    """Up to twelve triggers one solve decides; without an answer they wait, and nothing is proved."""
+    waiting = [pod(f"t{i:02}-0") for i in range(12)]
+    running = [pod(f"v{i:02}-0", f"n{1 + i // 8}") for i in range(16)]
+    groups = [group(one.key.name[:3], priority=10 if one.node else 60) for one in (*waiting, *running)]
+    snapshot = cluster([*waiting, *running], groups, [node("n1"), node("n2")], actions=("preempt",))
+    plan = solved(snapshot)
+    assert evicted(plan) == set()
+    assert not any(u.proved for u in plan.unscheduled)
+    more = cluster([*waiting, pod("t12-0"), *running], [*groups, group("t12", priority=60)],
+                   [node("n1"), node("n2")], actions=("preempt",))  # fmt: skip
+    plan = solved(more)
+    assert len(placed(plan)) == len(lost(plan)) == 13
+    assert reasons(plan) == {}
