@@ -51,6 +51,7 @@ _ROUGH_SHARE = 0.5
 """Share of the time left that one attempt of a large problem may take."""
 
 
+NO_VICTIMS: Final = Waiting("NoVictims", "no running pod group may be disturbed for this one", True)
 TOO_LITTLE: Final = Waiting("NotPossible", "all permitted victims together do not make enough room", True)
 
 
@@ -381,7 +382,7 @@ class Attempts:
             ranked = near_empty(self.base, asks, ranked)
             whole = False
         if not ranked:
-            return Failed(Waiting("NoVictims", "no running pod group may be disturbed for this one", True))
+            return Failed(NO_VICTIMS)
         dues = dues_of(self.base, action, asks, ranked, self._takes)
         may_lose = action != "consolidation"
         try:

@@ -12,7 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kai_cp_models.actions.attempt import TOO_LITTLE, Attempts, Counted, Failed, Found, out_of_time
+from kai_cp_models.actions.attempt import (
+    NO_VICTIMS,
+    TOO_LITTLE,
+    Attempts,
+    Counted,
+    Failed,
+    Found,
+    out_of_time,
+)
 from kai_cp_models.actions.common import entry_of, waiting_groups
 from kai_cp_models.actions.early import refused_early
 from kai_cp_models.actions.withdraw import settle
@@ -173,6 +181,8 @@ def _next(run: _Run, step: int) -> list[Ask]:
         ask = run.open[key]
         why = run.dead.find(ask) or refused_early(ledger, book, ask, run.action)
         why = why or run.attempts.refused_by_sums(ask)
+        if why is None and not run.attempts.takes_of(ask):
+            why = NO_VICTIMS
         if why is None:
             counted = counted or run.attempts.counted(run.found)
             why = None if counted.fits(ask) else TOO_LITTLE
