@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
 
-from kai_cp_models.snapshot import PodStatus, Queue, Shares, Snapshot
+from kai_cp_models.actions import attempt
+from kai_cp_models.joint.counting import Counting
+from kai_cp_models.joint.offers import Ranked
+from kai_cp_models.snapshot import Pod, PodGroup, PodStatus, Queue, Shares, Snapshot
 from tests.support.plans import bound, evicted, lost, nominated, placed, reasons, solved
 from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 
@@ -319,3 +324,83 @@ def test_a_gang_is_not_torn_by_a_move_that_has_no_place() -> None:
         )
     )
     assert placed(plan) == {"t-0"}
+
+
+# --- many victims: the threshold by counting (1.4.2) ----------------------------------------------
+
+
+def hundred(seed: int | None = None) -> Snapshot:
+    """About a hundred units of v, which is due half of what it holds, and small gangs of q that wait.
+
+    By hand: 104 units of one GPU, and three triggers of four. With a seed: units of 1 to 4 GPUs, some
+    of them pods of one elastic group, of two priorities and any age; nodes are full, so nothing can move.
+    """
+    rng = Random(seed)
+    nodes = [node(f"n{n:02}") for n in range(13 if seed is None else 20)]
+    members: list[Pod] = []
+    groups: list[PodGroup] = []
+    for one in nodes:
+        left = one.gpu_count
+        while left:
+            size = 1 if seed is None else rng.choice([s for s in (1, 1, 1, 1, 1, 2, 4) if s <= left])
+            count = rng.randint(1, left // size) if seed is not None and rng.random() < 0.1 else 1
+            name = f"v{len(groups):03}"
+            members += pods(name, count, one.name, spec=spec(size))
+            age = float(len(groups)) if seed is None else float(rng.randint(1, 500))
+            priority = 50 if seed is None else rng.choice((40, 50))
+            groups.append(group(name, 1, "v", created=age, priority=priority))
+            left -= size * count
+    for i in range(3 if seed is None else rng.randint(3, 8)):
+        count, size = (4, 1) if seed is None else (rng.randint(1, 4), rng.choice((1, 1, 2)))
+        members += pods(f"t{i}", count, spec=spec(size))
+        groups.append(group(f"t{i}", count, created=float(i)))
+    half = gpu_bound(4 * len(nodes))
+    return cluster(
+        members,
+        groups,
+        nodes,
+        [queue("q", quota=half), queue("v", quota=half)],
+        actions=("reclaim",),
+    )
+
+
+def test_of_a_hundred_the_least_deserving_go() -> None:
+    """Twelve GPUs for twelve: the youngest twelve of v, v092 to v103, wherever they run."""
+    plan = solved(hundred())
+    assert placed(plan) == {f"t{i}-{k}" for i in range(3) for k in range(4)}
+    assert lost(plan) == {f"v{i:03}-0" for i in range(92, 104)}
+
+
+def outcome(snapshot: Snapshot) -> tuple[set[str], int, dict[str, float]]:
+    """Who is served, GPUs lost, and what the plan costs by the goals."""
+    plan = solved(snapshot)
+    gpus = {p.key.name: p.spec.gpu.devices for p in snapshot.pods}
+    goals = {stage.name: stage.objective for stage in plan.stages if stage.objective}
+    return placed(plan), sum(gpus[name] for name in lost(plan)), goals
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only units down to the depth that counting finds are open at first.
+
+    Without room to move into, what is deeper than the threshold is of no use: the admission, and the
+    values of all goals, are those of a solve in which every unit is open from the start.
+    """
+    looks: list[tuple[int, int]] = []
+    counted = attempt.shallow
+
+    def noted(counting: Counting, asks: Any, ranked: Sequence[Ranked], *rest: Any) -> list[int] | None:
+        found = counted(counting, asks, ranked, *rest)
+        assert found is not None
+        looks.append((found[-1] + 1, len(ranked)))
+        return found
+
+    snapshot = hundred(seed)
+    monkeypatch.setattr(attempt, "shallow", noted)
+    found = outcome(snapshot)
+    assert found[0]
+    assert any(2 * depth < units for depth, units in looks)
+    monkeypatch.setattr(attempt, "_FEW_UNITS", 10**9)
+    looks.clear()
+    assert outcome(snapshot) == found
+    assert looks == []
