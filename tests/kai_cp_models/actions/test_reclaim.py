@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kai_cp_models.actions import attempt
+from kai_cp_models.joint import prune
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.snapshot import Pod, PodGroup, PodStatus, Queue, Shares, Snapshot
@@ -387,7 +388,7 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
     values of all goals, are those of a solve in which every unit is open from the start.
     """
     looks: list[tuple[int, int]] = []
-    counted = attempt.shallow
+    counted = prune.shallow
 
     def noted(counting: Counting, asks: Any, ranked: Sequence[Ranked], *rest: Any) -> list[int] | None:
         found = counted(counting, asks, ranked, *rest)
