@@ -426,7 +426,7 @@ class Attempts:
                 trial, goals[:_ROUGH_GOALS] if rough else goals, cycle.settings.solver, left, gap=gap
             )
             if solver is None:
-                proved = first.status == "infeasible" and sure and model.exact and whole
+                proved = first.status == "infeasible" and first.proved and sure and model.exact and whole
                 return Failed(
                     Waiting("NotPossible", "no permitted set of evictions makes room", proved),
                     served,

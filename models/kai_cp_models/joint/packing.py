@@ -24,9 +24,12 @@ _INFINITE = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Values of all variables in the order of the model, and a bound that no solution can beat."""
+    """Values of all variables in the order of the model, and a bound that no solution can beat.
 
-    values: tuple[int, ...]
+    ``values``: None when SCIP holds that nothing is feasible.
+    """
+
+    values: tuple[int, ...] | None
     bound: float
 
 
@@ -51,6 +54,8 @@ def solve_packing(
         ),
         model_params=start,
     )
+    if result.termination.reason == mathopt.TerminationReason.INFEASIBLE:
+        return Packing(None, inf)
     if not result.has_primal_feasible_solution():
         return None
     by_id = {variable.id: round(value) for variable, value in result.variable_values().items()}

@@ -119,10 +119,13 @@ def _solve_packing(
     except NotLinear:
         found = None
     SOLVING.seconds += time.monotonic() - started
+    if first.status == "solved" and (found is None or found.values is None):
+        return first, solver
     if found is None:
-        return (
-            (first, solver) if first.status == "solved" else solve(model, settings, ends - started, gap=gap)
-        )
+        return solve(model, settings, ends - time.monotonic(), gap=gap)
+    if found.values is None:
+        # In floating point that is no proof, but reason enough to stop.
+        return Outcome("infeasible", False), solver
     model.clear_hints()  # type: ignore[no-untyped-call]
     for index, value in enumerate(found.values):
         model.add_hint(model.get_int_var_from_proto_index(index), value)

@@ -79,9 +79,11 @@ def test_equal_optima(seed: int) -> None:
     best = reference(model)
     found = solve_packing(model, SECONDS, 0.0)
     if best is None:
-        assert found is None
+        assert found is not None
+        assert found.values is None
         return
     assert found is not None
+    assert found.values is not None
     assert found.bound == pytest.approx(best, abs=1e-4)
     for index, value in enumerate(found.values):
         model.add(model.get_int_var_from_proto_index(index) == value)
@@ -108,12 +110,14 @@ def test_a_knapsack_by_hand() -> None:
     assert found.bound == pytest.approx(17)
 
 
-def test_nothing_feasible_is_none() -> None:
+def test_nothing_feasible_is_said_so() -> None:
     model = cp_model.CpModel()
     flag = model.new_bool_var("b")
     model.add(2 * flag == 1)
     model.minimize(flag)
-    assert solve_packing(model, SECONDS, 0.0) is None
+    found = solve_packing(model, SECONDS, 0.0)
+    assert found is not None
+    assert found.values is None
 
 
 Build = Callable[[cp_model.CpModel, cp_model.IntVar, cp_model.IntVar, cp_model.IntVar], object]
