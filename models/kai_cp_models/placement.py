@@ -94,8 +94,7 @@ class Placer:
         """The batch placed inside one NVLink domain, if it starts there as it would elsewhere."""
         if not ledger.fixed.near or self.gang.group.root.constraint is not None:
             return None
-        places = [ledger.place_of(pod) for pod in self.gang.pods if ledger.status(pod) in ACTIVE_ALLOCATED]
-        active = np.array(sorted({place[0] for place in places if place is not None}), dtype=np.int64)
+        active = self._active_nodes(ledger)
         free = ledger.idle + ledger.releasing if self.pipeline_only else ledger.idle
         for domain in cliques.domains(ledger.fixed.table, batch.all_pods, free, active):
             outcome = self._subtree(ledger.copy(), batch, domain, None)
@@ -105,6 +104,11 @@ class Placer:
                 if started or self.pipeline_only:
                     return outcome
         return None
+
+    def _active_nodes(self, ledger: Ledger) -> NDArray[np.int64]:
+        """Nodes of the gang's pods that have a place."""
+        places = [ledger.place_of(pod) for pod in self.gang.pods if ledger.status(pod) in ACTIVE_ALLOCATED]
+        return np.array(sorted({place[0] for place in places if place is not None}), dtype=np.int64)
 
     def _subtree(
         self, ledger: Ledger, batch: Batch, mask: Mask, topology_score: NDArray[np.float64] | None
@@ -181,6 +185,9 @@ class Placer:
             return NoPlace("", pod=pod)
         now = ledger.fits(pod, now=True)
         extra = ledger.extra_score(pod)
+        if ledger.fixed.near and self.gang.group.root.constraint is None and len(self.gang.pods) > 1:
+            close = cliques.closeness(ledger.fixed.table, self._active_nodes(ledger))
+            extra = close if extra is None else extra + close
         value = scores(
             ledger.fixed.table,
             pod,

@@ -1,7 +1,8 @@
 """NVLink domains as a preference: a gang starts inside one where one has room for all of it.
 
 Only nodes that name their domain (label ``nvidia.com/gpu.clique``) count, and only pod groups that ask for no
-topology themselves. It is never a reason to wait: where no domain has the room now, any node will do.
+topology themselves. It is never a reason to wait: where no domain has the room now, any node will do, and
+domains where the gang has pods already score higher.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from typing import Final
 import numpy as np
 
 from kai_cp_models.rules.protocol import Mask
+from kai_cp_models.rules.scores import Score
 from kai_cp_models.rules.table import NodeTable, Vector
 from kai_cp_models.snapshot import GPU, Pod
 from kai_cp_topology.records import CLIQUE_LABEL
 
 _MOST_TRIED: Final = 4
 """Domains that are tried for a gang."""
+
+CLOSE: Final = 10
+"""A node in an NVLink domain where the gang has pods: above packing, below whether the room is free now."""
 
 
 def domains(table: NodeTable, pods: Sequence[Pod], free: Vector, active_nodes: Vector) -> Iterator[Mask]:
@@ -42,3 +47,15 @@ def domains(table: NodeTable, pods: Sequence[Pod], free: Vector, active_nodes: V
     order = sorted(np.flatnonzero(enough).tolist(), key=lambda d: (d not in present, total[d], d))
     for domain in order[:_MOST_TRIED]:
         yield codes == domain
+
+
+def closeness(table: NodeTable, active_nodes: Vector) -> Score:
+    """[N] score of nodes for one more pod of a gang that no single domain could take.
+
+    A pair of GPUs in one domain has NVLink's bandwidth, any other the network's, so the fewer domains
+    the better. ``active_nodes``: nodes of the gang's pods that have a place.
+    """
+    codes = table.label(CLIQUE_LABEL).codes
+    present = np.unique(codes[active_nodes])
+    result: Score = CLOSE * np.isin(codes, present[present >= 0]).astype(np.float64)
+    return result

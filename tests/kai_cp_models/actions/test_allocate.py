@@ -282,3 +282,16 @@ def test_a_growing_gang_stays_in_its_nvlink_domain() -> None:
     running = [pod("x-0", "n1", spec=spec(6)), pod("g-0", "n2", spec=spec(2))]
     plan = solved(only_allocate([*running, pod("g-1", spec=spec(2))], [group("g", 1)], nodes))
     assert bound(plan) == {"g-1": "n2"}
+
+
+def test_a_gang_that_fits_no_nvlink_domain_uses_few() -> None:
+    """Two nodes of domain a and one each of b and c: by name alone each pod would lie in another domain."""
+    cliques = {"n1": "b", "n2": "a", "n3": "c", "n4": "a"}
+    nodes = [node(name, labels={"nvidia.com/gpu.clique": clique}) for name, clique in cliques.items()]
+    snapshot = only_allocate(pods("g", 3, spec=spec(8)), [group("g", 3)], nodes)
+    off = SETTINGS.model_copy(update={"rules": OptionalRules(prefer_nvlink_domain=False)})
+    used, without = (
+        {cliques[name] for name in bound(solved(snapshot, settings)).values()} for settings in (SETTINGS, off)
+    )
+    assert used == {"a", "b"}
+    assert without == {"a", "b", "c"}
