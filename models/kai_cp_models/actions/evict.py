@@ -180,7 +180,9 @@ def _next(run: _Run, step: int) -> list[Ask]:
     while len(chunk) < step and not run.cycle.out_of_time() and (key := order.pop()) is not None:
         ask = run.open[key]
         why = run.dead.find(ask) or refused_early(ledger, book, ask, run.action)
-        why = why or run.attempts.refused_by_sums(ask)
+        if why is None and (run.action == "consolidation" or not (chunk or run.found)):
+            # Later ones may live on what the victims of those before them leave over.
+            why = run.attempts.refused_by_sums(ask)
         if why is None and not run.attempts.takes_of(ask):
             why = NO_VICTIMS
         if why is None:
