@@ -31,6 +31,8 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey, PodGroup, PodKey
 from kai_cp_models.units import Batch
 
+_MOST_WEIGHED = 2_000
+"""Units beyond which a first plan that loses the least GPUs is not improved in which units it loses."""
 _MOST_PAIRS = 100_000
 """Pairs of asks and units up to which it is looked up who keeps whom from being lost."""
 _FEW_UNITS = 60
@@ -274,13 +276,16 @@ class Attempts:
         takes = {ask.group.key: self.takes_of(ask) for ask in asks}
         owners = shared_out(self.base, self.action, asks, ranked, lost, moved, takes)
         answer = Answer({}, (True,) * len(asks), tuple(lost), frozenset(moved))
-        leaving = [pod for item in ranked for pod in item.offer.pods]
-        best = all(lost) and not self._counting.spare_milli_gpus(asks, leaving)
+        gone = [item for item, yes in zip(ranked, lost, strict=True) if yes]
+        leaving = [pod for item in gone for pod in item.offer.pods]
+        # By the sum of GPUs no plan loses less; which units go is best when they are the first of all, and
+        # among very many not worth more time.
+        least = not moved and not self._counting.spare_milli_gpus(asks, leaving)
+        best = least and (len(gone) == len(ranked) or len(ranked) > _MOST_WEIGHED)
         stages: tuple[StageResult, ...] = ()
         if best:
-            # The first units in reverse fair order, and by their sum not one GPU more than is needed.
-            given = float(sum(item.weight for item in ranked))
-            stages = (StageResult("lost GPUs by rank", given, given, True, 0.0),)
+            given = float(sum(item.weight for item in gone))
+            stages = (StageResult("lost GPUs", given, given, True, 0.0),)
         return Found(ledger, tuple(asks), tuple(ranked), answer, owners, stages, 0, 0, complete=best)
 
     def attempt(

@@ -37,6 +37,8 @@ _MOST_AT_ONCE = 4_096
 _MOST_NAMED = 4
 _MOST_OPTIONAL = 12
 """Triggers whose admission one solve decides, with weights 2^i (formulation 2.1)."""
+_MANY_VICTIMS = 1_000
+"""Units beyond which even a single trigger gets a first plan without a solver."""
 _MANY = 48
 """Beyond so many admitted triggers such a solve is too long; the next are halved down to one."""
 
@@ -153,11 +155,11 @@ def _admit_all(run: _Run) -> None:
 
 
 def _greedily(run: _Run) -> None:
-    """A first plan without a solver where many wait: there is an answer, however little is left."""
-    if run.action == "consolidation" or len(run.open) <= _MOST_OPTIONAL or run.cycle.out_of_time():
+    """A first plan without a solver where many wait or may go: an answer, however little time is left."""
+    if run.action == "consolidation" or run.cycle.out_of_time():
         return
     chunk = _next(run, _MOST_AT_ONCE)
-    if len(chunk) > _MOST_OPTIONAL:
+    if len(chunk) > _MOST_OPTIONAL or (chunk and len(run.attempts.ranked) > _MANY_VICTIMS):
         found = run.attempts.greedy(chunk)
         if found is not None:
             _accept(run, found, list(found.asks))

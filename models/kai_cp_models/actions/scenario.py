@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from kai_cp_models.actions.common import entry_of
 from kai_cp_models.actions.withdraw import restored
 from kai_cp_models.fairness.order import FairOrder
@@ -16,7 +18,7 @@ from kai_cp_models.joint.offers import milli_gpus
 from kai_cp_models.joint.problem import Answer, Ask, Offer
 from kai_cp_models.joint.realise import leave, realise
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, gate
+from kai_cp_models.placement import NoPlace, Placer, gate
 from kai_cp_models.snapshot import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.units import Batch, StatusOf
 
@@ -123,7 +125,7 @@ def _replay(
     left = set(wanted)
     served: set[GroupKey] = set()
     early: set[GroupKey] = set()
-    aside: list[GroupKey] = []
+    last: list[GroupKey] = []
     failed = False
     coming = set(wanted) | set(victims)
     while coming and (popped := order.pop()) is not None:
@@ -145,8 +147,8 @@ def _replay(
                 order.use(ledger.book, group.queue)
             else:
                 failed = True
-        elif key in lost_to and lost_to[key] <= served:
-            aside.append(key)
+        elif key in victims and (not left or (key in lost_to and lost_to[key] <= served)):
+            last.append(key)
         elif key in victims:
             back = _return(ledger, key, victims[key])
             if back is not None:
@@ -154,7 +156,10 @@ def _replay(
                     early.add(key)
                 ledger = back
                 order.use(ledger.book, group.queue)
-    for key in aside:
+    # Whoever can stay where it is does, before others look for a new place.
+    for key in last:
+        ledger = _return(ledger, key, victims[key], stay=True) or ledger
+    for key in last:
         ledger = _return(ledger, key, victims[key]) or ledger
     if len(served) < len(wanted):
         return Played(None, frozenset(early), frozenset(served))
@@ -179,8 +184,11 @@ def _as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
     return status_of
 
 
-def _return(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ledger | None:
-    """The ledger with as many batches of the evicted pods placed again as fit, or None."""
+def _return(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, stay: bool = False) -> Ledger | None:
+    """The ledger with as many batches of the evicted pods placed again as fit, or None.
+
+    ``stay``: where they run, nowhere else.
+    """
     gang = ledger.fixed.gangs[key]
     group = gang.group
     evicted = {pod.key for pod in pods}
@@ -190,7 +198,9 @@ def _return(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ledger | None
         batch = gang.next_batch(_as_pending(current, evicted))
         if batch is None or gate(current, group, batch) is not None:
             return result
-        outcome = _stay(current, batch) or Placer(gang, pipeline_only=True).place(current, batch)
+        outcome: Ledger | NoPlace | None = _stay(current, batch)
+        if outcome is None and not stay:
+            outcome = Placer(gang, pipeline_only=True).place(current, batch)
         if not isinstance(outcome, Ledger):
             return result
         result = outcome
@@ -207,6 +217,14 @@ def _stay(ledger: Ledger, batch: Batch) -> Ledger | None:
     ):
         # Devices may have been given away, which room alone does not tell.
         return None
+    for pod in pods:
+        node = ledger.snapshot.node_index[pod.node or ""]
+        free = ledger.idle[node] + ledger.releasing[node]
+        if (
+            not pod.spec.gpu.shares
+            and (free < np.array(pod.spec.requests) * ledger.fixed.advertised[node]).any()
+        ):
+            return None
     return restored(ledger, pods)
 
 
