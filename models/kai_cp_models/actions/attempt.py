@@ -113,7 +113,8 @@ class Attempts:
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
-    def _asks(self) -> dict[GroupKey, Ask]:
+    def asks(self) -> Mapping[GroupKey, Ask]:
+        """All waiting groups as asks."""
         snapshot = self.cycle.snapshot
         return {
             key: Ask(snapshot.group_by_key[key], self.base.fixed.gangs[key], batch)
@@ -123,7 +124,7 @@ class Attempts:
     @cached_property
     def ranked(self) -> tuple[Ranked, ...]:
         """All that any waiting group may disturb, in the reverse fair order of the action's start."""
-        return tuple(ranked_offers(self.cycle, list(self._asks.values()), self.action))
+        return tuple(ranked_offers(self.cycle, list(self.asks.values()), self.action))
 
     def entitlement(self, ask: Ask) -> tuple[object, ...]:
         """Asks with equal entitlement may take the same units."""
@@ -150,12 +151,12 @@ class Attempts:
     @cached_property
     def _counting(self) -> Counting:
         everywhere = self.action == "consolidation"
-        asking = (pod for ask in self._asks.values() for pod in ask.pods)
+        asking = (pod for ask in self.asks.values() for pod in ask.pods)
         return Counting(self.base, asking, everywhere=everywhere)
 
     @cached_property
     def _families(self) -> Families:
-        for ask in self._asks.values():
+        for ask in self.asks.values():
             self.takes_of(ask)
         return Families(self._counting, self.ranked, self._takes, moved=self.action == "consolidation")
 
@@ -408,12 +409,12 @@ class Attempts:
         for queue, most in (caps or {}).items():
             model.cap_loss(queue, most)
         complete = len(model.cp.proto.variables) <= (_MOST_FINISHED if final else _SMALL)
+        if final and not complete and not rough_again:
+            return Failed(Waiting("NotDecidedInTime", "the joint problem is too large for the last goals"))
         goals = [
             *model.admission_goals(),
             *(model.goals(threshold=threshold) if complete else model.rough_goals()),
         ]
-        if final and not complete and not rough_again:
-            return Failed(Waiting("NotDecidedInTime", "the joint problem is too large for the last goals"))
         gap = 0.0 if complete else _ROUGH_GAP
         # The fair order is asked of a first, short solve; the other goals hardly ever change its verdict.
         rough = complete and (final or len(ranked) > _FEW_UNITS)

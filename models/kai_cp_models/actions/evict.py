@@ -97,13 +97,10 @@ def _run(cycle: Cycle, action: ActionName) -> None:
     started = time.monotonic()
     runs: list[_Run] = []
     for waiting in _parts(cycle, action):
-        base, snapshot = cycle.ledger, cycle.snapshot
-        asks = {
-            key: Ask(snapshot.group_by_key[key], base.fixed.gangs[key], batch)
-            for key, batch in waiting.items()
-        }
-        entries = {key: entry_of(base, ask.group, ask.batch) for key, ask in asks.items()}
-        run = _Run(Attempts(cycle, action, base, waiting), DeadAsks(base, action), asks, entries)
+        base = cycle.ledger
+        attempts = Attempts(cycle, action, base, waiting)
+        entries = {key: entry_of(base, ask.group, ask.batch) for key, ask in attempts.asks.items()}
+        run = _Run(attempts, DeadAsks(base, action), dict(attempts.asks), entries)
         _admit_all(run)
         if run.found is not None:
             run.found = run.attempts.finish(run.found)
@@ -141,28 +138,34 @@ def _parts(cycle: Cycle, action: ActionName) -> list[dict[GroupKey, Batch]]:
 
 
 def _admit_all(run: _Run) -> None:
-    _greedily(run)
+    chunk = _greedily(run)
     step = _MOST_AT_ONCE
     while run.open:
         if run.cycle.seconds_left() <= 0:
             for ask in list(run.open.values()):
                 _refuse(run, ask, out_of_time())
             return
-        chunk = _next(run, step)
+        chunk = chunk or _next(run, step)
         if not chunk:
             return
         step = _step(run, chunk)
+        chunk = []
 
 
-def _greedily(run: _Run) -> None:
-    """A first plan without a solver where many wait or may go: an answer, however little time is left."""
+def _greedily(run: _Run) -> list[Ask]:
+    """A first plan without a solver where many wait or may go: an answer, however little time is left.
+
+    Returns the triggers to try together where there is no such plan; none where they are to be chosen.
+    """
     if run.action == "consolidation" or run.cycle.out_of_time():
-        return
+        return []
     chunk = _next(run, _MOST_AT_ONCE)
     if len(chunk) > _MOST_OPTIONAL or (chunk and len(run.attempts.ranked) > _MANY_VICTIMS):
         found = run.attempts.greedy(chunk)
         if found is not None:
             _accept(run, found, list(found.asks))
+            return []
+    return chunk
 
 
 def _next(run: _Run, step: int) -> list[Ask]:
