@@ -14,7 +14,7 @@ from typing import Final
 from kai_cp_models.actions.allocate import allocate
 from kai_cp_models.actions.evict import consolidation, preempt, reclaim
 from kai_cp_models.actions.stale import evict_stale
-from kai_cp_models.check import violations
+from kai_cp_models.check import Start, violations
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.devices.mig import advised
 from kai_cp_models.explain import unscheduled
@@ -87,6 +87,7 @@ class _Engine:
         self._started = started
         self._deadline = deadline
         self._checked = 0.0
+        self._start = Start(snapshot)
         self._decisions: tuple[Decision, ...] = ()
         self._cycle = Cycle(
             snapshot,
@@ -148,7 +149,9 @@ class _Engine:
         if decisions == self._decisions:
             return True
         started = time.monotonic()
-        broken = violations(self._snapshot, Plan(decisions=decisions), self._cycle.settings.rules)
+        broken = violations(
+            self._snapshot, Plan(decisions=decisions), self._cycle.settings.rules, start=self._start
+        )
         self._checked += time.monotonic() - started
         if broken:
             self._cycle = saved

@@ -468,6 +468,11 @@ class Snapshot:
         return {pod.key: pod for pod in self.pods}
 
     @cached_property
+    def specs(self) -> tuple[PodSpec, ...]:
+        """Every spec that pods have, once: there are many pods and few specs."""
+        return tuple({id(pod.spec): pod.spec for pod in self.pods}.values())
+
+    @cached_property
     def members(self) -> dict[GroupKey, tuple[Pod, ...]]:
         """Pods of every group in task order (3.6)."""
         found: dict[GroupKey, list[Pod]] = {group.key: [] for group in self.groups}

@@ -17,7 +17,7 @@ from kai_cp_models.joint import admission
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import Outcome
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.settings import OptionalRules, Settings
+from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus, Shares, Snapshot
 from tests.properties.test_oracle import _tiny as tiny
 from tests.support import objects as raw
@@ -228,7 +228,7 @@ def test_a_solver_that_comes_back_too_late_does_not_cost_the_greedy_answer(
 def test_a_rejected_action_falls_back_to_what_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checker refuses all reclaims: allocate's bind stands, later actions still act."""
 
-    def picky(snapshot: Snapshot, plan: Plan, options: OptionalRules | None = None) -> list[str]:
+    def picky(snapshot: Snapshot, plan: Plan, *_: object, **__: object) -> list[str]:
         return ["no reclaim today"] if any(d.action == "reclaim" for d in plan.decisions) else []
 
     monkeypatch.setattr(engine, "violations", picky)
@@ -246,7 +246,7 @@ def test_a_rejected_action_falls_back_to_what_was_before(monkeypatch: pytest.Mon
 def test_a_checker_that_rejects_everything_leaves_a_complete_empty_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(engine, "violations", lambda *args: ["nothing is right"])
+    monkeypatch.setattr(engine, "violations", lambda *_, **__: ["nothing is right"])
     snapshot = busy()
     plan = decide(snapshot, SETTINGS)
     assert plan.decisions == ()
@@ -264,7 +264,7 @@ def test_a_joint_answer_that_is_rejected_leaves_the_greedy_one(monkeypatch: pyte
     )
     assert bound(decide(snapshot, SETTINGS)) == {"a-0": "deep", "b-0": "wide"}
 
-    def picky(_: Snapshot, plan: Plan, options: OptionalRules | None = None) -> list[str]:
+    def picky(_: Snapshot, plan: Plan, *__: object, **___: object) -> list[str]:
         return ["no"] if bound(plan).get("a-0") == "deep" else []
 
     monkeypatch.setattr(engine, "violations", picky)

@@ -7,7 +7,8 @@ repeated here. Every subject is a module with ``broken(world)``, which names rul
 from __future__ import annotations
 
 from kai_cp_models.check.audit import violations
+from kai_cp_models.check.start import Start
 from kai_cp_models.check.waste import waste
 from kai_cp_models.check.world import World
 
-__all__ = ["World", "violations", "waste"]
+__all__ = ["Start", "World", "violations", "waste"]

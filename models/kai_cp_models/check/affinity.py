@@ -37,7 +37,9 @@ def broken(world: World) -> Iterator[str]:
 
 
 def _anything(world: World) -> bool:
-    """Whether any pod that matters has a required term."""
+    """Whether any pod that matters has a term."""
+    if not any(spec.pod_anti_affinity or spec.pod_affinity for spec in world.snapshot.specs):
+        return False
     return any(
         pod.spec.pod_anti_affinity or (pod.key in world.placed and pod.spec.pod_affinity)
         for pod in world.snapshot.pods

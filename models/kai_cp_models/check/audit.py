@@ -27,6 +27,7 @@ from kai_cp_models.check import (
     volumes,
     zones,
 )
+from kai_cp_models.check.start import Start
 from kai_cp_models.check.world import World
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Plan, Snapshot
@@ -62,13 +63,16 @@ DEVICE_RULES: Final[tuple[Subject, ...]] = (
 """Claimed devices, NUMA zones, volumes and ConfigMaps; same shape."""
 
 
-def violations(snapshot: Snapshot, plan: Plan, options: OptionalRules | None = None) -> list[str]:
+def violations(
+    snapshot: Snapshot, plan: Plan, options: OptionalRules | None = None, *, start: Start | None = None
+) -> list[str]:
     """Every rule that the plan breaks, in words; empty when the plan may be sent.
 
     What was illegal in the snapshot already is not reported, only what the plan adds or worsens.
-    ``options``: rules that KAI lacks and that are on.
+    ``options``: rules that KAI lacks and that are on. ``start``: shared by audits of one snapshot.
     """
     if not plan.decisions:
         return []
-    world = World(snapshot, plan, options if options is not None else OptionalRules.model_validate({}))
+    rules = options if options is not None else OptionalRules.model_validate({})
+    world = World(snapshot, plan, rules, start)
     return [fault for subject in (*SUBJECTS, *DEVICE_RULES) for fault in subject(world)]

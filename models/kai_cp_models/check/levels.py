@@ -13,9 +13,9 @@ from typing import Literal
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.amounts import Amounts
-from kai_cp_models.check.queues import held
+from kai_cp_models.check.queues import sums
+from kai_cp_models.check.start import Held, Start
 from kai_cp_models.check.world import World
-from kai_cp_models.fairness.share import fair_shares
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, PodGroup, Shares, Snapshot
 
 Bound = Literal["quota", "fair_share", "allocatable"]
@@ -77,10 +77,10 @@ class Level:
 class Levels:
     """All queues, with what they hold so far."""
 
-    def __init__(self, snapshot: Snapshot, total: Mapping[str, Amounts], firm: Mapping[str, Amounts]) -> None:
-        self._snapshot = snapshot
+    def __init__(self, start: Start, total: Held, firm: Held) -> None:
+        self._snapshot = snapshot = start.snapshot
         self._levels: dict[str, Level] = {}
-        shares = fair_shares(snapshot)
+        shares = start.fair_shares
         for queue in snapshot.queues:
             share = shares[queue.name]
             bounds: dict[Bound, tuple[float, float, float]] = {
@@ -88,10 +88,7 @@ class Levels:
                 "fair_share": _scaled(share),
                 "allocatable": _scaled(_allocatable(queue.quota, queue.limit, share)),
             }
-            none = (0, 0, 0)
-            self._levels[queue.name] = Level(
-                queue.name, total.get(queue.name, none), firm.get(queue.name, none), bounds
-            )
+            self._levels[queue.name] = Level(queue.name, total[queue.name], firm[queue.name], bounds)
 
     @staticmethod
     def before_reclaim(world: World) -> Levels:
@@ -99,10 +96,12 @@ class Levels:
         actions = world.snapshot.policy.actions
         earlier = actions[: actions.index("reclaim")] if "reclaim" in actions else ()
         placed = [world.pod(k) for k in world.added if world.placed[k].action in earlier]
-        gone = {k for k in world.lost if world.evictions[k].action in earlier}
-        present = [p for p in world.snapshot.pods if p.status in ACTIVE_ALLOCATED and p.key not in gone]
-        total, firm = held(world, present + placed, moved=False)
-        return Levels(world.snapshot, total, firm)
+        gone = [
+            pod
+            for key in world.lost
+            if world.evictions[key].action in earlier and (pod := world.pod(key)).status in ACTIVE_ALLOCATED
+        ]
+        return Levels(world.start, *sums(world, placed, gone))
 
     def __getitem__(self, queue: str) -> Level:
         return self._levels[queue]

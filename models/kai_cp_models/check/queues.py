@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
+from kai_cp_models.check.start import Held
 from kai_cp_models.check.world import World
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, Pod, Shares
-
-Held = dict[str, amounts.Amounts]
-"""By queue; (0, 0, 0) where nothing is held."""
 
 _SCALE = (1, 1, MILLI)
 """Shares count GPUs in devices, amounts in thousandths."""
@@ -27,11 +25,10 @@ def broken(world: World) -> Iterator[str]:
     yield from _homeless(world)
     binds = [world.pod(key) for key in world.binds]
     added = [world.pod(key) for key in sorted(world.added)]
-    present = [p for p in world.snapshot.pods if p.status in ACTIVE_ALLOCATED]
-    staying = [p for p in present if p.key not in world.evictions]
     moved = [world.pod(key) for key in world.moved]
-    yield from _over(world, present + binds, binds, "now")
-    yield from _over(world, staying + moved + added, added, "in the end")
+    gone = [pod for key in world.evictions if (pod := world.pod(key)).status in ACTIVE_ALLOCATED]
+    yield from _over(world, sums(world, binds), binds, "now")
+    yield from _over(world, sums(world, added + moved, gone), added, "in the end")
 
 
 def _homeless(world: World) -> Iterator[str]:
@@ -49,7 +46,22 @@ def held(world: World, pods: Iterable[Pod], *, moved: bool = True) -> tuple[Held
 
     ``moved``: charge evicted pods that move at their new node, otherwise at the old one.
     """
-    total, firm = _Total(), _Total()
+    total, firm = Held(), Held()
+    _charge(world, (total, firm), pods, 1, moved=moved)
+    return total, firm
+
+
+def sums(world: World, arriving: Iterable[Pod], leaving: Iterable[Pod] = ()) -> tuple[Held, Held]:
+    """What queues hold with ``arriving`` at their new places and ``leaving`` gone from their old ones."""
+    total, firm = world.start.held
+    sums = Held(total), Held(firm)
+    _charge(world, sums, arriving, 1, moved=True)
+    _charge(world, sums, leaving, -1, moved=False)
+    return sums
+
+
+def _charge(world: World, sums: tuple[Held, Held], pods: Iterable[Pod], times: int, *, moved: bool) -> None:
+    total, firm = sums
     for pod in pods:
         group = world.group_of(pod)
         if group is None or group.queue not in world.snapshot.queue_path:
@@ -60,21 +72,12 @@ def held(world: World, pods: Iterable[Pod], *, moved: bool = True) -> tuple[Held
             continue
         cost = amounts.charge(world.snapshot, pod, world.node(node))
         for queue in world.snapshot.queue_path[group.queue]:
-            total[queue] = amounts.plus(total[queue], cost)
+            total.add(queue, cost, times)
             if not group.preemptible:
-                firm[queue] = amounts.plus(firm[queue], cost)
-    return total, firm
+                firm.add(queue, cost, times)
 
 
-class _Total(Held):
-    def __missing__(self, queue: str) -> amounts.Amounts:
-        return (0, 0, 0)
-
-
-def _over(world: World, pods: list[Pod], added: list[Pod], when: str) -> Iterator[str]:
-    if not added:
-        return
-    totals = held(world, pods, moved=when != "now")
+def _over(world: World, totals: tuple[Held, Held], added: list[Pod], when: str) -> Iterator[str]:
     for firm, total, more in zip((False, True), totals, held(world, added), strict=True):
         for name in sorted(more):
             queue = world.snapshot.queue_by_name[name]

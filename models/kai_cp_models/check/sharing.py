@@ -76,12 +76,7 @@ def _earlier(world: World, left: ActionName, right: ActionName) -> bool:
 
 def _elsewhere(world: World) -> Iterator[str]:
     """A group id means one device of one node."""
-    home: dict[str, str] = {}
-    for node in world.snapshot.nodes:
-        for resident in world.before(node.name):
-            for group in resident.gpu_groups:
-                # Ids of running pods may be small numbers that repeat per node; only uuids are unique.
-                home[group] = node.name if home.get(group, node.name) == node.name else ""
+    home = dict(world.start.homes)
     for key, decision in world.placed.items():
         for group in decision.gpu_groups:
             if home.setdefault(group, decision.node) not in (decision.node, ""):

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from kai_cp_models.check.start import Start
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
-    ACTIVE_USED,
     Decision,
     GroupKey,
     Node,
@@ -45,6 +45,13 @@ class World:
     snapshot: Snapshot
     plan: Plan
     options: OptionalRules = OptionalRules.model_validate({})
+    known: Start | None = None
+    """What earlier audits of the same snapshot worked out."""
+
+    @cached_property
+    def start(self) -> Start:
+        """What the snapshot alone says."""
+        return self.known or Start(self.snapshot)
 
     # --- decisions by kind ---------------------------------------------------------------------
 
@@ -99,11 +106,11 @@ class World:
 
     def node(self, name: str) -> Node:
         """A node by name."""
-        return self.snapshot.nodes[self.snapshot.node_index[name]]
+        return self.start.node(name)
 
     def group_of(self, pod: Pod) -> PodGroup | None:
         """The pod group of a pod."""
-        return self.snapshot.group_by_key.get(pod.group) if pod.group is not None else None
+        return self.start.group_of(pod)
 
     @cached_property
     def touched_groups(self) -> tuple[PodGroup, ...]:
@@ -132,12 +139,8 @@ class World:
     # --- nodes ---------------------------------------------------------------------------------
 
     @cached_property
-    def _residents(self) -> Mapping[str, tuple[Resident, ...]]:
-        found: dict[str, list[Resident]] = {}
-        for pod in self.snapshot.pods:
-            if pod.node is not None and pod.status in ACTIVE_USED:
-                found.setdefault(pod.node, []).append(Resident(pod, pod.gpu_groups))
-        return {name: tuple(residents) for name, residents in found.items()}
+    def _before(self) -> dict[str, tuple[Resident, ...]]:
+        return {}
 
     @cached_property
     def _arrivals(self) -> Mapping[str, tuple[Resident, ...]]:
@@ -149,7 +152,11 @@ class World:
 
     def before(self, node: str) -> tuple[Resident, ...]:
         """Pods that hold a place on a node in the snapshot."""
-        return self._residents.get(node, ())
+        found = self._before.get(node)
+        if found is None:
+            pods = self.start.residents.get(node, ())
+            found = self._before[node] = tuple(Resident(pod, pod.gpu_groups) for pod in pods)
+        return found
 
     def staying(self, node: str) -> tuple[Resident, ...]:
         """Pods of ``before`` that neither release nor are evicted."""

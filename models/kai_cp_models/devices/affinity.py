@@ -83,7 +83,7 @@ class Profile(NamedTuple):
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether any pod has an (anti-)affinity term."""
-    return any(pod.spec.pod_affinity or pod.spec.pod_anti_affinity for pod in snapshot.pods)
+    return any(spec.pod_affinity or spec.pod_anti_affinity for spec in snapshot.specs)
 
 
 def open(snapshot: Snapshot) -> RuleState:
@@ -106,7 +106,7 @@ class AffinityState(TalliedState):
         self.domains = Domains(snapshot)
         self._hard = snapshot.policy.plugin("predicates")
         self._soft = snapshot.policy.plugin("podaffinity")
-        specs = {id(pod.spec): pod.spec for pod in snapshot.pods}.values()
+        specs = snapshot.specs
         sets: dict[Terms, None] = {}
         anti: dict[PodAffinityTerm, None] = {}
         wishes: dict[PodAffinityTerm, None] = {}

@@ -149,6 +149,8 @@ def mig_report(snapshot: Snapshot, plan: Plan | None = None, *, seconds: float =
     for other reasons than room are left out. ``seconds``: time for each of three solves. None: there are no
     pending MIG pods, or no repartition admits more of them than the present instances.
     """
+    if not any(spec.gpu.kind is GpuKind.MIG for spec in snapshot.specs):
+        return None
     decisions = plan.decisions if plan is not None else ()
     unscheduled = plan.unscheduled if plan is not None else ()
     elsewhere = {entry.group for entry in unscheduled if entry.reason in _NOT_ROOM}

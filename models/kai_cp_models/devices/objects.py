@@ -22,7 +22,7 @@ NAME: Final = "objects"
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether any pod needs a ConfigMap or a volume claim."""
     return snapshot.policy.plugin("predicates") and any(
-        pod.spec.config_maps or pod.spec.volume_claims for pod in snapshot.pods
+        spec.config_maps or spec.volume_claims for spec in snapshot.specs
     )
 
 

@@ -33,7 +33,7 @@ class Slot(NamedTuple):
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether any pod asks for a host port."""
-    return snapshot.policy.plugin("predicates") and any(pod.spec.host_ports for pod in snapshot.pods)
+    return snapshot.policy.plugin("predicates") and any(spec.host_ports for spec in snapshot.specs)
 
 
 def open(snapshot: Snapshot) -> RuleState:
@@ -54,7 +54,7 @@ class PortState(TalliedState):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
         named: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
-        for spec in {id(pod.spec): pod.spec for pod in snapshot.pods if pod.spec.host_ports}.values():
+        for spec in snapshot.specs:
             for address, protocol, port in spec.host_ports:
                 named[protocol, port] |= set() if _wildcard(address) else {address}
         self._named = {place: sorted(found) or [ANY] for place, found in named.items()}

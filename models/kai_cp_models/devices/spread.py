@@ -39,7 +39,7 @@ class Matching:
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether the option is on and any pod has a constraint."""
-    return options.topology_spread and any(pod.spec.spread for pod in snapshot.pods)
+    return options.topology_spread and any(spec.spread for spec in snapshot.specs)
 
 
 def open(snapshot: Snapshot) -> RuleState:

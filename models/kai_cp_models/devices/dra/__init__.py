@@ -22,7 +22,7 @@ def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     raw = snapshot.extras.get("raw", {})
     return snapshot.policy.plugin("dynamicresources") and (
         any(raw.get(name) for name in ("deviceClasses", "resourceSlices", "resourceClaims"))
-        or any(pod.spec.claims for pod in snapshot.pods)
+        or any(spec.claims for spec in snapshot.specs)
     )
 
 

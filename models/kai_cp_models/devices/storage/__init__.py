@@ -28,7 +28,7 @@ def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     return (
         snapshot.policy.plugin("predicates")
         and bool(snapshot.extras.get("raw", {}).get("persistentVolumeClaims"))
-        and any(pod.spec.volume_claims for pod in snapshot.pods)
+        and any(spec.volume_claims for spec in snapshot.specs)
     )
 
 

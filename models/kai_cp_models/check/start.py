@@ -1,0 +1,107 @@
+"""The start: what a snapshot alone says, before any plan; made once for all audits of a cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from kai_cp_models.check import amounts
+from kai_cp_models.fairness.share import fair_shares
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    ACTIVE_USED,
+    GpuKind,
+    Node,
+    Pod,
+    PodGroup,
+    Shares,
+    Snapshot,
+)
+
+
+class Held(dict[str, amounts.Amounts]):
+    """What queues hold, by name; (0, 0, 0) where nothing is held."""
+
+    def __missing__(self, queue: str) -> amounts.Amounts:
+        return (0, 0, 0)
+
+    def add(self, queue: str, cost: amounts.Amounts, times: int = 1) -> None:
+        """Charge ``cost`` to a queue so many times; -1 takes it back."""
+        before = self[queue]
+        self[queue] = (
+            before[0] + times * cost[0],
+            before[1] + times * cost[1],
+            before[2] + times * cost[2],
+        )
+
+
+@dataclass(frozen=True)
+class Start:
+    """A snapshot, and what several audits of it would work out again and again."""
+
+    snapshot: Snapshot
+
+    def node(self, name: str) -> Node:
+        """A node by name."""
+        return self.snapshot.nodes[self.snapshot.node_index[name]]
+
+    def group_of(self, pod: Pod) -> PodGroup | None:
+        """The pod group of a pod."""
+        return self.snapshot.group_by_key.get(pod.group) if pod.group is not None else None
+
+    @cached_property
+    def residents(self) -> Mapping[str, tuple[Pod, ...]]:
+        """Pods that hold a place, by node."""
+        found: dict[str, list[Pod]] = {}
+        for pod in self.snapshot.pods:
+            if pod.node is not None and pod.status in ACTIVE_USED:
+                found.setdefault(pod.node, []).append(pod)
+        return {name: tuple(pods) for name, pods in found.items()}
+
+    @cached_property
+    def homes(self) -> Mapping[str, str]:
+        """The node of every GPU group; "" for an id that several nodes use.
+
+        Ids of running pods may be small numbers that repeat per node; only uuids are unique.
+        """
+        found: dict[str, str] = {}
+        for name, pods in self.residents.items():
+            if name in self.snapshot.node_index:
+                for group in {group for pod in pods for group in pod.gpu_groups}:
+                    found[group] = name if found.get(group, name) == name else ""
+        return found
+
+    @cached_property
+    def held(self) -> tuple[Held, Held]:
+        """What queues hold, ancestors included: in all, and by non-preemptible pod groups."""
+        # Pods with the same request of the same queue cost the same, so they are counted first.
+        alike: dict[tuple[object, ...], int] = {}
+        examples: list[tuple[PodGroup, Pod, Node]] = []
+        claimed = self.snapshot.extras.get("claim_milli_gpus", {})
+        for pod in self.snapshot.pods:
+            if pod.status not in ACTIVE_ALLOCATED or pod.node is None:
+                continue
+            group = self.group_of(pod)
+            if group is None or group.queue not in self.snapshot.queue_path:
+                continue
+            where = pod.node if pod.spec.gpu.kind is GpuKind.MEMORY else None
+            claim = pod.key if pod.key in claimed else None
+            kind = (group.queue, group.preemptible, id(pod.spec), where, claim)
+            if kind not in alike:
+                alike[kind] = 0
+                examples.append((group, pod, self.node(pod.node)))
+            alike[kind] += 1
+        total, firm = Held(), Held()
+        for (group, pod, node), count in zip(examples, alike.values(), strict=True):
+            cost = amounts.charge(self.snapshot, pod, node)
+            for queue in self.snapshot.queue_path[group.queue]:
+                total.add(queue, cost, count)
+                if not group.preemptible:
+                    firm.add(queue, cost, count)
+        return total, firm
+
+    @cached_property
+    def fair_shares(self) -> Mapping[str, Shares]:
+        """The fair share of every queue; the one thing here that is taken from the engine."""
+        return fair_shares(self.snapshot)
