@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check.world import World
-from kai_cp_models.devices.nodes import labelled, selected
+from kai_cp_models.devices.nodes import labelled, selected, selects
 from kai_cp_models.devices.storage.objects import STATIC_ONLY, Capacity, Objects, VolumeClaim, read
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus
 
@@ -23,6 +23,7 @@ def broken(world: World) -> Iterator[str]:
             fault = _fault(world, objects, claim, node)
             if fault:
                 yield f"volumes: pod {key} on node {node}: {fault}"
+    yield from _given(world, objects)
     yield from _capacities(world, objects)
     for now in (True, False):
         yield from _attached(world, objects, now=now)
@@ -50,25 +51,73 @@ def _fault(world: World, objects: Objects, claim: VolumeClaim, node: str) -> str
         return f"claim {claim.key} is not bound and does not wait for its first consumer"
     if claim.selected_node not in ("", node):
         return f"claim {claim.key} is being made for node {claim.selected_node}"
-    for volume in objects.volumes.values():
-        fits = volume.claim == claim.key or (
-            volume.claim is None
-            and volume.storage_class == claim.storage_class
-            and volume.bytes >= claim.bytes
-            and volume.modes >= claim.modes
+    return "" if _standing(world, objects, claim, {node}) else _not_made(world, objects, claim, node)
+
+
+def _standing(world: World, objects: Objects, claim: VolumeClaim, nodes: set[str]) -> list[str]:
+    """Volumes that the claim may be bound to and that all the nodes reach."""
+    return [
+        volume.name
+        for volume in objects.volumes.values()
+        if volume.usable
+        and all(_reaches(world, objects, volume.name, node) for node in nodes)
+        and (
+            volume.claim == claim.key
+            or (
+                volume.claim is None
+                and volume.storage_class == claim.storage_class
+                and volume.bytes >= claim.bytes
+                and volume.modes >= claim.modes
+                and volume.block == claim.block
+                and (claim.selector is None or selects(claim.selector, volume.labels))
+            )
         )
-        if volume.usable and fits and _reaches(world, objects, volume.name, node):
-            return ""
+    ]
+
+
+def _not_made(world: World, objects: Objects, claim: VolumeClaim, node: str) -> str:
+    """Why no volume can be made for the claim on the node; "" if one can."""
+    storage_class = objects.classes[claim.storage_class]
     labels = world.node(node).labels
     terms = storage_class.topologies
     allowed = not terms or any(all(labels.get(key) in values for key, values in term) for term in terms)
-    if storage_class.provisioner == STATIC_ONLY or not allowed:
+    if storage_class.provisioner == STATIC_ONLY or claim.selector is not None or not allowed:
         return f"no volume for claim {claim.key} exists there or can be made there"
     if storage_class.provisioner in objects.tracked:
         options = _options(world, objects, claim, node)
         if not any(min(c.largest, _bytes(world, objects, c)) >= claim.bytes for c in options):
             return f"no storage capacity has {claim.bytes} bytes for claim {claim.key}"
     return ""
+
+
+def _given(world: World, objects: Objects) -> Iterator[str]:
+    """Volumes that two claims would need, or that do not reach all pods of a claim."""
+    users: dict[PodKey, set[str]] = {}
+    for key in sorted(world.placed):
+        for claim in _claims(objects, world.pod(key)):
+            users.setdefault(claim.key, set()).add(world.placed[key].node)
+    options: dict[PodKey, list[str]] = {}
+    for key, nodes in users.items():
+        claim = objects.claims[key]
+        if not claim.volume and any(_fault(world, objects, claim, node) for node in nodes):
+            continue  # Said already.
+        if not claim.volume and (len(nodes) > 1 or _not_made(world, objects, claim, min(nodes))):
+            options[key] = _standing(world, objects, claim, nodes)
+    holders: dict[str, PodKey] = {}
+
+    def finds(key: PodKey, tried: set[str]) -> bool:
+        for name in options[key]:
+            if name not in tried:
+                tried.add(name)
+                if name not in holders or finds(holders[name], tried):
+                    holders[name] = key
+                    return True
+        return False
+
+    for key in options:
+        if not finds(key, set()):
+            where = ", ".join(sorted(users[key]))
+            yield f"volumes: no volume is left that claim {key} can have on node {where}"
 
 
 def _options(world: World, objects: Objects, claim: VolumeClaim, node: str) -> list[Capacity]:

@@ -114,11 +114,11 @@ class StorageState(RuleState):
 
     # --- claims -----------------------------------------------------------------------------------
 
-    def _claims(self, pod: Pod) -> Iterator[VolumeClaim]:
-        for name in dict.fromkeys(pod.spec.volume_claims):
-            claim = self.objects.claims.get(PodKey(pod.key.namespace, name))
-            if claim is not None:
-                yield claim
+    def _claims(self, pod: Pod) -> list[VolumeClaim]:
+        """The pod's claims, the smallest first: in this order volumes are given to them."""
+        keys = dict.fromkeys(PodKey(pod.key.namespace, name) for name in pod.spec.volume_claims)
+        found = (self.objects.claims[key] for key in keys if key in self.objects.claims)
+        return sorted(found, key=lambda claim: (claim.bytes, claim.key))
 
     def concerns(self, pod: Pod) -> bool:
         return bool(pod.spec.volume_claims)
@@ -153,8 +153,8 @@ class StorageState(RuleState):
         if self.dead_end(pod):
             mask[:] = False
         else:
-            for claim in self._claims(pod):
-                mask &= self._claim_nodes(pod, claim, now=now)
+            for _, nodes in self._claim_nodes(pod, now=now):
+                mask &= nodes
         if home is not None:
             mask[home] = stays
         return mask
@@ -171,26 +171,41 @@ class StorageState(RuleState):
             if not claim.volume and claim.storage_class == storage_class and claim.key not in self._sources
         )
 
-    def _claim_nodes(self, pod: Pod, claim: VolumeClaim, *, now: bool) -> Mask:
-        """Nodes on which the claim's volume can be used, or made beside the pod's other ones."""
-        if claim.volume:
-            return self._volume_nodes(self.objects.volumes[claim.volume])
-        if claim.key in self._sources:
-            return self._sources[claim.key].nodes
+    def _claim_nodes(self, pod: Pod, *, now: bool) -> Iterator[tuple[VolumeClaim, Mask]]:
+        """Nodes on which each claim's volume can be used, or made beside the pod's other ones."""
+        given: dict[str, Mask] = {}
+        for claim in self._claims(pod):
+            if claim.volume:
+                yield claim, self._volume_nodes(self.objects.volumes[claim.volume])
+            elif claim.key in self._sources:
+                yield claim, self._sources[claim.key].nodes
+            else:
+                mask = self._standing(claim, given) | self._made(pod, claim, now=now)
+                if claim.selected_node:
+                    mask &= np.array(
+                        [node.name == claim.selected_node for node in self.snapshot.nodes], dtype=np.bool_
+                    )
+                yield claim, mask
+
+    def _standing(self, claim: VolumeClaim, given: dict[str, Mask]) -> Mask:
+        """Nodes with a free volume for the claim; ``given``: where the pod's other claims take which."""
         mask = ~self._everywhere()
         for volume in self._candidates(claim):
-            mask |= self._volume_nodes(volume)
-        storage_class = self.objects.classes[claim.storage_class]
-        if storage_class.provisioner != STATIC_ONLY and claim.selector is None:
-            made = self._class_nodes(storage_class)
-            if storage_class.provisioner in self.objects.tracked:
-                made = made & self._with_room(claim, self._waiting(pod, claim.storage_class), now=now)
-            mask |= made
-        if claim.selected_node:
-            mask &= np.array(
-                [node.name == claim.selected_node for node in self.snapshot.nodes], dtype=np.bool_
-            )
+            taken = given.get(volume.name, ~self._everywhere())
+            here = self._volume_nodes(volume) & ~taken & ~mask
+            given[volume.name] = taken | here
+            mask |= here
         return mask
+
+    def _made(self, pod: Pod, claim: VolumeClaim, *, now: bool) -> Mask:
+        """Nodes on which a volume can be made for the claim."""
+        storage_class = self.objects.classes[claim.storage_class]
+        if storage_class.provisioner == STATIC_ONLY or claim.selector is not None:
+            return ~self._everywhere()
+        made = self._class_nodes(storage_class)
+        if storage_class.provisioner in self.objects.tracked:
+            return made & self._with_room(claim, self._waiting(pod, claim.storage_class), now=now)
+        return made
 
     def _candidates(self, claim: VolumeClaim) -> list[Volume]:
         """Free volumes that the claim may be bound to, smallest first; a reserved one alone."""
@@ -302,8 +317,8 @@ class StorageState(RuleState):
         if reason or not pod.spec.volume_claims:
             return reason
         reasons = []
-        for claim in self._claims(pod):
-            refused = int(np.count_nonzero(~self._claim_nodes(pod, claim, now=True)))
+        for claim, nodes in self._claim_nodes(pod, now=True):
+            refused = int(np.count_nonzero(~nodes))
             if refused and claim.volume:
                 reasons.append(f"{refused} node(s) had volume node affinity conflict with {claim.volume}")
             elif refused:
