@@ -1,7 +1,8 @@
-"""Locality of a gang: worst pair, hops, NVLink domains and segments, each argued by hand."""
+"""Scales of a cluster, and the locality of a gang: worst pair, hops, NVLink domains and segments."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import networkx as nx
@@ -10,72 +11,129 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kai_cp_topology.domains import trees
-from kai_cp_topology.fabric import cluster_graph
-from kai_cp_topology.locality import hops, locality
-from kai_cp_topology.records import Locality, NodeFacts
+from kai_cp_topology.fabric import cluster_graph, gpu_graph, hops
+from kai_cp_topology.islands import pick, worst_pair
+from kai_cp_topology.locality import locality
+from kai_cp_topology.records import CLIQUE_LABEL, HOSTNAME_LABEL, Locality, NodeFacts
+from kai_cp_topology.scales import scales
 from tests.kai_cp_topology.build import node, racks
 
-# Two blocks of two GB200 racks with three nodes each: tree of block > rack > clique > node.
-NVL = {item.name: item for item in racks(4, 3, blocks=2)}
+NVL = racks(4, 3, blocks=2)
+"""Two blocks of two GB200 racks with three nodes each; a rack is one NVLink domain."""
+DC = {"dc": ("block", "rack")}
 
 
-def of(nodes: dict[str, NodeFacts], levels: tuple[str, ...], gang: dict[str, int]) -> Locality:
-    (tree,) = trees(list(nodes.values()), {"dc": levels} if levels else {})
-    return locality(cluster_graph(tree, nodes), nodes, gang)
+def of(nodes: Sequence[NodeFacts], levels: Mapping[str, Sequence[str]], gang: Mapping[str, int]) -> Locality:
+    position = {item.name: i for i, item in enumerate(nodes)}
+    return locality(nodes, scales(nodes, levels), {position[name]: count for name, count in gang.items()})
 
 
 @pytest.mark.parametrize(
     ("gang", "expected"),
     [
-        ({"r00n00": 1}, Locality(None, 0, 1, 1)),
-        ({"r00n00": 4}, Locality(1800, 0, 1, 4)),
+        ({"r00n00": 1}, Locality(None, 0, HOSTNAME_LABEL, 1, 1)),
+        ({"r00n00": 4}, Locality(1800, 0, HOSTNAME_LABEL, 1, 4)),
         # Two nodes of one clique: NVLink reaches across, node - clique - node.
-        ({"r00n00": 4, "r00n01": 4}, Locality(1800, 2, 1, 8)),
-        # Two racks of one block: node - clique - rack - block - rack - clique - node.
-        ({"r00n00": 4, "r01n00": 4}, Locality(100, 6, 2, 4)),
+        ({"r00n00": 4, "r00n01": 4}, Locality(1800, 2, CLIQUE_LABEL, 1, 8)),
+        # Two racks, which are the cliques, of one block: node - clique - block - clique - node.
+        ({"r00n00": 4, "r01n00": 4}, Locality(100, 4, "block", 2, 4)),
         # Two blocks: two edges more. 12 and 8 GPUs divide into segments of 4.
-        ({"r00n00": 4, "r00n01": 4, "r00n02": 4, "r03n00": 4, "r03n01": 4}, Locality(100, 8, 2, 4)),
+        ({"r00n00": 4, "r00n01": 4, "r00n02": 4, "r03n00": 4, "r03n01": 4}, Locality(100, 6, "", 2, 4)),
         # 4 and 2 GPUs: segments of 2.
-        ({"r00n00": 4, "r01n00": 2, "r02n00": 0}, Locality(100, 6, 2, 2)),
-        ({}, Locality(None, 0, 0, 0)),
+        ({"r00n00": 4, "r01n00": 2, "r02n00": 0}, Locality(100, 4, "block", 2, 2)),
+        ({}, Locality(None, 0, "", 0, 0)),
     ],
 )
 def test_nvl72(gang: dict[str, int], expected: Locality) -> None:
-    assert of(NVL, ("block", "rack"), gang) == expected
+    assert of(NVL, DC, gang) == expected
 
 
 def test_hgx_nodes_are_nvlink_domains_of_their_own() -> None:
-    nodes = {name: node(name) for name in "ab"}
-    assert of(nodes, (), {"a": 8, "b": 8}) == Locality(100, 2, 2, 8)
+    nodes = [node("a"), node("b")]
+    assert of(nodes, {}, {"a": 8, "b": 8}) == Locality(100, 4, "", 2, 8)
+    assert of(nodes, {}, {"a": 8}) == Locality(900, 0, HOSTNAME_LABEL, 1, 8)
 
 
 def test_pairs_on_pcie() -> None:
-    nodes = {"a": node("a", product="NVIDIA-H100-NVL")}
-    assert of(nodes, (), {"a": 2}).worst_gbytes_per_second == 600
-    assert of(nodes, (), {"a": 3}).worst_gbytes_per_second == 128
+    nodes = [node("a", product="NVIDIA-H100-NVL")]
+    assert of(nodes, {}, {"a": 2}).worst_gbytes_per_second == 600
+    assert of(nodes, {}, {"a": 3}).worst_gbytes_per_second == 128
 
 
 def test_the_slower_machine_sets_the_worst_pair() -> None:
-    nodes = {"a": node("a"), "b": node("b", product="NVIDIA-L40S")}
-    assert of(nodes, (), {"a": 1, "b": 1}).worst_gbytes_per_second == 25
+    nodes = [node("a"), node("b", product="NVIDIA-L40S")]
+    assert of(nodes, {}, {"a": 1, "b": 1}).worst_gbytes_per_second == 25
 
 
 def test_a_clique_of_an_unknown_product_counts_as_network() -> None:
-    nodes = {name: node(name, product="", clique="c.0") for name in "ab"}
-    (tree,) = trees(list(nodes.values()), {})
-    assert locality(cluster_graph(tree, nodes), nodes, {"a": 1, "b": 1}).worst_gbytes_per_second == 25
+    nodes = [node(name, product="", clique="c.0") for name in "ab"]
+    assert of(nodes, {}, {"a": 1, "b": 1}).worst_gbytes_per_second == 25
 
 
-PLACES = st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 1))
+def test_a_node_without_a_label_is_far_from_all() -> None:
+    """c has no rack, so it is in no place of the Topology; that a and b share a rack is known."""
+    nodes = [node(name, product="", rack="r", block="x") for name in "ab"] + [
+        node("c", product="", block="x")
+    ]
+    assert of(nodes, DC, {"a": 1, "b": 1}).level == "rack"
+    assert of(nodes, DC, {"a": 1, "c": 1}).level == ""
 
 
-@given(st.lists(PLACES, min_size=1, max_size=8))
+def test_two_topologies_make_one_ladder() -> None:
+    """The levels of both count, those with the smaller places first: racks of 2, rows of 4, halls of 8."""
+    nodes = [
+        node(f"n{i}", product="", rack=f"r{i // 2}", hall=f"h{i // 8}", row=f"w{i // 4}") for i in range(16)
+    ]
+    topologies = {"power": ("row",), "network": ("hall", "rack")}
+    assert [(s.label, s.hops) for s in scales(nodes, topologies)] == [("rack", 2), ("row", 4), ("hall", 6)]
+    assert [of(nodes, topologies, {"n0": 1, f"n{i}": 1}).level for i in (1, 2, 4, 8)] == [
+        *("rack", "row", "hall", ""),
+    ]
+
+
+def test_levels_that_tell_nothing_new_are_no_scales() -> None:
+    """Host names tell nodes apart, and a rack that is a clique divides nothing further."""
+    labels = ("block", "rack", "host")
+    named = [NodeFacts(n.name, {**n.labels, "host": n.name}, n.gpus) for n in NVL]
+    assert [scale.label for scale in scales(named, {"dc": labels})] == [CLIQUE_LABEL, "block"]
+
+
+def test_a_cluster_without_labels_has_no_scales() -> None:
+    assert scales([node(name, product="") for name in "ab"], {"dc": ("rack",)}) == ()
+
+
+def test_a_pod_of_two_bridged_cards_has_no_nvlink_domain_of_its_node() -> None:
+    """Pairs of cards are joined, all eight are not."""
+    assert scales([node("a", product="NVIDIA-H100-NVL")], {}) == ()
+
+
+PLACES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=8)
+
+
+@given(PLACES)
 def test_hops_are_the_longest_of_all_pairs(places: list[tuple[int, int, int]]) -> None:
-    nodes = {
-        f"n{i}": node(f"n{i}", zone=f"z{z}", block=f"b{b}", rack=f"r{r}")
+    nodes = [
+        node(f"n{i}", product="", zone=f"z{z}", block=f"b{b}", rack=f"r{r}")
         for i, (z, b, r) in enumerate(places)
-    }
-    (tree,) = trees(list(nodes.values()), {"dc": ("zone", "block", "rack")})
-    graph = cluster_graph(tree, nodes)
-    pairs = [nx.shortest_path_length(graph, a, b) for a, b in combinations(nodes, 2)]
-    assert hops(graph, tuple(nodes)) == max(pairs, default=0)
+    ]
+    levels = {"dc": ("zone", "block", "rack")}
+    graph = cluster_graph(trees(nodes, levels)[0])
+    names = [item.name for item in nodes]
+    pairs = {(a, b): nx.shortest_path_length(graph, a, b) for a, b in combinations(names, 2)}
+    assert hops(graph, names) == max(pairs.values(), default=0)
+    for (a, b), way in pairs.items():
+        assert of(nodes, levels, {a: 1, b: 1}).hops == way
+    assert of(nodes, levels, dict.fromkeys(names, 1)).hops == max(pairs.values(), default=0)
+
+
+@given(
+    st.sampled_from(["NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-NVL", "NVIDIA-H200-NVL", "NVIDIA-L40S", ""]),
+    st.integers(1, 8),
+    st.data(),
+)
+def test_gpus_of_one_node_are_as_close_as_its_islands(product: str, gpus: int, data: st.DataObject) -> None:
+    here = node("a", gpus, product=product)
+    count = data.draw(st.integers(1, gpus))
+    graph = gpu_graph(here)
+    expected = worst_pair(graph, pick(graph, range(gpus), count))
+    assert of([here], {}, {"a": count}).worst_gbytes_per_second == expected

@@ -31,12 +31,12 @@ dc                                    ████████░░     53 free
    └─ rack r02 = gpu.clique fabric.2  ████████░░     18 free of 72     18 nodes
 outside: 1 node without all level labels (spare)
 
-largest gang that fits in  1 GPU/pod      2 GPUs/pod  4 GPUs/pod
-one node                   1              none        none
-one gpu.clique             18 (fabric.1)  none        none
-one rack                   18 (r01)       none        none
-one block                  53 (b0)        none        none
-all of dc                  53             none        none
+largest gang that fits in  hops  1 GPU/pod      2 GPUs/pod  4 GPUs/pod
+one node                   0     1              none        none
+one gpu.clique             2     18 (fabric.1)  none        none
+one rack                   2     18 (r01)       none        none
+one block                  4     53 (b0)        none        none
+all of dc                  4     53             none        none
 
 GB200 NVL72: 53 nodes, 212 GPUs; NVLink 1800 GB/s in domains of 72, network 100 GB/s
 HGX H100: 1 node, 8 GPUs; NVLink 900 GB/s in islands of 8, network 100 GB/s
@@ -54,9 +54,9 @@ cluster  █████░░░░░      8 free of 16     3 nodes
 ├─ b     ░░░░░░░░░░      8 free of 8
 └─ c                             no GPUs
 
-largest gang that fits in  1 GPU/pod  2 GPUs/pod  4 GPUs/pod  8 GPUs/pod
-one node                   8          4           2           1
-all of cluster             8          4           2           1
+largest gang that fits in  hops  1 GPU/pod  2 GPUs/pod  4 GPUs/pod  8 GPUs/pod
+one node                   0     8          4           2           1
+all of cluster             2     8          4           2           1
 
 HGX H100: 2 nodes, 16 GPUs; NVLink 900 GB/s in islands of 8, network 100 GB/s
 """
@@ -76,9 +76,10 @@ dc          ███████░░░      6 free of 16     4 nodes
    ├─ n2    █████░░░░░      2 free of 4
    └─ n3    ███░░░░░░░      3 free of 4
 
-largest gang that fits in  1 GPU/pod  2 GPUs/pod  4 GPUs/pod
-one node                   3          1           none
-one rack                   5 (r1)     2 (r1)      none
+largest gang that fits in  hops  1 GPU/pod  2 GPUs/pod  4 GPUs/pod
+one node                   0     3          1           none
+one rack                   2     5 (r1)     2 (r1)      none
+all of dc                  4     6          2           none
 """)
 
 
@@ -93,7 +94,8 @@ def test_json_carries_every_domain() -> None:
     (tree,) = found["topologies"]
     assert [domain["path"] for domain in tree["domains"]][:3] == [[], ["b0"], ["b0", "r00"]]
     assert tree["outside"] == ["spare"]
-    assert {"level": "rack", "podGpus": 1, "pods": 18, "domain": ["b0", "r01"]} in tree["largestGangs"]
+    largest = {"level": "rack", "podGpus": 1, "pods": 18, "domain": ["b0", "r01"], "hops": 2}
+    assert largest in tree["largestGangs"]
     assert [system["name"] for system in found["systems"]] == ["GB200 NVL72", "HGX H100"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kai_cp_topology.fabric import cluster_graph, hops
 from kai_cp_topology.records import Capacity, Domain, NodeFacts, Tree
 
 POD_SIZES = (1, 2, 4, 8)
@@ -21,13 +22,15 @@ def largest_gangs(
     """For every level, widest first, and pod size: the most pods that one domain takes now."""
     found: list[Capacity] = []
     sizes = tuple(sizes)
+    graph = cluster_graph(tree)
     for label in ("", *(level.label for level in tree.levels)):
         domains = [domain for domain in tree.domains if domain.level == label]
         for size in sizes:
             # Most pods; of equal domains the first by path.
             best = max(domains, key=lambda domain: pods_that_fit(domain, nodes, size), default=None)
             if best is not None:
-                found.append(Capacity(label, size, pods_that_fit(best, nodes, size), best.path))
+                pods = pods_that_fit(best, nodes, size)
+                found.append(Capacity(label, size, pods, best.path, hops(graph, best.nodes)))
     return tuple(found)
 
 

@@ -2,12 +2,13 @@
 
 A GPU graph is complete: its vertices are GPU indices (attribute ``island``), an edge carries the best
 ``kind`` of way between two GPUs and its ``gbytes_per_second``. The cluster graph is the tree of domains
-with a vertex for every domain (its path) and node (its name); edges lead to what is inside.
+with a vertex for every domain (its path) and node (its name); edges lead to what is inside. A level that
+holds the same nodes as the one above it, or only tells nodes apart, is no step of a way and has no vertices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import networkx as nx
 
@@ -46,22 +47,46 @@ def gpu_graph(node: NodeFacts) -> nx.Graph[int]:
     return graph
 
 
-def cluster_graph(tree: Tree, nodes: Mapping[str, NodeFacts]) -> nx.Graph[Vertex]:
-    """Domains and nodes of one tree. Node vertices carry ``nvlink``, their NVLink domain."""
+def cluster_graph(tree: Tree) -> nx.Graph[Vertex]:
+    """Domains and nodes of one tree."""
     graph: nx.Graph[Vertex] = nx.Graph(name=tree.name)
-    deepest: dict[str, tuple[str, ...]] = {}
+    steps = _steps(tree)
+    # Domains come before those inside them, so the last vertex that holds a node is the closest around it.
+    around: dict[str, Vertex] = {}
     for domain in tree.domains:
+        if domain.level not in steps:
+            continue
         graph.add_node(domain.path, level=domain.level, gpus=domain.gpus, free_gpus=domain.free_gpus)
         if domain.path:
-            graph.add_edge(domain.parent, domain.path)
-        for name in domain.nodes:
-            deepest[name] = domain.path
-    for name, path in deepest.items():
-        graph.add_node(name, nvlink=nvlink_domain(nodes[name]))
-        graph.add_edge(path, name)
+            graph.add_edge(around[domain.nodes[0]], domain.path)
+        around.update(dict.fromkeys(domain.nodes, domain.path))
+    graph.add_edges_from((closest, name) for name, closest in around.items())
     return graph
 
 
-def nvlink_domain(node: NodeFacts) -> str:
-    """Identity of the NVLink domain that a node is in: its clique, otherwise the node by itself."""
-    return f"clique {node.clique}" if node.clique else f"node {node.name}"
+def hops(graph: nx.Graph[Vertex], names: Collection[str]) -> int:
+    """Longest way between two of the nodes in the tree, in edges; 0 for fewer than two.
+
+    In a tree the two ends of the longest way are found from any start: the farthest node, and the
+    farthest from that one.
+    """
+    if len(names) < 2:
+        return 0
+    end = min(names)
+    longest = 0
+    for _ in range(2):
+        distance = nx.single_source_shortest_path_length(graph, end)
+        longest, end = max((distance[name], name) for name in names)
+    return longest
+
+
+def _steps(tree: Tree) -> frozenset[str]:
+    """Levels that are steps of a way; the root always is."""
+    steps = {""}
+    above = {tree.root.nodes}
+    for level in tree.levels:
+        inside = {domain.nodes for domain in tree.domains if domain.level == level.label}
+        if inside != above and any(len(nodes) > 1 for nodes in inside):
+            steps.add(level.label)
+            above = inside
+    return frozenset(steps)

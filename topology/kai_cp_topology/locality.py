@@ -2,64 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import gcd
 
-import networkx as nx
-
-from kai_cp_topology.fabric import Vertex, gpu_graph, nvlink_domain
-from kai_cp_topology.islands import pick, worst_pair
-from kai_cp_topology.records import Locality, NodeFacts
+from kai_cp_topology.records import CLIQUE_LABEL, HOSTNAME_LABEL, Locality, NodeFacts
+from kai_cp_topology.scales import Scale
 from kai_cp_topology.systems import system_of
 
 
-def locality(graph: nx.Graph[Vertex], nodes: Mapping[str, NodeFacts], gang: Mapping[str, int]) -> Locality:
-    """The locality of a gang that holds ``gang[node]`` GPUs on each node of the cluster graph.
+def locality(nodes: Sequence[NodeFacts], scales: Sequence[Scale], gang: Mapping[int, int]) -> Locality:
+    """The locality of a gang that holds ``gang[i]`` GPUs on ``nodes[i]``; ``scales``: of these nodes.
 
     Which GPUs of a node it holds is taken to be the best choice of an empty node.
     """
-    used = {name: count for name, count in gang.items() if count > 0}
-    by_domain: dict[str, int] = {}
-    for name, count in used.items():
-        domain = nvlink_domain(nodes[name])
+    used = {i: count for i, count in gang.items() if count > 0}
+    by_domain: dict[tuple[str, int], int] = {}
+    for i, count in used.items():
+        domain = _nvlink_domain(scales, i)
         by_domain[domain] = by_domain.get(domain, 0) + count
+    label, hops = _meeting(scales, tuple(used))
     return Locality(
-        _worst(nodes, used, len(by_domain)),
-        hops(graph, tuple(used)),
+        _worst(nodes, used, joined=len(by_domain) == 1),
+        hops,
+        label,
         len(by_domain),
         gcd(*by_domain.values()),
     )
 
 
-def hops(graph: nx.Graph[Vertex], names: tuple[str, ...]) -> int:
-    """Longest way between two of the nodes in the tree, in edges; 0 for fewer than two.
-
-    In a tree the two ends of the longest way are found from any start: the farthest node, and the
-    farthest from that one.
-    """
-    if len(names) < 2:
-        return 0
-    wanted = set(names)
-    end = names[0]
-    longest = 0
-    for _ in range(2):
-        distance = nx.single_source_shortest_path_length(graph, end)
-        reached = {name: steps for name, steps in distance.items() if name in wanted}
-        end = str(max(reached, key=lambda name: (reached[name], str(name))))
-        longest = reached[end]
-    return longest
+def _meeting(scales: Sequence[Scale], used: Sequence[int]) -> tuple[str, int]:
+    """Label and hops of the closest scale at which all nodes share a place."""
+    if len(used) < 2:
+        return HOSTNAME_LABEL if used else "", 0
+    for scale in scales:
+        places = {scale.places[i] for i in used}
+        if len(places) == 1 and -1 not in places:
+            return scale.label, scale.hops
+    return "", 2 * (len(scales) + 1)
 
 
-def _worst(nodes: Mapping[str, NodeFacts], used: Mapping[str, int], domains: int) -> int | None:
-    inside = []
-    for name, count in used.items():
-        graph = gpu_graph(nodes[name])
-        bandwidth = worst_pair(graph, pick(graph, range(nodes[name].gpus), count))
-        if bandwidth is not None:
-            inside.append(bandwidth)
-    between = []
+def _nvlink_domain(scales: Sequence[Scale], node: int) -> tuple[str, int]:
+    """Identity of the NVLink domain that a node is in; without a known one the node by itself."""
+    if scales and scales[0].label == CLIQUE_LABEL and scales[0].places[node] >= 0:
+        return "domain", scales[0].places[node]
+    return "node", node
+
+
+def _worst(nodes: Sequence[NodeFacts], used: Mapping[int, int], *, joined: bool) -> int | None:
+    systems = {i: system_of(nodes[i]) for i in used}
+    pairs = [
+        systems[i].nvlink if count <= systems[i].island else systems[i].pcie
+        for i, count in used.items()
+        if count > 1
+    ]
     if len(used) > 1:
-        systems = {system_of(nodes[name]) for name in used}
         # A clique of an unknown product has NVLink of unknown speed: at least the network's.
-        between = [s.network if domains > 1 else s.nvlink or s.network for s in systems]
-    return min((*inside, *between), default=None)
+        pairs += [s.nvlink or s.network if joined else s.network for s in set(systems.values())]
+    return min(pairs, default=None)

@@ -129,12 +129,14 @@ class Capacity:
     """The largest gang of pods with ``pod_gpus`` GPUs each that fits into one domain of a level now.
 
     ``level``: a level label, "" for all nodes of the tree. ``where``: path of the domain with most room.
+    ``hops``: longest way between two nodes of that domain, in edges of the tree.
     """
 
     level: str
     pod_gpus: int
     pods: int
     where: tuple[str, ...]
+    hops: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +144,14 @@ class Locality:
     """How close the GPUs of a gang are to each other.
 
     ``worst_gbytes_per_second``: bandwidth of the worst pair; None for a single GPU. ``hops``: longest way
-    between two of its nodes in the tree, in edges (0: one node, 2: one domain of the lowest level).
+    between two of its nodes in the tree, in edges (0: one node, 2: one place of the closest scale).
+    ``level``: node label of the closest scale at which all its nodes share a place; "" when they share none.
     ``nvlink_domains``: how many it spans. ``segment``: the largest number s such that the gang divides
     into segments of s GPUs, each inside one NVLink domain.
     """
 
     worst_gbytes_per_second: int | None
     hops: int
+    level: str
     nvlink_domains: int
     segment: int

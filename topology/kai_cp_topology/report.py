@@ -87,7 +87,13 @@ def to_json(report: Report) -> dict[str, Any]:
                 ],
                 "outside": list(tree.outside),
                 "largestGangs": [
-                    {"level": c.level, "podGpus": c.pod_gpus, "pods": c.pods, "domain": list(c.where)}
+                    {
+                        "level": c.level,
+                        "podGpus": c.pod_gpus,
+                        "pods": c.pods,
+                        "domain": list(c.where),
+                        "hops": c.hops,
+                    }
                     for c in report.largest_gangs(tree)
                 ],
             }
@@ -150,16 +156,18 @@ def _capacity_lines(report: Report, tree: Tree) -> list[str]:
     if not sizes:
         return ["no GPUs"]
     found = {(c.level, c.pod_gpus): c for c in report.largest_gangs(tree)}
-    rows = [("largest gang that fits in", [f"{size} GPU{'s' * (size > 1)}/pod" for size in sizes])]
-    rows.append(("one node", [_pods(report.largest_on_one_node(tree, size)) for size in sizes]))
+    rows = [("largest gang that fits in", ["hops", *(f"{size} GPU{'s' * (size > 1)}/pod" for size in sizes)])]
+    rows.append(("one node", ["0", *(_pods(report.largest_on_one_node(tree, size)) for size in sizes)]))
     for level in reversed(tree.levels):
         if level.label == _node_level(tree):
             continue
-        best = [found.get((level.label, size)) for size in sizes]
-        rows.append((f"one {level.name}", [_pods(c.pods, c.where[-1]) if c else _pods(0) for c in best]))
-    rows.append((f"all of {tree.name}", [_pods(found["", size].pods) for size in sizes]))
+        best = [found[level.label, size] for size in sizes if (level.label, size) in found]
+        cells = [_pods(c.pods, c.where[-1]) for c in best] or [_pods(0) for _ in sizes]
+        rows.append((f"one {level.name}", [_hops(best), *cells]))
+    best = [found["", size] for size in sizes]
+    rows.append((f"all of {tree.name}", [_hops(best), *(_pods(c.pods) for c in best)]))
     first = max(len(label) for label, _ in rows)
-    widths = [max(len(cells[i]) for _, cells in rows) for i in range(len(sizes))]
+    widths = [max(map(len, column)) for column in zip(*(cells for _, cells in rows), strict=True)]
     return [
         f"{label:<{first}}  "
         + "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
@@ -217,6 +225,10 @@ def _amount(gpus: int, free: int) -> str:
 
 def _level_name(domain: Domain) -> str:
     return Level(domain.level).name
+
+
+def _hops(best: Sequence[Capacity]) -> str:
+    return str(max(c.hops for c in best)) if best else ""
 
 
 def _pods(count: int, where: str = "") -> str:
