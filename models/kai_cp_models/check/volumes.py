@@ -24,8 +24,8 @@ def broken(world: World) -> Iterator[str]:
             if fault:
                 yield f"volumes: pod {key} on node {node}: {fault}"
     yield from _given(world, objects)
-    yield from _capacities(world, objects)
     for now in (True, False):
+        yield from _capacities(world, objects, now=now)
         yield from _attached(world, objects, now=now)
 
 
@@ -131,13 +131,13 @@ def _options(world: World, objects: Objects, claim: VolumeClaim, node: str) -> l
     ]
 
 
-def _capacities(world: World, objects: Objects) -> Iterator[str]:
+def _capacities(world: World, objects: Objects, *, now: bool) -> Iterator[str]:
     """New volumes against capacities, where only one capacity and no standing volume is in question."""
     standing = {v.storage_class for v in objects.volumes.values() if v.usable and v.claim is None}
     reserved = {v.claim for v in objects.volumes.values()}
     needed: dict[str, int] = {}
     seen: set[PodKey] = set()
-    for key in sorted(world.placed):
+    for key in sorted(world.binds if now else world.placed):
         for claim in _claims(objects, world.pod(key)):
             storage_class = objects.classes.get(claim.storage_class)
             fresh = not claim.volume and claim.key not in seen | reserved and storage_class is not None
@@ -147,13 +147,14 @@ def _capacities(world: World, objects: Objects) -> Iterator[str]:
                     seen.add(claim.key)
                     needed[options[0].name] = needed.get(options[0].name, 0) + claim.bytes
     for capacity in objects.capacities:
-        need, have = needed.get(capacity.name, 0), _bytes(world, objects, capacity)
+        need, have = needed.get(capacity.name, 0), capacity.bytes if now else _bytes(world, objects, capacity)
         if need > have:
-            yield f"volumes: storage capacity {capacity.name} has {have} bytes, the plan needs {need}"
+            when = "now" if now else "in the end"
+            yield f"volumes: storage capacity {capacity.name} has {have} bytes, the plan needs {need} {when}"
 
 
 def _bytes(world: World, objects: Objects, capacity: Capacity) -> int:
-    """Bytes of a capacity; with ``--schedule-csi-storage`` also of volumes that go with leaving pods."""
+    """Bytes in the end; with ``--schedule-csi-storage`` also of volumes that go with leaving pods."""
     total = capacity.bytes
     if not world.snapshot.policy.schedule_csi_storage:
         return total

@@ -8,9 +8,9 @@ those of the pod's namespace that the constraint's selector selects.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,8 @@ class SpreadState(TalliedState):
         }
         self._keys = tuple(Matching(*key) for key in found)
         self._effects_of: dict[tuple[object, ...], tuple[Effect, ...]] = {}
+        self.placed: dict[PodKey, tuple[Pod, int]] = {}
+        """Pods with constraints that this cycle places, and their nodes."""
         self._load()
 
     def _size(self, key: Hashable) -> int:
@@ -97,7 +99,48 @@ class SpreadState(TalliedState):
         for constraint in pod.spec.spread:
             allowed = self._allowed(pod, constraint, now=now)
             mask = allowed if mask is None else mask & allowed
+        if pod.key in self.left and pod.node is not None:
+            mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if mask is None else mask
+            mask[self.snapshot.node_index[pod.node]] = self._may_stay(pod)
         return mask
+
+    def _may_stay(self, pod: Pod) -> bool:
+        """Whether an evicted pod can return to its node, which takes the eviction back.
+
+        It never left then: its own constraints are not asked, but those of pods placed meanwhile are.
+        """
+        assert pod.node is not None
+        home = self.snapshot.node_index[pod.node]
+        self._count(pod, home, 1, leaving=False)
+        allowed = all(
+            self._skew(other, constraint, node) <= constraint.max_skew
+            for other, node in self.placed.values()
+            for constraint in other.spec.spread
+        )
+        self._count(pod, home, -1, leaving=False)
+        return allowed
+
+    def _skew(self, pod: Pod, constraint: SpreadConstraint, node: int) -> int:
+        """How many more there are in a placed pod's domain than in the emptiest one."""
+        counts = self._counts(pod, constraint, now=False)
+        eligible = self._eligible(pod, constraint.topology_key)
+        here = counts[self.domains.of(constraint.topology_key)[node]]
+        return int(here - counts[eligible].min(initial=here))
+
+    def copy(self) -> SpreadState:
+        twin = super().copy()
+        assert isinstance(twin, SpreadState)
+        twin.placed = dict(self.placed)
+        return twin
+
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+        if pod.spec.spread:
+            self.placed[pod.key] = (pod, node)
+        return super().place(pod, node, pipelined=pipelined)
+
+    def remove(self, pod: Pod, node: int) -> None:
+        self.placed.pop(pod.key, None)
+        super().remove(pod, node)
 
     def _allowed(self, pod: Pod, constraint: SpreadConstraint, *, now: bool) -> Mask:
         domains = self.domains.of(constraint.topology_key)

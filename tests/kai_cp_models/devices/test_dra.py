@@ -413,7 +413,7 @@ def test_promised_extended_resources_are_in_use() -> None:
     )
     state = dra.open(found)
     assert mask_of(state, x) == [False]
-    assert [dict(row.leaving) for row in state.rows([x], [1], [0])] == []
+    assert [dict(row.leaving) for row in state.rows([x], [1], [0])] == [{binding.key: 1}]
     state.evict(binding)
     assert mask_of(state, x) == [True]
 

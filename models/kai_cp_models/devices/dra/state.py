@@ -430,7 +430,8 @@ class DraState(RuleState):
         """Counting rows over the devices that requests of the classes accept, and users of shared claims.
 
         Exact where devices are free or not and few requests overlap; with constraints, counters,
-        shareable devices or shared open claims a relaxation.
+        shareable devices or shared open claims a relaxation, of which is left that nobody enters a node
+        that refuses him as it is while all who hold devices there stay.
         """
         yield from self._user_rows(classes, nodes)
         opened = [
@@ -442,7 +443,36 @@ class DraState(RuleState):
             for pod in classes
         ]
         wants = [[request for claim in claims for request in claim.requests] for claims in opened]
-        yield from rows(self.catalog, wants, nodes, self._holdings.free(now=False), dict(self._releases()))
+        releases = dict(self._releases())
+        yield from rows(self.catalog, wants, nodes, self._holdings.free(now=False), releases)
+        yield from self._refused_rows(classes, sizes, opened, nodes, releases)
+
+    def _refused_rows(
+        self,
+        classes: Sequence[Pod],
+        sizes: Sequence[int],
+        opened: Sequence[Sequence[Claim]],
+        nodes: Sequence[int],
+        releases: Mapping[PodKey, Sequence[int]],
+    ) -> Iterator[Row]:
+        """For what counting does not say: nodes that serve a class only once somebody leaves."""
+        local: dict[int, set[PodKey]] = {}
+        anywhere: set[PodKey] = set()
+        for key, devices in releases.items():
+            for device in devices:
+                node = int(self.catalog.node_of[device])
+                # Counters of a pool may be drawn from several nodes.
+                shared = node < 0 or self.catalog.devices[device].consumes
+                (anywhere if shared else local.setdefault(node, set())).add(key)
+        for c, pod in enumerate(classes):
+            for synthetic, served in self.extended.parts(pod):
+                claims = [*opened[c], *([synthetic] if synthetic is not None else [])]
+                if not claims or (synthetic is None and self._problem(claims).counting):
+                    continue
+                chosen = np.array([node for node in nodes if served[node]], dtype=np.int64)
+                for node in chosen[~self._fitting(claims, chosen, now=False)].tolist():
+                    leaving = dict.fromkeys(local.get(node, set()) | anywhere, sizes[c])
+                    yield Row({(c, node): 1}, 0, leaving, NAME)
 
     def _opens(self, pod: Pod, key: ClaimKey) -> bool:
         """Whether a claim of the pod's own needs devices where the pod is placed or moved to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -60,6 +61,7 @@ class StorageState(RuleState):
         )
         self._sources: dict[PodKey, Source] = {}
         self._left: set[PodKey] = set()
+        self._users = Counter(claim.key for pod in snapshot.pods for claim in self._claims(pod))
         for pod, node, leaving in holding(snapshot):
             if pod.spec.volume_claims:
                 self.attached.count(pod, node, 1, leaving=leaving)
@@ -305,10 +307,9 @@ class StorageState(RuleState):
             return
         for claim in self._claims(pod):
             if claim.volume and claim.owner_uid == pod.uid:
-                for i, capacity in enumerate(self.objects.capacities):
-                    if capacity.storage_class == claim.storage_class and self._capacity_nodes(capacity)[node]:
-                        self._room[1][i] += sign * claim.bytes
-                        break
+                source = self._source_of(claim, node)
+                if source is not None:
+                    self._room[1][source] += sign * claim.bytes
 
     # --- words and rows ----------------------------------------------------------------------------
 
@@ -332,10 +333,57 @@ class StorageState(RuleState):
         return "; ".join(reasons)
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """Relaxed: attach limits of pods that are alone in their class (pods of one class share their
-        claims, hence their volumes). Capacities and choice of volumes are left to ``place``."""
+        """Relaxed: attach limits and capacities, of pods that are alone in their class (pods of one class
+        share their claims, hence their volumes). The choice of volumes is left to ``place``."""
         staying = [(pod, node) for pod, node, leaving in holding(self.snapshot) if not leaving]
-        return self.attached.rows(classes, sizes, nodes, staying)
+        yield from self.attached.rows(classes, sizes, nodes, staying)
+        alone = [(c, pod) for c, pod in enumerate(classes) if sizes[c] == 1]
+        for i, capacity in enumerate(self.objects.capacities):
+            entering = {
+                (c, node): need
+                for c, pod in alone
+                for node in nodes
+                if self._capacity_nodes(capacity)[node] and (need := self._drawn(pod, i, node))
+            }
+            if entering:
+                leaving = {
+                    pod.key: given
+                    for pod, node in staying
+                    if pod.key not in self._left and (given := self._returned(pod, node, i))
+                }
+                room = int(self._room[0][i] + self._room[1][i])
+                yield Row(entering, max(room, 0), leaving, NAME)
+
+    def _drawn(self, pod: Pod, capacity: int, node: int) -> int:
+        """Bytes that the pod's own claims can only take of this capacity on a node."""
+        total = 0
+        for claim in self._claims(pod):
+            storage_class = self.objects.classes.get(claim.storage_class)
+            tracked = storage_class is not None and storage_class.provisioner in self.objects.tracked
+            if claim.volume or claim.key in self._sources or not tracked or self._users[claim.key] > 1:
+                continue
+            here = [
+                i
+                for i, other in enumerate(self.objects.capacities)
+                if other.storage_class == claim.storage_class and self._capacity_nodes(other)[node]
+            ]
+            if here == [capacity] and not self._candidates(claim):
+                total += claim.bytes
+        return total
+
+    def _returned(self, pod: Pod, node: int, capacity: int) -> int:
+        """Bytes of a capacity that come free when the pod leaves its node."""
+        if not self.snapshot.policy.schedule_csi_storage:
+            return 0
+        owned = (claim for claim in self._claims(pod) if claim.volume and claim.owner_uid == pod.uid)
+        return sum(claim.bytes for claim in owned if self._source_of(claim, node) == capacity)
+
+    def _source_of(self, claim: VolumeClaim, node: int) -> int | None:
+        """The capacity that a volume on a node was made from, as far as can be told."""
+        for i, capacity in enumerate(self.objects.capacities):
+            if capacity.storage_class == claim.storage_class and self._capacity_nodes(capacity)[node]:
+                return i
+        return None
 
 
 def _allowed(storage_class: StorageClass, labels: Mapping[str, str]) -> bool:
