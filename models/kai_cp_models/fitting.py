@@ -6,11 +6,13 @@ The room of static node rules, requests and shared devices only; device rules co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.rules.scores import by_rank, ranks
 from kai_cp_models.rules.table import accepting
 from kai_cp_models.snapshot import GPU, MILLI, PODS, GpuKind, Pod, PodSpec
 
@@ -21,8 +23,25 @@ Mask = NDArray[np.bool_]
 Question = Literal["now", "later", "shared"]
 """Room that is idle; room once everything releasing is gone; a shared device that the pod fits."""
 
+NOWHERE: Final = np.iinfo(np.int64).min
+"""The rank of a node without room."""
+
 _LONGEST = 20_000
 """Touches after which everything is forgotten, so that copies stay cheap."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """The nodes in the order of their scores for pods of one spec; ``NOWHERE`` where there is no room.
+
+    ``now``: the room is idle. ``exact``: False once a node was over its capacity: there ranks are no scores.
+    """
+
+    spec: PodSpec
+    ranks: NDArray[np.int64]
+    now: Mask
+    exact: bool
+    touches: int
 
 
 class Fitting:
@@ -31,12 +50,14 @@ class Fitting:
     def __init__(self) -> None:
         self._touched: list[int] = []
         self._known: dict[tuple[int, Question], tuple[PodSpec, Mask, int]] = {}
+        self._ranked: dict[int, _Ranked] = {}
 
     def copy(self) -> Fitting:
         """The same answers for a copy of the ledger."""
         result = Fitting()
         result._touched.extend(self._touched)
         result._known.update(self._known)
+        result._ranked.update(self._ranked)
         return result
 
     def touch(self, node: int) -> None:
@@ -44,6 +65,7 @@ class Fitting:
         if len(self._touched) >= _LONGEST:
             self._touched.clear()
             self._known.clear()
+            self._ranked.clear()
         self._touched.append(node)
 
     def mask(self, ledger: Ledger, pod: Pod, question: Question) -> Mask:
@@ -56,11 +78,52 @@ class Fitting:
             return known[1].copy()
         else:
             mask = known[1].copy()
-            rows = np.unique(np.array(self._touched[known[2] :], dtype=np.int64))
+            rows = self._since(known[2])
             mask[rows] = _look(ledger, pod, question, rows)
         # The spec is kept alive, so that no other one gets its id.
         self._known[key] = pod.spec, mask, len(self._touched)
         return mask.copy()
+
+    def best(self, ledger: Ledger, pod: Pod, within: Mask) -> tuple[int, bool] | None:
+        """The best node by rank, and whether its room is idle; -1 where none has room.
+
+        None where ranks are not exact. Of what a pod has only its spec counts here.
+        """
+        known = self._ranked.get(id(pod.spec))
+        if known is not None and not known.exact:
+            return None
+        if known is None:
+            known = self._ranked[id(pod.spec)] = _ranked(ledger, pod, None, len(self._touched), None)
+        elif known.touches != len(self._touched):
+            rows = self._since(known.touches)
+            known = self._ranked[id(pod.spec)] = _ranked(ledger, pod, rows, len(self._touched), known)
+        if not known.exact:
+            return None
+        ranks = known.ranks if within.all() else np.where(within, known.ranks, NOWHERE)
+        node = int(ranks.argmax())
+        return (node, bool(known.now[node])) if ranks[node] != NOWHERE else (-1, False)
+
+    def _since(self, touches: int) -> NDArray[np.int64]:
+        """Nodes that were touched since then."""
+        return np.array(sorted(set(self._touched[touches:])), dtype=np.int64)
+
+
+def _ranked(
+    ledger: Ledger, pod: Pod, rows: NDArray[np.int64] | None, touches: int, before: _Ranked | None
+) -> _Ranked:
+    """The order of all nodes, or that of ``before`` with ``rows`` looked at again."""
+    chosen: NDArray[np.int64] | slice = slice(None) if rows is None else rows
+    later = _look(ledger, pod, "later", rows)
+    now = _look(ledger, pod, "now", rows)
+    free = ledger.idle[chosen] + ledger.releasing[chosen]
+    found = ranks(ledger.fixed.table, pod, chosen, now, _joinable(ledger, pod, rows), free)
+    found[~later] = NOWHERE
+    exact = not bool((free[later] < 0).any())
+    if before is None:
+        return _Ranked(pod.spec, found, now, exact and by_rank(ledger.fixed.table, pod), touches)
+    everywhere, idle = before.ranks.copy(), before.now.copy()
+    everywhere[chosen], idle[chosen] = found, now
+    return _Ranked(pod.spec, everywhere, idle, exact and before.exact, touches)
 
 
 def _look(ledger: Ledger, pod: Pod, question: Question, rows: NDArray[np.int64] | None) -> Mask:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from kai_cp_models.devices import open_rules
 from kai_cp_models.devices.protocol import RuleState
 from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fitting import Fitting
 from kai_cp_models.rules.table import NodeTable
@@ -36,7 +37,7 @@ from kai_cp_models.snapshot import (
     PodStatus,
     Snapshot,
 )
-from kai_cp_models.units import Gang, gangs_of
+from kai_cp_models.units import Batch, Gang, Standing, gangs_of
 from kai_cp_topology.records import CLIQUE_LABEL
 
 Vector = NDArray[np.int64]
@@ -118,6 +119,8 @@ class Fixed:
     """[N, D] dimensions the node has at all; others are never charged (2.1)."""
     near: bool
     """Gangs prefer one NVLink domain, and there are nodes that name theirs."""
+    asked: dict[int, tuple[Batch, Amounts]] = field(default_factory=dict)
+    """What batches ask for, by identity; each is kept, so that no other one gets its id."""
 
 
 class Ledger:
@@ -203,6 +206,20 @@ class Ledger:
         """Status of the pod at this moment of the cycle."""
         return self.changed.get(pod.key, pod.status)
 
+    def standing(self, gang: Gang) -> Standing:
+        """How the gang stands at this moment; one whose pods are as read is looked at once a cycle."""
+        if self.changed.keys().isdisjoint(gang.keys):
+            return gang.at_first
+        return gang.standing(self.status)
+
+    def asked(self, batch: Batch) -> Amounts:
+        """The size of the batch in order, demand and reclaim (2.3)."""
+        known = self.fixed.asked.get(id(batch))
+        if known is None:
+            known = batch, amounts.pessimistic_batch(self.snapshot, batch.all_pods)
+            self.fixed.asked[id(batch)] = known
+        return known[1]
+
     def place_of(self, pod: Pod) -> tuple[int, tuple[str, ...]] | None:
         """(node index, GPU groups) where the pod is or will be, or None."""
         held = self.held.get(pod.key)
@@ -239,6 +256,18 @@ class Ledger:
                 if allowed is not None:
                     mask &= allowed
         return mask
+
+    def best(self, pod: Pod, within: Mask) -> tuple[int, bool] | None:
+        """The node that scores best for the pod, and whether its room is idle; -1: none has room.
+
+        The same answer as ``fits`` and ``scores`` give, without scoring every node; None where that takes
+        more than ranks: device rules, GPU memory, a nominated node, spreading.
+        """
+        spec = pod.spec
+        special = spec.claims or spec.gpu.kind is GpuKind.MEMORY or pod.nominated_node is not None
+        if special or any(rule.concerns(pod) for rule in self.rules):
+            return None
+        return self._fitting.best(self, pod, within)
 
     def device_free_mib(self, node: int, name: str, *, now: bool) -> int:
         """Memory of a shared device that is free now, or once its releasing members are gone."""

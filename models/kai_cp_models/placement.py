@@ -176,6 +176,14 @@ class Placer:
     def _pod(
         self, ledger: Ledger, pod: Pod, mask: Mask, topology_score: NDArray[np.float64] | None
     ) -> NoPlace | None:
+        close = ledger.fixed.near and self.gang.group.root.constraint is None and len(self.gang.pods) > 1
+        best = ledger.best(pod, mask) if topology_score is None and not close else None
+        if best is not None:
+            node, idle = best
+            if node < 0:
+                return NoPlace("", pod=pod)
+            put(ledger, pod, node, pipelined=self.pipeline_only or not idle)
+            return None
         fitting = ledger.fits(pod, now=False) & mask
         if topology_score is not None:
             fitting &= ~np.isnan(topology_score)
@@ -185,9 +193,9 @@ class Placer:
             return NoPlace("", pod=pod)
         now = ledger.fits(pod, now=True)
         extra = ledger.extra_score(pod)
-        if ledger.fixed.near and self.gang.group.root.constraint is None and len(self.gang.pods) > 1:
-            close = cliques.closeness(ledger.fixed.table, self._active_nodes(ledger))
-            extra = close if extra is None else extra + close
+        if close:
+            nearness = cliques.closeness(ledger.fixed.table, self._active_nodes(ledger))
+            extra = nearness if extra is None else extra + nearness
         value = scores(
             ledger.fixed.table,
             pod,

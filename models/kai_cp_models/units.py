@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
@@ -17,6 +18,7 @@ from kai_cp_models.snapshot import (
     GroupKey,
     Pod,
     PodGroup,
+    PodKey,
     PodStatus,
     Snapshot,
     Subgroup,
@@ -42,6 +44,15 @@ class Batch:
         return self.pods + tuple(pod for part in self.parts for pod in part.all_pods)
 
 
+class Standing(NamedTuple):
+    """How a gang stands at one moment; ``batch`` is the next one (5.3), None where nothing can be placed."""
+
+    pending: bool
+    ready: bool
+    elastic_state: int
+    batch: Batch | None
+
+
 class Gang:
     """The gang tree of one pod group with its pods; statuses are asked for, never stored."""
 
@@ -56,6 +67,23 @@ class Gang:
         self.strangers = tuple(strangers)
         """Pods that name an unknown subgroup: never placed, never counted (1.2)."""
         self.pods = tuple(pod for pod in members if (pod.subgroup or "default") in self._leaf_names)
+
+    @cached_property
+    def keys(self) -> frozenset[PodKey]:
+        """Keys of ``pods``."""
+        return frozenset(pod.key for pod in self.pods)
+
+    @cached_property
+    def at_first(self) -> Standing:
+        """How the gang stands in the snapshot."""
+        return self.standing(_as_read)
+
+    def standing(self, status_of: StatusOf) -> Standing:
+        """How the gang stands when its pods have these statuses."""
+        pending = any(status_of(pod) is PodStatus.PENDING for pod in self.pods)
+        ready = pending and self.ready(status_of)
+        batch = self.next_batch(status_of) if ready else None
+        return Standing(pending, ready, self.elastic_state(status_of), batch)
 
     def pods_below(self, subgroup: Subgroup) -> Iterator[Pod]:
         """Pods of the leaves below ``subgroup``."""
@@ -173,6 +201,10 @@ class Gang:
                 if found:
                     return found
         return []
+
+
+def _as_read(pod: Pod) -> PodStatus:
+    return pod.status
 
 
 class Gangs(Mapping[GroupKey, Gang]):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,17 @@ from kai_cp.reader import parse
 from kai_cp_models import fitting
 from kai_cp_models.fitting import Fitting
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import ALLOCATED, Pod, PodStatus, Snapshot
+from kai_cp_models.rules.scores import scores
+from kai_cp_models.snapshot import (
+    ALLOCATED,
+    GPU,
+    ClaimRef,
+    GpuKind,
+    GpuRequest,
+    Pod,
+    PodStatus,
+    Snapshot,
+)
 from tests.support import objects as raw
 from tests.support.clusters import random_cluster
 from tests.support.worlds import cluster, fraction, node, pod, spec
@@ -180,3 +192,77 @@ def test_specs_that_are_gone_leave_no_answer_behind() -> None:
     ledger = Ledger.of(cluster([], nodes=[node("n1", 4)]))
     for size in (1, 9) * 200:
         assert ledger.fits(pod("a-0", spec=spec(size)), now=True).tolist() == [size == 1]
+
+
+# --- the best node without scoring all ------------------------------------------------------------
+
+
+def scored(ledger: Ledger, one: Pod, within: np.ndarray) -> tuple[int, bool]:
+    """The best node and whether its room is idle, by the scores of all nodes."""
+    fitting = ledger.fits(one, now=False) & within
+    now = ledger.fits(one, now=True)
+    if not fitting.any():
+        return -1, False
+    value = scores(
+        ledger.fixed.table, one, fitting, ledger.idle, ledger.releasing, now, ledger.shares_room(one)
+    )
+    node = int(np.argmax(np.where(fitting, value, -np.inf)))
+    return node, bool(now[node])
+
+
+POLICIES = (
+    frozenset(("predicates", "gpusharingorder", "nodeavailability", "resourcetype", "nodeplacement")),
+    frozenset(("predicates", "gpusharingorder", "nodeplacement")),
+    frozenset(("predicates", "nodeavailability", "resourcetype")),
+)
+
+
+@pytest.mark.parametrize("plugins", POLICIES, ids=lambda names: f"{len(names)} plugins")
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_node_is_the_one_that_scores_best(seed: int, plugins: frozenset[str]) -> None:
+    """Random operations; every pod is asked for in between, on all nodes and on some."""
+    rng = Random(seed)
+    read = snapshot_of(seed)
+    snapshot = replace(read, policy=replace(read.policy, plugins=plugins))
+    ledger = Ledger.of(snapshot)
+    short = 0
+    for _ in range(STEPS):
+        step(rng, ledger, snapshot)
+        for one in rng.sample(snapshot.pods, min(6, len(snapshot.pods))):
+            within = np.array([rng.random() < 0.7 for _ in snapshot.nodes])
+            for mask in (within, np.ones(len(snapshot.nodes), dtype=bool)):
+                found = ledger.best(one, mask)
+                if found is not None:
+                    short += 1
+                    assert found == scored(ledger, one, mask), one.key
+        if rng.random() < 0.2:
+            ledger = ledger.copy()
+    assert short
+
+
+def test_pods_that_take_more_than_ranks_have_no_short_way() -> None:
+    """A nominated node, GPU memory, spreading, a claim: the scores decide."""
+    plain = pod("a-0")
+    everywhere = np.ones(2, dtype=bool)
+
+    def best(one: Pod, **policy: Any) -> tuple[int, bool] | None:
+        snapshot = cluster([one], nodes=[node("n1", 2), node("n2", 1)], plugins=POLICIES[0])
+        snapshot = replace(snapshot, policy=replace(snapshot.policy, **policy))
+        return Ledger.of(snapshot).best(one, everywhere)
+
+    assert best(plain) == (1, True)
+    assert best(replace(plain, nominated_node="n1")) is None
+    assert best(plain, gpu_strategy="spread") is None
+    memory = GpuRequest(GpuKind.MEMORY, devices=1, milli_portion=0, memory_mib=1000)
+    assert best(replace(plain, spec=replace(plain.spec, gpu=memory))) is None
+    assert best(replace(plain, spec=replace(plain.spec, claims=(ClaimRef("gpu", "mine"),)))) is None
+
+
+def test_a_node_over_its_capacity_ends_the_short_way() -> None:
+    """n2 shares two GPUs and has one: its room is less than none, which is not how scores count."""
+    holders = [pod(f"d-{i}", "n2", spec=fraction(300), gpu_groups=(f"x{i}",)) for i in range(2)]
+    one = pod("a-0", spec=fraction(300))
+    snapshot = cluster([one, *holders], nodes=[node("n1", 2), node("n2", 1)], plugins=POLICIES[0])
+    ledger = Ledger.of(snapshot)
+    assert ledger.idle[1, GPU] < 0
+    assert ledger.best(one, np.ones(2, dtype=bool)) is None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from kai_cp_models.cycle import Cycle, Waiting
-from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.order import Entry, group_sort_key
 from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import ActionName, GroupKey, PodGroup, PodStatus
-from kai_cp_models.units import Batch
+from kai_cp_models.units import Batch, Gang, Standing
 
 
 def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
@@ -17,19 +16,21 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
     found: dict[GroupKey, Batch] = {}
     for group in snapshot.waiting_groups:
         gang = ledger.fixed.gangs[group.key]
-        if not any(ledger.status(pod) is PodStatus.PENDING for pod in gang.pods):
+        standing = ledger.standing(gang)
+        if not standing.pending:
             continue
-        refusal = _refusal(cycle, group, action)
+        refusal = _refusal(cycle, group, gang, standing, action)
         if refusal is not None:
             cycle.waiting.setdefault(group.key, refusal)
             continue
-        batch = gang.next_batch(ledger.status)
-        if batch is not None:
-            found[group.key] = batch
+        if standing.batch is not None:
+            found[group.key] = standing.batch
     return _within_depth(cycle, action, found)
 
 
-def _refusal(cycle: Cycle, group: PodGroup, action: ActionName) -> Waiting | None:
+def _refusal(
+    cycle: Cycle, group: PodGroup, gang: Gang, standing: Standing, action: ActionName
+) -> Waiting | None:
     snapshot = cycle.snapshot
     if group.queue not in snapshot.queue_by_name:
         return Waiting("QueueDoesNotExist", f"queue {group.queue or '(none)'} does not exist", True)
@@ -37,8 +38,7 @@ def _refusal(cycle: Cycle, group: PodGroup, action: ActionName) -> Waiting | Non
         return Waiting("QueueNotLeaf", f"queue {group.queue} has child queues; leaf queues run pods", True)
     if group.backed_off:
         return Waiting("SchedulingBackoff", "schedulingBackoff is 1 and an earlier attempt failed", True)
-    gang = cycle.ledger.fixed.gangs[group.key]
-    if not gang.ready(cycle.ledger.status):
+    if not standing.ready:
         alive = sum(cycle.ledger.status(pod) is PodStatus.PENDING for pod in gang.pods)
         needed = sum(leaf.minimum for leaf in group.root.leaves())
         return Waiting(
@@ -59,9 +59,8 @@ def _refusal(cycle: Cycle, group: PodGroup, action: ActionName) -> Waiting | Non
 
 def entry_of(ledger: Ledger, group: PodGroup, batch: Batch) -> Entry:
     """How the pod group stands in the fair order with its next batch (3.5, 3.6)."""
-    gang = ledger.fixed.gangs[group.key]
-    asked = amounts.pessimistic_batch(ledger.snapshot, batch.all_pods)
-    return group_sort_key(group, gang.elastic_state(ledger.status)), asked
+    standing = ledger.standing(ledger.fixed.gangs[group.key])
+    return group_sort_key(group, standing.elastic_state), ledger.asked(batch)
 
 
 def _within_depth(cycle: Cycle, action: ActionName, found: dict[GroupKey, Batch]) -> dict[GroupKey, Batch]:

@@ -28,6 +28,8 @@ CPU_NODE: Final = 10
 """``resourcetype``: a CPU-only pod on a node without GPUs."""
 PACKED: Final = 9
 """``nodeplacement``: the fullest candidate under binpack; an empty node under spread scores 1."""
+_ROOM: Final = 2**44
+"""More than any node has of milli-CPUs or milli-GPUs."""
 
 
 def scores(
@@ -64,6 +66,47 @@ def scores(
         total += _placement(table, pod, candidates, idle + releasing)
     if extra is not None:
         total += extra
+    return total
+
+
+def by_rank(table: NodeTable, pod: Pod) -> bool:
+    """Whether ``ranks`` orders nodes for pods of this spec exactly as ``scores`` does.
+
+    That is without a nominated node, topology score or extra terms.
+    """
+    policy = table.snapshot.policy
+    if not policy.plugin("nodeplacement"):
+        return True
+    gpu = asks_gpu(table.snapshot, pod)
+    strategy = policy.gpu_strategy if gpu else policy.cpu_strategy
+    offered = table.allocatable[:, GPU if gpu else CPU] > 0
+    return strategy != "spread" and bool(offered[table.accepting(pod)].all())
+
+
+def ranks(
+    table: NodeTable,
+    pod: Pod,
+    rows: NDArray[np.int64] | slice,
+    fits_now: Mask,
+    fits_shared: Mask,
+    free: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """The terms of ``scores`` one above the other, as integers: for ``rows``, which have room ``free``.
+
+    Each term outweighs all below it together, so the order is the same; the least room is worth most.
+    """
+    policy = table.snapshot.policy
+    gpu = asks_gpu(table.snapshot, pod)
+    total = np.zeros(len(free), dtype=np.int64)
+    if policy.plugin("gpusharingorder"):
+        total += 4 * fits_shared
+    if policy.plugin("nodeavailability"):
+        total += 2 * fits_now
+    if policy.plugin("resourcetype") and not gpu:
+        total += table.cpu_only[rows]
+    total *= _ROOM
+    if policy.plugin("nodeplacement"):
+        total -= free[:, GPU if gpu else CPU]
     return total
 
 
