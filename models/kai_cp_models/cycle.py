@@ -29,6 +29,9 @@ _ORDER: Final[dict[str, int]] = {
     name: i for i, name in enumerate(("stalegangeviction", "allocate", "consolidation", "reclaim", "preempt"))
 }
 
+_LEAST_SECONDS: Final = 0.2
+"""What an action may always spend in vain."""
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -69,6 +72,10 @@ class Cycle:
     """Until when the present action may search; at most ``deadline``."""
     withdraws: bool = True
     """Whether places given earlier in the cycle may be taken back."""
+    started: float = field(default_factory=time.monotonic)
+    """When the cycle began; what it has taken so far says how long one more attempt is worth."""
+    fruitless_seconds: float = 0.0
+    """What attempts of the present action took that neither served anybody nor proved anything."""
 
     def save(self) -> Cycle:
         """An independent copy to fall back to."""
@@ -84,16 +91,28 @@ class Cycle:
             dict(self.sequence),
             self.action_deadline,
             self.withdraws,
+            self.started,
+            self.fruitless_seconds,
         )
 
     def begin(self, share: float) -> None:
         """Give the action that starts now ``share`` of the time that is left; what it saves carries over."""
         now = time.monotonic()
         self.action_deadline = now + share * max(0.0, self.deadline - now)
+        self.fruitless_seconds = 0.0
 
     def seconds_left(self) -> float:
         """Time until the present action must end; never negative."""
         return max(0.0, min(self.deadline, self.action_deadline) - time.monotonic())
+
+    def seconds_worth(self) -> float:
+        """Time that one more attempt may take: what is left, as far as patience goes; never negative.
+
+        Patience grows with what the cycle has taken, less what the action has spent in vain.
+        """
+        taken = time.monotonic() - self.started - self.fruitless_seconds
+        worth = max(_LEAST_SECONDS, self.settings.solver.patience * taken)
+        return max(0.0, min(self.seconds_left(), worth - self.fruitless_seconds))
 
     def out_of_time(self) -> bool:
         """Whether the deadline of the cycle has passed."""

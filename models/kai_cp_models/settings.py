@@ -23,6 +23,12 @@ class SolverSettings(Frozen):
         description="Time for one cycle; the best checked answer counts. `kai-cp solve` counts from the "
         "opening of a snapshot, but leaves three quarters of it, or one whole second, for deciding.",
     )
+    patience: float = Field(
+        0.5,
+        gt=0,
+        description="How long an action searches in vain (for room, better plans, proofs of refusals): "
+        "so many times what the cycle has taken otherwise, at least 0.2 s. Large values use all the time.",
+    )
     workers: int = Field(2, ge=1, description="CP-SAT search workers.")
     seed: int = Field(0, ge=0, description="CP-SAT random seed.")
 
@@ -46,18 +52,19 @@ class ObjectiveSettings(Frozen):
         description="GPUs lost beyond those admitted count in steps of so many; a step weighs more than "
         "the age of pod groups, so a large gang is not stopped for a small one because it is younger.",
     )
+    close_gangs: bool = Field(
+        True,
+        description="A gang of GPUs goes to the closest place that has room for all of it: one NVLink "
+        "domain, else one domain of ever wider Topology levels, inside the levels that it asks for; where "
+        "none has, to few places. Never a reason to wait.",
+    )
 
 
 class OptionalRules(Frozen):
-    """Rules that KAI lacks: hard ones are off by default for parity; a preference is on."""
+    """Rules that KAI lacks, off by default for parity."""
 
     topology_spread: bool = Field(False, description="Enforce DoNotSchedule topology spread.")
     pod_disruption_budgets: bool = Field(False, description="Never evict beyond a PodDisruptionBudget.")
-    prefer_nvlink_domain: bool = Field(
-        True,
-        description="A gang without a topology constraint starts inside one NVLink domain (node label "
-        "nvidia.com/gpu.clique) where one has room for it; elsewhere otherwise.",
-    )
 
 
 class Settings(Frozen):

@@ -23,7 +23,7 @@ from tests.support.rounds import advance
 COUNT = int(os.environ.get("KAI_CP_AUDIT_CLUSTERS", "20"))
 FIRST = int(os.environ.get("KAI_CP_AUDIT_FIRST", "0"))
 SEEDS = range(FIRST, FIRST + COUNT)
-SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20}})
+SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000}})
 ROUNDS = 10
 """Rounds within which a cluster comes to rest: one reclaim may lead to another."""
 

@@ -36,7 +36,7 @@ from tests.support.worlds import (
 )
 
 COUNT = int(os.environ.get("KAI_CP_ORACLE_CLUSTERS", "60"))
-SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20}})
+SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000}})
 
 
 def names(keys: frozenset[PodKey]) -> set[str]:

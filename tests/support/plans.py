@@ -7,7 +7,7 @@ from kai_cp_models.engine import FAILED, REJECTED, decide
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, Snapshot
 
-SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "workers": 1}})
+SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000, "workers": 1}})
 
 
 def solved(snapshot: Snapshot, settings: Settings = SETTINGS) -> Plan:

@@ -14,6 +14,7 @@ from typing import Final
 
 from ortools.sat.python import cp_model
 
+from kai_cp_models.actions.clearing import Clearing
 from kai_cp_models.actions.dues import Owners, dues_of, most_lost_milli_gpus, overreaching, shared_out
 from kai_cp_models.actions.scenario import play, probe
 from kai_cp_models.cycle import Cycle, Waiting
@@ -26,7 +27,7 @@ from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, r
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import MOST_MOVABLE, near_empty, shallow
 from kai_cp_models.joint.returning import Returning
-from kai_cp_models.joint.search import StageResult, lexicographic
+from kai_cp_models.joint.search import StageResult, lexicographic, start_from
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey, PodGroup, PodKey
 from kai_cp_models.units import Batch
@@ -49,6 +50,10 @@ _ROUGH_GAP = 0.01
 _MOST_FINISHED = 2_000
 """Variables beyond which the rough goal is the objective: each further goal costs a presolve."""
 _ROUGH_GOALS = 2
+_SHORTEST = 0.05
+"""Seconds below which no model is worth being built."""
+_MOST_ORDERS = 4
+"""Orders in which a plan without a solver is tried: whoever found no place comes first the next time."""
 _ROUGH_SHARE = 0.5
 """Share of the time left that one attempt of a large problem may take."""
 
@@ -241,8 +246,10 @@ class Attempts:
     def greedy(self, chunk: Sequence[Ask]) -> Found | None:
         """A plan without a solver: lose the units that counting opens, place everything in the fair order.
 
-        It serves those of the chunk that find room so.
+        It serves those of the chunk that find room so. Consolidation clears nodes, ask by ask.
         """
+        if self.action == "consolidation":
+            return self._moving(chunk)
         asks = list(chunk)
         while asks and not self.cycle.out_of_time():
             useful = set[int]().union(*(self.takes_of(ask) for ask in asks))
@@ -254,8 +261,8 @@ class Attempts:
             ranked = [ranked[o] for o in opened]
             played = probe(self.base, asks, [item.offer for item in ranked], self.waiting)
             if played.ledger is None:
-                asks = [ask for ask in asks if ask.group.key in played.served]
-                continue
+                return None
+            asks = [ask for ask in asks if ask.group.key in played.served]
             found = self._found(asks, ranked, played.ledger)
             beyond = None
             if self.action == "reclaim":
@@ -264,6 +271,55 @@ class Attempts:
                 return found
             asks = [ask for ask in asks if ask is not beyond]
         return None
+
+    def _moving(self, chunk: Sequence[Ask]) -> Found | None:
+        """A plan of consolidation without a solver, for those of the chunk that it serves."""
+        best: Clearing | None = None
+        served: list[bool] = []
+        order = list(chunk)
+        for _ in range(_MOST_ORDERS):
+            clearing = self._clearing(order)
+            now = {ask.group.key for ask in clearing.served}
+            found = [ask.group.key in now for ask in chunk]
+            if best is not None and found <= served:
+                break
+            best, served = clearing, found
+            missed = [ask for ask in order if ask.group.key not in now]
+            if not missed or not now or self.cycle.seconds_worth() <= 0:
+                break
+            # Whoever found no place comes first the next time.
+            order = [*missed, *(ask for ask in order if ask.group.key in now)]
+        return self._cleared(best) if best is not None and best.served else None
+
+    def _clearing(self, order: Sequence[Ask]) -> Clearing:
+        clearing = Clearing(
+            self.base,
+            self.ranked,
+            most_groups=self.cycle.snapshot.policy.max_consolidation_preemptees,
+            most_ratio=self.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
+        )
+        for ask in order:
+            if self.cycle.seconds_left() <= 0:
+                break
+            clearing.serve(ask)
+        return clearing
+
+    def _cleared(self, clearing: Clearing) -> Found:
+        ledger = clearing.settled()
+        moved = frozenset(
+            key
+            for key in clearing.taken_by
+            if self.base.place_of(self.base.snapshot.pod_by_key[key])
+            != ledger.place_of(self.base.snapshot.pod_by_key[key])
+        )
+        ranked = tuple(item for item in self.ranked if any(pod.key in moved for pod in item.offer.pods))
+        owners = {
+            o: tuple(dict.fromkeys(clearing.taken_by[pod.key] for pod in item.offer.pods if pod.key in moved))
+            for o, item in enumerate(ranked)
+        }
+        asks = tuple(clearing.served)
+        answer = Answer({}, (True,) * len(asks), (False,) * len(ranked), moved)
+        return Found(ledger, asks, ranked, answer, owners, (), 0, 0, complete=not moved)
 
     def _found(self, asks: list[Ask], ranked: list[Ranked], ledger: Ledger) -> Found:
         """The plan that ``ledger`` shows, its losses shared out among the asks."""
@@ -303,7 +359,16 @@ class Attempts:
 
         Only units that the chunk may take, or that are disturbed already, may be disturbed (1.3 e).
         """
-        if self.cycle.seconds_left() <= 0:
+        began = time.monotonic()
+        result = self._attempt(before, chunk, optional=optional, after=after)
+        if isinstance(result, Failed) and not result.why.proved:
+            self.cycle.fruitless_seconds += time.monotonic() - began
+        return result
+
+    def _attempt(
+        self, before: Found | None, chunk: Sequence[Ask], *, optional: bool, after: Failed | None
+    ) -> Found | Failed:
+        if self.cycle.seconds_worth() < _SHORTEST:
             return Failed(out_of_time())
         useful: set[int] = before.disturbed if before else set()
         for ask in chunk:
@@ -337,7 +402,7 @@ class Attempts:
 
     def finish(self, found: Found) -> Found:
         """The same admission with all goals pursued; ``found`` itself when that fails."""
-        if found.complete or found.variables > _MOST_FINISHED:
+        if found.complete or found.variables > _MOST_FINISHED or self.cycle.seconds_worth() < _SHORTEST:
             return found
         useful = set(found.disturbed)
         for ask in found.asks:
@@ -354,6 +419,7 @@ class Attempts:
                 final=True,
                 threshold=threshold,
                 rough_again=threshold and not found.variables,
+                known=found,
             )
             if isinstance(best, Found):
                 return best
@@ -377,15 +443,19 @@ class Attempts:
         caps: Mapping[str, int] | None = None,
         whole: bool = True,
         rough_again: bool = True,
+        known: Found | None = None,
     ) -> Found | Failed:
         """``whole``: nothing else may be disturbed, so that a refusal is a proof.
 
-        ``rough_again``: a model too large for all goals is solved for the rough one.
+        ``rough_again``: a model too large for all goals is solved for the rough one. ``known``: a plan for
+        these asks to start from.
         """
         cycle, action = self.cycle, self.action
+        began = time.monotonic()
         ranked = [item for item in self.ranked if item.rank in useful]
         if action == "consolidation" and len(ranked) > MOST_MOVABLE:
-            ranked = near_empty(self.base, asks, ranked)
+            keep = known.disturbed if known is not None else frozenset[int]()
+            ranked = near_empty(self.base, asks, ranked, keep)
             whole = False
         if not ranked:
             return Failed(NO_VICTIMS)
@@ -419,11 +489,15 @@ class Attempts:
         # The fair order is asked of a first, short solve; the other goals hardly ever change its verdict.
         rough = complete and (final or len(ranked) > _FEW_UNITS)
         share = 1.0 if complete else _ROUGH_SHARE
-        ends = time.monotonic() + share * cycle.seconds_left()
+        # Building the model took its time, too; solving it is worth at least as much.
+        worth = max(cycle.seconds_worth(), time.monotonic() - began)
+        ends = time.monotonic() + min(share * cycle.seconds_left(), worth)
 
         def left() -> float:
             return max(0.0, ends - time.monotonic())
 
+        if known is not None and not known.variables:
+            start_from(model.cp, _choices(model, known.answer, known.ranked), cycle.settings.solver, left())
         sure = True
         served: frozenset[GroupKey] | None = None
         for _ in range(_MOST_CUTS if complete else _MOST_ROUGH_CUTS):
@@ -532,6 +606,18 @@ def _owners(
     return found
 
 
+def _choices(
+    model: EvictingModel, answer: Answer, ranked: Sequence[Ranked]
+) -> list[tuple[cp_model.IntVar, bool]]:
+    """What a plan for all asks of the model decides: who is admitted, lost and moved."""
+    lost = {item.rank for item, yes in zip(ranked, answer.lost, strict=True) if yes}
+    return [
+        *((admitted, True) for admitted in model.admitted),
+        *((var, item.rank in lost) for item, var in zip(model.ranked, model.lost, strict=True)),
+        *((var, key in answer.moved) for key, var in model.moved.items()),
+    ]
+
+
 def _lost_to(ranked: Sequence[Ranked], owners: Owners) -> dict[GroupKey, frozenset[GroupKey]]:
     """For every disturbed pod group the triggers that answer for its units."""
     found: dict[GroupKey, frozenset[GroupKey]] = {}
@@ -543,4 +629,6 @@ def _lost_to(ranked: Sequence[Ranked], owners: Owners) -> dict[GroupKey, frozens
 
 def out_of_time() -> Waiting:
     """The refusal of what was not decided in time."""
-    return Waiting("NotDecidedInTime", "the time budget ended before this pod group was decided")
+    return Waiting(
+        "NotDecidedInTime", "the time budget, or the patience of the settings, ended before it was decided"
+    )

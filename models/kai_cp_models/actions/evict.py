@@ -56,6 +56,8 @@ class _Run:
     open: dict[GroupKey, Ask]
     entries: dict[GroupKey, Entry]
     found: Found | None = None
+    spare: Found | None = None
+    """A plan without a solver that serves some of the first triggers, where the solver finds none."""
     unproved: int = 0
     refused: int = 0
 
@@ -157,14 +159,17 @@ def _greedily(run: _Run) -> list[Ask]:
 
     Returns the triggers to try together where there is no such plan; none where they are to be chosen.
     """
-    if run.action == "consolidation" or run.cycle.out_of_time():
+    if run.cycle.out_of_time():
         return []
     chunk = _next(run, _MOST_AT_ONCE)
-    if len(chunk) > _MOST_OPTIONAL or (chunk and len(run.attempts.ranked) > _MANY_VICTIMS):
-        found = run.attempts.greedy(chunk)
-        if found is not None:
-            _accept(run, found, list(found.asks))
-            return []
+    found = run.attempts.greedy(chunk) if chunk else None
+    if found is None:
+        return chunk
+    many = len(chunk) > _MOST_OPTIONAL or len(run.attempts.ranked) > _MANY_VICTIMS
+    if many or run.action == "consolidation" or len(found.asks) == len(chunk):
+        _accept(run, found, list(found.asks))
+        return []
+    run.spare = found
     return chunk
 
 
@@ -232,6 +237,9 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
         if isinstance(result, Failed) and not result.why.proved:
             chunk = chunk[:1]
             result = run.attempts.attempt(run.found, chunk)
+    if isinstance(result, Failed) and not result.why.proved and run.spare is not None:
+        chunk, result = list(run.spare.asks), run.spare
+    run.spare = None
     if isinstance(result, Found):
         _accept(run, result, chunk)
         if many:

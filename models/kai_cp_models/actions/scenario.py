@@ -69,15 +69,18 @@ def play(
         return replayed
     made = realise(base, asks, offers, answer, pipeline_only=True)
     if made is not None:
-        _settle(made, gone)
+        settle_moves(made, gone)
     return Played(made)
 
 
 def probe(
     base: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], waiting: Mapping[GroupKey, Batch]
 ) -> Played:
-    """Evict all of ``offers``, then place asks and victims in the fair order, greedily (4.7)."""
-    return _replay(base, asks, [pod for offer in offers for pod in offer.pods], waiting, {})
+    """Evict all of ``offers``, then place asks and victims in the fair order, greedily (4.7).
+
+    The ledger is there as soon as some ask got a place; ``served`` names those that did.
+    """
+    return _replay(base, asks, [pod for offer in offers for pod in offer.pods], waiting, {}, some=True)
 
 
 def _leaving(offers: Sequence[Offer], answer: Answer) -> list[Pod]:
@@ -100,8 +103,13 @@ def _replay(
     gone: Sequence[Pod],
     waiting: Mapping[GroupKey, Batch],
     lost_to: Mapping[GroupKey, frozenset[GroupKey]],
+    *,
+    some: bool = False,
 ) -> Played:
-    """``gone`` evicted and everything placed in the fair order; no ledger when some ask found no place."""
+    """``gone`` evicted and everything placed in the fair order; no ledger when some ask found no place.
+
+    ``some``: no ledger only when all of them found none.
+    """
     ledger = base.copy()
     victims: dict[GroupKey, list[Pod]] = {}
     for pod in gone:
@@ -150,7 +158,7 @@ def _replay(
         elif key in victims and (not left or (key in lost_to and lost_to[key] <= served)):
             last.append(key)
         elif key in victims:
-            back = _return(ledger, key, victims[key])
+            back = put_back(ledger, key, victims[key])
             if back is not None:
                 if left and not failed:
                     early.add(key)
@@ -158,13 +166,13 @@ def _replay(
                 order.use(ledger.book, group.queue)
     # Whoever can stay where it is does, before others look for a new place.
     for key in last:
-        ledger = _return(ledger, key, victims[key], stay=True) or ledger
+        ledger = put_back(ledger, key, victims[key], stay=True) or ledger
     for key in last:
-        ledger = _return(ledger, key, victims[key]) or ledger
-    if len(served) < len(wanted):
+        ledger = put_back(ledger, key, victims[key]) or ledger
+    if not served or (len(served) < len(wanted) and not some):
         return Played(None, frozenset(early), frozenset(served))
-    _settle(ledger, gone)
-    return Played(ledger, frozenset(), frozenset(served))
+    settle_moves(ledger, gone)
+    return Played(ledger, frozenset(early), frozenset(served))
 
 
 def _missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Batch | None:
@@ -184,7 +192,7 @@ def _as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
     return status_of
 
 
-def _return(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, stay: bool = False) -> Ledger | None:
+def put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, stay: bool = False) -> Ledger | None:
     """The ledger with as many batches of the evicted pods placed again as fit, or None.
 
     ``stay``: where they run, nowhere else.
@@ -228,7 +236,7 @@ def _stay(ledger: Ledger, batch: Batch) -> Ledger | None:
     return restored(ledger, pods)
 
 
-def _settle(ledger: Ledger, gone: Sequence[Pod]) -> None:
+def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:
     """A victim that returned to its own node and devices is never touched (4.7)."""
     touched: dict[GroupKey, None] = {}
     for pod in gone:

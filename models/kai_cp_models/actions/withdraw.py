@@ -30,6 +30,16 @@ def settle(
     consolidation where that may serve them.
     """
     kept: dict[PodKey, Eviction] = {}
+    preemptible = tuple(heir for heir in heirs if ledger.snapshot.group_by_key[heir].preemptible)
+    standing = {
+        trigger
+        for eviction in evicted_by.values()
+        if eviction.action == "consolidation"
+        for trigger in eviction.triggers
+        if trigger not in withdrawn
+    }
+    # A move may serve whoever consolidation serves; an heir that may not evict here is no reason for it.
+    movers = preemptible or tuple(sorted(standing))
     for key, eviction in sorted(evicted_by.items()):
         left = tuple(trigger for trigger in eviction.triggers if trigger not in withdrawn)
         if left or not eviction.triggers:
@@ -39,9 +49,8 @@ def settle(
         if back is not None:
             ledger = back
         else:
-            served = tuple(heir for heir in heirs if ledger.snapshot.group_by_key[heir].preemptible)
-            if eviction.action == "consolidation" and served:
-                kept[key] = replace(eviction, triggers=served)
+            if eviction.action == "consolidation" and movers:
+                kept[key] = replace(eviction, triggers=movers)
             else:
                 kept[key] = replace(eviction, triggers=heirs, action=action)
     return ledger, kept

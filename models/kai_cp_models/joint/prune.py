@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -23,8 +23,12 @@ _NODES_PER_POD: Final = 4
 _FEWEST_NODES: Final = 32
 
 
-def near_empty(ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[Ranked]) -> list[Ranked]:
+def near_empty(
+    ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[Ranked], keep: Collection[int] = ()
+) -> list[Ranked]:
     """Units on the nodes where the least has to move to make room for the largest pod asked for.
+
+    ``keep``: ranks of units that stay candidates in any case.
 
     What is left out may be part of a plan, so a refusal that rests on the rest is no proof.
     """
@@ -43,7 +47,8 @@ def near_empty(ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[Ranked]) ->
     return [
         item
         for item in ranked
-        if any((place := ledger.place_of(pod)) is not None and place[0] in chosen for pod in item.offer.pods)
+        if item.rank in keep
+        or any((place := ledger.place_of(pod)) is not None and place[0] in chosen for pod in item.offer.pods)
     ]
 
 

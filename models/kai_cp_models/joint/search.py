@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -114,7 +114,7 @@ def _solve_packing(
         return first, solver
     started = time.monotonic()
     try:
-        known = _values(model, solver) if first.status == "solved" else None
+        known = _values(model, solver) if first.status == "solved" else _hints(model)
         found = solve_packing(model, _PACKING_TRY * (ends - started), gap, known)
     except NotLinear:
         found = None
@@ -197,11 +197,35 @@ def lexicographic(
     return best, results, first or Outcome("unknown", False)
 
 
+def start_from(
+    model: cp_model.CpModel,
+    choices: Sequence[tuple[cp_model.IntVar, bool]],
+    settings: SolverSettings,
+    seconds: float,
+) -> bool:
+    """Give the model a solution with these choices as its hint; False: none was found in time."""
+    trial = model.clone()
+    trial.clear_objective()  # type: ignore[no-untyped-call]
+    for variable, value in choices:
+        trial.add(variable == value)
+    outcome, solver = solve(trial, settings, seconds)
+    if outcome.status == "solved":
+        _hint(model, solver)
+    return outcome.status == "solved"
+
+
 def _values(model: cp_model.CpModel, solver: cp_model.CpSolver) -> list[int]:
     """The solution that the solver holds, variable by variable."""
     return [
         solver.value(model.get_int_var_from_proto_index(index)) for index in range(len(model.proto.variables))
     ]
+
+
+def _hints(model: cp_model.CpModel) -> list[int] | None:
+    """The hint of the model where it names every variable."""
+    hint = dict(zip(model.proto.solution_hint.vars, model.proto.solution_hint.values, strict=True))
+    count = len(model.proto.variables)
+    return [hint[index] for index in range(count)] if len(hint) == count else None
 
 
 def _hint(model: cp_model.CpModel, solver: cp_model.CpSolver) -> None:

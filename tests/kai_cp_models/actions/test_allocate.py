@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.settings import OptionalRules, Settings
 from kai_cp_models.snapshot import (
     PodStatus,
     Shares,
@@ -16,7 +15,7 @@ from kai_cp_models.snapshot import (
     Topology,
     TopologyConstraint,
 )
-from tests.support.plans import SETTINGS, bound, evicted, nominated, placed, reasons, solved
+from tests.support.plans import bound, evicted, nominated, placed, reasons, solved
 from tests.support.worlds import cluster, fraction, gpu_bound, group, leaf, node, pod, pods, queue, spec, tree
 
 
@@ -246,52 +245,3 @@ def test_nothing_that_runs_is_touched() -> None:
     assert plan.decisions == ()
     assert evicted(plan) == set()
     assert plan.unscheduled[0].proved
-
-
-# --- NVLink domains ------------------------------------------------------------------------------
-
-
-DOMAIN = {"n1": "a", "n2": "b", "n3": "a", "n4": "b"}
-
-
-def two_domains(count: int) -> Snapshot:
-    """n1 and n2 are half full and lie in different domains. A gang of pods of 4 GPUs waits."""
-    nodes = [node(name, labels={"nvidia.com/gpu.clique": clique}) for name, clique in DOMAIN.items()]
-    running = [pod("x-0", "n1", spec=spec(4)), pod("y-0", "n2", spec=spec(4))]
-    return only_allocate([*running, *pods("g", count, spec=spec(4))], [group("g", count)], nodes)
-
-
-def test_a_gang_prefers_one_nvlink_domain() -> None:
-    """Without the preference the first nodes are taken, which lie in different domains."""
-
-    def used(settings: Settings) -> set[str]:
-        return {DOMAIN[name] for name in bound(solved(two_domains(2), settings)).values()}
-
-    off = SETTINGS.model_copy(update={"rules": OptionalRules(prefer_nvlink_domain=False)})
-    assert (len(used(SETTINGS)), len(used(off))) == (1, 2)
-
-
-def test_a_gang_that_fits_no_nvlink_domain_starts_all_the_same() -> None:
-    plan = solved(two_domains(6))
-    assert len(bound(plan)) == 6
-
-
-def test_a_growing_gang_stays_in_its_nvlink_domain() -> None:
-    """The first pod runs in domain b; packing alone would take n1, where least is free."""
-    nodes = [node(f"n{i}", labels={"nvidia.com/gpu.clique": "ab"[i - 1]}) for i in (1, 2)]
-    running = [pod("x-0", "n1", spec=spec(6)), pod("g-0", "n2", spec=spec(2))]
-    plan = solved(only_allocate([*running, pod("g-1", spec=spec(2))], [group("g", 1)], nodes))
-    assert bound(plan) == {"g-1": "n2"}
-
-
-def test_a_gang_that_fits_no_nvlink_domain_uses_few() -> None:
-    """Two nodes of domain a and one each of b and c: by name alone each pod would lie in another domain."""
-    cliques = {"n1": "b", "n2": "a", "n3": "c", "n4": "a"}
-    nodes = [node(name, labels={"nvidia.com/gpu.clique": clique}) for name, clique in cliques.items()]
-    snapshot = only_allocate(pods("g", 3, spec=spec(8)), [group("g", 3)], nodes)
-    off = SETTINGS.model_copy(update={"rules": OptionalRules(prefer_nvlink_domain=False)})
-    used, without = (
-        {cliques[name] for name in bound(solved(snapshot, settings)).values()} for settings in (SETTINGS, off)
-    )
-    assert used == {"a", "b"}
-    assert without == {"a", "b", "c"}

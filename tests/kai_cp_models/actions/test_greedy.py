@@ -11,7 +11,7 @@ from ortools.sat.python import cp_model
 from kai_cp_models.joint import admission, search
 from kai_cp_models.joint.search import Outcome
 from kai_cp_models.snapshot import ActionName, GroupKey, Plan, Pod, PodGroup, Queue, Snapshot
-from tests.support.plans import evicted, lost, placed, reasons, solved
+from tests.support.plans import lost, placed, reasons, solved
 from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 
 SEEDS = range(12)
@@ -103,17 +103,13 @@ def test_the_solver_takes_nothing_away(seed: int, action: ActionName, request: p
 
 
 @pytest.mark.usefixtures("speechless")
-def test_a_dozen_is_left_to_the_solver() -> None:
-    """Up to twelve triggers one solve decides; without an answer they wait, and nothing is proved."""
-    waiting = [pod(f"t{i:02}-0") for i in range(12)]
+@pytest.mark.parametrize("count", [1, 12, 13])
+def test_few_and_many_are_served_without_a_solver(count: int) -> None:
+    """However many wait, each of them gets the room of one that goes."""
+    waiting = [pod(f"t{i:02}-0") for i in range(count)]
     running = [pod(f"v{i:02}-0", f"n{1 + i // 8}") for i in range(16)]
     groups = [group(one.key.name[:3], priority=10 if one.node else 60) for one in (*waiting, *running)]
     snapshot = cluster([*waiting, *running], groups, [node("n1"), node("n2")], actions=("preempt",))
     plan = solved(snapshot)
-    assert evicted(plan) == set()
-    assert not any(u.proved for u in plan.unscheduled)
-    more = cluster([*waiting, pod("t12-0"), *running], [*groups, group("t12", priority=60)],
-                   [node("n1"), node("n2")], actions=("preempt",))  # fmt: skip
-    plan = solved(more)
-    assert len(placed(plan)) == len(lost(plan)) == 13
+    assert len(placed(plan)) == len(lost(plan)) == count
     assert reasons(plan) == {}

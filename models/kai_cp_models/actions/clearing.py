@@ -1,0 +1,316 @@
+"""Consolidation without a solver: ask by ask, clear the nodes where the least has to move.
+
+It is an answer within a second or two on 1,000 nodes, however little time the budget leaves; which
+further asks can be served, and with fewer moves, is for the joint model to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.actions.scenario import put_back, settle_moves
+from kai_cp_models.joint.offers import Ranked, gpu_weight
+from kai_cp_models.joint.problem import Ask, leaves_with_scopes
+from kai_cp_models.joint.realise import leave
+from kai_cp_models.ledger import Ledger, Mask
+from kai_cp_models.placement import Placer, gate
+from kai_cp_models.rules.table import accepting
+from kai_cp_models.snapshot import GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey
+
+_TRIES: Final = 4
+"""Sets of nodes that are tried for one ask."""
+_NEVER: Final = np.inf
+
+Vector = NDArray[np.int64]
+Costs = NDArray[np.float64]
+"""[N] weight that has to move from each node; infinite where that is not enough."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Piece:
+    """Pods that leave a node together, what that gives, and what it costs."""
+
+    pods: tuple[Pod, ...]
+    gives: Vector
+    weight: int
+
+
+@dataclass
+class Clearing:
+    """The state of the cluster while asks are served one after the other.
+
+    ``ranked``: units that may move. ``most_groups``: pod groups that may move for one ask;
+    ``most_ratio``: milli-GPUs that may move per milli-GPU admitted.
+    """
+
+    base: Ledger
+    ranked: Sequence[Ranked]
+    most_groups: int = UNLIMITED
+    most_ratio: float = UNLIMITED
+    served: list[Ask] = field(default_factory=list)
+    taken_by: dict[PodKey, GroupKey] = field(default_factory=dict)
+    """For every moved pod the ask it moved for first."""
+
+    def __post_init__(self) -> None:
+        self.ledger = self.base
+        self._movable = {
+            pod.key: pod for item in self.ranked if item.offer.movable for pod in item.offer.pods
+        }
+        self._on: dict[int, set[PodKey]] = {}
+        for pod in self._movable.values():
+            place = self.base.place_of(pod)
+            if place is not None:
+                self._on.setdefault(place[0], set()).add(pod.key)
+        self._costs: dict[int, tuple[Pod, Costs, dict[int, tuple[Pod, ...]]]] = {}
+        self._stale: dict[int, set[int]] = {}
+
+    def serve(self, ask: Ask) -> bool:
+        """Give the ask a place, moving what must move; False: nothing has changed."""
+        if gate(self.ledger, ask.group, ask.batch) is not None:
+            return False
+        if self.served:
+            placed = Placer(ask.gang, pipeline_only=True).place(self.ledger, ask.batch)
+            if isinstance(placed, Ledger):
+                self._accept(ask, placed, ())
+                return True
+        for leaving in islice(self._plans(ask), _TRIES):
+            if leaving and self._allowed(ask, leaving) and (made := self._made(ask, leaving)) is not None:
+                self._accept(ask, *made)
+                return True
+        return False
+
+    def _allowed(self, ask: Ask, leaving: Sequence[Pod]) -> bool:
+        """The limits on moves, counting only what did not move before."""
+        fresh = [pod for pod in leaving if pod.key not in self.taken_by]
+        if self.most_groups != UNLIMITED and len({pod.group for pod in fresh}) > self.most_groups:
+            return False
+        if self.most_ratio == UNLIMITED:
+            return True
+        asked = sum(gpu_weight(pod) for one in (*self.served, ask) for pod in one.pods)
+        moved = sum(gpu_weight(self._movable[key]) for key in self.taken_by)
+        return moved + sum(gpu_weight(pod) for pod in fresh) <= self.most_ratio * asked
+
+    def _made(self, ask: Ask, leaving: Sequence[Pod]) -> tuple[Ledger, tuple[Pod, ...]] | None:
+        """The ledger with ``leaving`` moved and the ask placed, and all that moved, or None.
+
+        Whoever finds no other place has a node cleared for it in its turn, of less than it needs itself.
+        """
+        trial = self.ledger.copy()
+        touched = self._nodes_of(self.ledger, leaving)
+        left = _by_group(trial, leaving)
+        placed = Placer(ask.gang, pipeline_only=True).place(trial, ask.batch, consume=True)
+        if not isinstance(placed, Ledger):
+            return None
+        touched |= self._nodes_of(placed, ask.pods)
+        moved = list(leaving)
+        while left:
+            # The largest first: small ones fit the room that is left.
+            key = max(left, key=lambda key: (max(map(gpu_weight, left[key])), key))
+            pods = left.pop(key)
+            back = _put_back(placed, key, pods)
+            if back is None:
+                more = self._room_for(pods, touched)
+                if not more or not self._allowed(ask, [*moved, *more]):
+                    return None
+                moved += more
+                for other, members in _by_group(placed, more).items():
+                    left.setdefault(other, []).extend(members)
+                back = _put_back(placed, key, pods)
+                if back is None:
+                    return None
+            placed = back
+            touched |= self._nodes_of(placed, pods)
+        return placed, tuple(moved)
+
+    def _room_for(self, pods: Sequence[Pod], touched: set[int]) -> list[Pod]:
+        """Pods to move from nodes outside ``touched``, which grows, so that ``pods`` fit there; or none."""
+        found: list[Pod] = []
+        for pod in sorted(pods, key=lambda pod: -gpu_weight(pod)):
+            costs, sets = self._costs_of(pod)
+            open_ = np.where(costs < gpu_weight(pod), costs, _NEVER)
+            open_[list(touched)] = _NEVER
+            node = int(np.argmin(open_))
+            if not np.isfinite(open_[node]):
+                return []
+            touched.add(node)
+            found += sets[node]
+        return found
+
+    @staticmethod
+    def _nodes_of(ledger: Ledger, pods: Iterable[Pod]) -> set[int]:
+        return {place[0] for pod in pods if (place := ledger.place_of(pod)) is not None}
+
+    def _accept(self, ask: Ask, ledger: Ledger, leaving: Sequence[Pod]) -> None:
+        touched = self._nodes_of(ledger, (*ask.pods, *leaving))
+        for pod in leaving:
+            before, now = self.ledger.place_of(pod), ledger.place_of(pod)
+            assert before is not None
+            assert now is not None
+            touched.add(before[0])
+            self._on[before[0]].discard(pod.key)
+            self._on.setdefault(now[0], set()).add(pod.key)
+            self.taken_by.setdefault(pod.key, ask.group.key)
+        for stale in self._stale.values():
+            stale |= touched
+        self.ledger = ledger
+        self.served.append(ask)
+
+    def settled(self) -> Ledger:
+        """The ledger in which whoever returned to its own place is not touched at all."""
+        result = self.ledger.copy()
+        settle_moves(result, [self._movable[key] for key in self.taken_by])
+        return result
+
+    # --- which nodes to clear --------------------------------------------------------------------
+
+    def _plans(self, ask: Ask) -> Iterator[tuple[Pod, ...]]:
+        """Pods that make room when they leave: the cheapest nodes of each permitted part of the cluster."""
+        options: list[tuple[float, int, tuple[Pod, ...]]] = []
+        for number, mask in enumerate(self._masks(ask)):
+            found = self._cheapest(ask, mask)
+            if found is not None:
+                options.append((found[0], number, found[1]))
+        for _, _, leaving in sorted(options, key=lambda option: option[:2]):
+            yield leaving
+        if len(options) == 1:
+            # Another choice of nodes, where those of the first could not be cleared.
+            mask = next(iter(self._masks(ask))).copy()
+            for _ in range(_TRIES - 1):
+                nodes = [
+                    place[0] for pod in options[-1][2] if (place := self.ledger.place_of(pod)) is not None
+                ]
+                mask[nodes] = False
+                found = self._cheapest(ask, mask)
+                if found is None:
+                    return
+                options.append((found[0], len(options), found[1]))
+                yield found[1]
+
+    def _masks(self, ask: Ask) -> Iterator[Mask]:
+        """[N] the domains of the widest required level that all pods of the ask share; else everything."""
+        everywhere = np.ones(len(self.ledger.idle), dtype=bool)
+        scopes = [scopes for scopes, _ in leaves_with_scopes(ask.batch)]
+        first = scopes[0][0].constraint if scopes and scopes[0] else None
+        shared = first is not None and all(one and one[0].constraint == first for one in scopes)
+        if first is None or not shared or not first.required:
+            yield everywhere
+            return
+        domain = self.ledger.fixed.table.trees[first.topology].domain_at(first.required)
+        for index in np.unique(domain[domain >= 0]).tolist():
+            yield domain == index
+
+    def _cheapest(self, ask: Ask, mask: Mask) -> tuple[float, tuple[Pod, ...]] | None:
+        """(weight, pods) that leave the cheapest nodes of ``mask`` so that all pods of the ask fit there."""
+        left = self.ledger.idle + self.ledger.releasing
+        total = 0.0
+        leaving: dict[PodKey, Pod] = {}
+        chosen: set[int] = set()
+        for pod in sorted(ask.pods, key=lambda pod: -gpu_weight(pod)):
+            request = np.array(pod.spec.requests, dtype=np.int64)
+            costs, sets = self._costs_of(pod)
+            inside = [
+                node
+                for node in chosen
+                if mask[node] and bool((left[node] >= request).all()) and np.isfinite(costs[node])
+            ]
+            if inside:
+                left[inside[0]] -= request
+                continue
+            open_ = np.where(mask, costs, _NEVER)
+            open_[list(chosen)] = _NEVER
+            node = int(np.argmin(open_))
+            if not np.isfinite(open_[node]):
+                return None
+            chosen.add(node)
+            total += float(open_[node])
+            leaving.update((victim.key, victim) for victim in sets.get(node, ()))
+            # Exactly this pod's room is counted on; what else the node gives shows when it is placed.
+            left[node] = np.maximum(left[node] - request, 0)
+        return total, tuple(leaving.values())
+
+    def _costs_of(self, pod: Pod) -> tuple[Costs, Mapping[int, tuple[Pod, ...]]]:
+        """What has to move from each node to make room for such a pod, and which pods; kept up to date."""
+        key = id(pod.spec)
+        if key not in self._costs:
+            self._costs[key] = pod, np.full(len(self.ledger.idle), _NEVER), {}
+            self._stale[key] = set(np.flatnonzero(accepting(self.ledger.fixed.table, pod)).tolist())
+        _, costs, sets = self._costs[key]
+        stale, self._stale[key] = self._stale[key], set()
+        if stale:
+            accepted = accepting(self.ledger.fixed.table, pod)
+            free = self.ledger.idle + self.ledger.releasing
+            request = np.array(pod.spec.requests, dtype=np.int64)
+            for node in stale:
+                costs[node] = _NEVER
+                sets.pop(node, None)
+                if accepted[node]:
+                    found = self._clear(node, np.maximum(request - free[node], 0))
+                    if found is not None:
+                        costs[node], sets[node] = sum(map(gpu_weight, found)), found
+        return costs, sets
+
+    def _clear(self, node: int, missing: Vector) -> tuple[Pod, ...] | None:
+        """Movable pods of the node that give what is missing, few GPUs in all; None: they do not."""
+        if not (missing > 0).any():
+            return ()
+        pieces = sorted(self._pieces(node), key=lambda piece: piece.weight)
+        for piece in pieces:
+            if (piece.gives >= missing).all():
+                return piece.pods
+        found: list[_Piece] = []
+        for piece in reversed(pieces):
+            if (missing > 0).any() and (piece.gives[missing > 0] > 0).any():
+                found.append(piece)
+                missing = missing - piece.gives
+        if (missing > 0).any():
+            return None
+        # Whoever turns out not to be needed stays.
+        spare = -missing
+        for piece in sorted(found, key=lambda piece: piece.weight):
+            if (spare >= piece.gives).all():
+                spare = spare - piece.gives
+                found.remove(piece)
+        return tuple(pod for piece in found for pod in piece.pods)
+
+    def _pieces(self, node: int) -> Iterator[_Piece]:
+        """What can leave the node: pods with whole GPUs or none, and all members of a shared device."""
+        devices: dict[str, list[Pod]] = {}
+        for key in sorted(self._on.get(node, ())):
+            pod = self._movable[key]
+            place = self.ledger.place_of(pod)
+            names = place[1] if place is not None and pod.spec.gpu.shares else ()
+            if not names:
+                yield _Piece((pod,), np.array(pod.spec.requests, dtype=np.int64), gpu_weight(pod))
+            elif len(names) == 1:
+                devices.setdefault(names[0], []).append(pod)
+        for name, pods in devices.items():
+            device = self.ledger.devices[node, name]
+            if len(pods) == device.active + device.pipelined:
+                gives: Vector = np.array([pod.spec.requests for pod in pods], dtype=np.int64).sum(axis=0)
+                gives[GPU] = MILLI
+                # Its reservation leaves with it.
+                gives[PODS] += 1
+                yield _Piece(tuple(pods), gives, sum(map(gpu_weight, pods)))
+
+
+def _by_group(ledger: Ledger, pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]]:
+    """The pods give up their places in ``ledger``; by pod group."""
+    found: dict[GroupKey, list[Pod]] = {}
+    for pod in pods:
+        leave(ledger, pod)
+        if pod.group is not None:
+            found.setdefault(pod.group, []).append(pod)
+    return found
+
+
+def _put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ledger | None:
+    """The ledger with all of ``pods`` placed again, or None."""
+    back = put_back(ledger, key, pods)
+    whole = back is not None and all(pod.key in back.held or pod.key not in back.changed for pod in pods)
+    return back if whole else None

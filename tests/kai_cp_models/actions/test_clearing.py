@@ -1,0 +1,141 @@
+"""Consolidation's plan without a solver: which pods leave which nodes, by hand and at random."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kai_cp_models.actions import attempt
+from kai_cp_models.joint.search import Outcome
+from kai_cp_models.snapshot import Node, Pod, PodGroup, Snapshot, Topology, TopologyConstraint
+from tests.support.plans import evicted, lost, nominated, placed, solved
+from tests.support.worlds import PLUGINS, cluster, fraction, group, leaf, node, pod, pods, spec, tree
+
+SEEDS = range(12)
+
+
+@pytest.fixture
+def speechless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A solver that never finds anything."""
+    monkeypatch.setattr(attempt, "lexicographic", lambda *_, **__: (None, [], Outcome("unknown", False)))
+
+
+def world(
+    members: Sequence[Pod], groups: Sequence[PodGroup], nodes: Sequence[Node], **policy: Any
+) -> Snapshot:
+    """Only allocate and consolidation decide; pods are packed."""
+    plugins = PLUGINS | {"nodeplacement", "nodeavailability"}
+    actions = ("allocate", "consolidation")
+    return cluster(members, groups, nodes, actions=actions, plugins=plugins, **policy)
+
+
+@pytest.mark.usefixtures("speechless")
+class TestByHand:
+    def test_the_node_where_least_has_to_move(self) -> None:
+        members = [pod("a-0", "n1", spec=spec(3)), pod("b-0", "n2"), pod("last-0", "z", spec=spec(4))]
+        plan = solved(world([*members, pod("t-0", spec=spec(8))], [], [node("n1"), node("n2"), node("z")]))
+        assert evicted(plan) == {"b-0"}
+        assert nominated(plan) == {"b-0": "z", "t-0": "n2"}
+
+    def test_one_that_is_large_enough_rather_than_several(self) -> None:
+        """Two of six GPUs are wanted and none is free: the pod of two goes, and those of one stay."""
+        members = [*pods("a", 2, "n1"), pod("b-0", "n1", spec=spec(2)), pod("c-0", "n1", spec=spec(4))]
+        waiting = pod("t-0", spec=spec(2, node_selector=(("host", "n1"),)))
+        nodes = [node("n1", labels={"host": "n1"}), node("n2", gpus=2)]
+        plan = solved(world([*members, waiting], [group("c", preemptible=False)], nodes))
+        assert evicted(plan) == {"b-0"}
+
+    def test_all_members_of_a_shared_device_leave_together(self) -> None:
+        shares = [pod(f"s{i}-0", "n1", spec=fraction(400), gpu_groups=("device",)) for i in range(2)]
+        plan = solved(world([*shares, pod("t-0", spec=spec(8))], [], [node("n1"), node("n2", gpus=1)]))
+        assert placed(plan) == {"t-0"}
+        assert evicted(plan) == {"s0-0", "s1-0"}
+
+    def test_a_shared_device_with_a_member_that_stays_gives_nothing(self) -> None:
+        shares = [pod(f"s{i}-0", "n1", spec=fraction(400), gpu_groups=("device",)) for i in range(2)]
+        fixed = group("s1", preemptible=False)
+        plan = solved(world([*shares, pod("t-0", spec=spec(8))], [fixed], [node("n1"), node("n2", gpus=1)]))
+        assert not plan.decisions
+
+    def test_whoever_needs_a_whole_node_has_one_cleared(self) -> None:
+        """The gang needs rack r1, whose node a pod holds whole; in the other rack one GPU is used per node."""
+        rack = TopologyConstraint("t", required="rack")
+        gang = group("t", root=tree(1, leaf("w", 2, rack)))
+        nodes = [
+            *(node(f"a{i}", labels={"rack": "r1", "pool": "p"}) for i in range(2)),
+            *(node(f"b{i}", labels={"rack": "r2", "pool": f"q{i}"}) for i in range(3)),
+        ]
+        members = [
+            pod("big-0", "a0", spec=spec(8)),
+            *(pod(f"small{i}-0", f"b{i}") for i in range(3)),
+            *pods("t", 2, spec=spec(8, node_selector=(("pool", "p"),)), subgroup="w"),
+        ]
+        plan = solved(world(members, [gang], nodes, topologies=(Topology("t", ("rack",)),)))
+        assert placed(plan) == {"t-0", "t-1"}
+        moved = nominated(plan)
+        assert moved["big-0"].startswith("b")
+        assert len(evicted(plan)) == 2
+
+    @pytest.mark.parametrize(("most", "served"), [(1, False), (2, True)])
+    def test_the_ceiling_counts_whoever_makes_room_for_a_move(self, most: int, served: bool) -> None:
+        """The pod that holds a1 whole can go to b only when the one there goes to c."""
+        nodes = [
+            node("a", labels={"pool": "p"}),
+            node("b"),
+            node("c", gpus=1),
+        ]
+        members = [
+            pod("big-0", "a", spec=spec(8)),
+            pod("small-0", "b"),
+            pod("t-0", spec=spec(8, node_selector=(("pool", "p"),))),
+        ]
+        plan = solved(world(members, [], nodes, max_consolidation_preemptees=most))
+        assert (placed(plan) == {"t-0"}) is served
+        assert len(evicted(plan)) == (2 if served else 0)
+
+
+def scattered(seed: int) -> Snapshot:
+    """Eight nodes, most of them with a few small pods, and whole nodes asked for."""
+    rng = random.Random(seed)
+    nodes = [node(f"n{i}") for i in range(8)]
+    members: list[Pod] = []
+    for one in nodes:
+        left = rng.choice((0, 2, 4, 6, 8))
+        while left:
+            size = rng.choice([size for size in (1, 2, 4) if size <= left])
+            left -= size
+            members.append(pod(f"v{len(members):02}-0", one.name, spec=spec(size)))
+    groups = []
+    for i in range(6):
+        count = rng.choice((1, 1, 2))
+        members += pods(f"t{i}", count, spec=spec(rng.choice((4, 8))))
+        groups.append(group(f"t{i}", count, created=float(i)))
+    return world(members, groups, nodes)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_solver_takes_nothing_away(seed: int, request: pytest.FixtureRequest) -> None:
+    """``solved`` asks the checker; nobody is lost, and what the solver adds was not proved impossible."""
+    snapshot = scattered(seed)
+    full = solved(snapshot)
+    request.getfixturevalue("speechless")
+    first = solved(snapshot)
+    assert not lost(first)
+    # In fair order: the first that only one of them serves is served with the solver.
+    order = sorted(key.name for key in snapshot.group_by_key if key.name.startswith("t"))
+    served = [[f"{name}-0" in placed(plan) for name in order] for plan in (first, full)]
+    assert served[0] <= served[1]
+    impossible = {u.group.name for u in first.unscheduled if u.proved}
+    assert not impossible & {name.rpartition("-")[0] for name in placed(full)}
+
+
+def test_the_plan_without_a_solver_is_worth_having(request: pytest.FixtureRequest) -> None:
+    """Of those whom consolidation serves with the solver, nearly all are served without it."""
+    full = [len(placed(solved(scattered(seed)))) for seed in SEEDS]
+    request.getfixturevalue("speechless")
+    first = [len(placed(solved(scattered(seed)))) for seed in SEEDS]
+    assert any(evicted(solved(scattered(seed))) for seed in SEEDS)
+    assert sum(first) > 0.9 * sum(full)
