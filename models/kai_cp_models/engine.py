@@ -92,7 +92,7 @@ class _Engine:
         self._cycle = Cycle(
             snapshot,
             settings,
-            Ledger.of(snapshot, settings.rules),
+            Ledger.of(snapshot, settings.rules, close_gangs=settings.objective.close_gangs),
             deadline - _RESERVE * max(0.0, deadline - started),
         )
         book = self._cycle.ledger.book

@@ -7,7 +7,7 @@ itself. A batch is placed whole or not at all; failure returns the reason and le
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.gates import non_preemptible_over_quota, over_limit
 from kai_cp_models.ledger import Ledger, Mask
-from kai_cp_models.rules import cliques
 from kai_cp_models.rules.domains import Candidates, candidates
-from kai_cp_models.rules.scores import scores
+from kai_cp_models.rules.scores import Score, scores
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
+    GPU,
     GpuKind,
     Pod,
     PodGroup,
@@ -61,6 +61,23 @@ def within_quota(ledger: Ledger, group: PodGroup, pod: Pod, node: int) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Area:
+    """Where a subtree may go.
+
+    ``mask``: [N] nodes. ``score``: [N] topology score (8.4). ``close``: nodes for pods with whole GPUs.
+    """
+
+    mask: Mask
+    score: Score | None = None
+    close: Mask | None = None
+
+    @property
+    def for_gpus(self) -> Mask:
+        """[N] nodes for pods with whole GPUs."""
+        return self.mask if self.close is None else self.mask & self.close
+
+
 @dataclass
 class Placer:
     """Places batches of one pod group in ledgers.
@@ -70,6 +87,8 @@ class Placer:
 
     gang: Gang
     pipeline_only: bool = False
+    _filled: tuple[Score, Mask] | None = field(default=None, init=False)
+    """The place that is filled at present: scores of nodes, and its nodes."""
 
     def place(self, ledger: Ledger, batch: Batch, *, consume: bool = False) -> Ledger | NoPlace:
         """The ledger with the batch placed, or why it has no place.
@@ -77,61 +96,66 @@ class Placer:
         The input is not changed; with ``consume`` it may be the one that is returned, so the caller
         must not use it again unless the batch found no place.
         """
-        everywhere = np.ones(len(ledger.idle), dtype=bool)
         # A single pod that finds no node has changed nothing, so there is nothing to roll back.
-        alone = len(batch.all_pods) == 1
-        near = self._together(ledger, batch)
-        if near is not None:
-            return near
-        trial = ledger if consume and alone else ledger.copy()
-        outcome = self._subtree(trial, batch, everywhere, None)
-        if isinstance(outcome, NoPlace):
-            return outcome
-        self.start_together(outcome, batch)
+        own = consume and len(batch.all_pods) == 1
+        everywhere = _Area(np.ones(len(ledger.idle), dtype=bool))
+        outcome = self._subtree(ledger, batch, everywhere, own=own)
+        if isinstance(outcome, Ledger):
+            self.start_together(outcome, batch)
         return outcome
 
-    def _together(self, ledger: Ledger, batch: Batch) -> Ledger | None:
-        """The batch placed inside one NVLink domain, if it starts there as it would elsewhere."""
-        if not ledger.fixed.near or self.gang.group.root.constraint is not None:
+    def _close(self, ledger: Ledger, batch: Batch, area: _Area) -> Ledger | None:
+        """The batch in the closest place inside ``area``, if it starts there as it would elsewhere."""
+        self._filled = None
+        fabric = ledger.fixed.fabric
+        pods = [pod for pod in batch.all_pods if pod.spec.requests[GPU]]
+        if fabric is None or not pods or len(self.gang.pods) < 2:
             return None
-        active = self._active_nodes(ledger)
+        present = self._active_nodes(ledger)
+        if len(pods) < 2 and not len(present):
+            return None
+
+        def fits(pod: Pod) -> Mask:
+            return ledger.fits(pod, now=not self.pipeline_only)
+
         free = ledger.idle + ledger.releasing if self.pipeline_only else ledger.idle
-        for domain in cliques.domains(ledger.fixed.table, batch.all_pods, free, active):
-            outcome = self._subtree(ledger.copy(), batch, domain, None)
-            if isinstance(outcome, Ledger):
-                self.start_together(outcome, batch)
-                started = all(outcome.status(pod) is PodStatus.ALLOCATED for pod in batch.all_pods)
-                if started or self.pipeline_only:
-                    return outcome
+        packed = ledger.snapshot.policy.gpu_strategy != "spread"
+        for place in fabric.holding(pods, fits, free, area.for_gpus, present, single=packed):
+            outcome = self._members(ledger.copy(), batch, replace(area, close=place))
+            if isinstance(outcome, Ledger) and (self.pipeline_only or self._starts(outcome, batch)):
+                return outcome
+        self._filled = None
         return None
+
+    @staticmethod
+    def _starts(ledger: Ledger, batch: Batch) -> bool:
+        return all(ledger.status(pod) is PodStatus.ALLOCATED for pod in batch.all_pods)
 
     def _active_nodes(self, ledger: Ledger) -> NDArray[np.int64]:
         """Nodes of the gang's pods that have a place."""
         places = [ledger.place_of(pod) for pod in self.gang.pods if ledger.status(pod) in ACTIVE_ALLOCATED]
         return np.array(sorted({place[0] for place in places if place is not None}), dtype=np.int64)
 
-    def _subtree(
-        self, ledger: Ledger, batch: Batch, mask: Mask, topology_score: NDArray[np.float64] | None
-    ) -> Ledger | NoPlace:
-        found = self._candidates(ledger, batch, mask)
+    def _subtree(self, ledger: Ledger, batch: Batch, area: _Area, *, own: bool) -> Ledger | NoPlace:
+        """The batch placed; ``own``: the ledger given may be changed."""
+        found = self._candidates(ledger, batch, area)
         if isinstance(found, NoPlace):
             return found
         if found is None:
-            return self._members(ledger, batch, mask, topology_score)
+            # Below a root without constraint each part would go its own way.
+            close = self._close(ledger, batch, area) if batch.subgroup is self.gang.group.root else None
+            return close or self._members(ledger if own else ledger.copy(), batch, area)
         failure = NoPlace("no topology domain has room", batch.subgroup.name)
         for domain in found.masks:
-            outcome = self._members(
-                ledger.copy(),
-                batch,
-                domain & mask,
-                found.score if found.score is not None else topology_score,
-            )
+            score = found.score if found.score is not None else area.score
+            inside = _Area(domain & area.mask, score, area.close)
+            outcome = self._close(ledger, batch, inside) or self._members(ledger.copy(), batch, inside)
             if isinstance(outcome, Ledger):
                 return outcome
             failure = outcome
         return failure
 
-    def _candidates(self, ledger: Ledger, batch: Batch, mask: Mask) -> Candidates | NoPlace | None:
+    def _candidates(self, ledger: Ledger, batch: Batch, area: _Area) -> Candidates | NoPlace | None:
         constraint = batch.subgroup.constraint
         if constraint is None or not ledger.snapshot.policy.plugin("topology"):
             return None
@@ -147,7 +171,7 @@ class Placer:
             tree,
             constraint,
             batch.all_pods,
-            mask,
+            area.for_gpus if all(pod.spec.requests[GPU] for pod in batch.all_pods) else area.mask,
             ledger.idle,
             ledger.releasing,
             ledger.shared_free(),
@@ -157,45 +181,42 @@ class Placer:
             return NoPlace(found.message, batch.subgroup.name)
         return found
 
-    def _members(
-        self, ledger: Ledger, batch: Batch, mask: Mask, topology_score: NDArray[np.float64] | None
-    ) -> Ledger | NoPlace:
+    def _members(self, ledger: Ledger, batch: Batch, area: _Area) -> Ledger | NoPlace:
         if batch.subgroup.leaf:
             for pod in batch.pods:
-                failure = self._pod(ledger, pod, mask, topology_score)
+                failure = self._pod(ledger, pod, area)
                 if failure is not None:
                     return failure
             return ledger
         for part in batch.parts:
-            outcome = self._subtree(ledger, part, mask, topology_score)
+            outcome = self._subtree(ledger, part, area, own=True)
             if isinstance(outcome, NoPlace):
                 return outcome
             ledger = outcome
         return ledger
 
-    def _pod(
-        self, ledger: Ledger, pod: Pod, mask: Mask, topology_score: NDArray[np.float64] | None
-    ) -> NoPlace | None:
-        close = ledger.fixed.near and self.gang.group.root.constraint is None and len(self.gang.pods) > 1
-        best = ledger.best(pod, mask) if topology_score is None and not close else None
-        if best is not None:
-            node, idle = best
-            if node < 0:
-                return NoPlace("", pod=pod)
-            put(ledger, pod, node, pipelined=self.pipeline_only or not idle)
-            return None
-        fitting = ledger.fits(pod, now=False) & mask
-        if topology_score is not None:
-            fitting &= ~np.isnan(topology_score)
+    def _pod(self, ledger: Ledger, pod: Pod, area: _Area) -> NoPlace | None:
+        within = area.for_gpus if pod.spec.requests[GPU] else area.mask
+        if area.score is None and not self._fills(ledger, pod):
+            best = ledger.best(pod, within)
+            if best is not None:
+                node, idle = best
+                if node < 0:
+                    return NoPlace("", pod=pod)
+                put(ledger, pod, node, pipelined=self.pipeline_only or not idle)
+                return None
+        fitting = ledger.fits(pod, now=False) & within
+        if area.score is not None:
+            fitting &= ~np.isnan(area.score)
         if pod.spec.gpu.kind is GpuKind.MEMORY:
             self._narrow_quota(ledger, pod, fitting)
         if not fitting.any():
             return NoPlace("", pod=pod)
         now = ledger.fits(pod, now=True)
         extra = ledger.extra_score(pod)
-        if close:
-            nearness = cliques.closeness(ledger.fixed.table, self._active_nodes(ledger))
-            extra = nearness if extra is None else extra + nearness
+        filling = self._filling(ledger, pod, fitting, now)
+        if filling is not None:
+            extra = filling if extra is None else extra + filling
         value = scores(
             ledger.fixed.table,
             pod,
@@ -204,12 +225,28 @@ class Placer:
             ledger.releasing,
             now,
             ledger.shares_room(pod),
-            topology_score,
+            area.score,
             extra,
         )
         node = int(np.argmax(np.where(fitting, value, -np.inf)))
         put(ledger, pod, node, pipelined=self.pipeline_only or not now[node])
         return None
+
+    def _fills(self, ledger: Ledger, pod: Pod) -> bool:
+        """Whether the pod is one of a gang that fills one place before the next."""
+        return ledger.fixed.fabric is not None and len(self.gang.pods) > 1 and pod.spec.requests[GPU] > 0
+
+    def _filling(self, ledger: Ledger, pod: Pod, fitting: Mask, now: Mask) -> Score | None:
+        """[N] scores that make a gang fill one place before the next; None where there is no gang."""
+        fabric = ledger.fixed.fabric
+        if fabric is None or not self._fills(ledger, pod):
+            return None
+        at_once = fitting & now
+        usable = at_once if at_once.any() else fitting
+        if self._filled is None or not (usable & self._filled[1]).any():
+            free = ledger.idle + ledger.releasing
+            self._filled = fabric.filling(pod, free, usable, self._active_nodes(ledger))
+        return self._filled[0]
 
     def _narrow_quota(self, ledger: Ledger, pod: Pod, fitting: Mask) -> None:
         """Keep nodes where the exact charge of a gpu-memory pod stays within limit and quota (3.7)."""

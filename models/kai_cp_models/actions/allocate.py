@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 
+from kai_cp_models.actions.closer import closer
 from kai_cp_models.actions.common import entry_of, waiting_groups
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.fairness.order import FairOrder
@@ -56,6 +57,8 @@ def allocate(cycle: Cycle, *, joint: bool = True) -> int:
         if batch is not None:
             batches[key] = batch
             order.push(key, entry_of(ledger, group, batch))
+    if admission.placed_jointly:
+        ledger = closer(cycle.ledger, admission.asks, ledger)
     cycle.ledger = ledger
     _record(cycle, admission, refused, joint, time.monotonic() - started)
     return admission.unproved

@@ -39,7 +39,10 @@ class Admission:
         self._settings = settings
         self._seconds_left = seconds_left
         self._enabled = enabled
-        self._asks: list[Ask] = []
+        self.asks: list[Ask] = []
+        """All admitted batches, in the order of their admission."""
+        self.placed_jointly = False
+        """Whether a model's places were taken, which know nothing of distances."""
         self._dead = DeadAsks(base, "allocate")
         self._counting = Counting(base, waiting)
         self._room = self._counting.idle_room
@@ -51,7 +54,7 @@ class Admission:
 
     def admitted(self, ask: Ask) -> None:
         """Note that the batch has a place."""
-        self._asks.append(ask)
+        self.asks.append(ask)
         self._held = self._held + self._counting.demand(ask.pods)
 
     def known_dead(self, ask: Ask) -> Waiting | None:
@@ -70,6 +73,7 @@ class Admission:
             outcome, proved = self._solve(ask)
         if outcome is not None:
             self.admitted(ask)
+            self.placed_jointly = True
             return outcome
         result = Waiting(refusal.reason, refusal.message, proved, refusal.pod)
         self._dead.add(ask, result)
@@ -77,12 +81,12 @@ class Admission:
         return result
 
     def _solve(self, ask: Ask) -> tuple[Ledger | None, bool]:
-        if not self._asks and len(ask.pods) == 1:
+        if not self.asks and len(ask.pods) == 1:
             # The greedy pass looked at every node for this pod, and nothing else could be elsewhere.
             return None, True
         if not self._enabled or self._seconds_left() <= 0:
             return None, False
-        asks = [*self._asks, ask]
+        asks = [*self.asks, ask]
         try:
             model = joint_model(self._base, asks)
         except TooLarge:
