@@ -23,6 +23,12 @@ class SolverSettings(Frozen):
         description="Time for one cycle; the best checked answer counts. `kai-cp solve` counts from the "
         "opening of a snapshot, but leaves three quarters of it, or one whole second, for deciding.",
     )
+    patience: float = Field(
+        0.5,
+        gt=0,
+        description="How long an action searches in vain (for room, better plans, proofs of refusals): "
+        "so many times what the cycle has taken otherwise, at least 0.2 s. Large values use all the time.",
+    )
     workers: int = Field(2, ge=1, description="CP-SAT search workers.")
     seed: int = Field(0, ge=0, description="CP-SAT random seed.")
 
