@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from kai_cp.reader.collection import no_collection
 from kai_cp.reader.container import Source, UnreadableSnapshot, load, sources
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
@@ -34,9 +34,6 @@ def read(
     """The snapshot of a path, of ``-`` or of bytes, and its SHA-256; raises ``UnreadableSnapshot``."""
     from kai_cp.reader.snapshot import parse
 
-    gc.disable()  # Millions of fresh objects, none of them garbage.
-    try:
+    with no_collection():
         loaded = load(source, max_bytes=settings.max_snapshot_bytes)
         return parse(loaded.raw, now=now, usage=usage), loaded.sha256
-    finally:
-        gc.enable()

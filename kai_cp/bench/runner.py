@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import gc
-import json
 import resource
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from kai_cp.bench.cases import Case
 from kai_cp.bench.fair import first_difference
 from kai_cp.bench.generate import NOW
 from kai_cp.bench.outcome import Deed, admitted_groups, outcome
 from kai_cp.bench.records import CaseResult, Moment, Peer, origin
+from kai_cp.reader.collection import no_collection
 from kai_cp.worker import Channel, Worker
 from kai_cp_models.joint.search import SOLVING
 from kai_cp_models.settings import Settings
@@ -59,19 +60,14 @@ def measure(task: Task) -> CaseResult:
     from kai_cp_models.engine import decide
 
     case, now = task.case, NOW.timestamp()
-    if case.path is None:  # What was generated is read like a file, from its text.
-        text = json.dumps(case.raw())
-        begin = time.monotonic()
-        raw = json.loads(text)
-        del text
-    else:
-        begin = time.monotonic()
-        raw = case.raw()
-    gc.collect()
-    gc.disable()
-    snapshot = parse(raw, now=now)
-    gc.enable()
+    # What was generated is read like a file, from its text.
+    text = None if case.path is not None else orjson.dumps(case.raw())
+    begin = time.monotonic()
+    with no_collection():
+        raw = case.raw() if text is None else orjson.loads(text)
+        snapshot = parse(raw, now=now)
     read = time.monotonic() - begin
+    del text
     answers: list[tuple[float, Plan]] = []
     solving = SOLVING.seconds
     start, worked = time.monotonic(), time.process_time()

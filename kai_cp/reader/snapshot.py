@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kai_cp.reader.affinity import Namespaces
 from kai_cp.reader.align import aligned
 from kai_cp.reader.binds import read_promises
+from kai_cp.reader.collection import no_collection
 from kai_cp.reader.container import UnreadableSnapshot
 from kai_cp.reader.facts import FactReader, PodFacts
 from kai_cp.reader.fields import Json, Malformed, shown, strings_at
@@ -102,23 +101,8 @@ def parse(
     (3.4). ``memo``: see :class:`ParseMemo`. Objects that cannot be used are set aside, never raised;
     only something that is no snapshot at all raises :class:`UnreadableSnapshot`.
     """
-    with _no_collection():
+    with no_collection():
         return _parse(raw, now, usage, ParseMemo() if memo is None else memo)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without garbage collection: reading makes many objects and no cycles, and takes half the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            # Both together age all objects at once; otherwise the next collection looks at every new one.
-            gc.freeze()
-            gc.unfreeze()
-            gc.enable()
 
 
 def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, memo: ParseMemo) -> Snapshot:

@@ -11,7 +11,6 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +22,6 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fitting import Fitting
-from kai_cp_models.rules.closeness import Fabric, fabric_of
 from kai_cp_models.rules.table import NodeTable
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
@@ -40,6 +38,7 @@ from kai_cp_models.snapshot import (
     Snapshot,
 )
 from kai_cp_models.units import Batch, Gang, Standing, gangs_of
+from kai_cp_topology.records import CLIQUE_LABEL
 
 Vector = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -118,13 +117,8 @@ class Fixed:
     gpu_memory_mib: Vector
     advertised: Mask
     """[N, D] dimensions the node has at all; others are never charged (2.1)."""
-    close: bool
-    """Whether gangs prefer close places."""
-
-    @cached_property
-    def fabric(self) -> Fabric | None:
-        """The places by which gangs are kept close; None: they need not be, or nothing is known of them."""
-        return fabric_of(self.snapshot) if self.close else None
+    near: bool
+    """Gangs prefer one NVLink domain, and there are nodes that name theirs."""
     asked: dict[int, tuple[Batch, Amounts]] = field(default_factory=dict)
     """What batches ask for, by identity; each is kept, so that no other one gets its id."""
 
@@ -158,13 +152,8 @@ class Ledger:
         self._fitting = Fitting()
 
     @classmethod
-    def of(
-        cls, snapshot: Snapshot, options: OptionalRules | None = None, *, close_gangs: bool = True
-    ) -> Ledger:
-        """The ledger of the snapshot as it is.
-
-        ``options``: rules that KAI lacks, by default none. ``close_gangs``: the setting of that name.
-        """
+    def of(cls, snapshot: Snapshot, options: OptionalRules | None = None) -> Ledger:
+        """The ledger of the snapshot as it is; ``options``: rules that KAI lacks, by default none."""
         table = NodeTable(snapshot)
         allocatable = table.allocatable
         fixed = Fixed(
@@ -173,7 +162,8 @@ class Ledger:
             gangs_of(snapshot),
             np.array([node.gpu_memory_mib for node in snapshot.nodes], dtype=np.int64),
             allocatable > 0,
-            close_gangs,
+            (options is None or options.prefer_nvlink_domain)
+            and any(CLIQUE_LABEL in node.labels for node in snapshot.nodes),
         )
         ledger = cls(
             fixed,
@@ -444,36 +434,58 @@ class Ledger:
     def _load(self) -> None:
         """Account for everything that holds a place in the snapshot."""
         index = self.snapshot.node_index
-        found = ((pod, index.get(pod.node or "")) for pod in self.snapshot.pods if pod.status in ACTIVE_USED)
-        placed = [(pod, node) for pod, node in found if node is not None]
-        if not placed:
-            return
         # There are many pods and few requests: pods share their specs.
-        kinds = {(id(pod.spec), pod.reservation): pod for pod, _ in placed}
-        row = {kind: i for i, kind in enumerate(kinds)}
-        requests = np.array([self._vector(pod) for pod in kinds.values()], dtype=np.int64)
-        nodes = np.array([node for _, node in placed])
-        vectors = requests[[row[id(pod.spec), pod.reservation] for pod, _ in placed]]
-        vectors *= self.fixed.advertised[nodes]
-        leaving = np.array([pod.status is PodStatus.RELEASING for pod, _ in placed])
+        rows: dict[tuple[int, bool], int] = {}
+        requests: list[tuple[int, ...]] = []
+        row_of: list[int] = []
+        node_of: list[int] = []
+        leaving: list[bool] = []
+        sharing: list[tuple[Pod, int]] = []
+        for pod in self.snapshot.pods:
+            node = index.get(pod.node) if pod.node and pod.status in ACTIVE_USED else None
+            if node is None:
+                continue
+            kind = (id(pod.spec), pod.reservation)
+            row = rows.get(kind)
+            if row is None:
+                row = rows[kind] = len(requests)
+                requests.append(self._vector(pod))
+            row_of.append(row)
+            node_of.append(node)
+            leaving.append(pod.status is PodStatus.RELEASING)
+            if pod.gpu_groups and not pod.reservation:
+                sharing.append((pod, node))
+        if not row_of:
+            return
+        nodes, gone = np.array(node_of), np.array(leaving)
+        vectors = np.array(requests, dtype=np.int64)[row_of] * self.fixed.advertised[nodes]
         np.subtract.at(self.idle, nodes, vectors)
-        np.add.at(self.releasing, nodes[leaving], vectors[leaving])
-        self._load_devices(placed)
+        np.add.at(self.releasing, nodes[gone], vectors[gone])
+        self._load_devices(sharing)
 
-    def _load_devices(self, placed: Sequence[tuple[Pod, int]]) -> None:
+    def _load_devices(self, sharing: Sequence[tuple[Pod, int]]) -> None:
         """Account for the shared devices of pods and their nodes: each is summed up, then charged."""
-        sums: dict[tuple[int, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        for pod, node in placed:
-            if pod.gpu_groups and pod.spec.gpu.shares and not pod.reservation:
-                need = self.share_mib_on(pod, node)
-                role = _ROLE.get(pod.status, "active")
-                for name in pod.gpu_groups:
-                    members = sums[node, name]
-                    members[f"{role}_mib"] += need
-                    members[role] += 1
+        sums: dict[tuple[int, str], list[int]] = {}
+        memory = self.fixed.gpu_memory_mib.tolist()
+        needs: dict[tuple[int, int], int] = {}
+        for pod, node in sharing:
+            if not pod.spec.gpu.shares:
+                continue
+            kind = (id(pod.spec), memory[node])
+            need = needs.get(kind)
+            if need is None:
+                need = needs[kind] = self.share_mib_on(pod, node)
+            # Active and releasing members stand in this order in a device.
+            role = 1 if pod.status is PodStatus.RELEASING else 0
+            for name in pod.gpu_groups:
+                members = sums.get((node, name))
+                if members is None:
+                    members = sums[node, name] = [0, 0, 0, 0, 0, 0]
+                members[role] += need
+                members[role + 3] += 1
         names: dict[int, list[str]] = defaultdict(list)
         for (node, name), members in sums.items():
-            device = self.devices[node, name] = Device(**members)
+            device = self.devices[node, name] = Device(*members)
             idle, releasing = device.whole_gpu
             self.idle[node, GPU] += idle * MILLI
             self.releasing[node, GPU] += releasing * MILLI

@@ -120,6 +120,7 @@ def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
     """
     claims = snapshot.extras.get("claim_milli_gpus", {})
     groups = snapshot.group_by_key
+    by_memory = {id(spec) for spec in snapshot.specs if spec.gpu.kind is GpuKind.MEMORY}
     counts: dict[tuple[object, ...], int] = {}
     firsts: list[tuple[Pod, PodGroup]] = []
     for pod in snapshot.pods:
@@ -129,13 +130,15 @@ def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
         placed = pod.status in ALLOCATED
         if not placed and not _asks(pod, group):
             continue
-        where = pod.node if placed and pod.spec.gpu.kind is GpuKind.MEMORY else None
+        spec = id(pod.spec)
+        where = pod.node if placed and spec in by_memory else None
         claim = pod.key if claims and pod.key in claims else None
-        kind = (group.queue, group.preemptible, placed, id(pod.spec), where, claim)
-        if kind not in counts:
-            counts[kind] = 0
+        kind = (group.queue, group.preemptible, placed, spec, where, claim)
+        known = counts.get(kind)
+        if known is None:
+            known = 0
             firsts.append((pod, group))
-        counts[kind] += 1
+        counts[kind] = known + 1
     for (pod, group), count in zip(firsts, counts.values(), strict=True):
         if group.queue in tree.index:
             yield _Kind(tree.index[group.queue], pod.status in ALLOCATED, not group.preemptible, pod), count
