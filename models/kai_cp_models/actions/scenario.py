@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kai_cp_models.actions.closer import closer
 from kai_cp_models.actions.common import entry_of
 from kai_cp_models.actions.withdraw import restored
 from kai_cp_models.fairness.order import FairOrder
@@ -69,6 +70,7 @@ def play(
         return replayed
     made = realise(base, asks, offers, answer, pipeline_only=True)
     if made is not None:
+        made = closer(base, placed, made, pipeline_only=True)
         settle_moves(made, gone)
     return Played(made)
 
