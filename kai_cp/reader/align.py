@@ -3,38 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kai_cp.reader.classes import SchedulingKeys
 from kai_cp.reader.nodes import NodeDraft
 from kai_cp.reader.pods import PlacedFacts
 from kai_cp.reader.resources import dimensions_of
-from kai_cp_models.snapshot import Node, Pod, PodSpec, Policy
+from kai_cp_models.snapshot import Node, Pod, PodKey, PodSpec, Policy
 
 
-def aligned(
-    node_drafts: Mapping[str, NodeDraft], placed: Sequence[PlacedFacts], policy: Policy
-) -> tuple[tuple[str, ...], tuple[Node, ...], tuple[Pod, ...]]:
-    """Dimensions, nodes and pods, in the order of ``node_drafts``' names and of ``placed``."""
-    drafts = {id(row.draft): row.draft for row in placed}
-    dimensions = dimensions_of(
-        {name for draft in drafts.values() for name in draft.amounts},
-        {name for draft in node_drafts.values() for name in draft.amounts},
-    )
-    keys = SchedulingKeys(drafts.values())
-    numa = policy.plugin("numa")
-    finished: dict[tuple[int, str], PodSpec] = {}
-    interned: dict[PodSpec, PodSpec] = {}
-    pods: list[Pod] = []
-    for row in placed:
-        facts = row.facts
-        key = keys.key(row.draft, facts.key.namespace, facts.labels)
-        spec = finished.get((id(row.draft), key))
-        if spec is None:
-            fresh = row.draft.finished(dimensions, key, numa=numa)
-            spec = finished[id(row.draft), key] = interned.setdefault(fresh, fresh)
-        pods.append(_pod(row, spec, policy))
-    nodes = tuple(node_drafts[name].finished(dimensions) for name in sorted(node_drafts))
-    return dimensions, nodes, tuple(pods)
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """What came of drafts: the records, and of which drafts they were made, for the next reading."""
+
+    policy: Policy = field(default_factory=Policy)
+    dimensions: tuple[str, ...] = ()
+    nodes: Mapping[str, tuple[NodeDraft, Node]] = field(default_factory=dict)
+    rows: Mapping[PodKey, PlacedFacts] = field(default_factory=dict)
+    pods: Mapping[PodKey, Pod] = field(default_factory=dict)
+    specs: Mapping[PodSpec, PodSpec] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        node_drafts: Mapping[str, NodeDraft],
+        placed: Sequence[PlacedFacts],
+        policy: Policy,
+        before: Aligned,
+    ) -> Aligned:
+        """Nodes and pods by name; what ``before`` has of an equal draft is taken as it is."""
+        drafts = {id(row.draft): row.draft for row in placed}
+        dimensions = dimensions_of(
+            {name for draft in drafts.values() for name in draft.amounts},
+            {name for draft in node_drafts.values() for name in draft.amounts},
+        )
+        keys = SchedulingKeys(drafts.values())
+        numa = policy.plugin("numa")
+        finished: dict[tuple[int, str], PodSpec] = {}
+        interned: dict[PodSpec, PodSpec] = {}
+        pods: dict[PodKey, Pod] = {}
+        rows: dict[PodKey, PlacedFacts] = {}
+        settled = before.pods if policy == before.policy else {}
+        for row in placed:
+            facts = row.facts
+            key = keys.key(row.draft, facts.key.namespace, facts.labels)
+            spec = finished.get((id(row.draft), key))
+            if spec is None:
+                fresh = row.draft.finished(dimensions, key, numa=numa)
+                spec = interned.setdefault(fresh, before.specs.get(fresh, fresh))
+                finished[id(row.draft), key] = spec
+            pod = settled.get(facts.key)
+            if pod is None or pod.spec is not spec or before.rows[facts.key] != row:
+                pod = _pod(row, spec, policy)
+            pods[facts.key] = pod
+            rows[facts.key] = row
+        known = before.nodes if dimensions == before.dimensions else {}
+        nodes = {}
+        for name in sorted(node_drafts):
+            draft = node_drafts[name]
+            last = known.get(name)
+            nodes[name] = (
+                last if last is not None and last[0] is draft else (draft, draft.finished(dimensions))
+            )
+        return cls(policy, dimensions, nodes, rows, pods, interned)
 
 
 def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:

@@ -18,6 +18,7 @@ from kai_cp.reader.fields import (
     strings_at,
     text_at,
 )
+from kai_cp.reader.memo import Remembered, version_of
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.policy import go_bool
 from kai_cp.reader.resources import MIG_PREFIX, Amounts, amounts, vector
@@ -46,16 +47,29 @@ class NodeDraft:
 
 
 def read_nodes(
-    objects: Mapping[Identity, Json], policy: Policy, dra_gpus: Mapping[str, int], notes: Notes
+    objects: Mapping[Identity, Json],
+    policy: Policy,
+    dra_gpus: Mapping[str, int],
+    notes: Notes,
+    remembered: Remembered[NodeDraft],
 ) -> dict[str, NodeDraft]:
     """Nodes by name. With restricted scheduling nodes without a worker label are left out (7.3)."""
+    remembered.start(dra_gpus)
     found: dict[str, NodeDraft] = {}
     for identity, obj in objects.items():
-        try:
-            draft = _draft(obj, identity[1], dra_gpus.get(identity[1], 0), notes)
-        except Malformed as problem:
-            notes.aside(title("Node", identity), problem)
-            continue
+        version = version_of(object_at(obj, "metadata"))
+        draft = remembered.find(version)
+        if draft is None or draft.node.name != identity[1]:
+            before = len(notes)
+            try:
+                draft = _draft(obj, identity[1], dra_gpus.get(identity[1], 0), notes)
+            except Malformed as problem:
+                notes.aside(title("Node", identity), problem)
+                continue
+            if len(notes) > before:
+                # A node with notes is read afresh, so that they are made again.
+                version = None
+        remembered.keep(version, draft)
         labels = draft.node.labels
         works = policy.gpu_worker_label in labels or policy.cpu_worker_label in labels
         if works or not policy.restrict_node_scheduling:

@@ -60,6 +60,8 @@ class PodResolver:
     promises: Mapping[PodKey, Promise]
     groups: Container[GroupKey]
     notes: Notes
+    before: Mapping[PodKey, PlacedFacts]
+    """What the last reading of the cluster found."""
     hidden: Counter[tuple[GroupKey, str]] = field(default_factory=Counter)
 
     def resolve(self, objects: Mapping[Identity, Json], reader: FactReader) -> list[PlacedFacts]:
@@ -94,6 +96,22 @@ class PodResolver:
         return _PHASES.get(facts.phase, PodStatus.UNKNOWN)
 
     def _placed(self, facts: PodFacts) -> PlacedFacts | None:
+        last = self.before.get(facts.key)
+        return last if last is not None and self._settled(facts, last) else self._found(facts)
+
+    def _settled(self, facts: PodFacts, last: PlacedFacts) -> bool:
+        """Whether nothing that ``last`` relies on can have changed: object, promise, group, node or time."""
+        return (
+            last.facts is facts
+            and last.promise is None
+            and facts.key not in self.promises
+            and facts.deleted is None
+            and not facts.warnings
+            and (last.group in self.groups if last.group is not None else not facts.group)
+            and (last.node is None or last.node in self.nodes)
+        )
+
+    def _found(self, facts: PodFacts) -> PlacedFacts | None:
         key = GroupKey(facts.key.namespace, facts.group)
         group = key if facts.group and key in self.groups else None
         promise = self.promises.get(facts.key)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kai_cp.reader.affinity import Namespaces
-from kai_cp.reader.align import aligned
+from kai_cp.reader.align import Aligned
 from kai_cp.reader.binds import read_promises
 from kai_cp.reader.collection import no_collection
 from kai_cp.reader.container import UnreadableSnapshot
@@ -16,7 +16,7 @@ from kai_cp.reader.facts import FactReader, PodFacts
 from kai_cp.reader.fields import Json, Malformed, shown, strings_at
 from kai_cp.reader.groups import read_groups, read_priorities
 from kai_cp.reader.memo import Remembered
-from kai_cp.reader.nodes import count_dra_gpus, read_nodes
+from kai_cp.reader.nodes import NodeDraft, count_dra_gpus, read_nodes
 from kai_cp.reader.notes import Identity, Notes, raw_list, title, unique
 from kai_cp.reader.pods import PodResolver
 from kai_cp.reader.podspec import SpecDraft
@@ -80,6 +80,8 @@ class ParseMemo:
     specs: dict[bytes, SpecDraft] = field(default_factory=dict)
     pods: Remembered[PodFacts] = field(default_factory=Remembered)
     groups: Remembered[PodGroup] = field(default_factory=Remembered)
+    nodes: Remembered[NodeDraft] = field(default_factory=Remembered)
+    aligned: Aligned = field(default_factory=Aligned)
 
     def reader(self, namespaces: Namespaces) -> FactReader:
         """The reader of a snapshot's pods. Namespace selectors are resolved inside the specs."""
@@ -124,7 +126,11 @@ def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, 
     fabrics = read_topologies(cluster_scoped("Topology", "topologies"), notes)
     raw_nodes = cluster_scoped("Node", "nodes")
     node_drafts = read_nodes(
-        in_pool(raw_nodes, policy), policy, count_dra_gpus(handed_on.get("resourceSlices", ())), notes
+        in_pool(raw_nodes, policy),
+        policy,
+        count_dra_gpus(handed_on.get("resourceSlices", ())),
+        notes,
+        memo.nodes,
     )
     handed_on = _of_our_nodes(handed_on, {name for _, name in raw_nodes} - node_drafts.keys())
     queues = read_queues(in_pool(cluster_scoped("Queue", "queues"), policy), policy, usage, notes)
@@ -146,20 +152,22 @@ def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, 
         promises=read_promises(namespaced("BindRequest", "bindRequests"), node_drafts, notes),
         groups=groups,
         notes=notes,
+        before=memo.aligned.rows,
     )
     raw_pods = unique(
         raw_list(objects, "pods", notes), "Pod", "pods", notes, namespaced=True, prefer=_has_node
     )
     placed = resolver.resolve(raw_pods, memo.reader(_namespaces(handed_on, notes)))
-    dimensions, nodes, pods = aligned(node_drafts, placed, policy)
+    records = memo.aligned = Aligned.of(node_drafts, placed, policy, memo.aligned)
+    nodes = tuple(node for _, node in records.nodes.values())
     report_outside(fabrics, nodes, notes)
     found = Snapshot(
         now=now,
-        dimensions=dimensions,
+        dimensions=records.dimensions,
         nodes=nodes,
         queues=tuple(queues[name] for name in sorted(queues)),
         groups=tuple(_with_hidden(groups, resolver.hidden)),
-        pods=pods,
+        pods=tuple(records.pods.values()),
         topologies=tuple(fabrics[name].topology for name in sorted(fabrics)),
         policy=policy,
         set_aside=notes.set_aside(),
