@@ -15,7 +15,7 @@ from kai_cp_topology.fabric import cluster_graph, gpu_graph, hops
 from kai_cp_topology.islands import pick, worst_pair
 from kai_cp_topology.locality import locality
 from kai_cp_topology.records import CLIQUE_LABEL, HOSTNAME_LABEL, Locality, NodeFacts
-from kai_cp_topology.scales import scales
+from kai_cp_topology.scales import Scale, scales
 from tests.kai_cp_topology.build import node, racks
 
 NVL = racks(4, 3, blocks=2)
@@ -25,7 +25,12 @@ DC = {"dc": ("block", "rack")}
 
 def of(nodes: Sequence[NodeFacts], levels: Mapping[str, Sequence[str]], gang: Mapping[str, int]) -> Locality:
     position = {item.name: i for i, item in enumerate(nodes)}
-    return locality(nodes, scales(nodes, levels), {position[name]: count for name, count in gang.items()})
+    held = {position[name]: count for name, count in gang.items()}
+    return locality(dict(enumerate(nodes)), ladder(nodes, levels), held)
+
+
+def ladder(nodes: Sequence[NodeFacts], levels: Mapping[str, Sequence[str]]) -> tuple[Scale, ...]:
+    return scales([item.labels for item in nodes], [item.gpus for item in nodes], levels)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +90,7 @@ def test_two_topologies_make_one_ladder() -> None:
         node(f"n{i}", product="", rack=f"r{i // 2}", hall=f"h{i // 8}", row=f"w{i // 4}") for i in range(16)
     ]
     topologies = {"power": ("row",), "network": ("hall", "rack")}
-    assert [(s.label, s.hops) for s in scales(nodes, topologies)] == [("rack", 2), ("row", 4), ("hall", 6)]
+    assert [(s.label, s.hops) for s in ladder(nodes, topologies)] == [("rack", 2), ("row", 4), ("hall", 6)]
     assert [of(nodes, topologies, {"n0": 1, f"n{i}": 1}).level for i in (1, 2, 4, 8)] == [
         *("rack", "row", "hall", ""),
     ]
@@ -95,16 +100,16 @@ def test_levels_that_tell_nothing_new_are_no_scales() -> None:
     """Host names tell nodes apart, and a rack that is a clique divides nothing further."""
     labels = ("block", "rack", "host")
     named = [NodeFacts(n.name, {**n.labels, "host": n.name}, n.gpus) for n in NVL]
-    assert [scale.label for scale in scales(named, {"dc": labels})] == [CLIQUE_LABEL, "block"]
+    assert [scale.label for scale in ladder(named, {"dc": labels})] == [CLIQUE_LABEL, "block"]
 
 
 def test_a_cluster_without_labels_has_no_scales() -> None:
-    assert scales([node(name, product="") for name in "ab"], {"dc": ("rack",)}) == ()
+    assert ladder([node(name, product="") for name in "ab"], {"dc": ("rack",)}) == ()
 
 
 def test_a_pod_of_two_bridged_cards_has_no_nvlink_domain_of_its_node() -> None:
     """Pairs of cards are joined, all eight are not."""
-    assert scales([node("a", product="NVIDIA-H100-NVL")], {}) == ()
+    assert ladder([node("a", product="NVIDIA-H100-NVL")], {}) == ()
 
 
 PLACES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=8)

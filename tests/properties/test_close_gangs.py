@@ -50,8 +50,10 @@ def _cost(snapshot: Snapshot, used: Sequence[Node]) -> tuple[int, int]:
     matter how many GPUs a node gives, nor how many nodes of one domain there are.
     """
     facts = [NodeFacts(n.name, n.labels, n.allocatable[GPU] // MILLI) for n in snapshot.nodes]
-    ladder = scales(facts, {t.name: t.levels for t in snapshot.topologies})
-    found = locality(facts, ladder, {snapshot.node_index[n.name]: 2 for n in used})
+    ladder = scales(
+        [n.labels for n in facts], [n.gpus for n in facts], {t.name: t.levels for t in snapshot.topologies}
+    )
+    found = locality(dict(enumerate(facts)), ladder, {snapshot.node_index[n.name]: 2 for n in used})
     return -(found.worst_gbytes_per_second or 0), max(found.hops, 2)
 
 

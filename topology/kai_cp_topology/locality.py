@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import gcd
 
+import numpy as np
+
 from kai_cp_topology.records import CLIQUE_LABEL, HOSTNAME_LABEL, Locality, NodeFacts
 from kai_cp_topology.scales import Scale
 from kai_cp_topology.systems import system_of
 
 
-def locality(nodes: Sequence[NodeFacts], scales: Sequence[Scale], gang: Mapping[int, int]) -> Locality:
-    """The locality of a gang that holds ``gang[i]`` GPUs on ``nodes[i]``; ``scales``: of these nodes.
+def locality(nodes: Mapping[int, NodeFacts], scales: Sequence[Scale], gang: Mapping[int, int]) -> Locality:
+    """The locality of a gang that holds ``gang[i]`` GPUs on ``nodes[i]``.
 
-    Which GPUs of a node it holds is taken to be the best choice of an empty node.
+    ``nodes``: those of the gang, by their position in the ``scales``. Which GPUs of a node it holds is taken
+    to be the best choice of an empty node.
     """
     used = {i: count for i, count in gang.items() if count > 0}
     by_domain: dict[tuple[str, int], int] = {}
@@ -35,20 +38,20 @@ def _meeting(scales: Sequence[Scale], used: Sequence[int]) -> tuple[str, int]:
     if len(used) < 2:
         return HOSTNAME_LABEL if used else "", 0
     for scale in scales:
-        places = {scale.places[i] for i in used}
-        if len(places) == 1 and -1 not in places:
+        places = scale.places[np.array(used)]
+        if places[0] and (places == places[0]).all():
             return scale.label, scale.hops
     return "", 2 * (len(scales) + 1)
 
 
 def _nvlink_domain(scales: Sequence[Scale], node: int) -> tuple[str, int]:
     """Identity of the NVLink domain that a node is in; without a known one the node by itself."""
-    if scales and scales[0].label == CLIQUE_LABEL and scales[0].places[node] >= 0:
-        return "domain", scales[0].places[node]
+    if scales and scales[0].label == CLIQUE_LABEL and scales[0].places[node]:
+        return "domain", int(scales[0].places[node])
     return "node", node
 
 
-def _worst(nodes: Sequence[NodeFacts], used: Mapping[int, int], *, joined: bool) -> int | None:
+def _worst(nodes: Mapping[int, NodeFacts], used: Mapping[int, int], *, joined: bool) -> int | None:
     systems = {i: system_of(nodes[i]) for i in used}
     pairs = [
         systems[i].nvlink if count <= systems[i].island else systems[i].pcie

@@ -15,8 +15,7 @@ from kai_cp_models.rules.protocol import Mask
 from kai_cp_models.rules.scores import Score
 from kai_cp_models.rules.tree import Vector
 from kai_cp_models.snapshot import GPU, MILLI, Pod, Snapshot
-from kai_cp_topology.records import NodeFacts
-from kai_cp_topology.scales import scales
+from kai_cp_topology.scales import Scale, scales
 
 _MOST_TRIED: Final = 3
 """Places of one scale that are tried for a batch."""
@@ -28,17 +27,14 @@ CLOSE: Final = 20
 class Fabric:
     """The places of all nodes at every scale, from close to far.
 
-    ``places[s]``: [N] number of the node's place at scale s, -1 for none. ``shared[s]``: the same, but
-    -1 also where a place is a single node.
+    ``places[s]``: [N] number of the node's place at scale s, 0 for none. ``shared[s]``: the same, but
+    0 also where a place is a single node.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.nodes: tuple[NodeFacts, ...] = tuple(
-            NodeFacts(node.name, node.labels, node.allocatable[GPU] // MILLI) for node in snapshot.nodes
-        )
-        self.scales = scales(self.nodes, {topology.name: topology.levels for topology in snapshot.topologies})
-        self.places: list[Vector] = [np.array(scale.places, dtype=np.int64) for scale in self.scales]
-        self.shared = [np.where(_tally(place)[place] > 1, place, -1) for place in self.places]
+    def __init__(self, found: Sequence[Scale]) -> None:
+        self.scales = tuple(found)
+        self.places: list[Vector] = [scale.places for scale in found]
+        self.shared = [np.where(np.bincount(place)[place] > 1, place, 0) for place in self.places]
 
     def apart(self, nodes: Vector) -> int:
         """Position of the closest scale at which ``nodes`` share a place, counted from 1; 0 for one node."""
@@ -46,7 +42,7 @@ class Fabric:
             return 0
         for position, place in enumerate(self.places, 1):
             first = place[nodes[0]]
-            if first >= 0 and (place[nodes] == first).all():
+            if first and (place[nodes] == first).all():
                 return position
         return len(self.places) + 1
 
@@ -69,22 +65,25 @@ class Fabric:
         kinds: dict[int, list[Pod]] = {}
         for pod in pods:
             kinds.setdefault(id(pod.spec), []).append(pod)
-        wanted = [
-            (len(alike), np.where(within & fits(alike[0]), _slots(free, alike[0]), 0))
-            for alike in kinds.values()
-        ]
+        open_to = [np.flatnonzero(within & fits(alike[0])) for alike in kinds.values()]
+        room = [_slots(free[nodes], alike[0]) for nodes, alike in zip(open_to, kinds.values(), strict=True)]
+        wanted = [len(alike) for alike in kinds.values()]
+        if any(slots.sum() < count for slots, count in zip(room, wanted, strict=True)):
+            return
+        gpus = np.where(within, np.maximum(free[:, GPU], 0), 0)
         asked = sum(pod.spec.requests[GPU] for pod in pods)
-        room = np.where(within, np.maximum(free[:, GPU], 0), 0)
         for place in self.places if single else self.shared:
-            total = _tally(place, room)
+            count = int(place.max()) + 1
+            total = _sums(place, gpus, count)
             enough = total >= asked
-            for count, slots in wanted:
-                enough &= _tally(place, slots) >= count
-            enough[-1] = False
+            for nodes, slots, least in zip(open_to, room, wanted, strict=True):
+                enough &= _sums(place[nodes], slots, count) >= least
+            enough[0] = False
             if len(present):
                 held = np.unique(place[present])
-                enough &= np.isin(np.arange(len(enough)), held) if len(held) == 1 else False
-            order = sorted(np.flatnonzero(enough).tolist(), key=lambda k: (total[k], k))
+                others = np.arange(count) != held[0]
+                enough &= ~others if len(held) == 1 else False
+            order = sorted(np.flatnonzero(enough).tolist(), key=lambda number: (total[number], number))
             for number in order[:_MOST_TRIED]:
                 yield place == number
 
@@ -97,33 +96,37 @@ class Fabric:
         score: Score = np.zeros(len(usable))
         inside = usable
         for place in reversed(self.shared):
-            room = _tally(place, np.where(inside, _slots(free, pod), 0))
-            room[-1] = 0
+            nodes = np.flatnonzero(inside)
+            count = int(place.max()) + 1
+            room = _sums(place[nodes], _slots(free[nodes], pod), count)
+            room[0] = 0
             if not room.any():
                 continue
-            begun = np.zeros(len(room), dtype=bool)
+            begun = np.zeros(count, dtype=bool)
             begun[place[present]] = True
-            number = int(np.argmax(np.where(begun, room, 0) if (room[begun] > 0).any() else room))
-            score += CLOSE * (place == number)
-            inside = inside & (place == number)
+            best = place == int(np.argmax(np.where(begun, room, 0) if room[begun].any() else room))
+            score += CLOSE * best
+            inside = inside & best
         return score, inside
 
 
 def fabric_of(snapshot: Snapshot) -> Fabric | None:
     """The fabric of a snapshot; None when nothing is known of which nodes are close to each other."""
-    found = Fabric(snapshot)
-    return found if found.scales else None
+    found = scales(
+        [node.labels for node in snapshot.nodes],
+        [node.allocatable[GPU] // MILLI for node in snapshot.nodes],
+        {topology.name: topology.levels for topology in snapshot.topologies},
+    )
+    return Fabric(found) if found else None
 
 
-def _tally(place: Vector, weights: Vector | None = None) -> Vector:
-    """Sums by place, of the nodes or of ``weights``; the last entry is that of nodes without a place."""
-    count = int(place.max(initial=-1)) + 2
-    sums: Vector = np.bincount(place % count, weights=weights, minlength=count).astype(np.int64)
-    return sums
+def _sums(place: Vector, weights: Vector, count: int) -> Vector:
+    """[count] sums of ``weights`` by place."""
+    return np.bincount(place, weights=weights, minlength=count).astype(np.int64)
 
 
 def _slots(free: Vector, pod: Pod) -> Vector:
-    """[N] pods of this kind that the free room takes; at least 1, for it is asked of nodes that fit."""
+    """Pods of this kind that the free room of each node takes; at least 1, for it is asked where one fits."""
     found: Vector = np.full(len(free), np.iinfo(np.int64).max)
     for dimension, amount in enumerate(pod.spec.requests):
         if amount:
