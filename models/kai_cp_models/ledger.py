@@ -11,6 +11,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fitting import Fitting
+from kai_cp_models.rules.closeness import Fabric, fabric_of
 from kai_cp_models.rules.table import NodeTable
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
@@ -38,7 +40,6 @@ from kai_cp_models.snapshot import (
     Snapshot,
 )
 from kai_cp_models.units import Batch, Gang, Standing, gangs_of
-from kai_cp_topology.records import CLIQUE_LABEL
 
 Vector = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -117,8 +118,14 @@ class Fixed:
     gpu_memory_mib: Vector
     advertised: Mask
     """[N, D] dimensions the node has at all; others are never charged (2.1)."""
-    near: bool
-    """Gangs prefer one NVLink domain, and there are nodes that name theirs."""
+    close: bool
+    """Whether gangs prefer close places."""
+
+    @cached_property
+    def fabric(self) -> Fabric | None:
+        """The places by which gangs are kept close; None: they need not be, or nothing is known of them."""
+        return fabric_of(self.snapshot) if self.close else None
+
     asked: dict[int, tuple[Batch, Amounts]] = field(default_factory=dict)
     """What batches ask for, by identity; each is kept, so that no other one gets its id."""
 
@@ -152,8 +159,13 @@ class Ledger:
         self._fitting = Fitting()
 
     @classmethod
-    def of(cls, snapshot: Snapshot, options: OptionalRules | None = None) -> Ledger:
-        """The ledger of the snapshot as it is; ``options``: rules that KAI lacks, by default none."""
+    def of(
+        cls, snapshot: Snapshot, options: OptionalRules | None = None, *, close_gangs: bool = True
+    ) -> Ledger:
+        """The ledger of the snapshot as it is.
+
+        ``options``: rules that KAI lacks, by default none. ``close_gangs``: the setting of that name.
+        """
         table = NodeTable(snapshot)
         allocatable = table.allocatable
         fixed = Fixed(
@@ -162,8 +174,7 @@ class Ledger:
             gangs_of(snapshot),
             np.array([node.gpu_memory_mib for node in snapshot.nodes], dtype=np.int64),
             allocatable > 0,
-            (options is None or options.prefer_nvlink_domain)
-            and any(CLIQUE_LABEL in node.labels for node in snapshot.nodes),
+            close_gangs,
         )
         ledger = cls(
             fixed,
