@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kai_cp.bench.records import Outcome
-from kai_cp_models.snapshot import MILLI, GpuKind, GroupKey, Pod, PodKey, PodStatus, Snapshot
+from kai_cp_models.snapshot import (
+    ACTIVE_USED,
+    GPU,
+    MILLI,
+    GpuKind,
+    GroupKey,
+    Pod,
+    PodKey,
+    PodStatus,
+    Snapshot,
+)
 
 Deed = tuple[str, PodKey]
 """Kind (Bind, Nominate, Evict) and pod of a decision."""
@@ -51,6 +61,28 @@ def outcome(snapshot: Snapshot, deeds: Iterable[Deed]) -> Outcome:
         groups_admitted=len(admitted),
         groups_left=len(waiting_groups(snapshot) - admitted),
     )
+
+
+def most_gpus(snapshot: Snapshot) -> float:
+    """What no plan exceeds in GPUs gained: those it admits less those it takes from what runs.
+
+    The smaller of all GPUs that waiting pods ask for, and of those that are idle or being released on
+    nodes that take pods. Moving pods changes neither.
+    """
+    used: dict[str, float] = {}
+    asked = 0.0
+    for pod in snapshot.pods:
+        if pod.status in _WAITING:
+            asked += gpus_of(snapshot, pod)
+        elif pod.node is not None and pod.status in ACTIVE_USED and not pod.reservation:
+            leaves = pod.status is PodStatus.RELEASING
+            used[pod.node] = used.get(pod.node, 0.0) + (0.0 if leaves else gpus_of(snapshot, pod))
+    idle = sum(
+        max(0.0, node.allocatable[GPU] / MILLI - used.get(node.name, 0.0))
+        for node in snapshot.nodes
+        if not node.not_ready
+    )
+    return round(min(asked, idle), 3)
 
 
 def waiting_groups(snapshot: Snapshot) -> set[GroupKey]:

@@ -59,6 +59,11 @@ class Outcome(Record):
         """GPUs that waiting pods get, now or when room is free."""
         return self.bound_gpus + self.nominated_gpus
 
+    @property
+    def gained_gpus(self) -> float:
+        """GPUs that waiting pods get beyond those that running ones lose."""
+        return self.admitted_gpus - self.lost_gpus
+
 
 class Moment(Record):
     """A better checked answer: ``seconds`` after the decision began."""
@@ -114,7 +119,11 @@ class CaseResult(Record):
     decide_cpu: processor time of all threads during decide; less than decide where the machine was busy.
     """
     second_cycle_seconds: float | None = None
-    """Deciding again in the same process after a change of one percent of the pods."""
+    """Reading and deciding again in the same process after a change of one percent of the pods."""
+    second_cycle_parts: dict[str, float] = Field(default_factory=dict)
+    """read, answer: seconds of the second reading, and from its end to the first checked answer."""
+    most_gpus: float | None = None
+    """No plan gains more: the smaller of what waits in all and what is idle."""
     peak_memory_mib: float
     status: str
     gap: float
@@ -125,6 +134,20 @@ class CaseResult(Record):
     errors: tuple[str, ...] = ()
     """What the checker found, and failures: any makes the run fail."""
     origin: Origin
+
+    @property
+    def second_cycle_share(self) -> float | None:
+        """The second cycle as a share of the first, reading included."""
+        if self.second_cycle_seconds is None:
+            return None
+        return self.second_cycle_seconds / (self.seconds["read"] + self.seconds["decide"])
+
+    @property
+    def second_answer_share(self) -> float | None:
+        """The same up to the first checked answer."""
+        if not self.second_cycle_parts or not self.moments:
+            return None
+        return sum(self.second_cycle_parts.values()) / (self.seconds["read"] + self.moments[0].seconds)
 
 
 class PolicyResult(Record):

@@ -18,7 +18,7 @@ from kai_cp.bench.records import (
     Result,
     SimulationResult,
 )
-from kai_cp.bench.table import difference
+from kai_cp.bench.table import difference, gained, second_cycle
 
 STYLE: Final = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1280px;padding:0 1rem;color:#1d2530}
@@ -119,6 +119,7 @@ def _answers(cases: Sequence[CaseResult], beside: str) -> str:
         "case",
         "status",
         "gap",
+        "GPUs gained of most",
         *(f"{name}{beside}" for name in ("GPUs admitted", "GPUs lost", "pods moved", "groups left")),
     ]
     compared = any(c.peer is not None for c in cases)
@@ -132,6 +133,7 @@ def _answers(cases: Sequence[CaseResult], beside: str) -> str:
             c.case,
             c.status.lower() if not c.errors else "WRONG",
             f"{c.gap:.2%}",
+            gained(c),
             _beside(f"{ours.admitted_gpus:g}", None if theirs is None else f"{theirs.admitted_gpus:g}"),
             _beside(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
             _beside(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
@@ -155,7 +157,7 @@ def _times(cases: Sequence[CaseResult], beside: str) -> str:
         *(f"{phase} s" for phase in phases),
         f"decide s{beside}",
         "processor s",
-        "second cycle s",
+        "second cycle s (of the first; to the first answer)",
         "memory MiB",
     )
     rows = [
@@ -166,7 +168,7 @@ def _times(cases: Sequence[CaseResult], beside: str) -> str:
             *(f"{c.seconds.get(phase, 0.0):.2f}" for phase in phases),
             _beside(f"{c.seconds['decide']:.2f}", None if c.peer is None else _seconds(c.peer.seconds)),
             f"{c.seconds.get('decide_cpu', 0.0):.2f}",
-            "" if c.second_cycle_seconds is None else f"{c.second_cycle_seconds:.2f}",
+            second_cycle(c),
             f"{c.peak_memory_mib:,.0f}",
         )
         for c in cases

@@ -13,7 +13,7 @@ import orjson
 from kai_cp.bench.cases import Case
 from kai_cp.bench.fair import first_difference
 from kai_cp.bench.generate import NOW
-from kai_cp.bench.outcome import Deed, admitted_groups, outcome
+from kai_cp.bench.outcome import Deed, admitted_groups, most_gpus, outcome
 from kai_cp.bench.records import CaseResult, Moment, Peer, origin
 from kai_cp.reader.collection import no_collection
 from kai_cp.worker import Channel, Worker
@@ -79,7 +79,7 @@ def measure(task: Task) -> CaseResult:
     errors += [f"the engine's own plan was rejected: {s.name}" for s in plan.stages if "rejected" in s.name]
     deeds = _deeds(plan)
     ours = outcome(snapshot, deeds)
-    second = _second_cycle(raw, task) if task.second_cycle else None
+    second = _second_cycle(raw, task) if task.second_cycle else {}
     pending = [pod for pod in snapshot.pods if pod.status is PodStatus.PENDING]
     gap = max((s.gap for s in plan.stages), default=0.0)
     return CaseResult(
@@ -99,7 +99,9 @@ def measure(task: Task) -> CaseResult:
             "decide": round(decided, 4),
             "decide_cpu": round(worked, 4),
         },
-        second_cycle_seconds=second,
+        second_cycle_seconds=second.pop("all", None),
+        second_cycle_parts=second,
+        most_gpus=most_gpus(snapshot),
         peak_memory_mib=round(peak, 1),
         status=_status(plan.stages),
         gap=gap,
@@ -151,15 +153,17 @@ def _peer(snapshot: Snapshot, task: Task, deeds: Sequence[Deed]) -> Peer | None:
     )
 
 
-def _second_cycle(raw: Mapping[str, Any], task: Task) -> float:
-    """Time of the next cycle when one percent of the pods are gone: from the changed list to the plan."""
+def _second_cycle(raw: Mapping[str, Any], task: Task) -> dict[str, float]:
+    """Seconds of the next cycle when one percent of the pods are gone: from the changed list to the plan.
+
+    ``read`` and ``answer`` (to the first checked plan) are its parts. Nothing of the first plan was done.
+    """
     from kai_cp.reader import ParseMemo, parse
     from kai_cp_models.engine import decide
 
     now = NOW.timestamp()
     memo = ParseMemo()
     before = parse(raw, now=now, memo=memo)
-    decide(before, task.settings)
     gone = {pod.key for pod in _every_hundredth(before.pods)}
     objects = dict(raw["rawObjects"])
     objects["pods"] = [
@@ -167,8 +171,15 @@ def _second_cycle(raw: Mapping[str, Any], task: Task) -> float:
     ]
     changed = {**raw, "rawObjects": objects}
     start = time.monotonic()
-    decide(parse(changed, now=now + 1, memo=memo), task.settings)
-    return round(time.monotonic() - start, 4)
+    snapshot = parse(changed, now=now + 1, memo=memo)
+    read = time.monotonic()
+    answers: list[float] = []
+    decide(snapshot, task.settings, emit=lambda _: answers.append(time.monotonic() - read))
+    done = time.monotonic()
+    return {
+        name: round(value, 4)
+        for name, value in (("read", read - start), ("answer", answers[0]), ("all", done - start))
+    }
 
 
 def _every_hundredth(pods: Sequence[Pod]) -> Sequence[Pod]:

@@ -50,6 +50,8 @@ def _cases(cases: Sequence[CaseResult]) -> Table:
     table = Table(title="Cycles: ours / theirs")
     for name in ("case", "pods", "decide s", "read s", "MiB", "status", "gap", "GPUs admitted", "lost"):
         table.add_column(name, justify="left" if name in ("case", "status") else "right")
+    table.add_column("gained of most", justify="right")
+    table.add_column("second cycle s", justify="right")
     table.add_column("moved pods", justify="right")
     table.add_column("groups left", justify="right")
     table.add_column("first difference")
@@ -66,6 +68,8 @@ def _cases(cases: Sequence[CaseResult]) -> Table:
             f"{case.gap:.1%}",
             _pair(f"{ours.admitted_gpus:g}", None if theirs is None else f"{theirs.admitted_gpus:g}"),
             _pair(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
+            gained(case),
+            second_cycle(case),
             _pair(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
             _pair(str(ours.groups_left), None if theirs is None else str(theirs.groups_left)),
             "" if peer is None or theirs is None else difference(peer),
@@ -137,6 +141,25 @@ def _matters(runs: Sequence[MattersResult]) -> Table:
             f"{run.mean_seconds:.2f}",
         )
     return table
+
+
+def gained(case: CaseResult) -> str:
+    """GPUs gained, and what no plan exceeds."""
+    most = "?" if case.most_gpus is None else f"{case.most_gpus:g}"
+    return f"{case.outcome.gained_gpus:g} of {most}"
+
+
+def share(value: float | None) -> str:
+    """A share in percent; empty when unknown."""
+    return "" if value is None else f"{value:.1%}"
+
+
+def second_cycle(case: CaseResult) -> str:
+    """Seconds of the second cycle; as shares of the first cycle all of it, and up to the first answer."""
+    if case.second_cycle_seconds is None:
+        return ""
+    shares = f"{share(case.second_cycle_share)}, {share(case.second_answer_share)}"
+    return f"{case.second_cycle_seconds:.2f} ({shares})"
 
 
 def difference(peer: Peer) -> str:

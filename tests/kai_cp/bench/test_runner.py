@@ -25,7 +25,7 @@ from kai_cp.bench.generate.objects import (
     pod,
     queue,
 )
-from kai_cp.bench.outcome import outcome
+from kai_cp.bench.outcome import most_gpus, outcome
 from kai_cp.bench.records import CaseResult, Difference, read, write
 from kai_cp.bench.report import page
 from kai_cp.bench.runner import Task, measure, run
@@ -58,6 +58,47 @@ def test_outcome_by_hand() -> None:
     assert (found.moved_pods, found.evicted_pods, found.groups_admitted) == (1, 2, 1)
     assert found.nominated_gpus == 0
     assert found.lost_gpu_hours > 0
+
+
+def test_the_most_gpus_by_hand() -> None:
+    """Two nodes of 8 with 5 and a quarter in use; 3 are asked for, then 12."""
+    raw = RawCluster()
+    raw.nodes += [node(f"node-{i}", NodeShape(), {}) for i in range(2)]
+    raw.queues.append(queue("q", 16, ago(9000)))
+
+    def add(name: str, request: Request, place: str | None, gpu_group: str = "") -> None:
+        gang = Gang(name, "q", request, age_seconds=900)
+        raw.groups.append(group(gang, running=place is not None))
+        raw.pods.append(pod(gang, 0, place, gpu_group))
+
+    def most() -> float:
+        return most_gpus(parse(raw.snapshot(), now=NOW.timestamp()))
+
+    add("whole", Request(4), "node-0")
+    add("left", Request(1), "node-1")
+    add("share", Request(fraction=0.25), "node-1", "group-0")
+    add("small", Request(3), None)
+    assert most() == 3
+    add("large", Request(8), None)
+    add("single", Request(1), None)
+    assert most() == 10.75
+    raw.pods[1]["metadata"]["deletionTimestamp"] = ago(5)
+    assert most() == 11.75
+    raw.nodes[0]["spec"]["unschedulable"] = True
+    assert most() == 7.75
+
+
+def test_the_second_cycle_is_measured_beside_the_first() -> None:
+    found = measure(Task(Case("scale", "mixed-6-s1", None, "mixed", 6, 1), QUICK, "", second_cycle=True))
+    assert set(found.second_cycle_parts) == {"read", "answer"}
+    assert found.second_cycle_seconds is not None
+    assert sum(found.second_cycle_parts.values()) <= found.second_cycle_seconds + 1e-3
+    first = found.seconds["read"] + found.seconds["decide"]
+    assert found.second_cycle_share == pytest.approx(found.second_cycle_seconds / first)
+    assert found.second_answer_share is not None
+    assert found.most_gpus is not None
+    assert found.outcome.gained_gpus <= found.most_gpus
+    assert f"{found.outcome.gained_gpus:g} of {found.most_gpus:g}" in page([found])
 
 
 def test_a_case_is_measured(result: CaseResult) -> None:
