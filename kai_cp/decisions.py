@@ -22,6 +22,7 @@ from kai_cp_models.snapshot import (
     Stage,
     Unscheduled,
 )
+from kai_cp_topology.records import Locality
 
 Option = TypeVar("Option")
 
@@ -75,7 +76,8 @@ def to_json(
     """The document of a plan for ``snapshot``.
 
     ``sha256``: of the snapshot as it was read; ``timings``: seconds of the phases the engine does not know.
-    ``ignoredFields``, beyond the format, counts what the reader did not know; left out when there is none.
+    Beyond the format, and left out when there are none: ``localities``, how close the gangs are that got
+    places, and ``ignoredFields``, how often the reader met what it did not know.
     """
     seconds = {**plan.timings, **(timings or {})}
     ignored = snapshot.extras.get("ignored_fields")
@@ -123,7 +125,22 @@ def to_json(
             for name, report in sorted(plan.queues.items())
         },
     }
-    return {**document, "ignoredFields": dict(ignored)} if ignored else document
+    if plan.localities:
+        document["localities"] = [_locality(*item) for item in sorted(plan.localities.items())]
+    if ignored:
+        document["ignoredFields"] = dict(ignored)
+    return document
+
+
+def _locality(group: GroupKey, found: Locality) -> dict[str, Any]:
+    return {
+        "podGroup": str(group),
+        "level": found.level,
+        "hops": found.hops,
+        "worstPairGBytesPerSecond": found.worst_gbytes_per_second,
+        "nvlinkDomains": found.nvlink_domains,
+        "segmentGpus": found.segment,
+    }
 
 
 def _decision(decision: Decision) -> dict[str, Any]:
@@ -172,6 +189,7 @@ def from_json(document: Any) -> Plan:
             for name, report in _object(document, "queues").items()
         },
         timings=_object(document, "timings"),
+        localities=dict(_all(document, "localities", _read_locality)),
     )
 
 
@@ -265,6 +283,17 @@ def _read_stage(entry: Any, where: str) -> Stage:
         variables=int(_amount(entry, "variables", where)),
         constraints=int(_amount(entry, "constraints", where)),
         seconds=_amount(entry, "seconds", where),
+    )
+
+
+def _read_locality(entry: Any, where: str) -> tuple[GroupKey, Locality]:
+    worst = entry.get("worstPairGBytesPerSecond")
+    return _group(_text(entry, "podGroup", where)), Locality(
+        None if worst is None else int(_amount(entry, "worstPairGBytesPerSecond", where)),
+        int(_amount(entry, "hops", where)),
+        str(entry.get("level") or ""),
+        int(_amount(entry, "nvlinkDomains", where)),
+        int(_amount(entry, "segmentGpus", where)),
     )
 
 

@@ -13,6 +13,7 @@ from kai_cp.report.headline import headline
 from kai_cp.report.partition import partition
 from kai_cp.report.section import ROWS_SHOWN, Section, ignored
 from kai_cp.report.terminal import amount
+from kai_cp_topology.records import Level
 
 _NAMES_SHOWN: Final = 2
 
@@ -35,6 +36,7 @@ def _sections(document: Document) -> Iterator[Section]:
     fresh = [d for d in of["Nominate"] if _pod(d) not in evicted]
     yield _placed("Nominated: the room is promised, not free yet", fresh)
     yield _evicted(of["Evict"], new_place)
+    yield _localities(document.get("localities", ()))
     yield _waiting(document["unscheduled"])
     yield _partition(document["unscheduled"])
     yield _queues(document["queues"])
@@ -92,6 +94,23 @@ def _evicted(decisions: Sequence[Document], new_place: Mapping[tuple[str, str], 
         rows.append((group, str(len(pods)), old, action, triggers, "; ".join(goes), _why(pods)))
     columns = ("Pod group", "Pods", "From", "By", "For", "And then", "Why")
     return Section("Evicted", columns, rows, right=("Pods",), fixed=("Pod group", "By", "For"))
+
+
+def _localities(entries: Sequence[Document]) -> Section:
+    rows = [
+        (
+            entry["podGroup"],
+            Level(entry["level"]).name or "no level",
+            str(entry["hops"]),
+            amount(entry["worstPairGBytesPerSecond"] or 0),
+            str(entry["nvlinkDomains"]),
+            str(entry["segmentGpus"]),
+        )
+        for entry in entries
+    ]
+    numbers = ("Hops", "Worst pair [GB/s]", "NVLink domains", "Segment [GPUs]")
+    columns = ("Pod group", "Share one", *numbers)
+    return Section("Gangs on several nodes", columns, rows, right=numbers, fixed=columns[:2])
 
 
 def _waiting(entries: Sequence[Document]) -> Section:

@@ -19,6 +19,7 @@ from kai_cp_models.cycle import Cycle
 from kai_cp_models.devices.mig import advised
 from kai_cp_models.explain import unscheduled
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.localities import localities
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     FAILED,
@@ -182,7 +183,14 @@ class _Engine:
             "solve": time.monotonic() - self._prepared - self._checked,
             "check": self._checked,
         }
-        plan = Plan(self._decisions, unscheduled(self._cycle), tuple(self._cycle.stages), queues, timings)
+        plan = Plan(
+            self._decisions,
+            unscheduled(self._cycle),
+            tuple(self._cycle.stages),
+            queues,
+            timings,
+            localities(self._cycle.ledger, self._decisions),
+        )
         if self._emit is not None:
             self._emit(plan)
         return plan

@@ -123,8 +123,13 @@ class Fixed:
 
     @cached_property
     def fabric(self) -> Fabric | None:
-        """The places by which gangs are kept close; None: they need not be, or nothing is known of them."""
-        return fabric_of(self.snapshot) if self.close else None
+        """The places that nodes share; None: nothing is known of them."""
+        return fabric_of(self.snapshot)
+
+    @property
+    def closeness(self) -> Fabric | None:
+        """The places by which gangs are kept close; None: they need not be."""
+        return self.fabric if self.close else None
 
     asked: dict[int, tuple[Batch, Amounts]] = field(default_factory=dict)
     """What batches ask for, by identity; each is kept, so that no other one gets its id."""

@@ -107,7 +107,7 @@ class Placer:
     def _close(self, ledger: Ledger, batch: Batch, area: _Area) -> Ledger | None:
         """The batch in the closest place inside ``area``, if it starts there as it would elsewhere."""
         self._filled = None
-        fabric = ledger.fixed.fabric
+        fabric = ledger.fixed.closeness
         pods = [pod for pod in batch.all_pods if pod.spec.requests[GPU]]
         if fabric is None or not pods or len(self.gang.pods) < 2:
             return None
@@ -234,11 +234,11 @@ class Placer:
 
     def _fills(self, ledger: Ledger, pod: Pod) -> bool:
         """Whether the pod is one of a gang that fills one place before the next."""
-        return ledger.fixed.fabric is not None and len(self.gang.pods) > 1 and pod.spec.requests[GPU] > 0
+        return ledger.fixed.closeness is not None and len(self.gang.pods) > 1 and pod.spec.requests[GPU] > 0
 
     def _filling(self, ledger: Ledger, pod: Pod, fitting: Mask, now: Mask) -> Score | None:
         """[N] scores that make a gang fill one place before the next; None where there is no gang."""
-        fabric = ledger.fixed.fabric
+        fabric = ledger.fixed.closeness
         if fabric is None or not self._fills(ledger, pod):
             return None
         at_once = fitting & now

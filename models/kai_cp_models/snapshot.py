@@ -16,6 +16,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
+from kai_cp_topology.records import Locality
+
 EXTENDED_RESOURCES: Final = ""
 """Stands for a claim name where the extended resources of a pod are meant; no claim is called so."""
 
@@ -597,3 +599,5 @@ class Plan:
     stages: tuple[Stage, ...] = ()
     queues: Mapping[str, QueueReport] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
+    localities: Mapping[GroupKey, Locality] = field(default_factory=dict)
+    """How close the GPUs of pod groups are that got places, where they are on several nodes."""

@@ -20,6 +20,7 @@ from kai_cp_models.snapshot import (
     Stage,
     Unscheduled,
 )
+from kai_cp_topology.records import Locality
 
 JOB, VICTIM = GroupKey("team", "job"), GroupKey("default", "victim")
 PLAN = Plan(
@@ -43,6 +44,7 @@ PLAN = Plan(
     queues={"q": QueueReport(Shares(1500, 2**30, 2.5), Shares(0, 0, 0), Shares(100, 0, 1))},
     timings={"prepare": 0.1, "solve": 0.2, "check": 0.3},
 )
+FAR, ALONE = Locality(100, 4, "rack", 2, 8), Locality(None, 8, "", 2, 1)
 SNAPSHOT = Snapshot(
     now=from_rfc3339("2026-11-20T12:00:00Z"),
     dimensions=("cpu", "memory", "gpu", "pods"),
@@ -93,6 +95,19 @@ def test_round_trip_loses_nothing() -> None:
     assert plan.queues == PLAN.queues
 
 
+def test_localities_are_there_when_there_are_any() -> None:
+    document = json.loads(json.dumps(to_json(SNAPSHOT, Plan(localities={JOB: FAR, VICTIM: ALONE}))))
+    assert document["localities"][1] == {
+        "podGroup": "team/job",
+        "level": "rack",
+        "hops": 4,
+        "worstPairGBytesPerSecond": 100,
+        "nvlinkDomains": 2,
+        "segmentGpus": 8,
+    }
+    assert from_json(document).localities == {JOB: FAR, VICTIM: ALONE}
+
+
 def test_amounts_that_json_lacks_are_null() -> None:
     plan = Plan(queues={"q": QueueReport(Shares(math.inf, 0, -1), Shares(0, 0, 0), Shares(0, 0, 0))})
     share = to_json(SNAPSHOT, plan)["queues"]["q"]["fairShare"]
@@ -123,6 +138,7 @@ def test_amounts_that_json_lacks_are_null() -> None:
             {"decisions": [], "stages": [{"name": "a", "status": "GREEDY", "gap": "x"}]},
             "stages[0].gap is not a number",
         ),
+        ({"decisions": [], "localities": [{"podGroup": "g", "hops": "x"}]}, "localities[0].hops"),
         ({"decisions": [], "queues": {"q": 3}}, "queues"),
         ({"decisions": [], "queues": {"q": {"fairShare": {"gpu": "x"}}}}, "queues.q.fairShare.gpu"),
     ],

@@ -66,6 +66,19 @@ def test_pods_of_a_gang_are_one_row() -> None:
     assert "6 more" in row
 
 
+def test_gangs_on_several_nodes_say_how_close_they_are() -> None:
+    gang = {"podGroup": "default/train", "level": "topology/rack", "hops": 4, "nvlinkDomains": 2}
+    gang |= {"worstPairGBytesPerSecond": 100, "segmentGpus": 36}
+    text = shown(
+        report("x", {**EMPTY, "localities": [gang, {**gang, "podGroup": "default/far", "level": ""}]})
+    )
+    near, far = (
+        next(line.split() for line in text.splitlines() if name in line) for name in ("train", "far")
+    )
+    assert near == ["default/train", "rack", "4", "100", "2", "36"]
+    assert far[1:3] == ["no", "level"]
+
+
 def test_moved_and_lost_pods_are_told_apart() -> None:
     document = {
         **EMPTY,

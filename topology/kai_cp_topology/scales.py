@@ -58,7 +58,7 @@ def scales(labels: Labels, gpus: Sequence[int], topologies: Mapping[str, Sequenc
 
 def _nvlink(labels: Labels, gpus: Places) -> Places:
     """The NVLink domain of every node: its clique, or the node by itself where NVLink joins all its GPUs."""
-    places = _numbered(node.get(CLIQUE_LABEL) for node in labels)
+    places = _numbered(node.get(CLIQUE_LABEL) or None for node in labels)
     products = [node.get(PRODUCT_LABEL) for node in labels]
     systems = {product: system_of_product(product) for product in set(products) if product}
     joined = {product: system.island for product, system in systems.items() if system.nvlink}
@@ -81,7 +81,7 @@ def _numbered(values: Iterable[str | None]) -> Places:
     """Numbers of equal values, from 1 in the order in which they come first; 0 for no value."""
     numbers: dict[str, int] = {}
     return np.array(
-        [numbers.setdefault(value, len(numbers) + 1) if value else 0 for value in values], np.int64
+        [0 if value is None else numbers.setdefault(value, len(numbers) + 1) for value in values], np.int64
     )
 
 

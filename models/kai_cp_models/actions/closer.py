@@ -27,7 +27,7 @@ def closer(base: Ledger, asks: Sequence[Ask], made: Ledger, *, pipeline_only: bo
 
     All are placed anew, the largest first; where that leaves some out, or binds fewer, gang by gang.
     """
-    fabric = base.fixed.fabric
+    fabric = base.fixed.closeness
     gangs: dict[GroupKey, list[Ask]] = defaultdict(list)
     for ask in asks:
         gangs[ask.group.key].append(ask)

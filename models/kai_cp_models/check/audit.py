@@ -12,6 +12,7 @@ from kai_cp_models.check import (
     claims,
     existence,
     gangs,
+    locality,
     nodes,
     ports,
     protocol,
@@ -49,6 +50,7 @@ SUBJECTS: Final[tuple[Subject, ...]] = (
     reclaim.broken,
     stale.broken,
     topology.broken,
+    locality.broken,
 )
 """Every rule there is; one line each."""
 

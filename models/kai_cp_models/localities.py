@@ -1,0 +1,50 @@
+"""How close the gangs are that got places: what a plan says of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, Decision, GroupKey, Pod, PodStatus
+from kai_cp_topology.locality import locality
+from kai_cp_topology.records import Locality, NodeFacts
+
+
+def localities(ledger: Ledger, decisions: Iterable[Decision]) -> dict[GroupKey, Locality]:
+    """The locality of every pod group that gets a place and has GPUs on several nodes then.
+
+    All its pods count, those that ran before too. Empty where the snapshot does not tell which nodes are
+    close to each other.
+    """
+    fabric = ledger.fixed.fabric
+    if fabric is None:
+        return {}
+    snapshot = ledger.snapshot
+    served = {
+        decision.group
+        for decision in decisions
+        if decision.group is not None and snapshot.pod_by_key[decision.pod].status is PodStatus.PENDING
+    }
+    found = {}
+    for key in sorted(served):
+        held = _gpus_by_node(ledger, ledger.fixed.gangs[key].pods)
+        if len(held) > 1:
+            nodes = {
+                i: NodeFacts(node.name, node.labels, node.allocatable[GPU] // MILLI)
+                for i in held
+                for node in (snapshot.nodes[i],)
+            }
+            found[key] = locality(nodes, fabric.scales, held)
+    return found
+
+
+def _gpus_by_node(ledger: Ledger, pods: Iterable[Pod]) -> Counter[int]:
+    """GPUs that the pods hold on each node, shared ones included."""
+    held: Counter[int] = Counter()
+    for pod in pods:
+        place = ledger.place_of(pod) if ledger.status(pod) in ACTIVE_ALLOCATED else None
+        count = pod.spec.gpu.devices if pod.spec.gpu.shares else pod.spec.requests[GPU] // MILLI
+        if place is not None and count:
+            held[place[0]] += count
+    return held
