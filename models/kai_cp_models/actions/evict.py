@@ -97,6 +97,9 @@ def consolidation(cycle: Cycle) -> None:
 
 def _run(cycle: Cycle, action: ActionName) -> None:
     started = time.monotonic()
+    if cycle.out_of_time():
+        _skip(cycle, action)
+        return
     runs: list[_Run] = []
     for waiting in _parts(cycle, action):
         base = cycle.ledger
@@ -109,6 +112,16 @@ def _run(cycle: Cycle, action: ActionName) -> None:
             _commit(run, run.found)
         runs.append(run)
     _record(cycle, action, runs, time.monotonic() - started)
+
+
+def _skip(cycle: Cycle, action: ActionName) -> None:
+    """Time ended before the action began: nothing about it is decided."""
+    waiting = waiting_groups(cycle, action)
+    for key in waiting:
+        _note(cycle, key, out_of_time())
+    gap = 1.0 if waiting else 0.0
+    status = "FEASIBLE" if waiting else "OPTIMAL"
+    cycle.stages.append(Stage(f"{action}: admission", status, objective=len(waiting), gap=gap))
 
 
 def _parts(cycle: Cycle, action: ActionName) -> list[dict[GroupKey, Batch]]:
@@ -273,14 +286,16 @@ def _refuse(run: _Run, ask: Ask, why: Waiting) -> None:
     del run.open[ask.group.key]
     run.refused += 1
     run.unproved += not why.proved
-    before = run.cycle.waiting.get(ask.group.key)
+    _note(run.cycle, ask.group.key, why)
+
+
+def _note(cycle: Cycle, key: GroupKey, why: Waiting) -> None:
+    before = cycle.waiting.get(key)
     # What allocate said about the room stays the reason; a later action adds its proof only.
     if before is None:
-        run.cycle.waiting[ask.group.key] = why
+        cycle.waiting[key] = why
     elif not why.proved:
-        run.cycle.waiting[ask.group.key] = Waiting(
-            before.reason, before.message, False, before.pod, before.details
-        )
+        cycle.waiting[key] = Waiting(before.reason, before.message, False, before.pod, before.details)
 
 
 def _commit(run: _Run, found: Found) -> None:
