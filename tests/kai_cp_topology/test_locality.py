@@ -55,7 +55,7 @@ def test_nvl72(gang: dict[str, int], expected: Locality) -> None:
 
 def test_hgx_nodes_are_nvlink_domains_of_their_own() -> None:
     nodes = [node("a"), node("b")]
-    assert of(nodes, {}, {"a": 8, "b": 8}) == Locality(100, 4, "", 2, 8)
+    assert of(nodes, {}, {"a": 8, "b": 8}) == Locality(100, 2, "", 2, 8)
     assert of(nodes, {}, {"a": 8}) == Locality(900, 0, HOSTNAME_LABEL, 1, 8)
 
 
@@ -115,10 +115,10 @@ def test_a_pod_of_two_bridged_cards_has_no_nvlink_domain_of_its_node() -> None:
 PLACES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=8)
 
 
-@given(PLACES)
-def test_hops_are_the_longest_of_all_pairs(places: list[tuple[int, int, int]]) -> None:
+@given(PLACES, st.sampled_from(["", "NVIDIA-H100-80GB-HBM3"]))
+def test_hops_are_the_longest_of_all_pairs(places: list[tuple[int, int, int]], product: str) -> None:
     nodes = [
-        node(f"n{i}", product="", zone=f"z{z}", block=f"b{b}", rack=f"r{r}")
+        node(f"n{i}", product=product, zone=f"z{z}", block=f"b{b}", rack=f"r{r}")
         for i, (z, b, r) in enumerate(places)
     ]
     levels = {"dc": ("zone", "block", "rack")}

@@ -41,7 +41,7 @@ def _meeting(scales: Sequence[Scale], used: Sequence[int]) -> tuple[str, int]:
         places = scale.places[np.array(used)]
         if places[0] and (places == places[0]).all():
             return scale.label, scale.hops
-    return "", 2 * (len(scales) + 1)
+    return "", (scales[-1].hops if scales else 0) + 2
 
 
 def _nvlink_domain(scales: Sequence[Scale], node: int) -> tuple[str, int]:

@@ -53,11 +53,14 @@ def _locality(world: World, key: GroupKey, levels: list[_Level]) -> Locality:
 def _meeting(names: list[str], levels: list[_Level]) -> tuple[str, int]:
     if len(names) < 2:
         return (HOSTNAME_LABEL, 0) if names else ("", 0)
-    for hops, (label, places) in enumerate(levels, 1):
+    hops = 0
+    for label, places in levels:
+        # Where each node is a place of its own there is nothing between two of them.
+        hops += 2 if len(set(places.values())) < len(places) else 0
         shared = {places.get(name) for name in names}
         if len(shared) == 1 and None not in shared:
-            return label, 2 * hops
-    return "", 2 * (len(levels) + 1)
+            return label, hops
+    return "", hops + 2
 
 
 def _worst(held: Sequence[tuple[Node, int]], *, joined: bool) -> int | None:
