@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.gates import non_preemptible_over_quota, over_limit
 from kai_cp_models.ledger import Ledger, Mask
+from kai_cp_models.rules.closeness import Fabric
 from kai_cp_models.rules.domains import Candidates, candidates
 from kai_cp_models.rules.scores import Score, scores
 from kai_cp_models.snapshot import (
@@ -66,11 +67,13 @@ class _Area:
     """Where a subtree may go.
 
     ``mask``: [N] nodes. ``score``: [N] topology score (8.4). ``close``: nodes for pods with whole GPUs.
+    ``filled``: a gang fills one place inside before the next; otherwise all nodes are as close.
     """
 
     mask: Mask
     score: Score | None = None
     close: Mask | None = None
+    filled: bool = True
 
     @property
     def for_gpus(self) -> Mask:
@@ -120,8 +123,8 @@ class Placer:
 
         free = ledger.idle + ledger.releasing if self.pipeline_only else ledger.idle
         packed = ledger.snapshot.policy.gpu_strategy != "spread"
-        for place in fabric.holding(pods, fits, free, area.for_gpus, present, single=packed):
-            outcome = self._members(ledger.copy(), batch, replace(area, close=place))
+        for place, structured in fabric.holding(pods, fits, free, area.for_gpus, present, single=packed):
+            outcome = self._members(ledger.copy(), batch, replace(area, close=place, filled=structured))
             if isinstance(outcome, Ledger) and (self.pipeline_only or self._starts(outcome, batch)):
                 return outcome
         self._filled = None
@@ -148,7 +151,7 @@ class Placer:
         failure = NoPlace("no topology domain has room", batch.subgroup.name)
         for domain in found.masks:
             score = found.score if found.score is not None else area.score
-            inside = _Area(domain & area.mask, score, area.close)
+            inside = replace(area, mask=domain & area.mask, score=score)
             outcome = self._close(ledger, batch, inside) or self._members(ledger.copy(), batch, inside)
             if isinstance(outcome, Ledger):
                 return outcome
@@ -197,7 +200,8 @@ class Placer:
 
     def _pod(self, ledger: Ledger, pod: Pod, area: _Area) -> NoPlace | None:
         within = area.for_gpus if pod.spec.requests[GPU] else area.mask
-        if area.score is None and not self._fills(ledger, pod):
+        fabric = self._to_fill(ledger, pod, area)
+        if area.score is None and fabric is None:
             best = ledger.best(pod, within)
             if best is not None:
                 node, idle = best
@@ -214,8 +218,8 @@ class Placer:
             return NoPlace("", pod=pod)
         now = ledger.fits(pod, now=True)
         extra = ledger.extra_score(pod)
-        filling = self._filling(ledger, pod, fitting, now)
-        if filling is not None:
+        if fabric is not None:
+            filling = self._filling(ledger, fabric, pod, fitting, now)
             extra = filling if extra is None else extra + filling
         value = scores(
             ledger.fixed.table,
@@ -232,15 +236,13 @@ class Placer:
         put(ledger, pod, node, pipelined=self.pipeline_only or not now[node])
         return None
 
-    def _fills(self, ledger: Ledger, pod: Pod) -> bool:
-        """Whether the pod is one of a gang that fills one place before the next."""
-        return ledger.fixed.closeness is not None and len(self.gang.pods) > 1 and pod.spec.requests[GPU] > 0
+    def _to_fill(self, ledger: Ledger, pod: Pod, area: _Area) -> Fabric | None:
+        """The fabric where the pod is one of a gang that fills one place before the next."""
+        gang = area.filled and len(self.gang.pods) > 1 and pod.spec.requests[GPU] > 0
+        return ledger.fixed.closeness if gang else None
 
-    def _filling(self, ledger: Ledger, pod: Pod, fitting: Mask, now: Mask) -> Score | None:
-        """[N] scores that make a gang fill one place before the next; None where there is no gang."""
-        fabric = ledger.fixed.closeness
-        if fabric is None or not self._fills(ledger, pod):
-            return None
+    def _filling(self, ledger: Ledger, fabric: Fabric, pod: Pod, fitting: Mask, now: Mask) -> Score:
+        """[N] scores that make a gang fill one place before the next."""
         at_once = fitting & now
         usable = at_once if at_once.any() else fitting
         if self._filled is None or not (usable & self._filled[1]).any():

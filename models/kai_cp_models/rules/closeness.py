@@ -55,8 +55,9 @@ class Fabric:
         present: Vector,
         *,
         single: bool = True,
-    ) -> Iterator[Mask]:
-        """[N] nodes of the places that may hold all of ``pods``, in the order to try.
+    ) -> Iterator[tuple[Mask, bool]]:
+        """[N] nodes of the places that may hold all of ``pods``, in the order to try, and whether nodes of
+        such a place share closer ones.
 
         Closest first, then those with the fewest free GPUs ``within``; a gang that has pods on nodes
         (``present``) stays with them. ``fits``: nodes for a pod; ``free``: [N, D]; ``single``: whether one
@@ -72,7 +73,8 @@ class Fabric:
             return
         gpus = np.where(within, np.maximum(free[:, GPU], 0), 0)
         asked = sum(pod.spec.requests[GPU] for pod in pods)
-        for place in self.places if single else self.shared:
+        structured = False
+        for shared, place in zip(self.shared, self.places if single else self.shared, strict=True):
             count = int(place.max()) + 1
             total = _sums(place, gpus, count)
             enough = total >= asked
@@ -85,7 +87,8 @@ class Fabric:
                 enough &= ~others if len(held) == 1 else False
             order = sorted(np.flatnonzero(enough).tolist(), key=lambda number: (total[number], number))
             for number in order[:_MOST_TRIED]:
-                yield place == number
+                yield place == number, structured
+            structured = structured or bool(shared.any())
 
     def filling(self, pod: Pod, free: Vector, usable: Mask, present: Vector) -> tuple[Score, Mask]:
         """[N] scores for a pod of a gang (``present``: where its pods are), and the nodes that score most.
