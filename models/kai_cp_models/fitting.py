@@ -97,7 +97,7 @@ class Fitting:
         elif known.touches != len(self._touched):
             rows = self._since(known.touches)
             known = self._ranked[id(pod.spec)] = _ranked(ledger, pod, rows, len(self._touched), known)
-        if not known.exact:
+        if not known.exact or not len(known.ranks):
             return None
         ranks = known.ranks if within.all() else np.where(within, known.ranks, NOWHERE)
         node = int(ranks.argmax())

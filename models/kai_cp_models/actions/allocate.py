@@ -8,6 +8,7 @@ decides, and a refusal is then a proof. Nothing that runs is touched.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from kai_cp_models.actions.closer import closer
 from kai_cp_models.actions.common import entry_of, waiting_groups
@@ -18,50 +19,91 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import NoPlace, Placer, gate
 from kai_cp_models.snapshot import GroupKey, Stage
+from kai_cp_models.units import Batch
 
 
-def allocate(cycle: Cycle, *, joint: bool = True) -> int:
+@dataclass
+class Pass:
+    """How far a pass along the fair order has come."""
+
+    ledger: Ledger
+    order: FairOrder
+    batches: dict[GroupKey, Batch]
+    admission: Admission
+    waiting: dict[GroupKey, Waiting]
+    """Refusals, as the cycle knows them."""
+    refused: int = 0
+
+    def before(self, key: GroupKey, refused: int) -> Pass:
+        """An independent copy of what led to the first refusal without a proof, of ``key``.
+
+        ``refused``: how many were refused before it.
+        """
+        ledger = self.ledger.copy()
+        order = self.order.fork(ledger.book)
+        order.push(key, entry_of(ledger, ledger.snapshot.group_by_key[key], self.batches[key]))
+        waiting = {other: why for other, why in self.waiting.items() if other != key}
+        return Pass(ledger, order, dict(self.batches), self.admission.proved(), waiting, refused)
+
+
+def allocate(cycle: Cycle, resumed: Pass | None = None, *, joint: bool = True) -> Pass | None:
     """Run the action on the cycle; ``joint`` False is the greedy pass alone.
 
-    Returns how many refusals carry no proof. After a greedy pass without any there is nothing to solve.
+    Returns what a greedy pass had done when it met the first refusal that carries no proof, for a joint pass
+    to be ``resumed`` there; None when there is none, so that nothing is left to solve.
     """
     started = time.monotonic()
-    snapshot = cycle.snapshot
-    ledger = cycle.ledger.copy()
-    batches = waiting_groups(cycle, "allocate")
-    order = FairOrder(
-        snapshot,
-        ledger.book,
-        {key: entry_of(ledger, snapshot.group_by_key[key], batch) for key, batch in batches.items()},
-    )
-    # A group asks for more once its first batch is admitted.
-    asking = [pod for key in batches for pod in ledger.fixed.gangs[key].pods]
-    admission = Admission(cycle.ledger, asking, cycle.settings.solver, cycle.seconds_left, enabled=joint)
-    refused = 0
+    run = resumed or _begun(cycle, joint=joint)
+    if resumed is not None:
+        run.admission.enable(cycle.seconds_left)
+        cycle.waiting.update(run.waiting)
+        run.waiting = cycle.waiting
+    snapshot, admission, order = cycle.snapshot, run.admission, run.order
+    first: Pass | None = None
     while not cycle.out_of_time() and (key := order.pop()) is not None:
         group = snapshot.group_by_key[key]
-        ask = Ask(group, ledger.fixed.gangs[key], batches[key])
-        refusal = gate(ledger, group, ask.batch)
+        ask = Ask(group, run.ledger.fixed.gangs[key], run.batches[key])
+        refusal = gate(run.ledger, group, ask.batch)
         if refusal is not None:
             cycle.waiting[key] = Waiting(*refusal, proved=True)
             continue
-        outcome = _admit(ledger, ask, admission)
+        outcome = _admit(run.ledger, ask, admission)
         if isinstance(outcome, Waiting):
-            refused += 1
+            if first is None and not outcome.proved and not joint:
+                first = run.before(key, run.refused)
+            run.refused += 1
             cycle.waiting[key] = outcome
             continue
-        ledger = outcome
+        run.ledger = outcome
         cycle.waiting.pop(key, None)
-        order.use(ledger.book, group.queue)
-        batch = ask.gang.next_batch(ledger.status)
+        order.use(run.ledger.book, group.queue)
+        batch = ask.gang.next_batch(run.ledger.status)
         if batch is not None:
-            batches[key] = batch
-            order.push(key, entry_of(ledger, group, batch))
+            run.batches[key] = batch
+            order.push(key, entry_of(run.ledger, group, batch))
     if admission.placed_jointly:
-        ledger = closer(cycle.ledger, admission.asks, ledger)
-    cycle.ledger = ledger
-    _record(cycle, admission, refused, joint, time.monotonic() - started)
-    return admission.unproved
+        run.ledger = closer(admission.base, admission.asks, run.ledger)
+    cycle.ledger = run.ledger
+    _record(cycle, admission, run.refused, joint, time.monotonic() - started)
+    return first
+
+
+def _begun(cycle: Cycle, *, joint: bool) -> Pass:
+    ledger = cycle.ledger.copy()
+    batches = waiting_groups(cycle, "allocate")
+    entries = {
+        key: entry_of(ledger, cycle.snapshot.group_by_key[key], batch) for key, batch in batches.items()
+    }
+    # A group asks for more once its first batch is admitted.
+    asking = [pod for key in batches for pod in ledger.fixed.gangs[key].pods]
+    settings = cycle.settings.solver
+    return Pass(
+        ledger,
+        FairOrder(cycle.snapshot, ledger.book, entries),
+        batches,
+        Admission(cycle.ledger, asking, settings, cycle.seconds_left, enabled=joint),
+        cycle.waiting,
+    )
 
 
 def _admit(ledger: Ledger, ask: Ask, admission: Admission) -> Ledger | Waiting:

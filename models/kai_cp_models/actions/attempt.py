@@ -50,6 +50,8 @@ _ROUGH_GAP = 0.01
 _MOST_FINISHED = 2_000
 """Variables beyond which the rough goal is the objective: each further goal costs a presolve."""
 _ROUGH_GOALS = 2
+_PLACE_SECONDS = 0.0005
+"""What placing a pod again takes, roughly; a first plan is made for no more asks than there is time for."""
 _SHORTEST = 0.05
 """Seconds below which no model is worth being built."""
 _MOST_ORDERS = 4
@@ -250,7 +252,7 @@ class Attempts:
         """
         if self.action == "consolidation":
             return self._moving(chunk)
-        asks = list(chunk)
+        asks = list(self._in_time(chunk))
         while asks and not self.cycle.out_of_time():
             useful = set[int]().union(*(self.takes_of(ask) for ask in asks))
             ranked = [item for item in self.ranked if item.rank in useful]
@@ -292,9 +294,11 @@ class Attempts:
         return self._cleared(best) if best is not None and best.served else None
 
     def _clearing(self, order: Sequence[Ask]) -> Clearing:
+        # Who asks for more gives up nothing of what it has.
+        asking = {ask.group.key for ask in order}
         clearing = Clearing(
             self.base,
-            self.ranked,
+            [item for item in self.ranked if item.offer.group.key not in asking],
             most_groups=self.cycle.snapshot.policy.max_consolidation_preemptees,
             most_ratio=self.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
         )
@@ -320,6 +324,15 @@ class Attempts:
         asks = tuple(clearing.served)
         answer = Answer({}, (True,) * len(asks), (False,) * len(ranked), moved)
         return Found(ledger, asks, ranked, answer, owners, (), 0, 0, complete=not moved)
+
+    def _in_time(self, chunk: Sequence[Ask]) -> Iterator[Ask]:
+        """The first asks, as many as can be placed, with as many victims, in the time that is left."""
+        left = self.cycle.seconds_left()
+        for ask in chunk:
+            left -= 2 * _PLACE_SECONDS * len(ask.pods)
+            if left < 0:
+                return
+            yield ask
 
     def _found(self, asks: list[Ask], ranked: list[Ranked], ledger: Ledger) -> Found:
         """The plan that ``ledger`` shows, its losses shared out among the asks."""
@@ -359,17 +372,6 @@ class Attempts:
 
         Only units that the chunk may take, or that are disturbed already, may be disturbed (1.3 e).
         """
-        began = time.monotonic()
-        result = self._attempt(before, chunk, optional=optional, after=after)
-        if isinstance(result, Failed) and not result.why.proved:
-            self.cycle.fruitless_seconds += time.monotonic() - began
-        return result
-
-    def _attempt(
-        self, before: Found | None, chunk: Sequence[Ask], *, optional: bool, after: Failed | None
-    ) -> Found | Failed:
-        if self.cycle.seconds_worth() < _SHORTEST:
-            return Failed(out_of_time())
         useful: set[int] = before.disturbed if before else set()
         for ask in chunk:
             useful |= self.takes_of(ask)
@@ -378,13 +380,17 @@ class Attempts:
         caps = {**(before.caps if before else {}), **(after.caps if after else {})}
         result: Found | Failed = Failed(out_of_time())
         for part in self._prefixes(asks, useful, before):
+            if self.cycle.seconds_worth() < _SHORTEST:
+                return result if isinstance(result, Failed) else Failed(out_of_time())
+            began = time.monotonic()
             whole = part == useful and (after is None or not after.caps)
             result = self._solve(asks, required, part, final=False, caps=caps, whole=whole)
-            if isinstance(result, Found):
-                if not optional or len(result.asks) > required:
-                    break
-            elif result.why.reason == "FitsAsItIs" or result.served:
-                break
+            if isinstance(result, Found) and (not optional or len(result.asks) > required):
+                return result
+            if isinstance(result, Found) or not result.why.proved:
+                self.cycle.fruitless_seconds += time.monotonic() - began
+            if isinstance(result, Failed) and (result.why.reason == "FitsAsItIs" or result.served):
+                return result
         return result
 
     def _prefixes(self, asks: Sequence[Ask], useful: set[int], before: Found | None) -> Iterator[set[int]]:
@@ -400,8 +406,17 @@ class Attempts:
                 depth *= _DEEPER
         yield useful
 
-    def finish(self, found: Found) -> Found:
-        """The same admission with all goals pursued; ``found`` itself when that fails."""
+    def finish(self, found: Found) -> Found | Failed:
+        """The same admission with all goals pursued; ``found`` itself when there is no time for that.
+
+        Fails only where it turns out that nobody has to be disturbed for these asks.
+        """
+        began = time.monotonic()
+        best = self._finish(found)
+        self.cycle.fruitless_seconds += time.monotonic() - began
+        return best
+
+    def _finish(self, found: Found) -> Found | Failed:
         if found.complete or found.variables > _MOST_FINISHED or self.cycle.seconds_worth() < _SHORTEST:
             return found
         useful = set(found.disturbed)
@@ -421,7 +436,7 @@ class Attempts:
                 rough_again=threshold and not found.variables,
                 known=found,
             )
-            if isinstance(best, Found):
+            if isinstance(best, Found) or best.why.reason == "FitsAsItIs":
                 return best
         return found
 

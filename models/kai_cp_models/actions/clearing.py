@@ -21,7 +21,7 @@ from kai_cp_models.joint.realise import leave
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.placement import Placer, gate
 from kai_cp_models.rules.table import accepting
-from kai_cp_models.snapshot import GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey
+from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey
 
 _TRIES: Final = 4
 """Sets of nodes that are tried for one ask."""
@@ -312,5 +312,11 @@ def _by_group(ledger: Ledger, pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]]:
 def _put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ledger | None:
     """The ledger with all of ``pods`` placed again, or None."""
     back = put_back(ledger, key, pods)
-    whole = back is not None and all(pod.key in back.held or pod.key not in back.changed for pod in pods)
-    return back if whole else None
+    if back is None or any(_gone(back, pod) for pod in pods):
+        return None
+    return back
+
+
+def _gone(ledger: Ledger, pod: Pod) -> bool:
+    """Whether the pod has neither a new place nor the one it had in the snapshot."""
+    return pod.key not in ledger.held and (pod.status not in ACTIVE_USED or pod.key in ledger.changed)

@@ -34,6 +34,8 @@ from kai_cp_models.snapshot import ActionName, GroupKey, Stage
 from kai_cp_models.units import Batch
 
 _MOST_AT_ONCE = 4_096
+_ASK_SECONDS = 0.002
+"""What it takes, roughly, to see whether a small ask may be served and to place it in a first plan."""
 _MOST_NAMED = 4
 _MOST_OPTIONAL = 12
 """Triggers whose admission one solve decides, with weights 2^i (formulation 2.1)."""
@@ -108,10 +110,22 @@ def _run(cycle: Cycle, action: ActionName) -> None:
         run = _Run(attempts, DeadAsks(base, action), dict(attempts.asks), entries)
         _admit_all(run)
         if run.found is not None:
-            run.found = run.attempts.finish(run.found)
-            _commit(run, run.found)
+            _finish(run, run.found)
         runs.append(run)
     _record(cycle, action, runs, time.monotonic() - started)
+
+
+def _finish(run: _Run, found: Found) -> None:
+    """Carry out the admission at the least disruption; nothing where none is needed."""
+    best = run.attempts.finish(found)
+    if isinstance(best, Found):
+        run.found = best
+        _commit(run, best)
+        return
+    run.found = None
+    for ask in found.asks:
+        run.open[ask.group.key] = ask
+        _refuse(run, ask, best.why)
 
 
 def _skip(cycle: Cycle, action: ActionName) -> None:
@@ -119,9 +133,15 @@ def _skip(cycle: Cycle, action: ActionName) -> None:
     waiting = waiting_groups(cycle, action)
     for key in waiting:
         _note(cycle, key, out_of_time())
-    gap = 1.0 if waiting else 0.0
-    status = "FEASIBLE" if waiting else "OPTIMAL"
-    cycle.stages.append(Stage(f"{action}: admission", status, objective=len(waiting), gap=gap))
+    open_ = bool(waiting)
+    cycle.stages.append(
+        Stage(
+            f"{action}: admission",
+            "FEASIBLE" if open_ else "OPTIMAL",
+            objective=len(waiting),
+            gap=float(open_),
+        )
+    )
 
 
 def _parts(cycle: Cycle, action: ActionName) -> list[dict[GroupKey, Batch]]:
@@ -174,7 +194,8 @@ def _greedily(run: _Run) -> list[Ask]:
     """
     if run.cycle.out_of_time():
         return []
-    chunk = _next(run, _MOST_AT_ONCE)
+    in_time = max(1, int(run.cycle.seconds_left() / _ASK_SECONDS))
+    chunk = _next(run, min(_MOST_AT_ONCE, in_time))
     found = run.attempts.greedy(chunk) if chunk else None
     if found is None:
         return chunk
@@ -202,7 +223,10 @@ def _next(run: _Run, step: int) -> list[Ask]:
     chunk: list[Ask] = []
     while len(chunk) < step and not run.cycle.out_of_time() and (key := order.pop()) is not None:
         ask = run.open[key]
-        why = run.dead.find(ask) or refused_early(ledger, book, ask, run.action)
+        if (why := run.dead.find(ask)) is not None:
+            _refuse(run, ask, why)
+            continue
+        why = refused_early(ledger, book, ask, run.action)
         if why is None and (run.action == "consolidation" or not (chunk or run.found)):
             # Later ones may live on what the victims of those before them leave over.
             why = run.attempts.refused_by_sums(ask)

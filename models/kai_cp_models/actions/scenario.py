@@ -211,6 +211,9 @@ def put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, stay: bool =
         outcome: Ledger | NoPlace | None = _stay(current, batch)
         if outcome is None and not stay:
             outcome = Placer(gang, pipeline_only=True).place(current, batch)
+            if isinstance(outcome, Ledger) and not gang.satisfied(group.root, outcome.status):
+                # It would only start below its minimum elsewhere.
+                return result
         if not isinstance(outcome, Ledger):
             return result
         result = outcome

@@ -10,6 +10,8 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Self
 
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook, row
@@ -70,6 +72,16 @@ class QueueTreeOrder(ABC):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def fork(self, book: QueueBook) -> Self:
+        """An independent order in the same state; ``book``: equal to the one followed so far."""
+        result: Self = copy(self)
+        result._book = book
+        result._waiting = [list(waiting) for waiting in self._waiting]
+        result._entries = dict(self._entries)
+        result._heads, result._ranks = list(self._heads), list(self._ranks)
+        result._stale = set(self._stale)
+        return result
 
     def push(self, group: GroupKey, entry: Entry) -> None:
         """Let a group wait (again), or replace its entry."""

@@ -8,6 +8,7 @@ fits never. Only then is the joint model solved.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 
 from kai_cp_models.cycle import Waiting
 from kai_cp_models.joint.choose import joint_model
@@ -51,6 +52,23 @@ class Admission:
         """Refusals that carry no proof."""
         self.variables = 0
         self.constraints = 0
+
+    @property
+    def base(self) -> Ledger:
+        """The state before anything was admitted."""
+        return self._base
+
+    def proved(self) -> Admission:
+        """An independent admission with the same batches and the refusals that carry a proof."""
+        result: Admission = copy(self)
+        result.asks = list(self.asks)
+        result._dead = self._dead.proved()
+        result.unproved = 0
+        return result
+
+    def enable(self, seconds_left: Callable[[], float]) -> None:
+        """From now on models are solved."""
+        self._seconds_left, self._enabled = seconds_left, True
 
     def admitted(self, ask: Ask) -> None:
         """Note that the batch has a place."""

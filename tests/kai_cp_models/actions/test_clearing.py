@@ -61,7 +61,7 @@ class TestByHand:
         assert not plan.decisions
 
     def test_whoever_needs_a_whole_node_has_one_cleared(self) -> None:
-        """The gang needs rack r1, whose node a pod holds whole; in the other rack one GPU is used per node."""
+        """The gang needs rack r1, whose node a pod holds whole; the other one has one GPU used per node."""
         rack = TopologyConstraint("t", required="rack")
         gang = group("t", root=tree(1, leaf("w", 2, rack)))
         nodes = [
