@@ -99,6 +99,24 @@ def test_the_largest_place_is_filled_first() -> None:
     assert {"n0", "n1"} < set(bound(solved(snapshot, OFF)).values())
 
 
+def test_wide_places_are_filled_before_close_ones() -> None:
+    """Five nodes in no block: all four of block b come first, though rack r has most."""
+    nodes = [
+        *(racked(f"n{i}", "c", "r") for i in range(3)),
+        *(racked(f"o{i}", "b", "pq"[i // 2]) for i in range(4)),
+    ]
+    snapshot = only_allocate(pods("g", 5, spec=spec(8)), [group("g", 5)], nodes, topologies=DC)
+    assert {f"o{i}" for i in range(4)} < set(bound(solved(snapshot)).values())
+
+
+def test_places_where_the_gang_is_are_filled_first() -> None:
+    """One node is free in each rack, and one of the gang's three pods runs in the last."""
+    nodes = [at(f"n{i}", rack="qrpp"[i]) for i in range(4)]
+    members = [pod("g-0", "n2", spec=spec(8)), *(pod(f"g-{i}", spec=spec(8)) for i in (1, 2))]
+    snapshot = only_allocate(members, [group("g", 3)], nodes, topologies=(Topology("dc", ("rack",)),))
+    assert set(bound(solved(snapshot)).values()) == {"n3", "n0"}
+
+
 # --- one node ------------------------------------------------------------------------------------
 
 
