@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kai_cp_models.check.world import World
-from kai_cp_models.snapshot import LabelSelector, Pod, PodAffinityTerm
+from kai_cp_models.snapshot import LabelSelector, Pod, PodAffinityTerm, PodKey
 
 Place = tuple[Pod, str]
 """A pod and its node."""
@@ -32,8 +32,7 @@ def broken(world: World) -> Iterator[str]:
         yield from _apart(world, pod, node, neighbours_end, speaks_of(pod), "in the end")
         if key in world.binds:
             yield from _apart(world, pod, node, neighbours_now, speaks_of(pod), "now")
-        if pod.spec.pod_affinity:
-            yield from _together(world, pod, node, now + end)
+    yield from _together(world, now, end)
 
 
 def _anything(world: World) -> bool:
@@ -116,33 +115,57 @@ def _apart(
             )
 
 
-def _together(world: World, pod: Pod, node: str, others: list[Place]) -> Iterator[str]:
-    terms = _required(pod.spec.pod_affinity)
-    if not terms:
-        return
-    partners = [
-        (other, where)
-        for other, where in others
-        if other.key != pod.key and all(_selects(term, other) for term in terms)
-    ]
-    # A partner that this plan places and that does not want the pod may well come after it.
-    earlier = [
-        other
-        for other, where in partners
-        if other.key not in world.placed
-        or world.placed[other.key].node != where
-        or _required(other.spec.pod_affinity) == terms
-    ]
-    first = not earlier and all(_selects(term, pod) for term in terms)
-    for term in terms:
-        domain = _domain(world, node, term.topology_key)
-        if domain is None:
-            yield f"affinity: pod {pod.key} needs a {term.topology_key}, node {node} has none"
-        elif not first and not any(_domain(world, w, term.topology_key) == domain for _, w in partners):
-            yield (
-                f"affinity: pod {pod.key} on node {node} finds no pod that its affinity wants in"
-                f" {term.topology_key}={domain}"
-            )
+def _together(world: World, now: list[Place], end: list[Place]) -> Iterator[str]:
+    """Affinity, pod after pod: each finds a partner that came before, or is the first of its kind."""
+    pending: list[tuple[Pod, str, list[PodAffinityTerm], list[Place]]] = []
+    for key, decision in sorted(world.placed.items()):
+        pod, terms = world.pod(key), _required(world.pod(key).spec.pod_affinity)
+        missing = [t.topology_key for t in terms if _domain(world, decision.node, t.topology_key) is None]
+        if missing:
+            yield f"affinity: pod {key} needs a {missing[0]}, node {decision.node} has none"
+        elif terms:
+            partners = [
+                (other, node)
+                for other, node in now + end
+                if other.key != key and all(_selects(term, other) for term in terms)
+            ]
+            pending.append((pod, decision.node, terms, partners))
+    before, staying = (
+        {(p.key, at) for p, at in places if p.key not in world.placed or world.placed[p.key].node != at}
+        for places in (now, end)
+    )
+    waiting = {(pod.key, node) for pod, node, _, _ in pending}
+    opened: set[tuple[PodKey, str]] = set()
+
+    def settle() -> None:
+        """Let in whoever has a partner in every domain, until nobody else has."""
+        before = -1
+        while before != len(waiting):
+            before = len(waiting)
+            for pod, node, terms, partners in pending:
+                present = [at for p, at in partners if (p.key, at) not in waiting]
+                keys = [term.topology_key for term in terms]
+                if all(_domain(world, node, k) in {_domain(world, at, k) for at in present} for k in keys):
+                    waiting.discard((pod.key, node))
+
+    settle()
+    for pod, node, terms, partners in pending:
+        # Partners outside every domain are none, and those that this plan places may come later unless they
+        # are the first of their kind.
+        standing = staying if pod.key in world.nominations else before
+        first = all(_selects(term, pod) for term in terms) and not any(
+            any(_domain(world, at, term.topology_key) is not None for term in terms)
+            and ((p.key, at) in opened or (p.key, at) in standing)
+            for p, at in partners
+        )
+        if (pod.key, node) in waiting and first:
+            opened.add((pod.key, node))
+            waiting.discard((pod.key, node))
+            settle()
+    for pod, node, terms, _ in pending:
+        if (pod.key, node) in waiting:
+            wanted = ", ".join(f"{t.topology_key}={_domain(world, node, t.topology_key)}" for t in terms)
+            yield f"affinity: pod {pod.key} on node {node} finds no pod that its affinity wants in {wanted}"
 
 
 def _selects(term: PodAffinityTerm, pod: Pod) -> bool:

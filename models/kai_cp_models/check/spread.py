@@ -33,14 +33,38 @@ def _skew(world: World, pod: Pod, node: Node, constraint: SpreadConstraint) -> s
         if all(k in other.labels for k in keys) and selector.broken(world.snapshot, pod, other) is None:
             counts.setdefault(other.labels[label], 0)
     counts.setdefault(home, 0)
-    for name, resident in world.occupants([n.name for n in world.snapshot.nodes], now=False):
-        domain = world.node(name).labels.get(label)
-        same = resident.pod.key.namespace == pod.key.namespace
-        # A pod without the constraint may enter any domain, also after this one.
-        bound = constraint in resident.pod.spec.spread or not resident.placed
-        if domain in counts and same and selects(constraint.selector, resident.pod.labels):
-            counts[domain] += bound or domain != home
+    order = world.snapshot.policy.actions
+    action = order.index(world.placed[pod.key].action)
+    for host in world.snapshot.nodes:
+        domain = host.labels.get(label)
+        if domain not in counts:
+            continue
+        there = list(world.end(host.name))
+        if domain != home:
+            # When the pod was placed, those were there that a later action evicts.
+            gone = ((r, world.evictions.get(r.pod.key)) for r in world.before(host.name))
+            there += [r for r, eviction in gone if eviction and order.index(eviction.action) > action]
+        for resident in there:
+            same = resident.pod.key.namespace == pod.key.namespace
+            if same and selects(constraint.selector, resident.pod.labels):
+                counts[domain] += (
+                    domain != home or not resident.placed or _before(pod, resident.pod, constraint)
+                )
     least = min(counts, key=lambda d: (counts[d], d))
     if counts[home] - counts[least] <= constraint.max_skew:
         return ""
     return f"{counts[home]} pods in {home}, {counts[least]} in {least}, skew at most {constraint.max_skew}"
+
+
+def _before(pod: Pod, other: Pod, constraint: SpreadConstraint) -> bool:
+    """Whether a placed pod must have come before ``pod`` to meet a constraint of its own that is as strict.
+
+    One without such a constraint may enter any domain, also after this one.
+    """
+    spec = other.spec
+    same = (spec.node_selector, spec.node_affinity) == (pod.spec.node_selector, pod.spec.node_affinity)
+    return same and any(
+        (c.topology_key, c.selector) == (constraint.topology_key, constraint.selector)
+        and c.max_skew <= constraint.max_skew
+        for c in spec.spread
+    )

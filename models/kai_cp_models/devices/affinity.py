@@ -14,9 +14,9 @@ the Kubernetes default weight 1. Pods placed in the cycle count like standing on
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,9 @@ SCORE: Final = 1_000_000
 """Score of one weight unit (6)."""
 HARD_WEIGHT: Final = 1
 """Weight with which the required affinity of a standing pod attracts matching pods."""
+
+_MOST_STANDING: Final = 8
+"""Standing pods for each of which a row says that a class has to join them."""
 
 Terms = tuple[PodAffinityTerm, ...]
 
@@ -118,6 +121,8 @@ class AffinityState(TalliedState):
                 wishes |= {term: None for term in _required(spec.pod_affinity)}
         self._sets, self._anti, self._wishes = tuple(sets), tuple(anti), tuple(wishes)
         self._profiles: dict[tuple[object, ...], Profile] = {}
+        self.opened: dict[PodKey, tuple[Matching, ...]] = {}
+        """Pods that this cycle places as the first of their kind, and what was nowhere then."""
         self._load()
 
     def profile(self, pod: Pod) -> Profile:
@@ -176,6 +181,9 @@ class AffinityState(TalliedState):
         found = self.profile(pod)
         return bool(found.effects or found.affine or found.repelled or found.wished)
 
+    def helped(self, pod: Pod) -> bool:
+        return bool(self.profile(pod).affine)
+
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
         found = self.profile(pod)
         mask = self._attracted(found, now=now)
@@ -184,16 +192,45 @@ class AffinityState(TalliedState):
             if held is not None and held.any():
                 clear = self._at_nodes(key, held) <= 0
                 mask = clear if mask is None else mask & clear
+        if pod.key in self.left and pod.node is not None and self._was_missed(found):
+            # Who returns to his node has never left: then others were not the first.
+            mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if mask is None else mask
+            mask[self.snapshot.node_index[pod.node]] = False
         return mask
+
+    def _was_missed(self, found: Profile) -> bool:
+        """Whether a pod would have been company for one that came as the first of its kind."""
+        return any(_has(found, key) for keys in self.opened.values() for key in keys)
+
+    def copy(self) -> AffinityState:
+        twin = super().copy()
+        assert isinstance(twin, AffinityState)
+        twin.opened = dict(self.opened)
+        return twin
+
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+        found = self.profile(pod)
+        if found.affine and self._comes_first(found, now=False):
+            self.opened[pod.key] = found.affine
+        return super().place(pod, node, pipelined=pipelined)
+
+    def remove(self, pod: Pod, node: int) -> None:
+        self.opened.pop(pod.key, None)
+        super().remove(pod, node)
+
+    def _comes_first(self, found: Profile, *, now: bool) -> bool:
+        """Whether the pod is what it looks for, and there is nobody else."""
+        counts = (self.tally.counts(key, now=now) for key in found.affine)
+        return found.opens and not any(held is not None and (held > 0).any() for held in counts)
 
     def _attracted(self, found: Profile, *, now: bool) -> Mask | None:
         """Nodes whose domains have what the pod's required affinity needs."""
         if not found.affine:
             return None
-        counts = [self.tally.counts(key, now=now) for key in found.affine]
-        first = found.opens and not any(held is not None and (held > 0).any() for held in counts)
+        first = self._comes_first(found, now=now)
         mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_)
-        for key, held in zip(found.affine, counts, strict=True):
+        for key in found.affine:
+            held = self.tally.counts(key, now=now)
             if first:
                 mask &= self.domains.of(key.topology_key) >= 0
             elif held is None:
@@ -234,7 +271,8 @@ class AffinityState(TalliedState):
         """Exact between standing and new pods, and for a class that repels itself.
 
         Relaxed: two different classes that repel each other and may both have several pods in a
-        domain (a sum instead of a choice), and which domain a class that opens its own takes.
+        domain (a sum instead of a choice), and which domain a class that opens its own takes where
+        nobody stands that it would have to join.
         """
         profiles = [self.profile(pod) for pod in classes]
         standing = [(pod.key, node, self.profile(pod)) for pod, node in self._staying()]
@@ -248,8 +286,10 @@ class AffinityState(TalliedState):
                     yield from self._against_standing(other, domain, inside, entering, sizes, standing)
                 yield from self._among_new(inside, members[0], members[1], sizes)
         for c, profile in enumerate(profiles):
-            if not profile.opens:
-                for wanted in profile.affine:
+            for wanted in profile.affine:
+                if profile.opens:
+                    yield from self._first(wanted, c, profiles, sizes[c], nodes, standing)
+                else:
                     yield from self._together(wanted, c, profiles, sizes, nodes, standing)
 
     def _inside(self, key: str, nodes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
@@ -325,6 +365,32 @@ class AffinityState(TalliedState):
         homeless = [node for node in nodes if self.domains.of(wanted.topology_key)[node] < 0]
         if homeless:
             yield Row({(entering, node): 1 for node in homeless}, 0, {}, NAME)
+
+    def _first(
+        self,
+        wanted: Matching,
+        entering: int,
+        profiles: Sequence[Profile],
+        most: int,
+        nodes: Sequence[int],
+        standing: Sequence[tuple[PodKey, int, Profile]],
+    ) -> Iterator[Row]:
+        """While a pod that a class wants to be near stays elsewhere, the class cannot open a domain."""
+        held = self.tally.counts(wanted, now=False)
+        if held is None:
+            return
+        present = [(pod, self._where(wanted, node)) for pod, node, p in standing if _has(p, wanted)]
+        # Who wants the same company cannot be the first of it.
+        friends = [c for c, p in enumerate(profiles) if _has(p, wanted) and wanted not in p.affine]
+        for domain, inside in self._inside(wanted.topology_key, nodes):
+            cells = {(c, node): -most for c in friends for node in inside}
+            cells |= {(entering, node): 1 for node in inside}
+            here = {pod: -most for pod, where in present if where == domain}
+            elsewhere = [pod for pod, where in present if where not in (domain, -1)]
+            lasting = int(held.sum() - held[domain]) > len(elsewhere)
+            for other in [None] if lasting else elsewhere[:_MOST_STANDING]:
+                leaving = here if other is None else {**here, other: most}
+                yield Row(cells, most * int(held[domain]), leaving, NAME)
 
 
 def _required(terms: Terms) -> Terms:

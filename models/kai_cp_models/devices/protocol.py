@@ -66,6 +66,10 @@ class RuleState:
         """Nodes that accept the pod; None: all. ``now``: leaving pods count as still there."""
         return None
 
+    def helped(self, pod: Pod) -> bool:
+        """Whether others that come may open a node to the pod, so that a refusal does not last."""
+        return False
+
     def score(self, pod: Pod) -> Scores | None:
         """Extra score per node in the magnitudes of section 6; None: none."""
         return None

@@ -94,6 +94,9 @@ class SpreadState(TalliedState):
     def identity(self, pod: Pod) -> Hashable:
         return (tuple(self._effects(pod)), pod.key.namespace if pod.spec.spread else "")
 
+    def helped(self, pod: Pod) -> bool:
+        return bool(pod.spec.spread)
+
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
         mask: Mask | None = None
         for constraint in pod.spec.spread:
@@ -178,32 +181,39 @@ class SpreadState(TalliedState):
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """Relaxed: for every class and pair of eligible domains, what the class's matching pods make of
-        the skew in the end; not for keys with many domains, nor where the skew is too large already."""
+        the skew if nobody leaves the emptier one; not for keys with many domains."""
         for c, pod in enumerate(classes):
             for constraint in pod.spec.spread:
                 count = self.domains.count(constraint.topology_key)
                 if count <= MOST_DOMAINS and self._own(pod, constraint):
-                    yield from self._pairs(c, pod, constraint, classes, nodes)
+                    yield from self._pairs(c, constraint, classes, sizes[c], nodes)
 
     def _pairs(
-        self, c: int, pod: Pod, constraint: SpreadConstraint, classes: Sequence[Pod], nodes: Sequence[int]
+        self,
+        c: int,
+        constraint: SpreadConstraint,
+        classes: Sequence[Pod],
+        most: int,
+        nodes: Sequence[int],
     ) -> Iterator[Row]:
+        pod = classes[c]
         key = Matching(pod.key.namespace, constraint.selector, constraint.topology_key)
         domains = self.domains.of(key.topology_key)
         counts = self._counts(pod, constraint, now=False)
         matching = [d for d, other in enumerate(classes) if any(k == key for k, _ in self._effects(other))]
-        held: dict[int, dict[PodKey, int]] = {}
+        held: dict[int, list[PodKey]] = {}
         for other, node in self._staying():
             if domains[node] >= 0 and any(k == key for k, _ in self._effects(other)):
-                held.setdefault(int(domains[node]), {})[other.key] = 1
+                held.setdefault(int(domains[node]), []).append(other.key)
         eligible = np.flatnonzero(self._eligible(pod, key.topology_key))
         for full in np.unique(domains[list(nodes)][domains[list(nodes)] >= 0]).tolist():
             for low in eligible.tolist():
                 if full == low:
                     continue
-                cells = {(c, node): 1 for node in nodes if domains[node] == full}
-                cells |= {(d, node): -1 for d in matching for node in nodes if domains[node] == low}
-                leaving = dict(held.get(full, {})) | {k: -v for k, v in held.get(low, {}).items()}
-                bound = int(constraint.max_skew + counts[low] - counts[full])
-                if bound >= 0:
-                    yield Row(cells, bound, leaving, NAME)
+                room = int(constraint.max_skew + counts[low] - counts[full])
+                # Of n > 0 that enter, n - room are made up for: they leave, or enter the emptier domain.
+                each, scale = (1, 1) if room >= 0 else (most - room, most)
+                cells = {(c, node): each for node in nodes if domains[node] == full}
+                cells |= {(d, node): -scale for d in matching for node in nodes if domains[node] == low}
+                leaving = dict.fromkeys(held.get(full, ()), scale)
+                yield Row(cells, max(room, 0), leaving, NAME)

@@ -56,7 +56,7 @@ class LevelModel(JointModel):
             for pod in pods:
                 place = self.ledger.place_of(pod)
                 if place is not None:
-                    free[place[0]] += pod.spec.requests[GPU] // MILLI + pod.spec.gpu.shares
+                    free[place[0]] += _most_given(pod)
         room = {
             size: np.array([int((free[nodes] // size).sum()) for nodes in self._cells])
             for size in self._sizes
@@ -231,8 +231,7 @@ class LevelModel(JointModel):
         if size == 1:
             return room
         most = (
-            int(self._free[node, GPU]) // MILLI
-            + sum(pod.spec.requests[GPU] // MILLI + pod.spec.gpu.shares for pod in self._leaving[node])
+            int(self._free[node, GPU]) // MILLI + sum(_most_given(pod) for pod in self._leaving[node])
         ) // size
         if most <= 0:
             return 0
@@ -380,6 +379,11 @@ def _devices_given(pod: Pod) -> float:
     """Devices, in parts of one, that the pod's leaving makes free."""
     gpu = pod.spec.gpu
     return gpu.devices * gpu.milli_portion / MILLI if gpu.shares else pod.spec.requests[GPU] / MILLI
+
+
+def _most_given(pod: Pod) -> int:
+    """Whole devices that the pod's leaving makes free, if it is the last one on those it shares."""
+    return pod.spec.gpu.devices if pod.spec.gpu.shares else pod.spec.requests[GPU] // MILLI
 
 
 def _chain(sizes: set[int]) -> list[int]:

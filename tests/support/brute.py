@@ -1,0 +1,113 @@
+"""Brute force over complete assignments of tiny worlds; what is allowed, a test states in a few lines.
+
+Nothing here or in those statements is shared with the engine or the checker. An assignment says for every pod
+that holds a place in the end on which node it is; pods that run are in it under their node.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, product
+from typing import Any, Final
+
+from hypothesis import settings
+
+from kai_cp_models.check import violations
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Decision, Plan, PodKey, Snapshot
+from tests.support.plans import evicted, placed, solved
+
+Places = Mapping[str, str]
+"""Node by name of every pod that holds a place."""
+Legal = Callable[[Places], bool]
+
+ON: Final = Settings.model_validate(
+    {
+        "solver": {"budget_seconds": 20, "patience": 1000, "workers": 1},
+        "rules": {"topology_spread": True, "pod_disruption_budgets": True},
+    }
+)
+"""With the rules that KAI lacks."""
+_EXAMPLES: Final = int(os.environ.get("KAI_CP_RULE_WORLDS", "0"))
+
+
+def worlds(count: int) -> settings:
+    """So many drawn worlds, always the same; ``KAI_CP_RULE_WORLDS`` draws as many others."""
+    return settings(max_examples=_EXAMPLES or count, derandomize=not _EXAMPLES, deadline=None)
+
+
+def assignments(pods: Sequence[str], nodes: Sequence[str], fixed: Places) -> Iterator[Places]:
+    """Every node for every pod, beside those that stay where they are."""
+    for chosen in product(nodes, repeat=len(pods)):
+        yield {**fixed, **dict(zip(pods, chosen, strict=True))}
+
+
+def fair(
+    plan: Plan, waiting: Sequence[str], nodes: Sequence[str], running: Places, legal: Legal, *, sure: bool
+) -> None:
+    """In the fair order, each pod gets a place exactly if it has one together with all admitted before it.
+
+    Without ``sure`` a pod may be refused although it has one, as long as the refusal is not called proved.
+    """
+    proved = {refused.group.name: refused.proved for refused in plan.unscheduled}
+    taken: list[str] = []
+    for name in waiting:
+        possible = any(legal(places) for places in assignments([*taken, name], nodes, running))
+        if name in placed(plan):
+            assert possible, name
+            taken.append(name)
+        else:
+            assert not possible or not (sure or proved[name]), name
+
+
+def named(snapshot: Snapshot, kind: Any, name: str, node: str, **more: Any) -> Decision:
+    """A decision on a pod of namespace ``default``."""
+    one = snapshot.pod_by_key[PodKey("default", name)]
+    return Decision(kind, one.key, one.group, node, **{"action": "allocate", **more})
+
+
+def agrees(
+    snapshot: Snapshot,
+    waiting: Sequence[str],
+    running: Places,
+    legal: Legal,
+    *,
+    sure: bool = True,
+    check: bool = True,
+    somehow: Legal | None = None,
+) -> None:
+    """Allocate admits what brute force admits, and the checker allows the assignments that are legal.
+
+    ``sure``: see ``fair``. ``check``: false where a placement is more than a node. ``somehow``: where pods
+    that enter in another order may do what those in the fair order may not; the checker refuses what is not
+    even legal so.
+    """
+    nodes = [node.name for node in snapshot.nodes]
+    fair(solved(snapshot, ON), waiting, nodes, running, legal, sure=sure)
+    for size in range(1, len(waiting) + 1) if check else ():
+        for chosen in combinations(waiting, size):
+            for places in assignments(chosen, nodes, running):
+                decisions = tuple(named(snapshot, "Nominate", name, places[name]) for name in chosen)
+                faults = violations(snapshot, Plan(decisions), ON.rules)
+                assert not faults or not legal(places), (places, faults)
+                assert faults or (somehow or legal)(places), places
+
+
+def gives_way(snapshot: Snapshot, trigger: str, running: Places, legal: Legal) -> None:
+    """The one pod that waits gets a place exactly if it does once some set of running pods is gone.
+
+    Where it has a place as things are, or never, nobody is disturbed.
+    """
+    nodes = [node.name for node in snapshot.nodes]
+    plan = solved(snapshot, ON)
+    possible = [
+        gone
+        for size in range(len(running) + 1)
+        for gone in combinations(running, size)
+        for places in assignments([trigger], nodes, {n: at for n, at in running.items() if n not in gone})
+        if legal(places)
+    ]
+    assert placed(plan) == ({trigger} if possible else set())
+    if not possible or () in possible:
+        assert evicted(plan) == set()
