@@ -1,0 +1,366 @@
+"""Claimed devices, NUMA zones and volumes against brute force over complete assignments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations, product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.brute import Places, agrees, worlds
+from tests.support.devices import (
+    DRIVER,
+    STATIC,
+    aligned,
+    allocation,
+    capacity,
+    claim,
+    claims,
+    csi_driver,
+    csi_node,
+    device,
+    device_class,
+    exact,
+    kind_is,
+    on_nodes,
+    slice_of,
+    storage_class,
+    volume,
+    volume_claim,
+    volumes,
+    zones,
+)
+from tests.support.objects import Object
+from tests.support.tiny import node, pod, world
+
+# --- claimed devices -------------------------------------------------------------------------------
+
+MEMORY = 3
+"""What the counter of every pool has."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """``draws``: of the counter of its pool. ``ill``: tainted."""
+
+    pool: str
+    name: str
+    kind: str
+    draws: int = 0
+    ill: bool = False
+
+    def made(self) -> Object:
+        draws = (
+            [{"counterSet": "card", "counters": {"mem": {"value": str(self.draws)}}}] if self.draws else []
+        )
+        taints = [{"key": "ill", "effect": "NoSchedule"}] if self.ill else []
+        return device(self.name, kind=self.kind, consumesCounters=draws, taints=taints)
+
+
+@dataclass(frozen=True)
+class Want:
+    """One way to serve a request: ``count`` devices of one of ``kinds``, 0: all of them."""
+
+    count: int
+    kinds: str = "ab"
+    admin: bool = False
+    tolerates: bool = False
+
+    def fields(self) -> Object:
+        mode = {"count": self.count} if self.count else {"allocationMode": "All"}
+        tolerations = [{"key": "ill", "operator": "Exists"}] if self.tolerates else []
+        more: Object = {"selectors": kind_is(*self.kinds), "tolerations": tolerations}
+        return {"deviceClassName": "nic", **mode, **more} | ({"adminAccess": True} if self.admin else {})
+
+    def suits(self, one: Device) -> bool:
+        return one.kind in self.kinds and (self.tolerates or not one.ill)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """``requests``: each with its alternatives. ``alike``: all devices are of one kind."""
+
+    requests: tuple[tuple[Want, ...], ...]
+    alike: bool = False
+
+    def made(self, name: str, **held: Object) -> Object:
+        requests: list[Object] = []
+        for i, (first, *others) in enumerate(self.requests):
+            if others:
+                ways = [{"name": f"w{k}", **way.fields()} for k, way in enumerate((first, *others))]
+                requests.append({"name": f"r{i}", "firstAvailable": ways})
+            else:
+                requests.append({"name": f"r{i}", "exactly": first.fields()})
+        constraint = {"requests": [], "matchAttribute": f"{DRIVER}/kind"}
+        return claim(name, *requests, constraints=(constraint,) if self.alike else ())
+
+    def choices(self, reachable: Sequence[Device]) -> Iterator[tuple[tuple[Device, ...], tuple[Device, ...]]]:
+        """Devices for each request, whatever others have: (its own, those that it only looks at)."""
+        ways = []
+        for request in self.requests:
+            found = []
+            for want in request:
+                suiting = [one for one in reachable if want.suits(one)]
+                for chosen in combinations(suiting, want.count or len(suiting)):
+                    if chosen:
+                        found.append(((), chosen) if want.admin else (chosen, ()))
+            ways.append(found)
+        for picked in product(*ways):
+            own = tuple(one for mine, _ in picked for one in mine)
+            seen = tuple(one for _, looked in picked for one in looked)
+            if len(set(own)) == len(own) and (not self.alike or len({one.kind for one in own + seen}) <= 1):
+                yield own, seen
+
+
+def served(wanted: Sequence[tuple[Claim, Sequence[Device]]], held: Sequence[Device]) -> bool:
+    """Whether all claims get devices that nobody else has, within the counters of their pools."""
+    drawn = {one.pool: sum(d.draws for d in held if d.pool == one.pool) for one in held}
+    if any(amount > MEMORY for amount in drawn.values()):
+        return False
+    if not wanted:
+        return True
+    (first, reachable), rest = wanted[0], wanted[1:]
+    return any(
+        not set(own) & set(held) and served(rest, [*held, *own]) for own, _ in first.choices(reachable)
+    )
+
+
+def slices(devices: Sequence[Device], selectors: Mapping[str, Object]) -> list[Object]:
+    """One slice for every pool; pools that are no nodes are reached as ``selectors`` say."""
+    pools = sorted({one.pool for one in devices})
+    counters = [{"name": "card", "counters": {"mem": {"value": str(MEMORY)}}}]
+    return [
+        slice_of(
+            pool,
+            *(one.made() for one in devices if one.pool == pool),
+            sharedCounters=counters,
+            **selectors.get(pool, {}),
+        )
+        for pool in pools
+    ]
+
+
+KINDS = st.sampled_from(("a", "b"))
+LOCAL = st.lists(
+    st.tuples(KINDS, st.sampled_from((0, 1, 2)), st.sampled_from((False, False, True))), max_size=3
+)
+COUNTS = st.builds(Want, st.integers(1, 2), st.sampled_from(("a", "ab")), st.just(False), st.booleans())
+REQUESTS = st.one_of(
+    st.tuples(COUNTS),
+    st.tuples(st.builds(Want, st.just(0), st.sampled_from(("a", "ab")), st.just(False), st.just(True))),
+    st.tuples(st.builds(Want, st.just(1), st.sampled_from(("a", "b")), st.just(True))),
+    st.tuples(st.builds(Want, st.just(2), KINDS), st.builds(Want, st.just(1))),
+)
+CLAIMS = st.builds(Claim, st.lists(REQUESTS, min_size=1, max_size=2).map(tuple), st.booleans())
+FAR: Mapping[str, Mapping[str, Object]] = {
+    "nobody": {},
+    "all": {"far": {"allNodes": True}},
+    "one": {"far": {"nodeSelector": on_nodes("kubernetes.io/hostname", "n0")}},
+}
+
+
+@worlds(80)
+@given(
+    st.tuples(LOCAL, LOCAL),
+    st.sampled_from(list(FAR)),
+    st.lists(CLAIMS, min_size=1, max_size=3),
+    st.booleans(),
+    st.booleans(),
+)
+def test_claimed_devices(
+    local: tuple[list[tuple[str, int, bool]], ...], far: str, wanted: list[Claim], shared: bool, held: bool
+) -> None:
+    """On two nodes; a last pod shares the first claim, the first device of n0 is held by a pod that runs."""
+    devices = [Device(f"n{i}", f"d{k}", *each) for i, mine in enumerate(local) for k, each in enumerate(mine)]
+    devices += [Device("far", "d0", "a")] if FAR[far] else []
+    own = {f"x{i}": f"c{i}" for i in range(len(wanted))} | ({"z": "c0"} if shared else {})
+    runs = held and bool(local[0])
+    made = [pod(name, resourceClaims=claims(key)) for name, key in own.items()]
+    asked = [each.made(f"c{i}") for i, each in enumerate(wanted)]
+    if runs:
+        made.append(pod("r", "n0", resourceClaims=claims("cr")))
+        asked.append(claim("cr", exact(), users=("r",), held=allocation("n0", "d0")))
+    found = world(
+        [node("n0"), node("n1")], made, resourceClaims=asked,
+        resourceSlices=slices(devices, FAR[far]), deviceClasses=[device_class()],
+    )  # fmt: skip
+
+    def reach(at: str) -> list[Device]:
+        return [
+            one for one in devices if one.pool == at or (one.pool == "far" and (far == "all" or at == "n0"))
+        ]
+
+    def legal(places: Places) -> bool:
+        users: dict[str, set[str]] = {}
+        for name, at in places.items():
+            if name != "r":
+                users.setdefault(own[name], set()).add(at)
+        asking = []
+        for key, hosts in users.items():
+            everywhere = [one for one in devices if all(one in reach(host) for host in hosts)]
+            each = wanted[int(key[1:])]
+            # What is all of them depends on the node for which the claim is allocated.
+            if len(hosts) > 1 and any(not want.count for request in each.requests for want in request):
+                return False
+            asking.append((each, everywhere))
+        return served(asking, devices[:1] if runs else [])
+
+    sure = far == "nobody"
+    agrees(found, list(own), {"r": "n0"} if runs else {}, legal, sure=sure, check=False)
+
+
+# --- NUMA zones ------------------------------------------------------------------------------------
+
+CPUS = st.integers(1, 4)
+
+
+@worlds(60)
+@given(
+    st.lists(st.tuples(CPUS, CPUS), min_size=1, max_size=2),
+    st.lists(st.tuples(CPUS, st.booleans()), min_size=1, max_size=4),
+    st.one_of(st.none(), CPUS),
+)
+def test_numa_zones(sizes: list[tuple[int, int]], asks: list[tuple[int, bool]], held: int | None) -> None:
+    """Policy single-numa-node: the kubelet gives every Guaranteed pod the first zone that has all it wants.
+
+    ``held``: CPUs that a running pod has of the second zone of n0.
+    """
+    nodes = {f"n{i}": zoned for i, zoned in enumerate(sizes)}
+    pods = {f"x{i}": ask for i, ask in enumerate(asks)}
+    runs = held if held and held <= sizes[0][1] else 0
+    made = [
+        pod(name, **(aligned(n) if firm else {"requests": {"cpu": str(n)}}))
+        for name, (n, firm) in pods.items()
+    ]
+    if runs:
+        note = f'[{{"zone":"zone-1","amount":{{"cpu":"{runs}"}}}}]'
+        made.append(pod("r", "n0", notes={"kai.scheduler/numa-placement-observed": note}, **aligned(runs)))
+    found = world(
+        [node(name, {"cpu": str(sum(zoned))}) for name, zoned in nodes.items()],
+        made,
+        plugins=["numa"],
+        nodeResourceTopologies=[zones(name, *zoned) for name, zoned in nodes.items()],
+    )
+
+    def legal(places: Places) -> bool:
+        left = {name: list(zoned) for name, zoned in nodes.items()}
+        whole = {name: sum(zoned) for name, zoned in nodes.items()}
+        left["n0"][1] -= runs
+        whole["n0"] -= runs
+        for name, at in places.items():
+            if name == "r":
+                continue
+            cpus, firm = pods[name]
+            whole[at] -= cpus
+            fits = [zone for zone in (0, 1) if left[at][zone] >= cpus]
+            if whole[at] < 0 or (firm and not fits):
+                return False
+            if firm:
+                left[at][fits[0]] -= cpus
+        return True
+
+    agrees(found, list(pods), {"r": "n0"} if runs else {}, legal, sure=False, check=False)
+
+
+# --- volumes ---------------------------------------------------------------------------------------
+
+ZONES = {"n0": "a", "n1": "a", "n2": "b"}
+ANYWHERE = ""
+VOLUMES = st.lists(st.tuples(st.sampled_from((5, 10)), st.sampled_from(("a", "b", ANYWHERE))), max_size=3)
+"""Size in GiB and zone of volumes that nobody has claimed yet."""
+CLAIMED = st.tuples(st.sampled_from((4, 8)), st.sampled_from(("local", "net", "bound a", "bound b")))
+"""Size; local: takes a standing volume, net: one that is made, bound: has one, in a zone."""
+
+
+@worlds(50)
+@given(
+    VOLUMES,
+    st.lists(CLAIMED, min_size=1, max_size=3),
+    st.lists(st.sets(st.integers(0, 2), min_size=1, max_size=2), min_size=1, max_size=3),
+    st.tuples(st.sampled_from((4, 8, 12)), st.sampled_from((0, 8))),
+    st.integers(0, 2),
+)
+def test_volumes(
+    standing: list[tuple[int, str]],
+    claimed: list[tuple[int, str]],
+    mounts: list[set[int]],
+    room: tuple[int, int],
+    most: int,
+) -> None:
+    """``mounts``: claims of every pod; ``room``: GiB for new volumes by zone; ``most``: volumes of n0."""
+    pods = {f"x{i}": sorted({number % len(claimed) for number in each}) for i, each in enumerate(mounts)}
+    pvs = [volume(f"v{i}", f"{size}Gi", nodes=on_nodes("zone", zone) if zone else None)
+           for i, (size, zone) in enumerate(standing)]  # fmt: skip
+    pvcs = []
+    for i, (size, kind) in enumerate(claimed):
+        bound = f"b{i}" if kind.startswith("bound") else ""
+        if bound:
+            pvs.append(volume(bound, claim=f"c{i}", nodes=on_nodes("zone", kind[-1])))
+        storage = "local" if bound else kind
+        pvcs.append(volume_claim(f"c{i}", f"{size}Gi", volume=bound, storage_class=storage))
+    found = world(
+        [node(name, labels={"zone": zone}) for name, zone in ZONES.items()],
+        [pod(name, volumes=volumes(*(f"c{i}" for i in mine))) for name, mine in pods.items()],
+        persistentVolumes=pvs,
+        persistentVolumeClaims=pvcs,
+        storageClasses=[storage_class("local", STATIC), storage_class("net")],
+        csiDrivers=[csi_driver()],
+        csiStorageCapacities=[capacity(z, f"{gib}Gi", "zone", z) for z, gib in zip("ab", room, strict=True)],
+        csiNodes=[csi_node("n0", most)],
+    )
+
+    def users(places: Places) -> dict[int, list[str]]:
+        used: dict[int, list[str]] = {}
+        for name, at in places.items():
+            for number in pods[name]:
+                used.setdefault(number, []).append(at)
+        return used
+
+    def reaches(zone: str, at: Sequence[str]) -> bool:
+        return all(zone in (ANYWHERE, ZONES[host]) for host in at)
+
+    def allowed(places: Places) -> bool:
+        """Everything but which standing volume goes to whom."""
+        used = users(places)
+        needed = {"a": 0, "b": 0}
+        for number, at in used.items():
+            size, kind = claimed[number]
+            if kind == "net":
+                if len(set(at)) > 1:
+                    return False
+                needed[ZONES[at[0]]] += size
+            elif kind != "local" and not reaches(kind[-1], at):
+                return False
+        attached = sum(claimed[number][1] != "local" and "n0" in at for number, at in used.items())
+        return attached <= most and all(needed[zone] <= gib for zone, gib in zip("ab", room, strict=True))
+
+    def legal(places: Places) -> bool:
+        """Kubernetes gives the smallest volume that fits, pod by pod and the smallest claim first."""
+        taken: dict[int, int] = {}
+        for name, at in places.items():
+            for number in sorted(pods[name], key=lambda n: (claimed[n][0], n)):
+                size, kind = claimed[number]
+                if kind == "local" and number not in taken:
+                    free = [i for i, (gib, zone) in enumerate(standing)
+                            if gib >= size and i not in taken.values() and reaches(zone, [at])]  # fmt: skip
+                    if not free:
+                        return False
+                    taken[number] = min(free, key=lambda i: (standing[i][0], i))
+        return allowed(places) and all(
+            reaches(standing[taken[number]][1], at) for number, at in users(places).items() if number in taken
+        )
+
+    def somehow(places: Places) -> bool:
+        """Some choice of standing volumes will do."""
+        used = [(number, at) for number, at in users(places).items() if claimed[number][1] == "local"]
+        return allowed(places) and any(
+            all(
+                standing[i][0] >= claimed[number][0] and reaches(standing[i][1], at)
+                for i, (number, at) in zip(chosen, used, strict=True)
+            )
+            for chosen in permutations(range(len(standing)), len(used))
+        )
+
+    agrees(found, list(pods), {}, legal, sure=False, somehow=somehow)
