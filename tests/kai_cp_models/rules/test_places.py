@@ -46,7 +46,7 @@ from tests.support.tiny import node, pod, world
 
 SETTINGS = Settings.model_validate(
     {
-        "solver": {"budget_seconds": 20, "workers": 1},
+        "solver": {"budget_seconds": 20, "patience": 1000, "workers": 1},
         "rules": {"topology_spread": True, "pod_disruption_budgets": True},
     }
 )

@@ -40,7 +40,7 @@ from tests.support.tiny import NOTHING, node, pod, queue, world
 
 SETTINGS = Settings.model_validate(
     {
-        "solver": {"budget_seconds": 20, "workers": 1},
+        "solver": {"budget_seconds": 20, "patience": 1000, "workers": 1},
         "rules": {"topology_spread": True, "pod_disruption_budgets": True},
     }
 )
