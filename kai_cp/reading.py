@@ -34,6 +34,6 @@ def read(
     """The snapshot of a path, of ``-`` or of bytes, and its SHA-256; raises ``UnreadableSnapshot``."""
     from kai_cp.reader.snapshot import parse
 
-    with no_collection():
+    with no_collection(for_good=True):
         loaded = load(source, max_bytes=settings.max_snapshot_bytes)
         return parse(loaded.raw, now=now, usage=usage), loaded.sha256
