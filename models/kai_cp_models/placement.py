@@ -25,6 +25,7 @@ from kai_cp_models.snapshot import (
     Pod,
     PodGroup,
     PodStatus,
+    Subgroup,
 )
 from kai_cp_models.units import Batch, Gang
 
@@ -67,13 +68,13 @@ class _Area:
     """Where a subtree may go.
 
     ``mask``: [N] nodes. ``score``: [N] topology score (8.4). ``close``: nodes for pods with whole GPUs.
-    ``filled``: a gang fills one place inside before the next; otherwise all nodes are as close.
+    ``scale``: position of the scale of that place.
     """
 
     mask: Mask
     score: Score | None = None
     close: Mask | None = None
-    filled: bool = True
+    scale: int | None = None
 
     @property
     def for_gpus(self) -> Mask:
@@ -114,7 +115,11 @@ class Placer:
         pods = [pod for pod in batch.all_pods if pod.spec.requests[GPU]]
         if fabric is None or not pods or len(self.gang.pods) < 2:
             return None
-        present = self._active_nodes(ledger)
+        # Parts of a gang with a preferred level follow KAI's scores of its domains (8.4).
+        part = batch.subgroup is not self.gang.group.root
+        if part and area.score is not None:
+            return None
+        present = self._active_nodes(ledger, batch.subgroup)
         if len(pods) < 2 and not len(present):
             return None
 
@@ -123,20 +128,36 @@ class Placer:
 
         free = ledger.idle + ledger.releasing if self.pipeline_only else ledger.idle
         packed = ledger.snapshot.policy.gpu_strategy != "spread"
-        for place, structured in fabric.holding(pods, fits, free, area.for_gpus, present, single=packed):
-            outcome = self._members(ledger.copy(), batch, replace(area, close=place, filled=structured))
+        places = fabric.holding(
+            pods,
+            fits,
+            free,
+            area.for_gpus,
+            present,
+            begun=self._active_nodes(ledger, self.gang.group.root) if part else None,
+            below=self._below(fabric, area),
+            single=packed,
+        )
+        for position, place in places:
+            outcome = self._members(ledger.copy(), batch, replace(area, close=place, scale=position))
             if isinstance(outcome, Ledger) and (self.pipeline_only or self._starts(outcome, batch)):
                 return outcome
         self._filled = None
         return None
 
     @staticmethod
+    def _below(fabric: Fabric, area: _Area) -> int:
+        """How many scales are closer than the area."""
+        return len(fabric.scales) if area.scale is None else area.scale
+
+    @staticmethod
     def _starts(ledger: Ledger, batch: Batch) -> bool:
         return all(ledger.status(pod) is PodStatus.ALLOCATED for pod in batch.all_pods)
 
-    def _active_nodes(self, ledger: Ledger) -> NDArray[np.int64]:
-        """Nodes of the gang's pods that have a place."""
-        places = [ledger.place_of(pod) for pod in self.gang.pods if ledger.status(pod) in ACTIVE_ALLOCATED]
+    def _active_nodes(self, ledger: Ledger, subgroup: Subgroup) -> NDArray[np.int64]:
+        """Nodes of the pods below a subgroup that have a place."""
+        pods = self.gang.pods_below(subgroup)
+        places = [ledger.place_of(pod) for pod in pods if ledger.status(pod) in ACTIVE_ALLOCATED]
         return np.array(sorted({place[0] for place in places if place is not None}), dtype=np.int64)
 
     def _subtree(self, ledger: Ledger, batch: Batch, area: _Area, *, own: bool) -> Ledger | NoPlace:
@@ -145,8 +166,7 @@ class Placer:
         if isinstance(found, NoPlace):
             return found
         if found is None:
-            # Below a root without constraint each part would go its own way.
-            close = self._close(ledger, batch, area) if batch.subgroup is self.gang.group.root else None
+            close = self._close(ledger, batch, area)
             return close or self._members(ledger if own else ledger.copy(), batch, area)
         failure = NoPlace("no topology domain has room", batch.subgroup.name)
         for domain in found.masks:
@@ -165,11 +185,6 @@ class Placer:
         if constraint.error:
             return NoPlace(constraint.error, batch.subgroup.name)
         tree = ledger.fixed.table.trees[constraint.topology]
-        active = [
-            place[0]
-            for pod in self.gang.pods_below(batch.subgroup)
-            if ledger.status(pod) in ACTIVE_ALLOCATED and (place := ledger.place_of(pod)) is not None
-        ]
         found = candidates(
             tree,
             constraint,
@@ -178,7 +193,7 @@ class Placer:
             ledger.idle,
             ledger.releasing,
             ledger.shared_free(),
-            np.array(sorted(set(active)), dtype=np.int64),
+            self._active_nodes(ledger, batch.subgroup),
         )
         if found.message:
             return NoPlace(found.message, batch.subgroup.name)
@@ -238,8 +253,9 @@ class Placer:
 
     def _to_fill(self, ledger: Ledger, pod: Pod, area: _Area) -> Fabric | None:
         """The fabric where the pod is one of a gang that fills one place before the next."""
-        gang = area.filled and len(self.gang.pods) > 1 and pod.spec.requests[GPU] > 0
-        return ledger.fixed.closeness if gang else None
+        fabric = ledger.fixed.closeness
+        gang = len(self.gang.pods) > 1 and pod.spec.requests[GPU] > 0
+        return fabric if fabric and gang and self._below(fabric, area) > fabric.closest else None
 
     def _filling(self, ledger: Ledger, fabric: Fabric, pod: Pod, fitting: Mask, now: Mask) -> Score:
         """[N] scores that make a gang fill one place before the next."""
@@ -247,7 +263,7 @@ class Placer:
         usable = at_once if at_once.any() else fitting
         if self._filled is None or not (usable & self._filled[1]).any():
             free = ledger.idle + ledger.releasing
-            self._filled = fabric.filling(pod, free, usable, self._active_nodes(ledger))
+            self._filled = fabric.filling(pod, free, usable, self._active_nodes(ledger, self.gang.group.root))
         return self._filled[0]
 
     def _narrow_quota(self, ledger: Ledger, pod: Pod, fitting: Mask) -> None:

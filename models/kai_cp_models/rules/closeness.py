@@ -35,6 +35,8 @@ class Fabric:
         self.scales = tuple(found)
         self.places: list[Vector] = [scale.places for scale in found]
         self.shared = [np.where(np.bincount(place)[place] > 1, place, 0) for place in self.places]
+        self.closest = next((s for s, place in enumerate(self.shared) if place.any()), len(self.shared))
+        """Position of the closest scale at which nodes share places."""
 
     def apart(self, nodes: Vector) -> int:
         """Position of the closest scale at which ``nodes`` share a place, counted from 1; 0 for one node."""
@@ -54,13 +56,16 @@ class Fabric:
         within: Mask,
         present: Vector,
         *,
+        begun: Vector | None = None,
+        below: int,
         single: bool = True,
-    ) -> Iterator[tuple[Mask, bool]]:
-        """[N] nodes of the places that may hold all of ``pods``, in the order to try, and whether nodes of
-        such a place share closer ones.
+    ) -> Iterator[tuple[int, Mask]]:
+        """The places that may hold all of ``pods``, in the order to try: position of the scale, [N] nodes.
 
-        Closest first, then those with the fewest free GPUs ``within``; a gang that has pods on nodes
-        (``present``) stays with them. ``fits``: nodes for a pod; ``free``: [N, D]; ``single``: whether one
+        Closest first, then those with the fewest free GPUs ``within``; pods that have others of theirs on
+        nodes (``present``) go where these are. ``begun``: for a part of a gang, where the gang is: places
+        there come first, then those with most room, so that the whole lies in few. ``fits``: nodes for a pod;
+        ``free``: [N, D]; ``below``: scales from this position on are not looked at; ``single``: whether one
         node may be a place.
         """
         kinds: dict[int, list[Pod]] = {}
@@ -73,8 +78,7 @@ class Fabric:
             return
         gpus = np.where(within, np.maximum(free[:, GPU], 0), 0)
         asked = sum(pod.spec.requests[GPU] for pod in pods)
-        structured = False
-        for shared, place in zip(self.shared, self.places if single else self.shared, strict=True):
+        for position, place in enumerate((self.places if single else self.shared)[:below]):
             count = int(place.max()) + 1
             total = _sums(place, gpus, count)
             enough = total >= asked
@@ -85,10 +89,13 @@ class Fabric:
                 held = np.unique(place[present])
                 others = np.arange(count) != held[0]
                 enough &= ~others if len(held) == 1 else False
-            order = sorted(np.flatnonzero(enough).tolist(), key=lambda number: (total[number], number))
+            rank = total
+            if begun is not None:
+                rank = -total
+                rank[place[begun]] -= int(total.sum())
+            order = sorted(np.flatnonzero(enough).tolist(), key=lambda number: (rank[number], number))
             for number in order[:_MOST_TRIED]:
-                yield place == number, structured
-            structured = structured or bool(shared.any())
+                yield position, place == number
 
     def filling(self, pod: Pod, free: Vector, usable: Mask, present: Vector) -> tuple[Score, Mask]:
         """[N] scores for a pod of a gang (``present``: where its pods are), and the nodes that score most.

@@ -195,12 +195,33 @@ def test_the_levels_of_all_topologies_count() -> None:
 
 
 def test_below_a_required_level_the_gang_is_close_too() -> None:
-    """Any block will do, and inside block b the two nodes of rack s lie together."""
-    nodes = [racked("n1", "b", "r"), racked("n2", "b", "s"), racked("n3", "b", "s")]
+    """Any block will do; inside block b rack s has room for the gang and no more."""
+    nodes = [*(racked(f"m{i}", "b", "r") for i in range(3)), racked("n2", "b", "s"), racked("n3", "b", "s")]
     wants = group("g", 2, constraint=TopologyConstraint("dc", required="block"))
     snapshot = only_allocate(pods("g", 2, spec=spec(8)), [wants], nodes, topologies=DC)
     assert set(bound(solved(snapshot)).values()) == {"n2", "n3"}
-    assert set(bound(solved(snapshot, OFF)).values()) == {"n1", "n2"}
+    assert set(bound(solved(snapshot, OFF)).values()) == {"m0", "m1"}
+
+
+def test_subgroups_are_close_where_the_gang_cannot_be() -> None:
+    """No rack holds three subgroups of two; each lies in one, two of them in rack p, which has most."""
+    nodes = [at(f"n{i}", rack="qqrrpppp"[i]) for i in range(8)]
+    root = tree(3, *(leaf(x, 2) for x in "xyz"))
+    members = [pod(f"g-{x}{i}", spec=spec(8), subgroup=x) for i in range(2) for x in "xyz"]
+    snapshot = only_allocate(members, [group("g", root=root)], nodes, topologies=(Topology("dc", ("rack",)),))
+    where = bound(solved(snapshot))
+    racks = [{nodes[int(where[f"g-{x}{i}"][1:])].labels["rack"] for i in range(2)} for x in "xyz"]
+    assert racks == [{"p"}, {"p"}, {"q"}]
+
+
+def test_subgroups_are_closer_inside_the_place_of_the_gang() -> None:
+    """The gang lies in rack r, its two subgroups in one NVLink domain each, whatever their pods' order."""
+    nodes = [at(f"n{i}", "abab"[i], gpus=4, rack="r") for i in range(4)]
+    root = tree(2, leaf("x", 2), leaf("y", 2))
+    members = [pod(f"g-{x}{i}", spec=spec(4), subgroup=x) for i in range(2) for x in "xy"]
+    snapshot = only_allocate(members, [group("g", root=root)], nodes, topologies=(Topology("dc", ("rack",)),))
+    where = bound(solved(snapshot))
+    assert {where["g-x0"], where["g-x1"]} in ({"n0", "n2"}, {"n1", "n3"})
 
 
 def test_a_preferred_level_comes_first() -> None:

@@ -1,0 +1,117 @@
+"""Places of a model are exchanged for closer ones, and for nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from kai_cp_models.actions import scenario
+from kai_cp_models.actions.closer import closer
+from kai_cp_models.actions.scenario import Played, play
+from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import GroupKey, Node, Pod, PodKey, PodStatus, Snapshot, Topology
+from tests.support.worlds import cluster, group, node, pod, pods, spec
+
+DC = (Topology("dc", ("rack",)),)
+
+
+def racked(name: str, rack: str, gpus: int = 8, **labels: str) -> Node:
+    return node(name, gpus, labels={"rack": rack, **labels})
+
+
+def asks_of(ledger: Ledger, *names: str) -> list[Ask]:
+    found = []
+    for name in names:
+        gang = ledger.fixed.gangs[GroupKey("ns", name)]
+        batch = gang.next_batch(ledger.status)
+        assert batch is not None
+        found.append(Ask(gang.group, gang, batch))
+    return found
+
+
+def placed(base: Ledger, where: Mapping[str, str]) -> Ledger:
+    """``base`` with pods on nodes, as a model may put them."""
+    made = base.copy()
+    for name, target in where.items():
+        made.place(pod_of(base, name), base.snapshot.node_index[target], pipelined=False)
+    return made
+
+
+def pod_of(ledger: Ledger, name: str) -> Pod:
+    return ledger.snapshot.pod_by_key[PodKey("ns", name)]
+
+
+def node_of(ledger: Ledger, name: str) -> str:
+    place = ledger.place_of(pod_of(ledger, name))
+    assert place is not None
+    return ledger.snapshot.nodes[place[0]].name
+
+
+FAR = {"g-0": "n0", "g-1": "n2"}
+"""The gang g in two racks."""
+
+
+def two_racks(*others: Node, waiting: tuple[Pod, ...] = ()) -> Snapshot:
+    """Rack p has n0 and n1, rack q has n2 and n3; a gang of two whole nodes waits."""
+    nodes = [racked(f"n{i}", "pq"[i // 2]) for i in range(4)]
+    members = [*pods("g", 2, spec=spec(8)), *waiting]
+    return cluster(members, [group("g", 2)], [*nodes, *others], topologies=DC)
+
+
+def test_all_are_placed_anew_where_nobody_is_left_out() -> None:
+    """h-0 is in the gang's way on n1, and as well off on n3."""
+    base = Ledger.of(two_racks(waiting=pods("h", 1, spec=spec(8))))
+    made = placed(base, {**FAR, "h-0": "n1"})
+    found = closer(base, asks_of(base, "g", "h"), made)
+    assert {node_of(found, name) for name in ("g-0", "g-1")} == {"n0", "n1"}
+    assert node_of(found, "h-0") in ("n2", "n3")
+    assert found.held.keys() == made.held.keys()
+
+
+def test_one_by_one_where_placing_anew_leaves_somebody_out() -> None:
+    """Six pods fill b0 and b1 only as 6 + 3 + 3 and 4 + 4 + 4; the largest first do not find that."""
+    sizes = (6, 4, 4, 4, 3, 3)
+    here = {"pool": "b"}
+    small = [pod(f"h{i}-0", spec=spec(size, node_selector=(("pool", "b"),))) for i, size in enumerate(sizes)]
+    base = Ledger.of(
+        two_racks(racked("b0", "z", 12, **here), racked("b1", "z", 12, **here), waiting=tuple(small))
+    )
+    where = {f"h{i}-0": "b1" if size == 4 else "b0" for i, size in enumerate(sizes)}
+    made = placed(base, {**FAR, **where})
+    found = closer(base, asks_of(base, "g", *(f"h{i}" for i in range(6))), made)
+    assert {node_of(found, name) for name in ("g-0", "g-1")} == {"n0", "n1"}
+    assert {name: node_of(found, name) for name in where} == where
+
+
+def test_nobody_who_is_bound_is_nominated_for_it() -> None:
+    """Only n1 and n4 will do for h-0, and n4 is not free yet: the gang stays apart."""
+    wants = spec(8, node_selector=(("pool", "h"),))
+    nodes = [racked("n0", "p"), racked("n1", "p", pool="h"), racked("n2", "q"), racked("n4", "r", pool="h")]
+    leaving = pod("x-0", "n4", spec=spec(8), status=PodStatus.RELEASING)
+    members = [leaving, pod("h-0", spec=wants), *pods("g", 2, spec=spec(8))]
+    base = Ledger.of(cluster(members, [group("g", 2)], nodes, topologies=DC))
+    made = placed(base, {**FAR, "h-0": "n1"})
+    found = closer(base, asks_of(base, "g", "h"), made)
+    assert found.status(pod_of(base, "h-0")) is PodStatus.ALLOCATED
+    assert {name: node_of(found, name) for name in FAR} == FAR
+
+
+def test_what_an_eviction_action_took_from_its_model_is_drawn_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    base = Ledger.of(two_racks())
+    monkeypatch.setattr(scenario, "_replay", lambda *_: Played(None))
+    places = {PodKey("ns", name): (base.snapshot.node_index[where], ()) for name, where in FAR.items()}
+    answer = Answer(places, (True,), (), frozenset())
+    played = play(base, asks_of(base, "g"), (), answer, {})
+    assert played.ledger is not None
+    assert {node_of(played.ledger, name) for name in FAR} == {"n0", "n1"}
+    assert played.ledger.status(pod_of(base, "g-0")) is PodStatus.PIPELINED
+
+
+def test_gangs_that_need_not_be_close_stay() -> None:
+    base = Ledger.of(two_racks(), close_gangs=False)
+    made = placed(base, FAR)
+    assert closer(base, asks_of(base, "g"), made) is made
