@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from kai_cp_models.actions.attempt import (
@@ -23,6 +23,7 @@ from kai_cp_models.actions.attempt import (
 )
 from kai_cp_models.actions.common import entry_of, waiting_groups
 from kai_cp_models.actions.early import refused_early
+from kai_cp_models.actions.leftover import nominate_left
 from kai_cp_models.actions.withdraw import settle
 from kai_cp_models.cycle import Cycle, Eviction, Waiting
 from kai_cp_models.fairness import amounts
@@ -60,8 +61,7 @@ class _Run:
     found: Found | None = None
     spare: Found | None = None
     """A plan without a solver that serves some of the first triggers, where the solver finds none."""
-    unproved: int = 0
-    refused: int = 0
+    refused: dict[GroupKey, tuple[Ask, Waiting]] = field(default_factory=dict)
 
     @property
     def cycle(self) -> Cycle:
@@ -112,6 +112,15 @@ def _run(cycle: Cycle, action: ActionName) -> None:
         if run.found is not None:
             _finish(run, run.found)
         runs.append(run)
+    left = {
+        key: (ask, run.entries[key])
+        for run in runs
+        for key, (ask, _) in run.refused.items()
+        if run.attempts.takes_of(ask)
+    }
+    for key in nominate_left(cycle, action, left):
+        for run in runs:
+            run.refused.pop(key, None)
     _record(cycle, action, runs, time.monotonic() - started)
 
 
@@ -308,8 +317,7 @@ def _accept(run: _Run, found: Found, chunk: list[Ask]) -> None:
 
 def _refuse(run: _Run, ask: Ask, why: Waiting) -> None:
     del run.open[ask.group.key]
-    run.refused += 1
-    run.unproved += not why.proved
+    run.refused[ask.group.key] = ask, why
     _note(run.cycle, ask.group.key, why)
 
 
@@ -392,7 +400,8 @@ def _words(action: ActionName, owners: tuple[GroupKey, ...]) -> str:
 
 
 def _record(cycle: Cycle, action: ActionName, runs: Sequence[_Run], seconds: float) -> None:
-    refused, unproved = sum(run.refused for run in runs), sum(run.unproved for run in runs)
+    reasons = [why for run in runs for _, why in run.refused.values()]
+    refused, unproved = len(reasons), sum(not why.proved for why in reasons)
     found = [run.found for run in runs if run.found is not None]
     # Runs are independent of each other, so their values add up.
     rows: dict[str, tuple[float, float, bool]] = {"admission": (refused, refused - unproved, unproved == 0)}

@@ -9,7 +9,7 @@ import pytest
 
 from kai_cp_models.actions.dues import most_lost_milli_gpus, overreaching, shared_out
 from kai_cp_models.fairness import amounts
-from kai_cp_models.joint.offers import Ranked, charge_of, gpu_weight
+from kai_cp_models.joint.offers import Charges, Ranked, gpu_weight
 from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import GroupKey, Queue, Shares, Snapshot
@@ -37,7 +37,7 @@ def units(ledger: Ledger, *names: str) -> list[Ranked]:
         gang = ledger.fixed.gangs[GroupKey("ns", name)]
         for chain, one in enumerate(reversed(gang.pods)):
             offer = Offer(gang.group, (one,), chain, whole=False)
-            holds = charge_of(ledger, offer.pods)
+            holds = Charges(ledger).of(offer.pods)
             bucket = (gang.group.queue, gang.group.priority, 1)
             found.append(Ranked(offer, len(found), bucket, (0.0, 0.0), holds, gpu_weight(one), 0))
     return found
