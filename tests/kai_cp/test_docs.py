@@ -60,9 +60,17 @@ def test_every_subject_of_the_checker_is_in_the_formulation() -> None:
     assert not [name for name in subjects - {"nodes"} if f"`{name}`" not in page]
 
 
-def test_shown_tests_exist() -> None:
-    """The page of differences names a test, a folder of tests or a recorded case for each."""
-    page = (ROOT / "docs" / "coming-from-kai.md").read_text("utf-8")
+def test_every_rule_has_its_tests() -> None:
+    page = (ROOT / "tests" / "README.md").read_text("utf-8")
+    names = {rule.NAME for rule in (*STATIC_RULES, *RULES)}
+    subjects = {subject.__module__.rpartition(".")[2] for subject in (*SUBJECTS, *DEVICE_RULES)}
+    assert not [name for name in names | subjects if f"`{name}`" not in page]
+
+
+@pytest.mark.parametrize("name_of_page", ["docs/coming-from-kai.md", "tests/README.md"])
+def test_shown_tests_exist(name_of_page: str) -> None:
+    """The pages name tests, folders of tests or recorded cases: those are there."""
+    page = (ROOT / name_of_page).read_text("utf-8")
     shown = re.findall(r"`(tests/[\w/.]+?)(?:::(\w+))?`", page)
     assert len(shown) > 10
     for path, name in shown:
