@@ -81,6 +81,9 @@ def allocate(cycle: Cycle, resumed: Pass | None = None, *, joint: bool = True) -
         if batch is not None:
             run.batches[key] = batch
             order.push(key, entry_of(run.ledger, group, batch))
+    # Whoever was not looked at when time ended is refused without a proof.
+    run.refused += len(order)
+    admission.unproved += len(order)
     if admission.placed_jointly:
         run.ledger = closer(admission.base, admission.asks, run.ledger)
     cycle.ledger = run.ledger

@@ -26,6 +26,7 @@ from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, ranked_offers
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import MOST_MOVABLE, near_empty, shallow
+from kai_cp_models.joint.realise import realise
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import StageResult, lexicographic, start_from
 from kai_cp_models.ledger import Ledger
@@ -202,7 +203,7 @@ class Attempts:
         units = {queue: most for queue, most in self._largest_units.items() if queue in allowed}
         asked = amounts.pessimistic_batch(self.base.snapshot, ask.pods)
         lost = most_lost_milli_gpus(self.base.book, ask, asked, units)
-        return self._counting.spare_milli_gpus([ask], ()) + lost >= 0
+        return self._counting.spare_milli_gpus([ask], ()) + self._counting.elsewhere_milli_gpus + lost >= 0
 
     @cached_property
     def _largest_units(self) -> Mapping[str, int]:
@@ -534,6 +535,11 @@ class Attempts:
                 proved = best and sure and model.exact
                 return Failed(Waiting("NotPossible", "no permitted set of evictions makes room", proved))
             if not any(answer.lost) and not answer.moved:
+                if realise(self.base, asks, placement.offers, answer, pipeline_only=True) is None:
+                    # The counts fit and the places do not: somebody has to go after all.
+                    sure = False
+                    model.disturb_some()
+                    continue
                 return Failed(
                     Waiting("FitsAsItIs", "there is room without evictions; allocate places it", True),
                     frozenset(ask.group.key for ask in placed),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from kai_cp_models.actions.scenario import put_back, settle_moves
 from kai_cp_models.joint.offers import Ranked, gpu_weight
 from kai_cp_models.joint.problem import Ask, leaves_with_scopes
-from kai_cp_models.joint.realise import leave
+from kai_cp_models.joint.realise import leave, may_leave
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.placement import Placer, gate
 from kai_cp_models.rules.table import accepting
@@ -104,6 +104,8 @@ class Clearing:
         trial = self.ledger.copy()
         touched = self._nodes_of(self.ledger, leaving)
         left = _by_group(trial, leaving)
+        if left is None:
+            return None
         placed = Placer(ask.gang, pipeline_only=True).place(trial, ask.batch, consume=True)
         if not isinstance(placed, Ledger):
             return None
@@ -119,7 +121,10 @@ class Clearing:
                 if not more or not self._allowed(ask, [*moved, *more]):
                     return None
                 moved += more
-                for other, members in _by_group(placed, more).items():
+                further = _by_group(placed, more)
+                if further is None:
+                    return None
+                for other, members in further.items():
                     left.setdefault(other, []).extend(members)
                 back = _put_back(placed, key, pods)
                 if back is None:
@@ -299,10 +304,12 @@ class Clearing:
                 yield _Piece(tuple(pods), gives, sum(map(gpu_weight, pods)))
 
 
-def _by_group(ledger: Ledger, pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]]:
-    """The pods give up their places in ``ledger``; by pod group."""
+def _by_group(ledger: Ledger, pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]] | None:
+    """The pods give up their places in ``ledger``; by pod group. None: a rule lets one not go."""
     found: dict[GroupKey, list[Pod]] = {}
     for pod in pods:
+        if not may_leave(ledger, (pod,)):
+            return None
         leave(ledger, pod)
         if pod.group is not None:
             found.setdefault(pod.group, []).append(pod)

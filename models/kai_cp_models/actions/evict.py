@@ -37,6 +37,8 @@ from kai_cp_models.units import Batch
 _MOST_AT_ONCE = 4_096
 _ASK_SECONDS = 0.002
 """What it takes, roughly, to see whether a small ask may be served and to place it in a first plan."""
+_GROUP_SECONDS = 0.00004
+"""What it takes at least to rank a running pod group among the victims."""
 _MOST_NAMED = 4
 _MOST_OPTIONAL = 12
 """Triggers whose admission one solve decides, with weights 2^i (formulation 2.1)."""
@@ -99,7 +101,7 @@ def consolidation(cycle: Cycle) -> None:
 
 def _run(cycle: Cycle, action: ActionName) -> None:
     started = time.monotonic()
-    if cycle.out_of_time():
+    if cycle.deadline - started < _GROUP_SECONDS * len(cycle.snapshot.groups):
         _skip(cycle, action)
         return
     runs: list[_Run] = []
@@ -138,7 +140,7 @@ def _finish(run: _Run, found: Found) -> None:
 
 
 def _skip(cycle: Cycle, action: ActionName) -> None:
-    """Time ended before the action began: nothing about it is decided."""
+    """There is no time for the action: nothing about it is decided."""
     waiting = waiting_groups(cycle, action)
     for key in waiting:
         _note(cycle, key, out_of_time())

@@ -17,7 +17,7 @@ from kai_cp_models.actions.withdraw import restored
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.offers import milli_gpus
 from kai_cp_models.joint.problem import Answer, Ask, Offer
-from kai_cp_models.joint.realise import leave, realise
+from kai_cp_models.joint.realise import leave, may_leave, realise
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import NoPlace, Placer, gate
 from kai_cp_models.snapshot import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
@@ -82,7 +82,22 @@ def probe(
 
     The ledger is there as soon as some ask got a place; ``served`` names those that did.
     """
-    return _replay(base, asks, [pod for offer in offers for pod in offer.pods], waiting, {}, some=True)
+    gone = [pod for offer in permitted(base, offers) for pod in offer.pods]
+    return _replay(base, asks, gone, waiting, {}, some=True)
+
+
+def permitted(base: Ledger, offers: Sequence[Offer]) -> Sequence[Offer]:
+    """Those of ``offers`` that may go one after the other: a rule may forbid an eviction (budgets)."""
+    if not base.rules:
+        return offers
+    trial = base.copy()
+    found: list[Offer] = []
+    for offer in offers:
+        if may_leave(trial, offer.pods):
+            found.append(offer)
+            for pod in offer.pods:
+                leave(trial, pod)
+    return found
 
 
 def _leaving(offers: Sequence[Offer], answer: Answer) -> list[Pod]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 from kai_cp_models.cycle import Cycle, Eviction
-from kai_cp_models.joint.realise import leave
-from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, ACTIVE_USED, Pod, PodGroup, PodStatus, Stage
+from kai_cp_models.joint.realise import leave, may_leave
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, ACTIVE_USED, PodGroup, PodStatus, Stage
 from kai_cp_models.units import Gang
 
 
@@ -36,18 +34,6 @@ def grace_over(group: PodGroup, cycle: Cycle) -> bool:
     return cycle.snapshot.now - since >= grace
 
 
-def _may_leave(ledger: Ledger, pods: Sequence[Pod]) -> bool:
-    """Whether every device rule lets all the pods be evicted together."""
-    for rule in ledger.rules:
-        concerned = [pod for pod in pods if rule.concerns(pod)]
-        trial = rule.copy() if concerned else rule
-        for pod in concerned:
-            if not trial.evictable(pod):
-                return False
-            trial.evict(pod)
-    return True
-
-
 def evict_stale(cycle: Cycle) -> None:
     """Evict all active pods of every gang that is stale for longer than its grace period.
 
@@ -63,7 +49,7 @@ def evict_stale(cycle: Cycle) -> None:
         if not stale(gang, cycle):
             continue
         active = [pod for pod in gang.pods if cycle.ledger.status(pod) in ACTIVE_ALLOCATED]
-        if not _may_leave(cycle.ledger, [pod for pod in active if pod.status in ACTIVE_USED]):
+        if not may_leave(cycle.ledger, active):
             continue
         for pod in active:
             leave(cycle.ledger, pod)

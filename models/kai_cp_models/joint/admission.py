@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import copy
+from dataclasses import replace
 
 from kai_cp_models.cycle import Waiting
 from kai_cp_models.joint.choose import joint_model
@@ -78,14 +79,21 @@ class Admission:
     def known_dead(self, ask: Ask) -> Waiting | None:
         """The refusal of a batch that is no harder to place, which holds for this one too."""
         found = self._dead.find(ask)
-        if found is not None and not found.proved:
-            self.unproved += 1
+        if found is None or found.proved:
+            return found
+        if self._beyond(ask):
+            return replace(found, proved=True)
+        self.unproved += 1
         return found
+
+    def _beyond(self, ask: Ask) -> bool:
+        """Whether the sums refuse the batch beside what is admitted; a proof."""
+        wanted = self._counting.demand(ask.pods)
+        return bool((self._held + wanted > self._room)[wanted > 0].any())
 
     def decide(self, ledger: Ledger, ask: Ask, refusal: Waiting) -> Ledger | Waiting:
         """A ledger with all admitted batches and this one placed, or the refusal with its proof."""
-        wanted = self._counting.demand(ask.pods)
-        if bool((self._held + wanted > self._room)[wanted > 0].any()):
+        if self._beyond(ask):
             outcome, proved = None, True
         else:
             outcome, proved = self._solve(ask)

@@ -91,6 +91,12 @@ class Counting:
         return self._room(places) if places else self.idle_room
 
     @cached_property
+    def elsewhere_milli_gpus(self) -> int:
+        """Milli-GPUs on the nodes that no asking pod accepts; who moves there makes room here."""
+        gpus = np.maximum(self._free[~self._nodes][:, GPU], 0)
+        return int(gpus.sum() + np.ceil(self._shared[~self._nodes].sum()))
+
+    @cached_property
     def idle_room(self) -> Row:
         """What the nodes offer as they are."""
         return self._room(())

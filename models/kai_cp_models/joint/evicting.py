@@ -339,6 +339,10 @@ class EvictingModel:
             literals = [~var if key in answer.moved else var for key, var in self.moved.items()]
         self.cp.add_bool_or(literals)
 
+    def disturb_some(self) -> None:
+        """Some unit is lost or moved: what the rows allow without turned out to have no places."""
+        self.cp.add_bool_or([*self.lost, *self.moved.values()])
+
     def keep_some(self, answer: Answer, early: frozenset[GroupKey]) -> None:
         """One of the groups of ``early`` loses less than in ``answer``: together they come back (1.3 d)."""
         deepest: dict[GroupKey, cp_model.IntVar] = {}

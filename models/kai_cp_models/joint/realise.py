@@ -18,6 +18,20 @@ def leave(ledger: Ledger, pod: Pod) -> None:
         ledger.evict(pod)
 
 
+def may_leave(ledger: Ledger, pods: Sequence[Pod]) -> bool:
+    """Whether every rule lets all the pods give up their places together (budgets)."""
+    running = [pod for pod in pods if pod.key not in ledger.held and pod.status in ACTIVE_USED]
+    for rule in ledger.rules:
+        concerned = [pod for pod in running if rule.concerns(pod)]
+        trial = rule.copy() if len(concerned) > 1 else rule
+        for pod in concerned:
+            if not trial.evictable(pod):
+                return False
+            if trial is not rule:
+                trial.evict(pod)
+    return True
+
+
 def realise(
     ledger: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], answer: Answer, *, pipeline_only: bool
 ) -> Ledger | None:
