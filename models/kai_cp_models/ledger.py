@@ -224,9 +224,11 @@ class Ledger:
 
     def standing(self, gang: Gang) -> Standing:
         """How the gang stands at this moment; one whose pods are as read is looked at once a cycle."""
-        if self.changed.keys().isdisjoint(gang.keys):
-            return gang.at_first
-        return gang.standing(self.status)
+        return gang.at_first if self.untouched(gang) else gang.standing(self.status)
+
+    def untouched(self, gang: Gang) -> bool:
+        """Whether all pods of the gang are as the snapshot has them."""
+        return self.changed.keys().isdisjoint(gang.keys)
 
     def asked(self, batch: Batch) -> Amounts:
         """The size of the batch in order, demand and reclaim (2.3)."""

@@ -53,6 +53,17 @@ class Standing(NamedTuple):
     batch: Batch | None
 
 
+class Unit(NamedTuple):
+    """An eviction unit (5.4): pods that leave together, and the elastic state from which they leave.
+
+    ``whole``: the pod group is below its minimum without them.
+    """
+
+    pods: tuple[Pod, ...]
+    elastic_state: int
+    whole: bool
+
+
 class Gang:
     """The gang tree of one pod group with its pods; statuses are asked for, never stored."""
 
@@ -78,12 +89,40 @@ class Gang:
         """How the gang stands in the snapshot."""
         return self.standing(_as_read)
 
+    @cached_property
+    def satisfied_at_first(self) -> bool:
+        """Whether the gang has its minimum in the snapshot."""
+        return self.satisfied(self.group.root, _as_read)
+
     def standing(self, status_of: StatusOf) -> Standing:
         """How the gang stands when its pods have these statuses."""
+        if self._only_leaf is not None:
+            return self._standing_of_one(self._only_leaf, status_of)
         pending = any(status_of(pod) is PodStatus.PENDING for pod in self.pods)
         ready = pending and self.ready(status_of)
         batch = self.next_batch(status_of) if ready else None
         return Standing(pending, ready, self.elastic_state(status_of), batch)
+
+    @cached_property
+    def _only_leaf(self) -> Subgroup | None:
+        """The pod set of a group that is no more than that, as nearly all are; the others need their tree."""
+        root = self.group.root
+        single = len(root.children) == 1 and root.children[0].leaf and root.minimum == 1
+        return root.children[0] if single else None
+
+    def _standing_of_one(self, leaf: Subgroup, status_of: StatusOf) -> Standing:
+        """``standing`` of a group with one pod set."""
+        statuses = [status_of(pod) for pod in self.pods]
+        waiting = [
+            pod for pod, status in zip(self.pods, statuses, strict=True) if status is PodStatus.PENDING
+        ]
+        active = sum(status in ACTIVE_ALLOCATED for status in statuses)
+        ready = bool(waiting) and active + len(waiting) >= leaf.minimum
+        batch = None
+        if ready:
+            pods = tuple(waiting[: max(leaf.minimum - active, 1)])
+            batch = Batch(self.group.root, parts=(Batch(leaf, pods=pods),))
+        return Standing(bool(waiting), ready, _elastic_state(active, leaf.minimum), batch)
 
     def pods_below(self, subgroup: Subgroup) -> Iterator[Pod]:
         """Pods of the leaves below ``subgroup``."""
@@ -173,6 +212,39 @@ class Gang:
 
     # --- what goes next --------------------------------------------------------------------------
 
+    @cached_property
+    def units_at_first(self) -> tuple[Unit, ...]:
+        """The eviction units of the gang in the snapshot."""
+        return self.units(_as_read)
+
+    def units(self, status_of: StatusOf) -> tuple[Unit, ...]:
+        """All eviction units, in the order in which they go (5.4)."""
+        if self._only_leaf is not None:
+            return self._units_of_one(self._only_leaf, status_of)
+        gone: set[PodKey] = set()
+
+        def left(pod: Pod) -> PodStatus:
+            return PodStatus.RELEASING if pod.key in gone else status_of(pod)
+
+        found: list[Unit] = []
+        while pods := self.next_eviction(left):
+            state = self.elastic_state(left)
+            before = self.satisfied(self.group.root, left)
+            gone.update(pod.key for pod in pods)
+            whole = not before or not self.satisfied(self.group.root, left)
+            found.append(Unit(pods, state, whole))
+        return tuple(found)
+
+    def _units_of_one(self, leaf: Subgroup, status_of: StatusOf) -> tuple[Unit, ...]:
+        """``units`` of a group with one pod set: what is above the minimum pod by pod, then the rest."""
+        active = [pod for pod in self.pods if status_of(pod) in ACTIVE_ALLOCATED]
+        kept = min(leaf.minimum, len(active))
+        found = [Unit((pod,), 2, False) for pod in reversed(active[kept:])]
+        if kept:
+            rest = Unit(tuple(active[:kept]), _elastic_state(kept, leaf.minimum), True)
+            found.append(rest)
+        return tuple(found)
+
     def next_eviction(self, status_of: StatusOf) -> tuple[Pod, ...]:
         """The next eviction unit (5.4): pods that leave together; () when nothing is left."""
         return tuple(self._shrink(self.group.root, status_of) or self._active(self.group.root, status_of))
@@ -201,6 +273,11 @@ class Gang:
                 if found:
                     return found
         return []
+
+
+def _elastic_state(active: int, minimum: int) -> int:
+    """See ``Gang.elastic_state``, for one pod set."""
+    return 0 if active < minimum else 1 if active == minimum else 2
 
 
 def _as_read(pod: Pod) -> PodStatus:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kai_cp_models.snapshot import GroupKey, Pod, PodStatus, Subgroup
 from kai_cp_models.units import Gang, gangs_of
@@ -252,3 +254,24 @@ def test_a_whole_chain_of_batches_reaches_every_pod() -> None:
         batches.append(" ".join(names))
     # 2/2 and 1/1 are equal: a by name; then a has 3/2 and b 1/1.
     assert batches == ["a0 a1 b0", "a2", "b1", "a3"]
+
+
+# --- one pod set: the short way and the tree say the same ------------------------------------------
+
+
+@given(st.integers(0, 4), st.text("PRXGSB", max_size=6), st.text("R", max_size=1))
+def test_a_single_pod_set_fares_as_its_tree_says(minimum: int, letters: str, strange: str) -> None:
+    short = gang(flat(minimum), a=letters, other=strange)
+    long = gang(flat(minimum), a=letters, other=strange)
+    long.__dict__["_only_leaf"] = None  # As if the tree had more to say.
+    assert short.standing(status) == long.standing(status) == short.at_first
+    assert short.units(status) == long.units(status) == short.units_at_first
+    units = [" ".join(pod.key.name for pod in unit.pods) for unit in short.units(status)]
+    assert units == chain(short)
+
+
+def test_a_set_that_needs_no_member_has_no_short_way() -> None:
+    """With a minimum of 0 members the gang is satisfied whatever runs: no unit stops it."""
+    one = gang(tree(0, leaf("a", 2)), a="RR")
+    assert [unit.whole for unit in one.units(status)] == [False]
+    assert [unit.whole for unit in gang(flat(2), a="RR").units(status)] == [True]

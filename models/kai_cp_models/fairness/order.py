@@ -206,6 +206,11 @@ class VictimOrder(QueueTreeOrder):
         super().__init__(snapshot, book, entries)
         self._gone = [[0, 0, 0] for _ in book.tree.queues]
         self._popped: set[GroupKey] = set()
+        self._held = [row(book.allocated, i) for i in range(len(book.tree.queues))]
+        self._steps = [
+            (self._standing(i, held, held), self._dominant(i, held)) for i, held in enumerate(self._held)
+        ]
+        """What does not change: steps 1 to 4, and step 6."""
 
     def pop(self) -> GroupKey | None:
         """Take the next victim out, and count all that it holds as gone; None when none is left."""
@@ -228,16 +233,22 @@ class VictimOrder(QueueTreeOrder):
         if leaf is None:
             return
         for i in self._paths[leaf]:
-            for resource, amount in enumerate(amounts):
-                self._gone[i][resource] += sign * amount
+            gone = self._gone[i]
+            gone[0] += sign * amounts[0]
+            gone[1] += sign * amounts[1]
+            gone[2] += sign * amounts[2]
 
     def _first(self, waiting: list[tuple[SortKey, GroupKey]]) -> GroupKey:
         return waiting[-1][1]
 
     def _rank(self, i: int, amounts: Amounts) -> Rank:
-        held, gone = row(self._book.allocated, i), self._gone[i]
-        left = tuple(h - g - a for h, g, a in zip(held, gone, amounts, strict=True))
-        return (*self._standing(i, held, held), self._dominant(i, left), self._dominant(i, held))
+        held, gone, (standing, dominant) = self._held[i], self._gone[i], self._steps[i]
+        left = (
+            held[0] - gone[0] - amounts[0],
+            held[1] - gone[1] - amounts[1],
+            held[2] - gone[2] - amounts[2],
+        )
+        return (*standing, self._dominant(i, left), dominant)
 
     def _choose(self, siblings: Sequence[int]) -> int | None:
         ranks = [rank for i in siblings if (rank := self._ranks[i]) is not None]

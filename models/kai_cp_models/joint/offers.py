@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kai_cp_models.cycle import Cycle
@@ -14,16 +14,14 @@ from kai_cp_models.fairness.runtime import granted
 from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
     ACTIVE_USED,
     GPU,
     MILLI,
     ActionName,
+    GpuKind,
     GroupKey,
     Pod,
     PodGroup,
-    PodKey,
-    PodStatus,
 )
 
 Bucket = tuple[str, int, int]
@@ -49,15 +47,28 @@ class Ranked:
     work: int
 
 
-def charge_of(ledger: Ledger, pods: tuple[Pod, ...]) -> Amounts:
-    """What placed pods are charged for in their queue, at the nodes where they are."""
-    snapshot = ledger.snapshot
-    found = []
-    for pod in pods:
-        place = ledger.place_of(pod)
-        if place is not None:
-            found.append(amounts.accepted(snapshot, pod, snapshot.nodes[place[0]]))
-    return amounts.total(found)
+class Charges:
+    """What placed pods are charged for in their queue, at the nodes where they are; alike pods once."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._claims = ledger.snapshot.extras.get("claim_milli_gpus", {})
+        self._known: dict[tuple[object, ...], Amounts] = {}
+
+    def of(self, pods: Iterable[Pod]) -> Amounts:
+        """The charge of all of them; nothing for those without a place."""
+        return amounts.total(
+            self._one(pod, place[0]) for pod in pods if (place := self._ledger.place_of(pod))
+        )
+
+    def _one(self, pod: Pod, node: int) -> Amounts:
+        by_node = node if pod.spec.gpu.kind is GpuKind.MEMORY else None
+        kind = (id(pod.spec), by_node, pod.key if pod.key in self._claims else None)
+        known = self._known.get(kind)
+        if known is None:
+            snapshot = self._ledger.snapshot
+            known = self._known[kind] = amounts.accepted(snapshot, pod, snapshot.nodes[node])
+        return known
 
 
 def milli_gpus(pod: Pod) -> int:
@@ -82,12 +93,13 @@ def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list
     own = {ask.group.key for ask in asks} if action == "consolidation" else set()
     for group in cycle.snapshot.groups:
         if group.preemptible and (group.key in own or any(one.disturbs(group) for one in scopes.values())):
-            chain = list(_chain(cycle, group))
+            chain = _chain(cycle, group)
             if chain:
                 chains[group.key] = chain
     age = _ages(cycle, chains)
     entries = {}
-    holds = {key: [charge_of(ledger, offer.pods) for offer, _ in chain] for key, chain in chains.items()}
+    charges = Charges(ledger)
+    holds = {key: [charges.of(offer.pods) for offer, _ in chain] for key, chain in chains.items()}
     position = dict.fromkeys(chains, 0)
     for key in chains:
         entries[key] = _entry(cycle, key, chains, holds, 0)
@@ -97,7 +109,7 @@ def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list
         group = cycle.snapshot.group_by_key[popped]
         k = position[popped]
         offer, state = chains[popped][k]
-        seconds = 0 if offer.placed_now else age[popped]
+        weight = sum(gpu_weight(pod) for pod in offer.pods)
         found.append(
             Ranked(
                 offer,
@@ -105,8 +117,8 @@ def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list
                 (group.queue, group.priority, state),
                 (_started(group), group.created),
                 holds[popped][k],
-                sum(gpu_weight(pod) for pod in offer.pods),
-                sum(gpu_weight(pod) for pod in offer.pods) * seconds,
+                weight,
+                0 if offer.placed_now else weight * age[popped],
             )
         )
         position[popped] = k + 1
@@ -134,33 +146,28 @@ def _started(group: PodGroup) -> float:
     return group.created if group.last_start is None else group.last_start
 
 
-def _chain(cycle: Cycle, group: PodGroup) -> Iterator[tuple[Offer, int]]:
+def _chain(cycle: Cycle, group: PodGroup) -> list[tuple[Offer, int]]:
     """Eviction units of a group in order (5.4), each with the elastic state it leaves from."""
     ledger = cycle.ledger
     gang = ledger.fixed.gangs[group.key]
-    gone: set[PodKey] = set()
-
-    def status_of(pod: Pod) -> PodStatus:
-        return PodStatus.RELEASING if pod.key in gone else ledger.status(pod)
-
-    if not any(ledger.status(pod) in ACTIVE_ALLOCATED for pod in gang.pods):
-        return
+    if ledger.untouched(gang):
+        movable = gang.satisfied_at_first
+        return [
+            (Offer(group, unit.pods, k, unit.whole, False, movable), unit.elastic_state)
+            for k, unit in enumerate(gang.units_at_first)
+        ]
     movable = gang.satisfied(group.root, ledger.status)
     # What was reclaimed counted on what allocate gave the queues, so that is not withdrawn any more.
     kept = not cycle.withdraws or any(eviction.action == "reclaim" for eviction in cycle.evicted_by.values())
-    k = 0
-    while unit := gang.next_eviction(status_of):
-        if any(_moved(cycle, pod) for pod in unit):
-            return
-        if kept and any(pod.key in ledger.held for pod in unit):
-            return
-        state = gang.elastic_state(status_of)
-        before = gang.satisfied(group.root, status_of)
-        gone.update(pod.key for pod in unit)
-        whole = not gang.satisfied(group.root, status_of) or not before
-        new = all(pod.key in ledger.held for pod in unit)
-        yield Offer(group, unit, k, whole, new, movable), state
-        k += 1
+    found: list[tuple[Offer, int]] = []
+    for k, unit in enumerate(gang.units(ledger.status)):
+        if any(_moved(cycle, pod) for pod in unit.pods):
+            break
+        if kept and any(pod.key in ledger.held for pod in unit.pods):
+            break
+        new = all(pod.key in ledger.held for pod in unit.pods)
+        found.append((Offer(group, unit.pods, k, unit.whole, new, movable), unit.elastic_state))
+    return found
 
 
 def _moved(cycle: Cycle, pod: Pod) -> bool:

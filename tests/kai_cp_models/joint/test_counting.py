@@ -12,7 +12,7 @@ import pytest
 
 from kai_cp_models.joint.counting import Counting, Families
 from kai_cp_models.joint.exact import ExactModel
-from kai_cp_models.joint.offers import Ranked, charge_of, gpu_weight
+from kai_cp_models.joint.offers import Charges, Ranked, gpu_weight
 from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
@@ -40,7 +40,7 @@ def ranked(ledger: Ledger, offers: Sequence[Offer]) -> list[Ranked]:
             rank,
             (offer.group.queue, offer.group.priority, 1),
             (0.0, 0.0),
-            charge_of(ledger, offer.pods),
+            Charges(ledger).of(offer.pods),
             sum(gpu_weight(one) for one in offer.pods),
             0,
         )
