@@ -42,7 +42,7 @@ def nominate_left(
             continue
         placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch)
         if not isinstance(placed, Ledger):
-            dead.add(ask, Waiting("NoRoom"))
+            dead.add(ask, Waiting("NodeFragmented"))
             continue
         ledger = placed
         order.use(ledger.book, group.queue)
