@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from kai_cp_models.actions.allocate import allocate
+from kai_cp_models.actions.allocate import Pass, allocate
 from kai_cp_models.actions.evict import consolidation, preempt, reclaim
 from kai_cp_models.actions.stale import evict_stale
 from kai_cp_models.check import Start, violations
@@ -117,20 +118,20 @@ class _Engine:
     def _allocate(self) -> None:
         """The greedy pass first: it is an answer soon, and the answer where it admits everything."""
         saved = self._cycle.save()
-        unproved = 0
+        first: Pass | None = None
 
         def greedy(cycle: Cycle) -> None:
-            nonlocal unproved
-            unproved = allocate(cycle, joint=False)
+            nonlocal first
+            first = allocate(cycle, joint=False)
 
         self._act("allocate", greedy)
-        if self._emit is not None and (unproved or self._decisions):
+        if self._emit is not None and (first is not None or self._decisions):
             self._send()
-        if not unproved or self._cycle.out_of_time():
+        if first is None or self._cycle.out_of_time():
             return
         plain, self._cycle = self._cycle, saved
         decisions, self._decisions = self._decisions, ()
-        if not self._act("allocate", allocate) or self._cycle.out_of_time():
+        if not self._act("allocate", partial(allocate, resumed=first)) or self._cycle.out_of_time():
             # A pass that was cut short may have admitted less.
             self._cycle, self._decisions = plain, decisions
 
