@@ -90,7 +90,12 @@ def test_two_topologies_make_one_ladder() -> None:
         node(f"n{i}", product="", rack=f"r{i // 2}", hall=f"h{i // 8}", row=f"w{i // 4}") for i in range(16)
     ]
     topologies = {"power": ("row",), "network": ("hall", "rack")}
-    assert [(s.label, s.hops) for s in ladder(nodes, topologies)] == [("rack", 2), ("row", 4), ("hall", 6)]
+    found = [(scale.label, scale.hops) for scale in ladder(nodes, topologies)]
+    assert found == [("rack", 2), ("row", 4), ("hall", 6)]
+    # A node joined by NVLink comes first, and is no step of the way.
+    joined = [node(n.name, **{k: v for k, v in n.labels.items() if "." not in k}) for n in nodes]
+    found = [(scale.label, scale.hops) for scale in ladder(joined, topologies)]
+    assert found == [(CLIQUE_LABEL, 0), ("rack", 2), ("row", 4), ("hall", 6)]
     assert [of(nodes, topologies, {"n0": 1, f"n{i}": 1}).level for i in (1, 2, 4, 8)] == [
         *("rack", "row", "hall", ""),
     ]

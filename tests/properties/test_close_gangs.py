@@ -46,7 +46,7 @@ def hardware(draw: st.DrawFn) -> list[Node]:
 def _cost(snapshot: Snapshot, used: Sequence[Node]) -> tuple[int, int]:
     """Bandwidth of the worst pair, less is worse, and how far apart the nodes are.
 
-    NVLink joins all GPUs of a node, so a pair there is as good as any in the NVLink domain: it does not
+    A pair of one node is no worse than any other, and as good as any in its NVLink domain: it does not
     matter how many GPUs a node gives, nor how many nodes of one domain there are.
     """
     facts = [NodeFacts(n.name, n.labels, n.allocatable[GPU] // MILLI) for n in snapshot.nodes]
