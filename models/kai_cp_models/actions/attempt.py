@@ -21,6 +21,7 @@ from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Families, Row
+from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.evicting import Due, EvictingModel
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, ranked_offers
@@ -303,10 +304,13 @@ class Attempts:
             most_groups=self.cycle.snapshot.policy.max_consolidation_preemptees,
             most_ratio=self.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
         )
+        missed = DeadAsks(self.base, self.action)
         for ask in order:
             if self.cycle.seconds_left() <= 0:
                 break
-            clearing.serve(ask)
+            # Who asks for no less than one that was missed is not worth the time.
+            if missed.find(ask) is None and not clearing.serve(ask):
+                missed.add(ask, out_of_time())
         return clearing
 
     def _cleared(self, clearing: Clearing) -> Found:

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from kai_cp_models.actions.closer import closer
 from kai_cp_models.actions.common import entry_of
-from kai_cp_models.actions.withdraw import restored
+from kai_cp_models.actions.withdraw import come_home
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.offers import milli_gpus
 from kai_cp_models.joint.problem import Answer, Ask, Offer
 from kai_cp_models.joint.realise import leave, may_leave, realise
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import NoPlace, Placer, gate
+from kai_cp_models.placement import Placer, gate
 from kai_cp_models.snapshot import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.units import Batch, StatusOf
 
@@ -175,7 +173,7 @@ def _replay(
         elif key in victims and (not left or (key in lost_to and lost_to[key] <= served)):
             last.append(key)
         elif key in victims:
-            back = put_back(ledger, key, victims[key])
+            back = put_back(ledger, key, victims[key], consume=True, first=batches.get(key))
             if back is not None:
                 if left and not failed:
                     early.add(key)
@@ -183,9 +181,10 @@ def _replay(
                 order.use(ledger.book, group.queue)
     # Whoever can stay where it is does, before others look for a new place.
     for key in last:
-        ledger = put_back(ledger, key, victims[key], stay=True) or ledger
+        first = batches.get(key)
+        ledger = put_back(ledger, key, victims[key], stay=True, consume=True, first=first) or ledger
     for key in last:
-        ledger = put_back(ledger, key, victims[key]) or ledger
+        ledger = put_back(ledger, key, victims[key], consume=True) or ledger
     if not served or (len(served) < len(wanted) and not some):
         return Played(None, frozenset(early), frozenset(served))
     settle_moves(ledger, gone)
@@ -209,33 +208,48 @@ def _as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
     return status_of
 
 
-def put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, stay: bool = False) -> Ledger | None:
+def put_back(
+    ledger: Ledger,
+    key: GroupKey,
+    pods: Sequence[Pod],
+    *,
+    stay: bool = False,
+    consume: bool = False,
+    first: Batch | None = None,
+) -> Ledger | None:
     """The ledger with as many batches of the evicted pods placed again as fit, or None.
 
-    ``stay``: where they run, nowhere else.
+    ``stay``: where they run, nowhere else. ``consume``: the input may be the one that is returned, so the
+    caller must not use it again unless None is. ``first``: their next batch, where that is known.
     """
     gang = ledger.fixed.gangs[key]
     group = gang.group
     evicted = {pod.key for pod in pods}
-    result: Ledger | None = None
+    current = ledger if consume else ledger.copy()
+    came_back = False
     while True:
-        current = result or ledger
-        batch = gang.next_batch(_as_pending(current, evicted))
+        batch = first or gang.next_batch(_as_pending(current, evicted))
+        first = None
         if batch is None or gate(current, group, batch) is not None:
-            return result
-        outcome: Ledger | NoPlace | None = _stay(current, batch)
-        if outcome is None and not stay:
-            outcome = Placer(gang, pipeline_only=True).place(current, batch)
-            if isinstance(outcome, Ledger) and not gang.satisfied(group.root, outcome.status):
+            break
+        if not _stays(current, batch):
+            if stay:
+                break
+            outcome = Placer(gang, pipeline_only=True).place(current, batch, consume=True)
+            if not isinstance(outcome, Ledger):
+                break
+            current = outcome
+            if not gang.satisfied(group.root, current.status):
                 # It would only start below its minimum elsewhere.
-                return result
-        if not isinstance(outcome, Ledger):
-            return result
-        result = outcome
+                for pod in batch.all_pods:
+                    current.unplace(pod)
+                break
+        came_back = True
+    return current if came_back else None
 
 
-def _stay(ledger: Ledger, batch: Batch) -> Ledger | None:
-    """The ledger with an evicted batch where it runs, when its room is still there."""
+def _stays(ledger: Ledger, batch: Batch) -> bool:
+    """Whether the evicted batch stays where it runs; False: its room is taken, nothing has changed."""
     pods = batch.all_pods
     if any(
         pod.status not in ACTIVE_USED
@@ -244,16 +258,8 @@ def _stay(ledger: Ledger, batch: Batch) -> Ledger | None:
         for pod in pods
     ):
         # Devices may have been given away, which room alone does not tell.
-        return None
-    for pod in pods:
-        node = ledger.snapshot.node_index[pod.node or ""]
-        free = ledger.idle[node] + ledger.releasing[node]
-        if (
-            not pod.spec.gpu.shares
-            and (free < np.array(pod.spec.requests) * ledger.fixed.advertised[node]).any()
-        ):
-            return None
-    return restored(ledger, pods)
+        return False
+    return come_home(ledger, pods)
 
 
 def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:

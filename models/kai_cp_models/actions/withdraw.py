@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from kai_cp_models.cycle import Eviction
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.gates import over_limit
@@ -62,18 +64,47 @@ def restored(ledger: Ledger, pods: Sequence[Pod]) -> Ledger | None:
     for pod in pods:
         if pod.key in trial.held:
             trial.unplace(pod)
-        node = trial.snapshot.node_index[pod.node or ""]
-        group = trial.snapshot.group_by_key.get(pod.group) if pod.group else None
-        if group is not None:
-            charge = amounts.accepted(trial.snapshot, pod, trial.snapshot.nodes[node])
-            if over_limit(trial.book, group.queue, charge) is not None:
-                return None
-        trial.unevict(pod)
-        if (trial.idle[node] + trial.releasing[node] < 0).any():
-            return None
-        for name in pod.gpu_groups:
-            device = trial.devices.get((node, name))
-            total = int(trial.fixed.gpu_memory_mib[node])
-            if device is not None and device.future_free_mib(total) < 0:
-                return None
-    return trial
+    return trial if come_home(trial, pods) else None
+
+
+def come_home(ledger: Ledger, pods: Sequence[Pod]) -> bool:
+    """Take back the evictions of pods without another place; False: there is no room, nothing has changed."""
+    home: list[Pod] = []
+    for pod in pods:
+        if _beyond_limit(ledger, pod) or _taken(ledger, pod):
+            break
+        ledger.unevict(pod)
+        home.append(pod)
+        if not _has_room(ledger, pod):
+            break
+    else:
+        return True
+    for pod in reversed(home):
+        ledger.evict(pod)
+    return False
+
+
+def _taken(ledger: Ledger, pod: Pod) -> bool:
+    """Whether the pod's request no longer fits its node; of shares the devices tell afterwards."""
+    node = ledger.snapshot.node_index[pod.node or ""]
+    free = ledger.idle[node] + ledger.releasing[node]
+    wanted = np.array(pod.spec.requests) * ledger.fixed.advertised[node]
+    return not pod.spec.gpu.shares and bool((free < wanted).any())
+
+
+def _beyond_limit(ledger: Ledger, pod: Pod) -> bool:
+    group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
+    if group is None:
+        return False
+    node = ledger.snapshot.nodes[ledger.snapshot.node_index[pod.node or ""]]
+    return over_limit(ledger.book, group.queue, amounts.accepted(ledger.snapshot, pod, node)) is not None
+
+
+def _has_room(ledger: Ledger, pod: Pod) -> bool:
+    """Whether node and devices of a pod that came home are not promised twice."""
+    node = ledger.snapshot.node_index[pod.node or ""]
+    if (ledger.idle[node] + ledger.releasing[node] < 0).any():
+        return False
+    total = int(ledger.fixed.gpu_memory_mib[node])
+    devices = (ledger.devices.get((node, name)) for name in pod.gpu_groups)
+    return all(device is None or device.future_free_mib(total) >= 0 for device in devices)
