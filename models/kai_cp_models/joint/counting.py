@@ -169,6 +169,8 @@ class Families:
         self._takes = takes
         self._moved = moved
         self._rooms: dict[tuple[frozenset[int], frozenset[int] | None], Row] = {}
+        self._unions: dict[tuple[int, int], tuple[frozenset[int], frozenset[int], frozenset[int]]] = {}
+        self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._demand = counting.demand(())
         self._open: frozenset[int] = frozenset()
         self._beside: frozenset[frozenset[int]] = frozenset()
@@ -185,7 +187,7 @@ class Families:
         wanted = self._counting.demand(ask.pods)
         asked = wanted > 0
         everything = (self._demand + wanted)[asked]
-        open_ = self._open | self._takes[entitlement]
+        open_ = self._opened(self._takes[entitlement])
         kept = self._beside if beside is None else self._beside | {beside}
         return all(
             bool((everything <= self._room(open_, lost)[asked]).all())
@@ -195,9 +197,19 @@ class Families:
     def hold(self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None) -> None:
         """The ask has its place."""
         self._demand = self._demand + self._counting.demand(ask.pods)
-        self._open |= self._takes[entitlement]
+        self._open = self._opened(self._takes[entitlement])
         if beside is not None:
             self._beside |= {beside}
+
+    def _opened(self, takes: frozenset[int]) -> frozenset[int]:
+        """What is open together with ``takes``; one object for equal sets, which are large."""
+        key = (id(self._open), id(takes))
+        known = self._unions.get(key)
+        if known is None:
+            union = self._open | takes
+            # The parts are kept, so that no other sets get their ids.
+            known = self._unions[key] = self._open, takes, self._sets.setdefault(union, union)
+        return known[2]
 
     def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Row:
         """The room when all of ``open_`` leave; what is not in ``lost`` (None: all is) needs one again."""
