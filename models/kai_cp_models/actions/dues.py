@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 
 from kai_cp_models.fairness import amounts
@@ -34,26 +34,41 @@ def dues_of(
     position = {item.rank: o for o, item in enumerate(ranked)}
     classes: dict[tuple[frozenset[int], tuple[tuple[str, tuple[str, Bounds]], ...]], list[int]] = {}
     terms_of: dict[tuple[object, ...], tuple[frozenset[int], tuple[tuple[str, tuple[str, Bounds]], ...]]] = {}
+    parts: dict[frozenset[int], dict[str, frozenset[int]]] = {}
+    joined: dict[tuple[frozenset[int], frozenset[str]], frozenset[int]] = {}
     for a, ask in enumerate(asks):
         group = ask.group
         asked = amounts.pessimistic_batch(base.snapshot, ask.pods)
         entitled = entitlement(base, ask, action)
         within = action == "reclaim" and _within_quota(book, group.queue, asked)
         if (entitled, within) not in terms_of:
-            units = frozenset(position[rank] for rank in takes_of[entitled] if rank in position)
+            takes = takes_of[entitled]
+            if takes not in parts:
+                parts[takes] = _by_queue(ranked, (position[rank] for rank in takes if rank in position))
+            by_queue = parts[takes]
             bounds: dict[str, tuple[str, Bounds]] = {}
+            open_ = frozenset(by_queue)
             if action == "reclaim":
-                for queue in sorted({ranked[o].offer.group.queue for o in units}):
+                for queue in sorted(by_queue):
                     bounds[queue] = _bounds(book, group.queue, asked, queue)
-                open_ = {queue for queue, terms in bounds.items() if _over_due(base.book, *terms)}
-                units = frozenset(o for o in units if ranked[o].offer.group.queue in open_)
+                open_ = frozenset(queue for queue, terms in bounds.items() if _over_due(base.book, *terms))
                 bounds = {queue: terms for queue, terms in bounds.items() if queue in open_}
-            terms_of[entitled, within] = (units, tuple(bounds.items()))
+            if (takes, open_) not in joined:
+                joined[takes, open_] = frozenset().union(*(by_queue[queue] for queue in open_))
+            terms_of[entitled, within] = (joined[takes, open_], tuple(bounds.items()))
         if action == "reclaim":
             book.charge(group.queue, asked, group.preemptible)
         # Triggers of different queues that may take the same units on the same terms are one class.
         classes.setdefault(terms_of[entitled, within], []).append(a)
     return [Due(tuple(members), units, dict(terms)) for (units, terms), members in classes.items()]
+
+
+def _by_queue(ranked: Sequence[Ranked], units: Iterable[int]) -> dict[str, frozenset[int]]:
+    """The units of every victim queue."""
+    found: dict[str, set[int]] = {}
+    for o in units:
+        found.setdefault(ranked[o].offer.group.queue, set()).add(o)
+    return {queue: frozenset(members) for queue, members in found.items()}
 
 
 def shared_out(
