@@ -487,6 +487,15 @@ class Snapshot:
         return {key: tuple(pods) for key, pods in found.items()}
 
     @cached_property
+    def preemptible_groups(self) -> Mapping[str, tuple[PodGroup, ...]]:
+        """Preemptible pod groups by queue: whoever may be disturbed at all."""
+        found: dict[str, list[PodGroup]] = {}
+        for group in self.groups:
+            if group.preemptible:
+                found.setdefault(group.queue, []).append(group)
+        return {queue: tuple(groups) for queue, groups in found.items()}
+
+    @cached_property
     def waiting_groups(self) -> tuple[PodGroup, ...]:
         """Pod groups with a Pending pod, in the order of ``groups``: the only ones that can ask for room."""
         waiting = {pod.group for pod in self.pods if pod.status is PodStatus.PENDING}

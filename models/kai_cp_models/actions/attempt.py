@@ -31,7 +31,7 @@ from kai_cp_models.joint.realise import realise
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import StageResult, lexicographic, start_from
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey, PodGroup, PodKey
+from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey, PodKey
 from kai_cp_models.units import Batch
 
 _MOST_WEIGHED = 2_000
@@ -182,11 +182,12 @@ class Attempts:
             message = "moving pods cannot help: the free room in all is too little"
             return Waiting("NoRoomInSum", message, True) if short.any() else None
         reach = Reach(self.base, ask, self.action)
-        scope = reach.scope(self._leaf_groups)
+        victims = self.cycle.snapshot.preemptible_groups
+        scope = reach.scope(victims)
         room = self._rooms.get(scope)
         if room is None:
-            queues = [ask.group.queue] if self.action == "preempt" else list(self._leaf_groups)
-            groups = (group for queue in queues for group in self._leaf_groups.get(queue, ()))
+            queues = [ask.group.queue] if self.action == "preempt" else list(victims)
+            groups = (group for queue in queues for group in victims.get(queue, ()))
             pods = [
                 pod
                 for group in groups
@@ -200,7 +201,7 @@ class Attempts:
     def _within_dues(self, ask: Ask, reach: Reach) -> bool:
         if self.action != "reclaim":
             return True
-        allowed = reach.scope(self._leaf_groups)[1:]
+        allowed = reach.scope(self.cycle.snapshot.preemptible_groups)[1:]
         units = {queue: most for queue, most in self._largest_units.items() if queue in allowed}
         asked = amounts.pessimistic_batch(self.base.snapshot, ask.pods)
         lost = most_lost_milli_gpus(self.base.book, ask, asked, units)
@@ -212,17 +213,8 @@ class Attempts:
         gangs = self.base.fixed.gangs
         return {
             queue: max(sum(milli_gpus(pod) for pod in gangs[group.key].pods) for group in groups)
-            for queue, groups in self._leaf_groups.items()
+            for queue, groups in self.cycle.snapshot.preemptible_groups.items()
         }
-
-    @cached_property
-    def _leaf_groups(self) -> Mapping[str, Sequence[PodGroup]]:
-        """Pod groups by queue that may be disturbed at all."""
-        found: dict[str, list[PodGroup]] = {}
-        for group in self.cycle.snapshot.groups:
-            if group.preemptible:
-                found.setdefault(group.queue, []).append(group)
-        return found
 
     def counted(self, before: Found | None) -> Counted:
         """Room by counting, when every unit that may be taken is, beside what was admitted ``before``."""

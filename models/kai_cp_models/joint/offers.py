@@ -87,12 +87,15 @@ def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list
     ledger = cycle.ledger
     chains: dict[GroupKey, list[tuple[Offer, int]]] = {}
     reach = {entitlement(ledger, ask, action): Reach(ledger, ask, action) for ask in asks}
-    queues = {group.queue for group in cycle.snapshot.groups}
+    by_queue = cycle.snapshot.preemptible_groups
+    if action == "preempt":
+        asking = {ask.group.queue for ask in asks}
+        by_queue = {queue: groups for queue, groups in by_queue.items() if queue in asking}
     # One of each scope tells what all of them disturb, but for its own group.
-    scopes = {one.scope(queues): one for one in reach.values()}
+    scopes = {one.scope(by_queue): one for one in reach.values()}
     own = {ask.group.key for ask in asks} if action == "consolidation" else set()
-    for group in cycle.snapshot.groups:
-        if group.preemptible and (group.key in own or any(one.disturbs(group) for one in scopes.values())):
+    for group in (group for groups in by_queue.values() for group in groups):
+        if group.key in own or any(one.disturbs(group) for one in scopes.values()):
             chain = _chain(cycle, group)
             if chain:
                 chains[group.key] = chain
