@@ -62,6 +62,7 @@ KINDS: Final = (
     Kind("namespaces", r.NAMESPACES, relevant=t.spec_change, metadata_only=True),
     Kind("podDisruptionBudgets", r.DISRUPTION_BUDGETS),
     Kind("csiNodes", r.CSI_NODES, relevant=t.spec_change),
+    Kind("deviceTaintRules", r.DEVICE_TAINT_RULES, relevant=t.spec_change, optional=True),
 )
 
 

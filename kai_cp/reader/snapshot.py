@@ -37,6 +37,7 @@ RAW_LISTS: Final = {
     "resourceClaims": "ResourceClaim",
     "resourceSlices": "ResourceSlice",
     "deviceClasses": "DeviceClass",
+    "deviceTaintRules": "DeviceTaintRule",
     "persistentVolumes": "PersistentVolume",
     "persistentVolumeClaims": "PersistentVolumeClaim",
     "csiStorageCapacities": "CSIStorageCapacity",

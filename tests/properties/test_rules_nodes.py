@@ -82,7 +82,7 @@ WANTED = st.one_of(
     st.none(),
     st.tuples(st.just("zone"), st.sampled_from(("In", "NotIn")), st.sampled_from((("a",), ("a", "b")))),
     st.tuples(st.just("zone"), st.sampled_from(("Exists", "DoesNotExist")), st.just(())),
-    st.tuples(st.just("size"), st.sampled_from(("Gt", "Lt")), st.sampled_from((("4",), ("6",)))),
+    st.tuples(st.just("size"), st.sampled_from(("Gt", "Lt")), st.sampled_from((("4",), ("8",)))),
 )
 TOLERATES = st.one_of(
     st.none(),
@@ -94,7 +94,7 @@ TOLERATES = st.one_of(
 GUESTS = st.builds(Guest, st.sampled_from(("", "", "", "a")), WANTED, TOLERATES)
 
 
-@worlds(80)
+@worlds(120)
 @given(st.lists(HOSTS, min_size=1, max_size=3), st.lists(GUESTS, min_size=1, max_size=3))
 def test_selectors_affinity_taints_and_conditions(hosts: list[Host], guests: list[Guest]) -> None:
     nodes = {f"n{i}": host for i, host in enumerate(hosts)}

@@ -36,6 +36,13 @@ def device_class(name: str = "nic", **spec: Any) -> Object:
     return {"metadata": {"name": name}, "spec": {"selectors": [], **spec}}
 
 
+def taint_rule(key: str = "ill", effect: str = "NoSchedule", **selector: str) -> Object:
+    """A DeviceTaintRule for the devices of a driver or pool, or of one name."""
+    name = "-".join(("rule", *selector.values()))
+    spec = {"deviceSelector": selector, "taint": {"key": key, "effect": effect}}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
 def kind_is(*kinds: str) -> list[Object]:
     """Selectors of devices of one of the kinds."""
     return [{"cel": {"expression": f"device.attributes['{DRIVER}'].kind in {list(kinds)}"}}]

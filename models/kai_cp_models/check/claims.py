@@ -117,7 +117,7 @@ def _contents(
         need = wanted.count
         if wanted.mode == ALL:
             within = (catalog.devices[i].id for i in catalog.reachable(world.snapshot.node_index[node]))
-            need = sum(_fits(catalog, wanted, device) for device in within)
+            need = sum(_matches(catalog, wanted, device) for device in within)
         if len(set(given)) != need:
             yield f"request {wanted.name} gets {len(set(given))} devices, wants {need}"
     for constraint in claim.constraints:
@@ -134,23 +134,26 @@ def _contents(
 
 
 def _fits(catalog: Catalog, wanted: Wanted, device: DeviceId) -> bool:
+    """Whether a device may serve the request: what it means, and none of its taints is in the way."""
+    return _matches(catalog, wanted, device) and all(
+        any(
+            t.effect in ("", taint.effect)
+            and (t.key == taint.key or (t.key == "" and t.operator == "Exists"))
+            and (t.operator == "Exists" or t.value == taint.value)
+            for t in wanted.tolerations
+        )
+        for taint in catalog.devices[catalog.index[device]].taints
+    )
+
+
+def _matches(catalog: Catalog, wanted: Wanted, device: DeviceId) -> bool:
     found = catalog.devices[catalog.index[device]]
     if wanted.device_class not in catalog.classes:
         return False
     expressions = (*catalog.classes[wanted.device_class].selectors, *wanted.selectors)
     capacity = dict(found.view.capacity)
-    return (
-        all(cel.matches(expression, found.view) for expression in expressions)
-        and all(capacity.get(capacity_of(found, n), Fraction(-1)) >= amount for n, amount in wanted.capacity)
-        and all(
-            any(
-                t.effect in ("", taint.effect)
-                and (t.key == taint.key or (t.key == "" and t.operator == "Exists"))
-                and (t.operator == "Exists" or t.value == taint.value)
-                for t in wanted.tolerations
-            )
-            for taint in found.taints
-        )
+    return all(cel.matches(expression, found.view) for expression in expressions) and all(
+        capacity.get(capacity_of(found, name), Fraction(-1)) >= amount for name, amount in wanted.capacity
     )
 
 

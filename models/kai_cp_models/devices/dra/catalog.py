@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -11,13 +12,16 @@ from numpy.typing import NDArray
 
 from kai_cp_models.devices.dra import cel
 from kai_cp_models.devices.dra.objects import (
+    REFUSING,
     Claim,
     Device,
     DeviceClass,
+    TaintRule,
     Wanted,
     claim,
     device_class,
     slices,
+    taint_rule,
 )
 from kai_cp_models.devices.nodes import selected
 from kai_cp_models.devices.protocol import Mask
@@ -47,7 +51,11 @@ class Catalog:
         problems: list[SetAside] = []
         self.snapshot = snapshot
         found = slices(snapshot, problems)
-        self.devices: tuple[Device, ...] = found.devices
+        self.classes = {
+            c.name: c for c in collect(snapshot, "deviceClasses", "DeviceClass", device_class, problems)
+        }
+        self._bad_classes = {name: _cel_problem(c.selectors) for name, c in self.classes.items()}
+        self.devices: tuple[Device, ...] = self._ruled(found.devices, problems)
         self.counters = found.counters
         self.index = {device.id: i for i, device in enumerate(self.devices)}
         where = snapshot.node_index
@@ -62,20 +70,51 @@ class Catalog:
                 anywhere = np.full(len(snapshot.nodes), device.node is None)
                 chosen = selected(snapshot, device.selector)
                 self.reach[i] = anywhere if chosen is None else chosen
-        self.classes = {
-            c.name: c for c in collect(snapshot, "deviceClasses", "DeviceClass", device_class, problems)
-        }
         parse = claim(snapshot.policy.queue_label)
         self.claims = {
             c.key: c for c in collect(snapshot, "resourceClaims", "ResourceClaim", parse, problems)
         }
-        self._bad_classes = {name: _cel_problem(c.selectors) for name, c in self.classes.items()}
         self.dead = {key: reason for key, c in self.claims.items() if (reason := self._dead(c))}
+        self._suiting: dict[tuple[object, ...], Mask] = {}
         self._vectors: dict[tuple[object, ...], Mask] = {}
+        self._taints: dict[tuple[Toleration, ...], Mask] = {}
         bad = ((f"DeviceClass {name}", reason) for name, reason in self._bad_classes.items() if reason)
         problems += [SetAside(*entry) for entry in bad]
         problems += [SetAside(f"ResourceClaim {'/'.join(key)}", reason) for key, reason in self.dead.items()]
         self.problems = tuple(problems)
+
+    def _ruled(self, devices: tuple[Device, ...], problems: list[SetAside]) -> tuple[Device, ...]:
+        """The devices with the taints that DeviceTaintRules add."""
+        rules = []
+        for rule in collect(self.snapshot, "deviceTaintRules", "DeviceTaintRule", taint_rule, problems):
+            if rule.taint.effect not in REFUSING:
+                continue
+            reason = _cel_problem(rule.selectors)
+            if rule.device_class and rule.device_class not in self.classes:
+                reason = f"device class {rule.device_class} does not exist"
+            elif rule.device_class:
+                reason = reason or self._bad_classes[rule.device_class]
+            if reason:
+                problems.append(SetAside(f"DeviceTaintRule {rule.name}", reason))
+            else:
+                rules.append(rule)
+        if not rules:
+            return devices
+        return tuple(
+            replace(device, taints=device.taints + added)
+            if (added := tuple(rule.taint for rule in rules if self._means(rule, device)))
+            else device
+            for device in devices
+        )
+
+    def _means(self, rule: TaintRule, device: Device) -> bool:
+        named = zip((rule.driver, rule.pool, rule.device), device.id, strict=True)
+        chosen = rule.selectors
+        if rule.device_class:
+            chosen += self.classes[rule.device_class].selectors
+        return all(name in (None, own) for name, own in named) and all(
+            cel.matches(expression, device.view) for expression in chosen
+        )
 
     def made_of(self, snapshot: Snapshot) -> bool:
         """Whether nodes and raw objects are those that the catalog was made of."""
@@ -113,18 +152,38 @@ class Catalog:
     def satisfying(self, wanted: Wanted) -> Mask:
         """Devices that satisfy a request by class, selectors, taints and (unshared) capacity."""
         key = (wanted.device_class, wanted.selectors, wanted.tolerations, wanted.capacity)
+        if key not in self._suiting:
+            self._suiting[key] = self._matching(wanted) & ~self._tainted(wanted.tolerations)
+        return self._suiting[key]
+
+    def spoiling(self, wanted: Wanted) -> Mask:
+        """Devices that a request for all of them means and cannot have, as it does not tolerate a taint."""
+        return self._matching(wanted) & self._tainted(wanted.tolerations)
+
+    def _matching(self, wanted: Wanted) -> Mask:
+        key = (wanted.device_class, wanted.selectors, wanted.capacity)
         if key not in self._vectors:
             chosen = self.classes[wanted.device_class].selectors + wanted.selectors
             self._vectors[key] = np.array(
                 [
-                    all(_tolerated(taint, wanted.tolerations) for taint in device.taints)
-                    and holds_capacity(device, wanted.capacity)
+                    holds_capacity(device, wanted.capacity)
                     and all(cel.matches(expression, device.view) for expression in chosen)
                     for device in self.devices
                 ],
                 dtype=np.bool_,
             )
         return self._vectors[key]
+
+    def _tainted(self, tolerations: tuple[Toleration, ...]) -> Mask:
+        if tolerations not in self._taints:
+            self._taints[tolerations] = np.array(
+                [
+                    any(not _tolerated(taint, tolerations) for taint in device.taints)
+                    for device in self.devices
+                ],
+                dtype=np.bool_,
+            )
+        return self._taints[tolerations]
 
     def reaches(self, device: int, node: int) -> bool:
         """Whether a node can use a device."""

@@ -30,6 +30,8 @@ from kai_cp_models.snapshot import SetAside, Snapshot, Taint, Toleration
 
 ALL: Final = "All"
 EXACT: Final = "ExactCount"
+REFUSING: Final = ("NoSchedule", "NoExecute")
+"""Effects of taints that keep claims off a device; others do nothing."""
 MOST: Final = 2**31
 """Largest count that is read."""
 
@@ -100,6 +102,22 @@ class DeviceClass:
 
 
 @dataclass(frozen=True, slots=True)
+class TaintRule:
+    """A DeviceTaintRule: one taint on all devices that it means. None and "": any.
+
+    ``device_class`` and ``selectors`` exist in v1alpha3 up to Kubernetes 1.34.
+    """
+
+    name: str
+    taint: Taint
+    driver: str | None
+    pool: str | None
+    device: str | None
+    device_class: str
+    selectors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """One way to satisfy a request: so many devices of a class."""
 
@@ -155,6 +173,27 @@ def device_class(item: Raw) -> DeviceClass:
         config=objects(spec, "config"),
         extended_resource=word(spec, "extendedResourceName", ""),
         created=word(meta, "creationTimestamp", ""),
+    )
+
+
+def taint_rule(item: Raw) -> TaintRule:
+    """Parse a DeviceTaintRule; without a selector it means no device."""
+    spec = mapping(item, "spec")
+    chosen, taint = mapping(spec, "deviceSelector"), mapping(spec, "taint")
+
+    def part(field: str) -> str | None:
+        if spec.get("deviceSelector") is None:
+            return ""  # no device has an empty name
+        return word(chosen, field, "") or None
+
+    return TaintRule(
+        name=word(mapping(item, "metadata"), "name"),
+        taint=Taint(word(taint, "key"), word(taint, "value", ""), word(taint, "effect", "")),
+        driver=part("driver"),
+        pool=part("pool"),
+        device=part("device"),
+        device_class=word(chosen, "deviceClassName", ""),
+        selectors=_selectors(chosen),
     )
 
 
@@ -325,7 +364,7 @@ def _devices(spec: Raw, pool: tuple[str, str]) -> Iterator[Device]:
             taints=tuple(
                 Taint(word(t, "key"), word(t, "value", ""), word(t, "effect", ""))
                 for t in objects(fields, "taints")
-                if t.get("effect") in ("NoSchedule", "NoExecute")
+                if t.get("effect") in REFUSING
             ),
             policies={name: _policy(value) for name, value in capacity.items()} if shareable else {},
             node=word(place, "nodeName", "") or None,

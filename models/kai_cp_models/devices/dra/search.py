@@ -68,6 +68,12 @@ class Problem:
             tuple((w, catalog.satisfying(w)) for w in request.alternatives if catalog.usable(w))
             for request in requests
         )
+        self._spoiling = {
+            wanted: catalog.spoiling(wanted)
+            for options in self.options
+            for wanted, _ in options
+            if wanted.mode == ALL
+        }
         self._kinds: dict[int, object] = {}
         self._solved: dict[tuple[object, ...], bool] = {}
         shareable = np.array([device.view.shareable for device in catalog.devices], dtype=np.bool_)
@@ -117,12 +123,18 @@ class Problem:
             self._solved[look] = Search(self, candidates, room).run() is not None
         return self._solved[look]
 
+    def spoilt(self, wanted: Wanted, candidates: Sequence[int]) -> bool:
+        """Whether a request for all of them means a device that it cannot have."""
+        spoiling = self._spoiling.get(wanted)
+        return spoiling is not None and bool(spoiling[list(candidates)].any())
+
     def kind(self, device: int) -> object:
         """Equal for unshareable devices that can stand in for each other when free."""
         if device not in self._kinds:
             found = self.catalog.devices[device]
             attributes = dict(found.view.attributes)
             suits = tuple(bool(fits[device]) for options in self.options for _, fits in options)
+            suits += tuple(bool(spoiling[device]) for spoiling in self._spoiling.values())
             told = tuple(attributes.get(constraint.attribute) for _, constraint in self.constraints)
             self._kinds[device] = device if found.view.shareable else (suits, told, found.consumes)
         return self._kinds[device]
@@ -162,6 +174,8 @@ class Search:
         for wanted, fits in self.problem.options[i]:
             found = [device for device in self.candidates if fits[device]]
             count = len(found) if wanted.mode == ALL else wanted.count
+            if self.problem.spoilt(wanted, self.candidates):
+                continue
             if 0 < count <= len(found) and self._devices(i, claim, wanted, found, 0, count):
                 return True
         return False
