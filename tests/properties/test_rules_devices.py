@@ -27,6 +27,7 @@ from tests.support.devices import (
     on_nodes,
     slice_of,
     storage_class,
+    taint_rule,
     volume,
     volume_claim,
     volumes,
@@ -43,13 +44,14 @@ MEMORY = 3
 
 @dataclass(frozen=True)
 class Device:
-    """``draws``: of the counter of its pool. ``ill``: tainted."""
+    """``draws``: of the counter of its pool. ``ill``: tainted by its driver; ``ruled``: by a rule."""
 
     pool: str
     name: str
     kind: str
     draws: int = 0
     ill: bool = False
+    ruled: bool = False
 
     def made(self) -> Object:
         draws = (
@@ -75,7 +77,7 @@ class Want:
         return {"deviceClassName": "nic", **mode, **more} | ({"adminAccess": True} if self.admin else {})
 
     def suits(self, one: Device) -> bool:
-        return one.kind in self.kinds and (self.tolerates or not one.ill)
+        return one.kind in self.kinds and (self.tolerates or not (one.ill or one.ruled))
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ class Claim:
             found = []
             for want in request:
                 suiting = [one for one in reachable if want.suits(one)]
-                for chosen in combinations(suiting, want.count or len(suiting)):
+                meant = [one for one in reachable if one.kind in want.kinds]
+                for chosen in combinations(suiting, want.count or len(meant)):
                     if chosen:
                         found.append(((), chosen) if want.admin else (chosen, ()))
             ways.append(found)
@@ -143,13 +146,12 @@ def slices(devices: Sequence[Device], selectors: Mapping[str, Object]) -> list[O
 
 
 KINDS = st.sampled_from(("a", "b"))
-LOCAL = st.lists(
-    st.tuples(KINDS, st.sampled_from((0, 1, 2)), st.sampled_from((False, False, True))), max_size=3
-)
+RARELY = st.sampled_from((False, False, False, True))
+LOCAL = st.lists(st.tuples(KINDS, st.sampled_from((0, 1, 2)), RARELY, RARELY), max_size=3)
 COUNTS = st.builds(Want, st.integers(1, 2), st.sampled_from(("a", "ab")), st.just(False), st.booleans())
 REQUESTS = st.one_of(
     st.tuples(COUNTS),
-    st.tuples(st.builds(Want, st.just(0), st.sampled_from(("a", "ab")), st.just(False), st.just(True))),
+    st.tuples(st.builds(Want, st.just(0), st.sampled_from(("a", "ab")), st.just(False), st.booleans())),
     st.tuples(st.builds(Want, st.just(1), st.sampled_from(("a", "b")), st.just(True))),
     st.tuples(st.builds(Want, st.just(2), KINDS), st.builds(Want, st.just(1))),
 )
@@ -170,7 +172,11 @@ FAR: Mapping[str, Mapping[str, Object]] = {
     st.booleans(),
 )
 def test_claimed_devices(
-    local: tuple[list[tuple[str, int, bool]], ...], far: str, wanted: list[Claim], shared: bool, held: bool
+    local: tuple[list[tuple[str, int, bool, bool]], ...],
+    far: str,
+    wanted: list[Claim],
+    shared: bool,
+    held: bool,
 ) -> None:
     """On two nodes; a last pod shares the first claim, the first device of n0 is held by a pod that runs."""
     devices = [Device(f"n{i}", f"d{k}", *each) for i, mine in enumerate(local) for k, each in enumerate(mine)]
@@ -185,6 +191,7 @@ def test_claimed_devices(
     found = world(
         [node("n0"), node("n1")], made, resourceClaims=asked,
         resourceSlices=slices(devices, FAR[far]), deviceClasses=[device_class()],
+        deviceTaintRules=[taint_rule(pool=one.pool, device=one.name) for one in devices if one.ruled],
     )  # fmt: skip
 
     def reach(at: str) -> list[Device]:
@@ -269,10 +276,15 @@ def test_numa_zones(sizes: list[tuple[int, int]], asks: list[tuple[int, bool]], 
 
 ZONES = {"n0": "a", "n1": "a", "n2": "b"}
 ANYWHERE = ""
-VOLUMES = st.lists(st.tuples(st.sampled_from((5, 10)), st.sampled_from(("a", "b", ANYWHERE))), max_size=3)
+VOLUMES = st.lists(
+    st.tuples(st.sampled_from((5, 10)), st.sampled_from(("a", "b", ANYWHERE))), min_size=1, max_size=3
+)
 """Size in GiB and zone of volumes that nobody has claimed yet."""
-CLAIMED = st.tuples(st.sampled_from((4, 8)), st.sampled_from(("local", "net", "bound a", "bound b")))
-"""Size; local: takes a standing volume, net: one that is made, bound: has one, in a zone."""
+CLAIMED = st.tuples(
+    st.sampled_from((4, 8)),
+    st.sampled_from(("local", "local", "local", "net", "bound a", "bound b", "alone a")),
+)
+"""Size; local: takes a standing volume, net: one that is made; bound, alone (one pod only): has one in a zone."""
 
 
 @worlds(50)
@@ -296,11 +308,12 @@ def test_volumes(
            for i, (size, zone) in enumerate(standing)]  # fmt: skip
     pvcs = []
     for i, (size, kind) in enumerate(claimed):
-        bound = f"b{i}" if kind.startswith("bound") else ""
+        bound = f"b{i}" if kind[-2:] in (" a", " b") else ""
         if bound:
             pvs.append(volume(bound, claim=f"c{i}", nodes=on_nodes("zone", kind[-1])))
         storage = "local" if bound else kind
-        pvcs.append(volume_claim(f"c{i}", f"{size}Gi", volume=bound, storage_class=storage))
+        modes = ("ReadWriteOncePod",) if kind == "alone a" else ("ReadWriteOnce",)
+        pvcs.append(volume_claim(f"c{i}", f"{size}Gi", volume=bound, storage_class=storage, modes=modes))
     found = world(
         [node(name, labels={"zone": zone}) for name, zone in ZONES.items()],
         [pod(name, volumes=volumes(*(f"c{i}" for i in mine))) for name, mine in pods.items()],
@@ -332,7 +345,7 @@ def test_volumes(
                 if len(set(at)) > 1:
                     return False
                 needed[ZONES[at[0]]] += size
-            elif kind != "local" and not reaches(kind[-1], at):
+            elif kind != "local" and not (reaches(kind[-1], at) and (kind != "alone a" or len(at) == 1)):
                 return False
         attached = sum(claimed[number][1] != "local" and "n0" in at for number, at in used.items())
         return attached <= most and all(needed[zone] <= gib for zone, gib in zip("ab", room, strict=True))

@@ -26,6 +26,7 @@ def broken(world: World) -> Iterator[str]:
     yield from _given(world, objects)
     for now in (True, False):
         yield from _capacities(world, objects, now=now)
+        yield from _alone(world, objects, now=now)
         yield from _attached(world, objects, now=now)
 
 
@@ -164,6 +165,22 @@ def _bytes(world: World, objects: Objects, capacity: Capacity) -> int:
             if claim.volume and claim.owner_uid == pod.uid and pod.node is not None:
                 total += claim.bytes * (capacity in _options(world, objects, claim, pod.node))
     return total
+
+
+def _alone(world: World, objects: Objects, *, now: bool) -> Iterator[str]:
+    """A claim with ReadWriteOncePod has one user in the cluster."""
+    names = [node.name for node in world.snapshot.nodes]
+    users: dict[PodKey, dict[PodKey, bool]] = {}
+    for _, resident in world.occupants(names, now=now):
+        for claim in _claims(objects, resident.pod):
+            if "ReadWriteOncePod" in claim.modes:
+                found = users.setdefault(claim.key, {})
+                found[resident.pod.key] = found.get(resident.pod.key, False) or resident.placed
+    for key, pods in users.items():
+        if len(pods) > 1 and any(pods.values()):
+            who = ", ".join(str(pod) for pod in sorted(pods))
+            when = "now" if now else "in the end"
+            yield f"volumes: claim {key} is for one pod alone and used by {who} {when}"
 
 
 def _attached(world: World, objects: Objects, *, now: bool) -> Iterator[str]:

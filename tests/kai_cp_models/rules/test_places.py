@@ -35,6 +35,7 @@ from tests.support.devices import (
     on_nodes,
     slice_of,
     storage_class,
+    taint_rule,
     volume,
     volume_claim,
     volumes,
@@ -275,6 +276,15 @@ DEVICES = [
         resourceSlices=[ABC[0], slice_of("n1", device("a", taints=[{"key": "sick",
         "effect": "NoSchedule"}]))],
         **claimed(exact())),
+    row("a device that a rule taints", "claims", THREE, [X], "n0", {
+            "n1": given(allocation("n1", "a")), "n2": given(allocation("n2", "a"))},
+        resourceSlices=[*ABC, slice_of("n2", device("a"))], deviceTaintRules=[
+            taint_rule(pool="n1"), taint_rule("worse", effect="NoExecute", pool="n2", driver=DRIVER),
+            taint_rule("gone", pool="n0", driver="other"), taint_rule("none", "None", pool="n0", device="a")],
+        **claimed(exact())),
+    row("all of them, one tainted", "claims", TWO, [X], "n0", {"n1": given(allocation("n1", "a"))},
+        resourceSlices=[ABC[0], slice_of("n1", device("a"), device("b"))],
+        deviceTaintRules=[taint_rule(pool="n1", device="b")], **claimed(exact(allocationMode="All"))),
     row("counters of partitions", "claims", TWO,
         [HOLDER, X], "n0", {"n1": given(allocation("n1", "b"))}, **NIC,
         resourceSlices=[
@@ -331,6 +341,7 @@ NUMA = [
         nodeResourceTopologies=[zones("n1", 4, 4, policy="best-effort")]),
 ]  # fmt: skip
 
+ALONE = ("ReadWriteOncePod",)
 LOCAL, NET = storage_class("local", STATIC), storage_class("net")
 MOUNTS = pod("x", volumes=volumes("c"))
 VOLUMES = [
@@ -365,6 +376,12 @@ VOLUMES = [
         storageClasses=[LOCAL],
         persistentVolumes=[volume("v", claim="c"), volume("w", claim="held")],
         persistentVolumeClaims=[volume_claim("c", volume="v"), volume_claim("held", volume="w")]),
+    row("a claim for one pod alone", "volumes", TWO, [pod("r", "n1", volumes=volumes("c")), MOUNTS], "",
+        persistentVolumes=[volume("v", claim="c", modes=ALONE)], storageClasses=[LOCAL],
+        persistentVolumeClaims=[volume_claim("c", volume="v", modes=ALONE)]),
+    row("a claim for one pod alone that nobody uses", "volumes", TWO, [pod("r", "n1"), MOUNTS], "n0 n1",
+        persistentVolumes=[volume("v", claim="c", modes=ALONE)], storageClasses=[LOCAL],
+        persistentVolumeClaims=[volume_claim("c", volume="v", modes=ALONE)]),
     row("a claim that nobody will bind", "volumes", ONE, [MOUNTS], "",
         persistentVolumeClaims=[volume_claim("c", storage_class="now")],
         storageClasses=[storage_class("now", mode="Immediate")]),

@@ -61,6 +61,7 @@ class Row:
     labels: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
     others: Sequence[Object] = ()
+    actions: Sequence[str] = ACTIONS
     at_once: bool = False
     """Whether x may even be bound at once."""
 
@@ -135,6 +136,9 @@ DISK: Object = {"persistentVolumeClaims": [volume_claim("cv", volume="w"), volum
         "persistentVolumes": [volume("w", claim="cv"), volume("u", claim="cx")],
         "csiNodes": [csi_node("n0", 1), csi_node("n1", 1)],
         "storageClasses": [storage_class("local")]}  # fmt: skip
+ALONE: Object = {"persistentVolumeClaims": [volume_claim("cs", volume="w", modes=("ReadWriteOncePod",))],
+                 "persistentVolumes": [volume("w", claim="cs")],
+                 "storageClasses": [storage_class("local")]}  # fmt: skip
 NET: Object = {"persistentVolumeClaims": [volume_claim("cv", volume="w", storage_class="net", owner="v"),
                                   volume_claim("cx", storage_class="net")],
        "persistentVolumes": [volume("w", claim="cv", storage_class="net")], "csiDrivers": [csi_driver()],
@@ -180,6 +184,9 @@ ROWS = [
         more={"plugins": ["numa"], "nodeResourceTopologies": [zones("n0", 4), zones("n1", 4)]}),
     Row("a volume that may be attached", "volumes", {"volumes": volumes("cv")}, {"volumes": volumes("cx")},
     more=DISK),
+    Row("a volume for one pod alone", "volumes", {"volumes": volumes("cs")}, {"volumes": volumes("cs")},
+    more=ALONE,
+        actions=("preempt", "reclaim")),
     Row("room for a new volume", "volumes", {"volumes": volumes("cv")}, {"volumes": volumes("cx")}, more=NET),
 ]  # fmt: skip
 
@@ -190,8 +197,11 @@ def without(plan: Plan, *kinds: str) -> Plan:
     )
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.subject}: {row.name}")
+@pytest.mark.parametrize(
+    ("row", "action"),
+    [(row, action) for row in ROWS for action in row.actions],
+    ids=[f"{row.subject}: {row.name}-{action}" for row in ROWS for action in row.actions],
+)
 def test_what_leaves_makes_room_later_and_not_now(row: Row, action: str) -> None:
     snapshot = row.world(action)
     assert snapshot.set_aside == () or "fabric" in snapshot.set_aside[0].item

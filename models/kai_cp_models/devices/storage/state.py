@@ -13,6 +13,7 @@ import numpy as np
 from kai_cp_models.devices.nodes import labelled, selected, selects
 from kai_cp_models.devices.protocol import Mask, Row, RuleState
 from kai_cp_models.devices.storage.attached import Attached
+from kai_cp_models.devices.storage.exclusive import Exclusive
 from kai_cp_models.devices.storage.objects import (
     STATIC_ONLY,
     Capacity,
@@ -52,6 +53,7 @@ class StorageState(RuleState):
         self.objects = read(snapshot, problems)
         self.problems = tuple(problems)
         self.attached = Attached(snapshot, self.objects)
+        self.exclusive = Exclusive(self.objects)
         self._masks: dict[Hashable, Mask] = {}
         self._reserved = {v.claim: v.name for v in self.objects.volumes.values() if v.claim is not None}
         capacities = self.objects.capacities
@@ -65,6 +67,7 @@ class StorageState(RuleState):
         for pod, node, leaving in holding(snapshot):
             if pod.spec.volume_claims:
                 self.attached.count(pod, node, 1, leaving=leaving)
+                self.exclusive.count(pod, 1, leaving=leaving)
                 if leaving:
                     self._give_back(pod, node, 1)
 
@@ -76,6 +79,7 @@ class StorageState(RuleState):
     def detach(self) -> None:
         """Own what changes, after a shallow copy."""
         self.attached = self.attached.copy()
+        self.exclusive = self.exclusive.copy()
         self._room = (self._room[0].copy(), self._room[1].copy())
         self._sources = dict(self._sources)
         self._left = set(self._left)
@@ -150,9 +154,10 @@ class StorageState(RuleState):
         if home is not None:
             # Returning there takes the eviction back, and with it the room that the pod would give.
             self._give_back(pod, home, -1)
-            stays = bool(mask[home] and (self._room[0] + self._room[1] >= 0).all())
+            room = bool((self._room[0] + self._room[1] >= 0).all())
+            stays = bool(mask[home]) and room and self.exclusive.free(pod, now=False)
             self._give_back(pod, home, 1)
-        if self.dead_end(pod):
+        if self.dead_end(pod) or not self.exclusive.free(pod, now=now):
             mask[:] = False
         else:
             for _, nodes in self._claim_nodes(pod, now=now):
@@ -245,6 +250,7 @@ class StorageState(RuleState):
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
         self.attached.count(pod, node, 1, leaving=False)
+        self.exclusive.count(pod, 1, leaving=False)
         if node == self._home(pod):
             self._give_back(pod, node, -1)
         for claim in self._claims(pod):
@@ -271,6 +277,7 @@ class StorageState(RuleState):
 
     def remove(self, pod: Pod, node: int) -> None:
         self.attached.count(pod, node, -1, leaving=False)
+        self.exclusive.count(pod, -1, leaving=False)
         if node == self._home(pod):
             self._give_back(pod, node, 1)
         for claim in self._claims(pod):
@@ -299,6 +306,8 @@ class StorageState(RuleState):
         node = self.snapshot.node_index[pod.node]
         self.attached.count(pod, node, -sign, leaving=False)
         self.attached.count(pod, node, sign, leaving=True)
+        self.exclusive.count(pod, -sign, leaving=False)
+        self.exclusive.count(pod, sign, leaving=True)
         self._give_back(pod, node, sign)
 
     def _give_back(self, pod: Pod, node: int, sign: int) -> None:
@@ -330,13 +339,17 @@ class StorageState(RuleState):
         full = int(np.count_nonzero(~self.attached.mask(pod, now=True)))
         if full:
             reasons.append(f"{full} node(s) exceed max volume count")
+        if not self.exclusive.free(pod, now=True):
+            reasons.append("a ReadWriteOncePod volume claim is in use by another pod")
         return "; ".join(reasons)
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """Relaxed: attach limits and capacities, of pods that are alone in their class (pods of one class
-        share their claims, hence their volumes). The choice of volumes is left to ``place``."""
+        """Exact for claims of one pod alone. Relaxed: attach limits and capacities, of pods that are alone in
+        their class (pods of one class share their claims, hence their volumes). The choice of volumes is left
+        to ``place``."""
         staying = [(pod, node) for pod, node, leaving in holding(self.snapshot) if not leaving]
         yield from self.attached.rows(classes, sizes, nodes, staying)
+        yield from self.exclusive.rows(classes, nodes, staying)
         alone = [(c, pod) for c, pod in enumerate(classes) if sizes[c] == 1]
         for i, capacity in enumerate(self.objects.capacities):
             entering = {
