@@ -284,7 +284,7 @@ CLAIMED = st.tuples(
     st.sampled_from((4, 8)),
     st.sampled_from(("local", "local", "local", "net", "bound a", "bound b", "alone a")),
 )
-"""Size; local: takes a standing volume, net: one that is made; bound, alone (one pod only): has one in a zone."""
+"""Size; local: takes a standing volume, net: one that is made; bound, alone (one pod only): has one."""
 
 
 @worlds(50)
