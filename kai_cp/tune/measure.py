@@ -33,6 +33,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "waiting": Measure("GPUs still waiting", "GPUs", False),
     "fragmentation": Measure("fragmentation", "% of free GPUs", False),
     "share_error": Measure("share error", "% of cluster", False),
+    "hops": Measure("way inside a gang", "hops", False),
     "seconds": Measure("time", "s", False),
 }
 
@@ -62,6 +63,7 @@ def measure(snapshot: Snapshot, settings: Settings) -> Measured:
         "waiting": sum(waiting.values()),
         "fragmentation": 100 * fragmentation(snapshot, plan),
         "share_error": 100 * share_error(snapshot, plan),
+        "hops": hops(plan),
         "seconds": seconds,
     }
     return Measured(values, waiting, tuple(violations(snapshot, plan, settings.rules)))
@@ -103,6 +105,12 @@ def fragmentation(snapshot: Snapshot, plan: Plan) -> float:
     total = sum(max(0.0, f) for f in free)
     scattered = sum(max(0.0, f) for f, w in zip(free, whole, strict=True) if f < w)
     return scattered / total if total > 0 else 0.0
+
+
+def hops(plan: Plan) -> float:
+    """Mean of the longest ways inside the pod groups that get places, those on one node included."""
+    served = {decision.group for decision in plan.decisions if decision.kind != "Evict"}
+    return sum(found.hops for found in plan.localities.values()) / max(1, len(served))
 
 
 def share_error(snapshot: Snapshot, plan: Plan) -> float:

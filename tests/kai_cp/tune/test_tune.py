@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,12 @@ from kai_cp.reader import parse
 from kai_cp.settings import load
 from kai_cp.tune.cli import app
 from kai_cp.tune.compare import mark
-from kai_cp.tune.measure import MEASURES, fragmentation, measure, share_error
+from kai_cp.tune.measure import MEASURES, fragmentation, hops, measure, share_error
 from kai_cp.tune.search import search, study_name, with_overrides
 from kai_cp.tune.space import Space, read_space
 from kai_cp_models.settings import Settings, SolverSettings
 from kai_cp_models.snapshot import Decision, Plan
+from kai_cp_topology.records import Locality
 
 QUICK = Settings(solver=SolverSettings(budget_seconds=0.2))
 SPACE = {
@@ -125,4 +127,7 @@ def test_numbers_by_hand() -> None:
     bound = Plan(decisions=(Decision("Bind", pod.key, pod.group, empty.nodes[0].name, "allocate"),))
     assert fragmentation(empty, bound) == pytest.approx(7 / 15)
     assert share_error(empty, Plan()) == 0
+    assert hops(bound) == 0
+    far = Locality(100, 6, "zone", 2, 8)
+    assert hops(replace(bound, localities={pod.group: far} if pod.group else {})) == 6
     assert Space.model_validate(SPACE).objectives == ("admitted", "lost")
