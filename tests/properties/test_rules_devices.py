@@ -98,16 +98,21 @@ class Claim:
         constraint = {"requests": [], "matchAttribute": f"{DRIVER}/kind"}
         return claim(name, *requests, constraints=(constraint,) if self.alike else ())
 
-    def choices(self, reachable: Sequence[Device]) -> Iterator[tuple[tuple[Device, ...], tuple[Device, ...]]]:
-        """Devices for each request, whatever others have: (its own, those that it only looks at)."""
+    def choices(
+        self, reachable: Sequence[Device], seen_from: Sequence[Device]
+    ) -> Iterator[tuple[tuple[Device, ...], tuple[Device, ...]]]:
+        """Devices for each request, whatever others have: (its own, those that it only looks at).
+
+        ``reachable``: by all users; ``seen_from``: by the user that all of them are counted for.
+        """
         ways = []
         for request in self.requests:
             found = []
             for want in request:
                 suiting = [one for one in reachable if want.suits(one)]
-                meant = [one for one in reachable if one.kind in want.kinds]
-                for chosen in combinations(suiting, want.count or len(meant)):
-                    if chosen:
+                meant = tuple(one for one in seen_from if one.kind in want.kinds)
+                for chosen in combinations(suiting, want.count) if want.count else (meant,):
+                    if chosen and set(chosen) <= set(suiting):
                         found.append(((), chosen) if want.admin else (chosen, ()))
             ways.append(found)
         for picked in product(*ways):
@@ -117,16 +122,22 @@ class Claim:
                 yield own, seen
 
 
-def served(wanted: Sequence[tuple[Claim, Sequence[Device]]], held: Sequence[Device]) -> bool:
-    """Whether all claims get devices that nobody else has, within the counters of their pools."""
+def served(wanted: Sequence[tuple[Claim, Sequence[Sequence[Device]]]], held: Sequence[Device]) -> bool:
+    """Whether all claims get devices that nobody else has, within the counters of their pools.
+
+    With each claim stands what each of its users reaches.
+    """
     drawn = {one.pool: sum(d.draws for d in held if d.pool == one.pool) for one in held}
     if any(amount > MEMORY for amount in drawn.values()):
         return False
     if not wanted:
         return True
-    (first, reachable), rest = wanted[0], wanted[1:]
+    (first, views), rest = wanted[0], wanted[1:]
+    reachable = [one for one in views[0] if all(one in view for view in views)]
     return any(
-        not set(own) & set(held) and served(rest, [*held, *own]) for own, _ in first.choices(reachable)
+        not set(own) & set(held) and served(rest, [*held, *own])
+        for view in views
+        for own, _ in first.choices(reachable, view)
     )
 
 
@@ -204,14 +215,7 @@ def test_claimed_devices(
         for name, at in places.items():
             if name != "r":
                 users.setdefault(own[name], set()).add(at)
-        asking = []
-        for key, hosts in users.items():
-            everywhere = [one for one in devices if all(one in reach(host) for host in hosts)]
-            each = wanted[int(key[1:])]
-            # What is all of them depends on the node for which the claim is allocated.
-            if len(hosts) > 1 and any(not want.count for request in each.requests for want in request):
-                return False
-            asking.append((each, everywhere))
+        asking = [(wanted[int(key[1:])], [reach(at) for at in hosts]) for key, hosts in users.items()]
         return served(asking, devices[:1] if runs else [])
 
     # Nobody has to make do with another alternative for the sake of a later pod.

@@ -76,9 +76,11 @@ def _pod(world: World, catalog: Catalog, pod: Pod) -> Iterator[str]:
         if fault:
             yield f"{where}: {fault}"
         if claim.allocation is None or _devices(claim.allocation) != _devices(allocation):
-            yield from (
-                f"{where}: {text}" for text in _contents(world, catalog, claim, allocation, decision.node)
-            )
+            # What is all of them depends on the node that the claim is allocated for: that of one user.
+            sharers = (key for key in world.placed if claim.key in _uses(world, world.pod(key)))
+            nodes = dict.fromkeys((decision.node, *(world.placed[key].node for key in sharers)))
+            faults = [list(_contents(world, catalog, claim, allocation, node)) for node in nodes]
+            yield from (f"{where}: {text}" for text in (faults[0] if all(faults) else ()))
 
 
 def _elsewhere(world: World, catalog: Catalog, allocation: Mapping[str, Any], node: str) -> str:
