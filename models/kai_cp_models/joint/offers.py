@@ -118,7 +118,7 @@ def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list
                 offer,
                 len(found),
                 (group.queue, group.priority, state),
-                (_started(group), group.created),
+                (_started(cycle, offer), group.created),
                 holds[popped][k],
                 weight,
                 0 if offer.placed_now else weight * age[popped],
@@ -141,11 +141,15 @@ def _entry(
     priority, state, created, name, namespace = group_sort_key(group, chains[key][k][1])
     # What started last has the least work to lose; creation decides where that is equal or unknown.
     age = f"{created:020.6f}"
-    return (priority, state, _started(group), age + name, namespace), amounts.total(holds[key][k:])
+    started = _started(cycle, chains[key][k][0])
+    return (priority, state, started, age + name, namespace), amounts.total(holds[key][k:])
 
 
-def _started(group: PodGroup) -> float:
-    """Seconds of the epoch at which the group last started, or was created."""
+def _started(cycle: Cycle, offer: Offer) -> float:
+    """Seconds of the epoch at which the group last started, or was created; now if it got its place now."""
+    group = offer.group
+    if offer.placed_now:
+        return cycle.snapshot.now
     return group.created if group.last_start is None else group.last_start
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kai_cp_models.snapshot import Queue, Snapshot
 from tests.support.plans import SETTINGS, bound, evicted, lost, nominated, placed, reasons, solved
-from tests.support.worlds import NOW, cluster, gpu_bound, group, node, pod, pods, queue, spec
+from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 
 ACTIONS = ("allocate", "preempt")
 
@@ -319,3 +319,34 @@ def test_priority_comes_before_size() -> None:
     groups = [replace(g, priority=11) if g.key.name == "single" else g for g in snapshot.groups]
     plan = solved(replace(snapshot, groups=tuple(groups)))
     assert lost(plan) == {f"gang-{i}" for i in range(8)}
+
+
+def test_what_never_ran_goes_before_what_runs() -> None:
+    """Consolidation empties n1 for w; t, which it does not serve, then wants a whole node.
+
+    w waits since long ago and v has run for seconds only, but taking w's place back stops nobody.
+    """
+    members = [
+        pod("a-0", "n1"),
+        pod("full-0", "n2", spec=spec(7)),
+        pod("v-0", "n3", spec=spec(8)),
+        pod("w-0", spec=spec(8)),
+        pod("t-0", spec=spec(8)),
+    ]
+    groups = [
+        group("full", preemptible=False),
+        group("v", priority=10, last_start=NOW - 10),
+        group("w", priority=10),
+        group("t", priority=60, preemptible=False),
+    ]
+    snapshot = cluster(
+        members,
+        groups,
+        [node(f"n{i}") for i in (1, 2, 3)],
+        actions=("allocate", "consolidation", "preempt"),
+        plugins=PLUGINS | {"nodeplacement", "nodeavailability"},
+    )
+    plan = solved(snapshot)
+    assert placed(plan) == {"t-0"}
+    assert lost(plan) == set()
+    assert reasons(plan) == {"w": "Withdrawn"}
