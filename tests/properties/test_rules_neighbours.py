@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import permutations
+from itertools import permutations, product
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,7 +69,7 @@ def test_host_ports(ports: list[list[tuple[str, str, int]]], running: int) -> No
 # --- affinity --------------------------------------------------------------------------------------
 
 APPS = st.sampled_from("pq")
-TERMS = st.one_of(st.none(), st.tuples(st.booleans(), APPS, st.booleans()))
+TERMS = st.sampled_from((None, *product((True, False), "pq", (True, False))))
 """(together or apart, with whom, in the zone or on the node)"""
 Term = tuple[bool, str, bool] | None
 

@@ -12,7 +12,7 @@ from tests.support.brute import Places, agrees, gives_way, worlds
 from tests.support.objects import Object
 from tests.support.tiny import node, pod, world
 
-EFFECTS = ("", "NoSchedule", "NoExecute", "PreferNoSchedule")
+EFFECTS = ("", "", "", "NoSchedule", "NoExecute", "PreferNoSchedule")
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,13 @@ class Guest:
 
 HOSTS = st.builds(Host, st.sampled_from(("", "a", "b")), st.sampled_from((0, 4, 8)), st.sampled_from(EFFECTS),
                   st.sampled_from((True, True, True, False)))  # fmt: skip
-WANTED = st.one_of(
-    st.none(),
-    st.tuples(st.just("zone"), st.sampled_from(("In", "NotIn")), st.sampled_from((("a",), ("a", "b")))),
-    st.tuples(st.just("zone"), st.sampled_from(("Exists", "DoesNotExist")), st.just(())),
-    st.tuples(st.just("size"), st.sampled_from(("Gt", "Lt")), st.sampled_from((("4",), ("8",)))),
+WANTED = st.sampled_from(
+    (
+        None,
+        *(("zone", operator, values) for operator in ("In", "NotIn") for values in (("a",), ("a", "b"))),
+        *((key, operator, ()) for key in ("zone", "size") for operator in ("Exists", "DoesNotExist")),
+        *(("size", operator, (bound,)) for operator in ("Gt", "Lt") for bound in ("4", "8")),
+    )
 )
 TOLERATES = st.one_of(
     st.none(),
