@@ -54,6 +54,8 @@ _MOST_FINISHED = 2_000
 _ROUGH_GOALS = 2
 _PLACE_SECONDS = 0.0005
 """What placing a pod again takes, roughly; a first plan is made for no more asks than there is time for."""
+_GROUP_SECONDS = 0.00004
+"""What it takes at least to rank a running pod group among the victims."""
 _SHORTEST = 0.05
 """Seconds below which no model is worth being built."""
 _MOST_ORDERS = 4
@@ -129,6 +131,11 @@ class Attempts:
             key: Ask(snapshot.group_by_key[key], self.base.fixed.gangs[key], batch)
             for key, batch in self.waiting.items()
         }
+
+    def time_to_rank(self) -> bool:
+        """Whether the victims are ranked, or can be before the cycle ends."""
+        least = _GROUP_SECONDS * len(self.cycle.snapshot.groups)
+        return "ranked" in self.__dict__ or time.monotonic() + least < self.cycle.deadline
 
     @cached_property
     def ranked(self) -> tuple[Ranked, ...]:

@@ -37,8 +37,6 @@ from kai_cp_models.units import Batch
 _MOST_AT_ONCE = 4_096
 _ASK_SECONDS = 0.002
 """What it takes, roughly, to see whether a small ask may be served and to place it in a first plan."""
-_GROUP_SECONDS = 0.00004
-"""What it takes at least to rank a running pod group among the victims."""
 _MOST_NAMED = 4
 _MOST_OPTIONAL = 12
 """Triggers whose admission one solve decides, with weights 2^i (formulation 2.1)."""
@@ -101,7 +99,7 @@ def consolidation(cycle: Cycle) -> None:
 
 def _run(cycle: Cycle, action: ActionName) -> None:
     started = time.monotonic()
-    if cycle.deadline - started < _GROUP_SECONDS * len(cycle.snapshot.groups):
+    if cycle.out_of_time():
         _skip(cycle, action)
         return
     runs: list[_Run] = []
@@ -114,16 +112,22 @@ def _run(cycle: Cycle, action: ActionName) -> None:
         if run.found is not None:
             _finish(run, run.found)
         runs.append(run)
+    if cycle.evicted_by:
+        _nominate_left(cycle, action, runs)
+    _record(cycle, action, runs, time.monotonic() - started)
+
+
+def _nominate_left(cycle: Cycle, action: ActionName, runs: Sequence[_Run]) -> None:
+    """Room that evictions leave over goes to those that were refused and may disturb somebody."""
     left = {
         key: (ask, run.entries[key])
         for run in runs
         for key, (ask, _) in run.refused.items()
-        if run.attempts.takes_of(ask)
+        if run.attempts.time_to_rank() and run.attempts.takes_of(ask)
     }
     for key in nominate_left(cycle, action, left):
         for run in runs:
             run.refused.pop(key, None)
-    _record(cycle, action, runs, time.monotonic() - started)
 
 
 def _finish(run: _Run, found: Found) -> None:
@@ -140,7 +144,7 @@ def _finish(run: _Run, found: Found) -> None:
 
 
 def _skip(cycle: Cycle, action: ActionName) -> None:
-    """There is no time for the action: nothing about it is decided."""
+    """Time ended before the action began: nothing about it is decided."""
     waiting = waiting_groups(cycle, action)
     for key in waiting:
         _note(cycle, key, out_of_time())
@@ -241,6 +245,8 @@ def _next(run: _Run, step: int) -> list[Ask]:
         if why is None and (run.action == "consolidation" or not (chunk or run.found)):
             # Later ones may live on what the victims of those before them leave over.
             why = run.attempts.refused_by_sums(ask)
+        if why is None and not run.attempts.time_to_rank():
+            why = out_of_time()
         if why is None and not run.attempts.takes_of(ask):
             why = NO_VICTIMS
         if why is None:

@@ -27,8 +27,6 @@ def nominate_left(
     ``asks``: pod groups that the action refused and that may disturb somebody, with their entries.
     """
     served: set[GroupKey] = set()
-    if not cycle.evicted_by:
-        return served
     ledger = cycle.ledger
     snapshot = ledger.snapshot
     order = FairOrder(snapshot, ledger.book, {key: entry for key, (_, entry) in asks.items()})
