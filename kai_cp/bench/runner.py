@@ -163,7 +163,8 @@ def _second_cycle(raw: Mapping[str, Any], task: Task) -> dict[str, float]:
 
     now = NOW.timestamp()
     memo = ParseMemo()
-    before = parse(raw, now=now, memo=memo)
+    with no_collection(for_good=True):
+        before = parse(raw, now=now, memo=memo)
     gone = {pod.key for pod in _every_hundredth(before.pods)}
     objects = dict(raw["rawObjects"])
     objects["pods"] = [

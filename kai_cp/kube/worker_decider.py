@@ -15,6 +15,7 @@ from typing import Any, Final
 from kai_cp.kube.decider import Decided
 from kai_cp.kube.store import Key, Object, key_of
 from kai_cp.reader import ParseMemo, parse
+from kai_cp.reader.collection import no_collection
 from kai_cp.worker import Channel, Reply, Worker
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan
@@ -82,7 +83,9 @@ def job(task: Task, channel: Channel) -> None:
     """The worker's side: take the changes in, read, decide; every checked plan is sent."""
     from kai_cp_models.engine import decide
 
-    snapshot = parse(_MIRROR.apply(task), now=task.now, usage=task.usage, memo=_MIRROR.memo)
+    # Most of a cluster stays as it was first read; what leaves is freed without the collector.
+    with no_collection(for_good=task.fresh):
+        snapshot = parse(_MIRROR.apply(task), now=task.now, usage=task.usage, memo=_MIRROR.memo)
     deadline = time.monotonic() + task.budget
     channel.until(deadline + GRACE_SECONDS)
     channel.answer(decide(snapshot, task.settings, deadline=deadline, emit=channel.answer))
