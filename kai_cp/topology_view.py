@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import orjson
 
-from kai_cp_models.devices.dra.amounts import is_gpu
-from kai_cp_models.devices.dra.objects import slices
+from kai_cp_models.devices.dra.hardware import gpus_by_node, shared_attributes
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, SetAside, Snapshot
+from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Snapshot
 from kai_cp_topology.draw import picture
 from kai_cp_topology.records import NodeFacts
 from kai_cp_topology.report import Report, to_json, to_text
@@ -43,46 +41,26 @@ def fabric(snapshot: Snapshot) -> Report:
     return Report.of(tuple(_facts(snapshot)), levels)
 
 
-@dataclass
-class _DraGpus:
-    """GPUs of one node that DRA hands out: how many are allocated, and what all of them say."""
-
-    held: int = 0
-    attributes: dict[str, str] | None = field(default=None)
-
-    def add(self, attributes: Mapping[str, str], *, held: bool) -> None:
-        """One more GPU; attributes in which GPUs differ are no attributes of the node."""
-        self.held += held
-        known = attributes if self.attributes is None else self.attributes
-        self.attributes = {name: value for name, value in known.items() if attributes.get(name) == value}
-
-
 def _facts(snapshot: Snapshot) -> Iterator[NodeFacts]:
     idle = Ledger.of(snapshot).idle[:, GPU] // MILLI
-    dra = _dra_gpus(snapshot) if any(node.dra_gpus for node in snapshot.nodes) else {}
+    dra = gpus_by_node(snapshot) if any(node.dra_gpus for node in snapshot.nodes) else {}
+    held = _held(snapshot) if dra else frozenset()
     for node, free in zip(snapshot.nodes, idle.tolist(), strict=True):
         gpus = node.allocatable[GPU] // MILLI
-        found = dra.get(node.name, _DraGpus())
-        left = min(max(free - found.held, 0), gpus)
-        yield NodeFacts(node.name, node.labels, gpus, left, found.attributes or {})
+        devices = dra.get(node.name, ())
+        given = sum(tuple(device.id) in held for device in devices)
+        left = min(max(free - given, 0), gpus)
+        yield NodeFacts(node.name, node.labels, gpus, left, shared_attributes(devices))
 
 
-def _dra_gpus(snapshot: Snapshot) -> dict[str, _DraGpus]:
-    """By node. What cannot be read is in the snapshot's ``set_aside`` already."""
-    ignored: list[SetAside] = []
+def _held(snapshot: Snapshot) -> frozenset[tuple[str, ...]]:
+    """(driver, pool, device) of the devices that claims and running pods hold."""
     claims = snapshot.extras.get("raw", {}).get("resourceClaims", ())
-    held = {
-        device for found in claims for device in _allocated(_inside(_inside(found, "status"), "allocation"))
-    }
+    allocations = [_inside(_inside(found, "status"), "allocation") for found in claims]
     for pod in snapshot.pods:
         if pod.status in ACTIVE_USED:
-            held |= {device for promised in pod.claim_allocations.values() for device in _allocated(promised)}
-    nodes: dict[str, _DraGpus] = {}
-    for device in slices(snapshot, ignored).devices:
-        if device.node is not None and is_gpu(device.id.driver):
-            attributes = {name: str(value) for (_, name), (_, value) in device.view.attributes}
-            nodes.setdefault(device.node, _DraGpus()).add(attributes, held=tuple(device.id) in held)
-    return nodes
+            allocations += pod.claim_allocations.values()
+    return frozenset(device for allocation in allocations for device in _allocated(allocation))
 
 
 def _allocated(allocation: Any) -> Iterator[tuple[str, str, str]]:

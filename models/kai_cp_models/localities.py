@@ -30,11 +30,7 @@ def localities(ledger: Ledger, decisions: Iterable[Decision]) -> dict[GroupKey, 
     for key in sorted(served):
         held = _gpus_by_node(ledger, ledger.fixed.gangs[key].pods)
         if len(held) > 1:
-            nodes = {
-                i: NodeFacts(node.name, node.labels, node.allocatable[GPU] // MILLI)
-                for i in held
-                for node in (snapshot.nodes[i],)
-            }
+            nodes = {i: NodeFacts(snapshot.nodes[i].name, fabric.labels[i], fabric.gpus[i]) for i in held}
             found[key] = locality(nodes, fabric.scales, held)
     return found
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 from kai_cp.topology_view import topology_report
+from kai_cp_models.rules.closeness import fabric_of
 from kai_cp_models.snapshot import GpuKind, GpuRequest, PodStatus, Snapshot, Topology
 from tests.kai_cp_models.rules.build import node, pod, snapshot
 
@@ -48,18 +49,29 @@ def test_no_nodes() -> None:
     assert "0 nodes" in str(topology_report(snapshot(), "text"))
 
 
-def test_dra_gpus_tell_their_product_and_clique_and_are_free_until_allocated() -> None:
+def dra_slice(name: str, clique: int, gpus: int = 4) -> dict[str, object]:
+    """The GPUs of one node of a GB200 rack."""
+
     def device(index: int) -> dict[str, object]:
-        attributes = {"productName": "NVIDIA GB200", "clusterUUID": "c0ffee", "cliqueID": 7, "index": index}
+        attributes = {
+            "productName": "NVIDIA GB200",
+            "clusterUUID": "c0ffee",
+            "cliqueID": clique,
+            "index": index,
+        }
         typed = {k: {"int" if isinstance(v, int) else "string": v} for k, v in attributes.items()}
         return {"name": f"gpu-{index}", "attributes": typed}
 
-    pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
-    devices = [device(index) for index in range(4)]
-    spec = {"driver": "gpu.nvidia.com", "nodeName": "a", "pool": pool, "devices": devices}
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    devices = [device(index) for index in range(gpus)]
+    spec = {"driver": "gpu.nvidia.com", "nodeName": name, "pool": pool, "devices": devices}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def test_dra_gpus_tell_their_product_and_clique_and_are_free_until_allocated() -> None:
     result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-2"}
     raw = {
-        "resourceSlices": [{"metadata": {"name": "s"}, "spec": spec}],
+        "resourceSlices": [dra_slice("a", 7)],
         "resourceClaims": [
             {
                 "metadata": {"name": "c", "namespace": "ns"},
@@ -76,3 +88,15 @@ def test_dra_gpus_tell_their_product_and_clique_and_are_free_until_allocated() -
         ([], 3),
         (["c0ffee.7"], 3),
     ]
+
+
+def test_a_cycle_reads_product_and_clique_from_dra_where_labels_lack() -> None:
+    """n1 and n3 are one NVLink domain by their devices, n2 another; n4 names it in a label."""
+    nodes = [node(name, gpus=4, dra_gpus=4) for name in ("n1", "n2", "n3")]
+    nodes.append(node("n4", gpus=4, dra_gpus=4, labels={"nvidia.com/gpu.clique": "c0ffee.7"}))
+    raw = {"resourceSlices": [dra_slice(name, 7 if name != "n2" else 8) for name in ("n1", "n2", "n3", "n4")]}
+    fabric = fabric_of(replace(snapshot(*nodes), extras={"raw": raw}))
+    assert fabric is not None
+    assert [scale.label for scale in fabric.scales] == ["nvidia.com/gpu.clique"]
+    assert fabric.places[0].tolist() == [1, 2, 1, 1]
+    assert {labels["nvidia.com/gpu.product"] for labels in fabric.labels} == {"NVIDIA-GB200"}

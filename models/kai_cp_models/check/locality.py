@@ -8,11 +8,13 @@ places first. A node is in a Topology when it carries all its labels.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import gcd
 
 from kai_cp_models.check.world import World
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Node, Snapshot
+from kai_cp_models.devices.dra.hardware import hardware_labels
+from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Node, Topology
 from kai_cp_topology.records import CLIQUE_LABEL, HOSTNAME_LABEL, PRODUCT_LABEL, Locality
 from kai_cp_topology.systems import System, system_of_product
 
@@ -24,24 +26,24 @@ def broken(world: World) -> Iterator[str]:
     """Pod groups of which the plan says something else than what their nodes' labels say."""
     if not world.plan.localities:
         return
-    levels = _levels(world.snapshot)
+    told = zip(world.snapshot.nodes, hardware_labels(world.snapshot), strict=True)
+    nodes = {node.name: replace(node, labels=labels) for node, labels in told}
+    levels = _levels(nodes.values(), world.snapshot.topologies)
     for key, said in world.plan.localities.items():
         if key not in world.snapshot.group_by_key:
             yield f"locality: pod group {key} is unknown"
             continue
-        found = _locality(world, key, levels)
+        found = _locality(world, key, nodes, levels)
         if said != found:
             yield f"locality: pod group {key} is said to have {said}, it has {found}"
 
 
-def _locality(world: World, key: GroupKey, levels: list[_Level]) -> Locality:
+def _locality(world: World, key: GroupKey, nodes: Mapping[str, Node], levels: Sequence[_Level]) -> Locality:
     gpus: Counter[str] = Counter()
     for pod in world.active_after(key):
         gpu = pod.spec.gpu
         gpus[world.node_after(pod) or ""] += gpu.devices if gpu.shares else pod.spec.requests[GPU] // MILLI
-    held = [
-        (world.node(name), gpus[name]) for name in gpus if gpus[name] and name in world.snapshot.node_index
-    ]
+    held = [(nodes[name], count) for name, count in gpus.items() if count and name in nodes]
     domains: Counter[object] = Counter()
     for node, count in held:
         domains[_nvlink(node) or ("alone", node.name)] += count
@@ -50,7 +52,7 @@ def _locality(world: World, key: GroupKey, levels: list[_Level]) -> Locality:
     return Locality(worst, hops, label, len(domains), gcd(*domains.values()))
 
 
-def _meeting(names: list[str], levels: list[_Level]) -> tuple[str, int]:
+def _meeting(names: Sequence[str], levels: Sequence[_Level]) -> tuple[str, int]:
     if len(names) < 2:
         return (HOSTNAME_LABEL, 0) if names else ("", 0)
     hops = 0
@@ -75,13 +77,13 @@ def _worst(held: Sequence[tuple[Node, int]], *, joined: bool) -> int | None:
     return min(pairs, default=None)
 
 
-def _levels(snapshot: Snapshot) -> list[_Level]:
+def _levels(nodes: Collection[Node], topologies: Iterable[Topology]) -> list[_Level]:
     """Every kind of place, from close to far."""
-    nvlink = {node.name: place for node in snapshot.nodes if (place := _nvlink(node)) is not None}
+    nvlink = {node.name: place for node in nodes if (place := _nvlink(node)) is not None}
     found: list[_Level] = [(CLIQUE_LABEL, nvlink)] if nvlink else []
     wider = []
-    for topology in snapshot.topologies:
-        inside = [node for node in snapshot.nodes if all(x in node.labels for x in topology.levels)]
+    for topology in topologies:
+        inside = [node for node in nodes if all(x in node.labels for x in topology.levels)]
         for depth, label in enumerate(topology.levels, 1):
             places = {n.name: tuple(n.labels[x] for x in topology.levels[:depth]) for n in inside}
             count = len(set(places.values()))

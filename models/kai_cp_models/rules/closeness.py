@@ -6,11 +6,12 @@ reason to wait: where no place has the room now, any nodes will do, and few plac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
+from kai_cp_models.devices.dra.hardware import hardware_labels
 from kai_cp_models.rules.protocol import Mask
 from kai_cp_models.rules.scores import Score
 from kai_cp_models.rules.tree import Vector
@@ -27,11 +28,16 @@ CLOSE: Final = 20
 class Fabric:
     """The places of all nodes at every scale, from close to far.
 
+    ``labels`` and ``gpus``: what is known of each node's hardware.
     ``places[s]``: [N] number of the node's place at scale s, 0 for none. ``shared[s]``: the same, but
     0 also where a place is a single node.
     """
 
-    def __init__(self, found: Sequence[Scale]) -> None:
+    def __init__(
+        self, labels: Sequence[Mapping[str, str]], gpus: Sequence[int], found: Sequence[Scale]
+    ) -> None:
+        self.labels = labels
+        self.gpus = gpus
         self.scales = tuple(found)
         self.places: list[Vector] = [scale.places for scale in found]
         self.shared = [np.where(np.bincount(place)[place] > 1, place, 0) for place in self.places]
@@ -122,12 +128,10 @@ class Fabric:
 
 def fabric_of(snapshot: Snapshot) -> Fabric | None:
     """The fabric of a snapshot; None when nothing is known of which nodes are close to each other."""
-    found = scales(
-        [node.labels for node in snapshot.nodes],
-        [node.allocatable[GPU] // MILLI for node in snapshot.nodes],
-        {topology.name: topology.levels for topology in snapshot.topologies},
-    )
-    return Fabric(found) if found else None
+    labels = hardware_labels(snapshot)
+    gpus = [node.allocatable[GPU] // MILLI for node in snapshot.nodes]
+    found = scales(labels, gpus, {topology.name: topology.levels for topology in snapshot.topologies})
+    return Fabric(labels, gpus, found) if found else None
 
 
 def _sums(place: Vector, weights: Vector, count: int) -> Vector:
