@@ -285,13 +285,13 @@ VOLUMES = st.lists(
 )
 """Size in GiB and zone of volumes that nobody has claimed yet."""
 CLAIMED = st.tuples(
-    st.sampled_from((4, 8)),
+    st.sampled_from((8, 4)),
     st.sampled_from(("local", "local", "local", "net", "bound a", "bound b", "alone a")),
 )
 """Size; local: takes a standing volume, net: one that is made; bound, alone (one pod only): has one."""
 
 
-@worlds(50)
+@worlds(120)
 @given(
     VOLUMES,
     st.lists(CLAIMED, min_size=1, max_size=3),

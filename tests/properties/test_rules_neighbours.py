@@ -126,7 +126,7 @@ def in_some_order(places: Places, rule: Callable[[Places], bool]) -> bool:
 PODS = st.lists(st.tuples(APPS, TERMS), min_size=1, max_size=3)
 
 
-@worlds(80)
+@worlds(150)
 @given(PODS, st.lists(st.tuples(APPS, TERMS, st.sampled_from(list(HOSTS))), max_size=2))
 def test_affinity(waiting: list[tuple[str, Term]], standing: list[tuple[str, Term, str]]) -> None:
     """What runs may break its own rules: they are asked when a pod starts."""
@@ -150,7 +150,7 @@ def test_affinity(waiting: list[tuple[str, Term]], standing: list[tuple[str, Ter
     )
 
 
-@worlds(60)
+@worlds(150)
 @given(st.tuples(APPS, TERMS), st.lists(st.tuples(APPS, TERMS, st.sampled_from(("n0", "n2"))), max_size=3))
 def test_affinity_of_pods_that_leave(wanted: tuple[str, Term], standing: list[tuple[str, Term, str]]) -> None:
     """On two nodes in two zones, each with room for one pod more than it has."""

@@ -96,7 +96,7 @@ TOLERATES = st.one_of(
 GUESTS = st.builds(Guest, st.sampled_from(("", "", "", "a")), WANTED, TOLERATES)
 
 
-@worlds(120)
+@worlds(250)
 @given(st.lists(HOSTS, min_size=1, max_size=3), st.lists(GUESTS, min_size=1, max_size=3))
 def test_selectors_affinity_taints_and_conditions(hosts: list[Host], guests: list[Guest]) -> None:
     nodes = {f"n{i}": host for i, host in enumerate(hosts)}
