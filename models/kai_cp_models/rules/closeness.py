@@ -68,11 +68,11 @@ class Fabric:
     ) -> Iterator[tuple[int, Mask]]:
         """The places that may hold all of ``pods``, in the order to try: position of the scale, [N] nodes.
 
-        Closest first, then those with the fewest free GPUs ``within``; pods that have others of theirs on
-        nodes (``present``) go where these are. ``begun``: for a part of a gang, where the gang is: places
-        there come first, then those with most room, so that the whole lies in few. ``fits``: nodes for a pod;
-        ``free``: [N, D]; ``below``: scales from this position on are not looked at; ``single``: whether one
-        node may be a place.
+        Closest first, then that of the fullest node which takes all, then those with the fewest free GPUs
+        ``within``; pods that have others of theirs on nodes (``present``) go where these are. ``begun``: for
+        a part of a gang, where the gang is: places there come first, then those with most room, so that the
+        whole lies in few. ``fits``: nodes for a pod; ``free``: [N, D]; ``below``: scales from this position
+        on are not looked at; ``single``: whether one node may be a place.
         """
         kinds: dict[int, list[Pod]] = {}
         for pod in pods:
@@ -82,6 +82,8 @@ class Fabric:
         wanted = [len(alike) for alike in kinds.values()]
         if any(slots.sum() < count for slots, count in zip(room, wanted, strict=True)):
             return
+        # Where pods of one kind fit on one node, packing will put them on the fullest such one.
+        holders = open_to[0][room[0] >= wanted[0]] if len(wanted) == 1 else open_to[0][:0]
         gpus = np.where(within, np.maximum(free[:, GPU], 0), 0)
         asked = sum(pod.spec.requests[GPU] for pod in pods)
         for position, place in enumerate((self.places if single else self.shared)[:below]):
@@ -95,10 +97,13 @@ class Fabric:
                 held = np.unique(place[present])
                 others = np.arange(count) != held[0]
                 enough &= ~others if len(held) == 1 else False
-            rank = total
+            rank = total.copy()
             if begun is not None:
                 rank = -total
                 rank[place[begun]] -= int(total.sum())
+            elif len(holders):
+                rank += int(total.max())
+                np.minimum.at(rank, place[holders], free[holders, GPU])
             order = sorted(np.flatnonzero(enough).tolist(), key=lambda number: (rank[number], number))
             for number in order[:_MOST_TRIED]:
                 yield position, place == number

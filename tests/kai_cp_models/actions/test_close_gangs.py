@@ -169,6 +169,14 @@ def test_the_place_with_least_room_is_taken() -> None:
     assert set(bound(solved(snapshot)).values()) == {"p0", "p1"}
 
 
+def test_a_gang_that_one_node_can_take_goes_to_the_fullest() -> None:
+    """Rack r has 8 GPUs free, rack s 12; but in s a node with 4 takes all three pods, as packing would."""
+    nodes = [racked("n0", "b", "r"), racked("n1", "b", "s"), racked("n2", "b", "s", gpus=4)]
+    waiting = pods("g", 3, spec=spec(1))
+    snapshot = only_allocate(waiting, [group("g", 3)], nodes, topologies=DC, plugins=PACKING)
+    assert set(bound(solved(snapshot)).values()) == {"n2"}
+
+
 def test_nodes_without_labels_are_far_from_all() -> None:
     """n1 and n2 name no rack: nobody knows how close they are."""
     nodes = [at("n1", block="b"), at("n2"), racked("n3", "b", "r"), racked("n4", "b", "r")]
