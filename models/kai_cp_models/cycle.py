@@ -105,6 +105,10 @@ class Cycle:
         """Time until the present action must end; never negative."""
         return max(0.0, min(self.deadline, self.action_deadline) - time.monotonic())
 
+    def seconds_to_deadline(self) -> float:
+        """Time until the cycle must end; never negative."""
+        return max(0.0, self.deadline - time.monotonic())
+
     def seconds_worth(self) -> float:
         """Time that one more attempt may take: what is left, as far as patience goes; never negative.
 

@@ -52,8 +52,8 @@ _ROUGH_GAP = 0.01
 _MOST_FINISHED = 2_000
 """Variables beyond which the rough goal is the objective: each further goal costs a presolve."""
 _ROUGH_GOALS = 2
-_PLACE_SECONDS = 0.0005
-"""What placing a pod again takes, roughly; a first plan is made for no more asks than there is time for."""
+_PLACING = 0.45
+"""Share of the time left in which a first plan places asks; then the victims return, and the rest waits."""
 _GROUP_SECONDS = 0.00004
 """What it takes at least to rank a running pod group among the victims."""
 _SHORTEST = 0.05
@@ -253,7 +253,7 @@ class Attempts:
         """
         if self.action == "consolidation":
             return self._moving(chunk)
-        asks = list(self._in_time(chunk))
+        asks = list(chunk)
         while asks and not self.cycle.out_of_time():
             useful = set[int]().union(*(self.takes_of(ask) for ask in asks))
             ranked = [item for item in self.ranked if item.rank in useful]
@@ -262,7 +262,8 @@ class Attempts:
             if not opened:
                 return None
             ranked = [ranked[o] for o in opened]
-            played = probe(self.base, asks, [item.offer for item in ranked], self.waiting)
+            until = time.monotonic() + _PLACING * self.cycle.seconds_to_deadline()
+            played = probe(self.base, asks, [item.offer for item in ranked], self.waiting, until)
             if played.ledger is None:
                 return None
             asks = [ask for ask in asks if ask.group.key in played.served]
@@ -328,15 +329,6 @@ class Attempts:
         asks = tuple(clearing.served)
         answer = Answer({}, (True,) * len(asks), (False,) * len(ranked), moved)
         return Found(ledger, asks, ranked, answer, owners, (), 0, 0, complete=not moved)
-
-    def _in_time(self, chunk: Sequence[Ask]) -> Iterator[Ask]:
-        """The first asks, as many as can be placed, with as many victims, in the time that is left."""
-        left = self.cycle.seconds_left()
-        for ask in chunk:
-            left -= 2 * _PLACE_SECONDS * len(ask.pods)
-            if left < 0:
-                return
-            yield ask
 
     def _found(self, asks: list[Ask], ranked: list[Ranked], ledger: Ledger) -> Found:
         """The plan that ``ledger`` shows, its losses shared out among the asks."""

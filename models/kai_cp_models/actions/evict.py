@@ -35,7 +35,7 @@ from kai_cp_models.snapshot import ActionName, GroupKey, Stage
 from kai_cp_models.units import Batch
 
 _MOST_AT_ONCE = 4_096
-_ASK_SECONDS = 0.002
+_ASK_SECONDS = 0.001
 """What it takes, roughly, to see whether a small ask may be served and to place it in a first plan."""
 _MOST_NAMED = 4
 _MOST_OPTIONAL = 12
@@ -209,7 +209,7 @@ def _greedily(run: _Run) -> list[Ask]:
     """
     if run.cycle.out_of_time():
         return []
-    in_time = max(1, int(run.cycle.seconds_left() / _ASK_SECONDS))
+    in_time = max(1, int(run.cycle.seconds_to_deadline() / _ASK_SECONDS))
     chunk = _next(run, min(_MOST_AT_ONCE, in_time))
     found = run.attempts.greedy(chunk) if chunk else None
     if found is None:

@@ -6,8 +6,10 @@ eviction would take the room back in the next cycle, so such a plan is refused (
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from kai_cp_models.actions.closer import closer
 from kai_cp_models.actions.common import entry_of
@@ -74,14 +76,19 @@ def play(
 
 
 def probe(
-    base: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], waiting: Mapping[GroupKey, Batch]
+    base: Ledger,
+    asks: Sequence[Ask],
+    offers: Sequence[Offer],
+    waiting: Mapping[GroupKey, Batch],
+    until: float = inf,
 ) -> Played:
     """Evict all of ``offers``, then place asks and victims in the fair order, greedily (4.7).
 
-    The ledger is there as soon as some ask got a place; ``served`` names those that did.
+    The ledger is there as soon as some ask got a place; ``served`` names those that did. ``until``: value of
+    ``time.monotonic()`` after which no more asks are placed.
     """
     gone = [pod for offer in permitted(base, offers) for pod in offer.pods]
-    return _replay(base, asks, gone, waiting, {}, some=True)
+    return _replay(base, asks, gone, waiting, {}, some=True, until=until)
 
 
 def permitted(base: Ledger, offers: Sequence[Offer]) -> Sequence[Offer]:
@@ -120,10 +127,11 @@ def _replay(
     lost_to: Mapping[GroupKey, frozenset[GroupKey]],
     *,
     some: bool = False,
+    until: float = inf,
 ) -> Played:
     """``gone`` evicted and everything placed in the fair order; no ledger when some ask found no place.
 
-    ``some``: no ledger only when all of them found none.
+    ``some``: no ledger only when all of them found none. ``until``: see ``probe``.
     """
     ledger = base.copy()
     victims: dict[GroupKey, list[Pod]] = {}
@@ -151,7 +159,7 @@ def _replay(
     last: list[GroupKey] = []
     failed = False
     coming = set(wanted) | set(victims)
-    while coming and (popped := order.pop()) is not None:
+    while coming and time.monotonic() < until and (popped := order.pop()) is not None:
         key = popped
         coming.discard(key)
         group = snapshot.group_by_key[key]
@@ -179,6 +187,7 @@ def _replay(
                     early.add(key)
                 ledger = back
                 order.use(ledger.book, group.queue)
+    last += sorted(coming & victims.keys())
     # Whoever can stay where it is does, before others look for a new place.
     for key in last:
         first = batches.get(key)
