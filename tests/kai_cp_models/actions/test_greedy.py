@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from ortools.sat.python import cp_model
 
+from kai_cp_models.actions import scenario
 from kai_cp_models.joint import admission, search
 from kai_cp_models.joint.search import Outcome
 from kai_cp_models.snapshot import ActionName, GroupKey, Plan, Pod, PodGroup, Queue, Snapshot
@@ -113,3 +115,23 @@ def test_few_and_many_are_served_without_a_solver(count: int) -> None:
     plan = solved(snapshot)
     assert len(placed(plan)) == len(lost(plan)) == count
     assert reasons(plan) == {}
+
+
+@pytest.mark.usefixtures("speechless")
+@pytest.mark.parametrize("looks", [1, 5, 12])
+def test_a_plan_cut_short_serves_the_first(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time ends after so many pod groups were popped: those before have their room, and nobody else goes."""
+    waiting = [pod(f"t{i:02}-0") for i in range(16)]
+    running = [pod(f"v{i:02}-0", f"n{1 + i // 8}") for i in range(16)]
+    groups = [
+        group(one.key.name[:3], priority=10 if one.node else 60, created=float(i))
+        for i, one in enumerate((*waiting, *running))
+    ]
+    snapshot = cluster([*waiting, *running], groups, [node("n1"), node("n2")], actions=("preempt",))
+    full = solved(snapshot)
+    assert len(placed(full)) == len(lost(full)) == 16
+    ticks = iter([*(0.0 for _ in range(looks)), *(float("inf") for _ in range(99))])
+    monkeypatch.setattr(scenario, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    plan = solved(snapshot)
+    assert placed(plan) == {f"t{i:02}-0" for i in range(looks)}
+    assert len(lost(plan)) == looks
