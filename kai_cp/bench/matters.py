@@ -44,6 +44,7 @@ PODS_PER_NODE: Final = 6
 PRIORITIES: Final = ("train", "build-preemptible")
 USAGE: Final = (0.95, 1.0, 1.05)
 """CPU asked for, as a multiple of what there is."""
+_PATIENCE: Final = 1000.0
 MILLI_CPUS: Final = 16_000
 MIB: Final = 65_536
 
@@ -60,7 +61,9 @@ class _Ask:
 def run_matters(
     settings: Settings, nodes: Sequence[int], seeds: Sequence[int], bar: Bar, *, small: bool = False
 ) -> Iterator[MattersResult]:
-    """Every size at every budget."""
+    """Every size at every budget; the suite asks what a budget buys, so patience does not end a search."""
+    patient = settings.solver.model_copy(update={"patience": _PATIENCE})
+    settings = settings.model_copy(update={"solver": patient})
     sizes = (4,) if small else (tuple(nodes) or NODES)
     budgets = (1.0,) if small else BUDGETS
     bar.expect(len(sizes) * len(seeds) * len(budgets))
