@@ -70,6 +70,19 @@ def test_moves_count_as_they_will_be() -> None:
     assert list(moved) == [False, False, True, False]
 
 
+def test_company_that_was_missed_does_not_return_home() -> None:
+    """x opened a domain because y had left; y back on its node would never have left."""
+    y, x = near("y", "n0", app="x"), near("x", near=(term(app="x"),), app="x")
+    state = affinity.open(snapshot([y, x], NODES))
+    state.evict(y)
+    state.place(x, 2, pipelined=True)
+    back = state.mask(y, now=False)
+    assert back is not None
+    assert list(back) == [False, True, True, True]
+    state.remove(x, 2)
+    assert state.mask(y, now=False) is None
+
+
 def test_preferred_scores_both_directions() -> None:
     fan = near("fan", "n2", near=(term(weight=7, app="x"),))
     pods = [near("db", "n0", app="db"), fan]
