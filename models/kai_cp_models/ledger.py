@@ -502,12 +502,15 @@ class Ledger:
                 members[role] += need
                 members[role + 3] += 1
         names: dict[int, list[str]] = defaultdict(list)
+        whole: list[tuple[int, int]] = []
         for (node, name), members in sums.items():
             device = self.devices[node, name] = Device(*members)
-            idle, releasing = device.whole_gpu
-            self.idle[node, GPU] += idle * MILLI
-            self.releasing[node, GPU] += releasing * MILLI
+            whole.append(device.whole_gpu)
             names[node].append(name)
+        if whole:
+            nodes, changes = np.array([node for node, _ in sums]), MILLI * np.array(whole)
+            np.add.at(self.idle[:, GPU], nodes, changes[:, 0])
+            np.add.at(self.releasing[:, GPU], nodes, changes[:, 1])
         self.groups_on.update((node, tuple(sorted(group))) for node, group in names.items())
 
     def _vector(self, pod: Pod) -> tuple[int, ...]:

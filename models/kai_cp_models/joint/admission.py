@@ -47,7 +47,6 @@ class Admission:
         """Whether a model's places were taken, which know nothing of distances."""
         self._dead = DeadAsks(base, "allocate")
         self._counting = Counting(base, waiting)
-        self._room = self._counting.idle_room
         self._held = self._counting.demand(())
         self.unproved = 0
         """Refusals that carry no proof."""
@@ -89,7 +88,7 @@ class Admission:
     def _beyond(self, ask: Ask) -> bool:
         """Whether the sums refuse the batch beside what is admitted; a proof."""
         wanted = self._counting.demand(ask.pods)
-        return bool((self._held + wanted > self._room)[wanted > 0].any())
+        return bool((self._held + wanted > self._counting.idle_room)[wanted > 0].any())
 
     def decide(self, ledger: Ledger, ask: Ask, refusal: Waiting) -> Ledger | Waiting:
         """A ledger with all admitted batches and this one placed, or the refusal with its proof."""

@@ -44,9 +44,13 @@ class Counting:
         for pod in examples.values():
             self._nodes |= accepting(ledger.fixed.table, pod)
         self._free = ledger.idle + ledger.releasing
-        self._shared = MILLI * ledger.shared_free()
         self._demands: dict[int, tuple[PodSpec, Row]] = {}
         self._places: dict[PodKey, tuple[int, tuple[str, ...]] | None] = {}
+
+    @cached_property
+    def _shared(self) -> NDArray[np.float64]:
+        """[N] free parts of shared devices, in milli-GPUs."""
+        return MILLI * self._ledger.shared_free()
 
     @property
     def totals(self) -> slice:
