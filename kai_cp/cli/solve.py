@@ -55,6 +55,13 @@ def solve(
         float | None,
         typer.Option(metavar="SECONDS", help="Time for one snapshot; default: the settings', 1."),
     ] = None,
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            help="How long to search in vain, as a multiple of the time otherwise taken; default: the "
+            "settings', 0.5. A large value spends the whole budget on proofs and better plans."
+        ),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file; see `kai-cp config explain`.")] = None,
     workers: Annotated[int | None, typer.Option(help="Solver threads.")] = None,
     seed: Annotated[int | None, typer.Option(help="Solver random seed.")] = None,
@@ -80,7 +87,13 @@ def solve(
     from kai_cp.solving import solve as solve_one
 
     settings = settings_or_exit(
-        config, {"solver.budget_seconds": budget, "solver.workers": workers, "solver.seed": seed}
+        config,
+        {
+            "solver.budget_seconds": budget,
+            "solver.patience": patience,
+            "solver.workers": workers,
+            "solver.seed": seed,
+        },
     )
     instant = instant_or_exit(now)
     usage_by_queue = mapping_or_exit(usage, "--usage")

@@ -20,6 +20,8 @@ from kai_cp.cli.app import Commands, app
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo-cluster.json"
 NOW = "2026-11-20T12:00:00Z"
+AMPLE = ("--budget", "10", "--patience", "1000")
+"""Time enough on any machine, so that answers are equal and proved."""
 HEAVY = (
     "ortools",
     "numpy",
@@ -72,7 +74,7 @@ def timeless(text: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def solved() -> dict[str, Any]:
-    done = run_apart("solve", DEMO, "--now", NOW, "--format", "json", "--budget", "10")
+    done = run_apart("solve", DEMO, "--now", NOW, "--format", "json", *AMPLE)
     assert done.returncode == 0, done.stderr
     return document(done.stdout)
 
@@ -143,7 +145,7 @@ class TestSolve:
         with zipfile.ZipFile(tmp_path / "in" / "served.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("snapshot.json", text)
         (tmp_path / "in" / "plain.options.json").write_text("{}")
-        done = run("solve", tmp_path / "in", "--now", NOW, "--output-dir", tmp_path / "out", "--budget", "10")
+        done = run("solve", tmp_path / "in", "--now", NOW, "--output-dir", tmp_path / "out", *AMPLE)
         assert done.returncode == 0, done.stderr
         written = sorted(path.name for path in (tmp_path / "out").iterdir())
         assert written == ["packed.json", "plain.json", "served.json"]
@@ -152,11 +154,11 @@ class TestSolve:
         assert "3 answers written" in done.stdout
 
     def test_standard_input(self, solved: dict[str, Any]) -> None:
-        done = run("solve", "-", "--now", NOW, "--format", "json", "--budget", "10", data=DEMO.read_bytes())
+        done = run("solve", "-", "--now", NOW, "--format", "json", *AMPLE, data=DEMO.read_bytes())
         assert timeless(done.stdout)["decisions"] == solved["decisions"]
 
     def test_table_answers_in_its_first_line_and_names_everyone(self, solved: dict[str, Any]) -> None:
-        done = run("solve", DEMO, "--now", NOW, "--all", "--budget", "10")
+        done = run("solve", DEMO, "--now", NOW, "--all", *AMPLE)
         assert done.returncode == 0
         first = done.stdout.splitlines()[0]
         assert first.startswith("demo-cluster: ")
@@ -181,7 +183,7 @@ class TestSolve:
         for name, content in bad.items():
             (tmp_path / name).write_bytes(content)
         inputs = [*sorted(tmp_path.iterdir()), tmp_path / "nowhere.json", DEMO]
-        done = run_apart("solve", *inputs, "--now", NOW, "--output-dir", tmp_path / "out", "--budget", "10")
+        done = run_apart("solve", *inputs, "--now", NOW, "--output-dir", tmp_path / "out", *AMPLE)
         assert done.returncode == 1
         assert [path.name for path in (tmp_path / "out").iterdir()] == ["demo-cluster.json"]
         assert "Traceback" not in done.stderr
@@ -194,7 +196,7 @@ class TestSolve:
         for queue in snapshot["rawObjects"]["queues"]:
             queue["spec"]["colour"] = "red"
         (tmp_path / "newer.json").write_text(json.dumps(snapshot))
-        done = run("solve", tmp_path / "newer.json", "--now", NOW, "--format", "json", "--budget", "10")
+        done = run("solve", tmp_path / "newer.json", "--now", NOW, "--format", "json", *AMPLE)
         assert done.returncode == 0
         answer = document(done.stdout)
         assert answer["decisions"] == solved["decisions"]
