@@ -20,7 +20,8 @@ IN_ONE_RACK = TopologyConstraint("racks", required="rack")
 
 def solved(snapshot: Snapshot, **objective: float) -> Plan:
     plan = decide(
-        snapshot, Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000}, "objective": objective})
+        snapshot,
+        Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000}, "objective": objective}),
     )
     assert violations(snapshot, plan) == []
     return plan

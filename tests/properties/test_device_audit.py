@@ -22,7 +22,10 @@ from tests.support.extras import KINDS, with_extras
 COUNT = int(os.environ.get("KAI_CP_DEVICE_CLUSTERS", "30"))
 FIRST = int(os.environ.get("KAI_CP_DEVICE_FIRST", "0"))
 SETTINGS = Settings.model_validate(
-    {"solver": {"budget_seconds": 20, "patience": 1000}, "rules": {"topology_spread": True, "pod_disruption_budgets": True}}
+    {
+        "solver": {"budget_seconds": 20, "patience": 1000},
+        "rules": {"topology_spread": True, "pod_disruption_budgets": True},
+    }
 )
 
 
