@@ -10,18 +10,19 @@ from kai_cp_models.snapshot import ActionName, PodGroup, Queue, Snapshot
 Setting = Literal["preempt_min_runtime_seconds", "reclaim_min_runtime_seconds"]
 
 
-def protected(snapshot: Snapshot, group: PodGroup, action: ActionName, trigger_queue: str) -> bool:
-    """Whether the group runs for less than the time it is granted against ``action`` (4.6).
+def protected(snapshot: Snapshot, group: PodGroup, seconds: float) -> bool:
+    """Whether the group runs for less than the ``seconds`` it is ``granted`` (4.6).
 
-    Only reclaim and preempt know such a time. An elastic group may give up surplus pods all the same.
+    An elastic group may give up surplus pods all the same.
     """
-    if group.last_start is None:
-        return False
-    return snapshot.now < group.last_start + granted(snapshot, group.queue, action, trigger_queue)
+    return group.last_start is not None and snapshot.now < group.last_start + seconds
 
 
 def granted(snapshot: Snapshot, queue: str, action: ActionName, trigger_queue: str) -> float:
-    """Seconds that a group in ``queue`` runs undisturbed by ``action`` for ``trigger_queue``."""
+    """Seconds that a group in ``queue`` runs undisturbed by ``action`` for ``trigger_queue``.
+
+    Only reclaim and preempt know such a time.
+    """
     if not snapshot.policy.plugin("minruntime"):
         return 0.0
     if action == "reclaim":

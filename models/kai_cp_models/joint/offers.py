@@ -10,7 +10,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.order import VictimOrder, group_sort_key
 from kai_cp_models.fairness.reclaim import victim_allowed
-from kai_cp_models.fairness.runtime import granted
+from kai_cp_models.fairness.runtime import granted, protected
 from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import (
@@ -244,13 +244,11 @@ class Reach:
         if not offer.whole or offer.placed_now:
             return True
         group, snapshot = offer.group, self._ledger.snapshot
-        if group.last_start is None:
-            return True
         seconds = self._granted.get(group.queue)
         if seconds is None:
             seconds = granted(snapshot, group.queue, self._action, self._group.queue)
             self._granted[group.queue] = seconds
-        return snapshot.now >= group.last_start + seconds
+        return not protected(snapshot, group, seconds)
 
     def scope(self, queues: Iterable[str]) -> tuple[object, ...]:
         """What decides over takes: asks with equal scopes may take the same units of ``queues``."""

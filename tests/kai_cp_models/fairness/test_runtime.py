@@ -6,8 +6,14 @@ from typing import Literal
 
 import pytest
 
-from kai_cp_models.fairness.runtime import delayed, preempt_min_runtime, protected, reclaim_min_runtime
-from kai_cp_models.snapshot import Policy, Queue, Snapshot
+from kai_cp_models.fairness.runtime import (
+    delayed,
+    granted,
+    preempt_min_runtime,
+    protected,
+    reclaim_min_runtime,
+)
+from kai_cp_models.snapshot import ActionName, PodGroup, Policy, Queue, Snapshot
 from tests.kai_cp_models.fairness.builders import NOW, cluster, group, node, queue
 
 Method = Literal["lca", "queue"]
@@ -29,6 +35,10 @@ def tree(method: Method = "lca", **runtimes: float) -> Snapshot:
         default_preempt_min_runtime_seconds=9,
     )
     return cluster([node()], queues, policy=policy)
+
+
+def shielded(snapshot: Snapshot, one: PodGroup, action: ActionName, trigger_queue: str) -> bool:
+    return protected(snapshot, one, granted(snapshot, one.queue, action, trigger_queue))
 
 
 def test_preempt_time_is_the_nearest_above_the_victim() -> None:
@@ -69,18 +79,18 @@ def test_reclaim_time_by_queue_is_the_nearest_above_the_victim() -> None:
 def test_protected_until_the_time_is_over() -> None:
     snapshot = tree(c=60)
     young, old = group("young", "c", last_start=NOW - 59), group("old", "c", last_start=NOW - 60)
-    assert protected(snapshot, young, "preempt", "c")
-    assert not protected(snapshot, old, "preempt", "c")
+    assert shielded(snapshot, young, "preempt", "c")
+    assert not shielded(snapshot, old, "preempt", "c")
     # Reclaim from a: company has nothing, the default of 7 is over.
-    assert not protected(snapshot, young, "reclaim", "a")
-    assert not protected(snapshot, young, "consolidation", "a")
-    assert not protected(snapshot, group("unknown", "c"), "preempt", "c")
-    assert not protected(tree(c=-60), young, "preempt", "c")
+    assert not shielded(snapshot, young, "reclaim", "a")
+    assert not shielded(snapshot, young, "consolidation", "a")
+    assert not shielded(snapshot, group("unknown", "c"), "preempt", "c")
+    assert not shielded(tree(c=-60), young, "preempt", "c")
 
 
 def test_without_the_plugin_nothing_is_protected() -> None:
     snapshot = cluster([node()], [queue("a", preempt_min_runtime_seconds=1e6)], policy=Policy())
-    assert not protected(snapshot, group("job", "a", last_start=NOW), "preempt", "a")
+    assert not shielded(snapshot, group("job", "a", last_start=NOW), "preempt", "a")
 
 
 def test_preemption_delay_counts_from_creation_or_the_last_eviction() -> None:
