@@ -14,14 +14,12 @@ from typing import Final
 
 from ortools.sat.python import cp_model
 
-from kai_cp_models.actions.clearing import Clearing
-from kai_cp_models.actions.dues import Owners, dues_of, most_lost_milli_gpus, overreaching, shared_out
-from kai_cp_models.actions.scenario import play, probe
+from kai_cp_models.actions.dues import Owners, dues_of, most_lost_milli_gpus, overreaching
+from kai_cp_models.actions.scenario import play
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Families, Row
-from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.evicting import Due, EvictingModel
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, ranked_offers
@@ -31,11 +29,9 @@ from kai_cp_models.joint.realise import realise
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import StageResult, lexicographic, start_from
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey, PodKey
+from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
 from kai_cp_models.units import Batch
 
-_MOST_WEIGHED = 2_000
-"""Units beyond which a first plan that loses the least GPUs is not improved in which units it loses."""
 _MOST_PAIRS = 100_000
 """Pairs of asks and units up to which it is looked up who keeps whom from being lost."""
 _FEW_UNITS = 60
@@ -52,14 +48,10 @@ _ROUGH_GAP = 0.01
 _MOST_FINISHED = 2_000
 """Variables beyond which the rough goal is the objective: each further goal costs a presolve."""
 _ROUGH_GOALS = 2
-_PLACING = 0.45
-"""Share of the time left in which a first plan places asks; then the victims return, and the rest waits."""
 _GROUP_SECONDS = 0.00004
 """What it takes at least to rank a running pod group among the victims."""
 _SHORTEST = 0.05
 """Seconds below which no model is worth being built."""
-_MOST_ORDERS = 4
-"""Orders in which a plan without a solver is tried: whoever found no place comes first the next time."""
 _ROUGH_SHARE = 0.5
 """Share of the time left that one attempt of a large problem may take."""
 
@@ -118,7 +110,8 @@ class Attempts:
     action: ActionName
     base: Ledger
     waiting: Mapping[GroupKey, Batch]
-    _takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
+    takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
+    """Ranks of the units by entitlement, for those that ``takes_of`` was asked about."""
     _scopes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
     _rooms: dict[tuple[object, ...], Row] = field(default_factory=dict)
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
@@ -149,7 +142,7 @@ class Attempts:
     def takes_of(self, ask: Ask) -> frozenset[int]:
         """Ranks of the units that the ask may take."""
         key = self.entitlement(ask)
-        found = self._takes.get(key)
+        found = self.takes.get(key)
         if found is None:
             reach = Reach(self.base, ask, self.action)
             scope = reach.scope(self._victim_queues)
@@ -157,7 +150,7 @@ class Attempts:
             if found is None:
                 found = frozenset(item.rank for item in self.ranked if reach.takes(item.offer))
                 self._scopes[scope] = found
-            self._takes[key] = found
+            self.takes[key] = found
         return found
 
     @cached_property
@@ -165,7 +158,8 @@ class Attempts:
         return sorted({item.offer.group.queue for item in self.ranked})
 
     @cached_property
-    def _counting(self) -> Counting:
+    def counting(self) -> Counting:
+        """Room and demand at the action's start."""
         everywhere = self.action == "consolidation"
         asking = (pod for ask in self.asks.values() for pod in ask.pods)
         return Counting(self.base, asking, everywhere=everywhere)
@@ -174,17 +168,17 @@ class Attempts:
     def _families(self) -> Families:
         for ask in self.asks.values():
             self.takes_of(ask)
-        return Families(self._counting, self.ranked, self._takes, moved=self.action == "consolidation")
+        return Families(self.counting, self.ranked, self.takes, moved=self.action == "consolidation")
 
     def refused_by_sums(self, ask: Ask) -> Waiting | None:
         """The refusal of an ask that finds no room by counting even alone, all gone that it may disturb.
 
         Asked before victims are ranked, which takes longer; it is a proof.
         """
-        wanted = self._counting.demand(ask.pods)
+        wanted = self.counting.demand(ask.pods)
         if self.action == "consolidation":
-            short = (wanted > self._counting.idle_room)[self._counting.totals] & (
-                wanted[self._counting.totals] > 0
+            short = (wanted > self.counting.idle_room)[self.counting.totals] & (
+                wanted[self.counting.totals] > 0
             )
             message = "moving pods cannot help: the free room in all is too little"
             return Waiting("NoRoomInSum", message, True) if short.any() else None
@@ -201,7 +195,7 @@ class Attempts:
                 if reach.disturbs(group)
                 for pod in self.base.fixed.gangs[group.key].pods
             ]
-            room = self._rooms[scope] = self._counting.room(pods)
+            room = self._rooms[scope] = self.counting.room(pods)
         enough = bool((wanted <= room)[wanted > 0].all()) and self._within_dues(ask, reach)
         return None if enough else TOO_LITTLE
 
@@ -212,7 +206,7 @@ class Attempts:
         units = {queue: most for queue, most in self._largest_units.items() if queue in allowed}
         asked = amounts.pessimistic_batch(self.base.snapshot, ask.pods)
         lost = most_lost_milli_gpus(self.base.book, ask, asked, units)
-        return self._counting.spare_milli_gpus([ask], ()) + self._counting.elsewhere_milli_gpus + lost >= 0
+        return self.counting.spare_milli_gpus([ask], ()) + self.counting.elsewhere_milli_gpus + lost >= 0
 
     @cached_property
     def _largest_units(self) -> Mapping[str, int]:
@@ -245,114 +239,6 @@ class Attempts:
                 item.rank for item, comes_first in zip(self.ranked, first, strict=True) if not comes_first
             )
         return found
-
-    def greedy(self, chunk: Sequence[Ask]) -> Found | None:
-        """A plan without a solver: lose the units that counting opens, place everything in the fair order.
-
-        It serves those of the chunk that find room so. Consolidation clears nodes, ask by ask.
-        """
-        if self.action == "consolidation":
-            return self._moving(chunk)
-        asks = list(chunk)
-        while asks and not self.cycle.out_of_time():
-            useful = set[int]().union(*(self.takes_of(ask) for ask in asks))
-            ranked = [item for item in self.ranked if item.rank in useful]
-            dues = dues_of(self.base, self.action, asks, ranked, self._takes)
-            opened = shallow(self._counting, asks, ranked, dues, self.base.book)
-            if not opened:
-                return None
-            ranked = [ranked[o] for o in opened]
-            until = time.monotonic() + _PLACING * self.cycle.seconds_to_deadline()
-            played = probe(self.base, asks, [item.offer for item in ranked], self.waiting, until)
-            if played.ledger is None:
-                return None
-            asks = [ask for ask in asks if ask.group.key in played.served]
-            found = self._found(asks, ranked, played.ledger)
-            beyond = None
-            if self.action == "reclaim":
-                beyond = overreaching(self.base, asks, ranked, found.ledger, found.owners)
-            if beyond is None:
-                return found
-            asks = [ask for ask in asks if ask is not beyond]
-        return None
-
-    def _moving(self, chunk: Sequence[Ask]) -> Found | None:
-        """A plan of consolidation without a solver, for those of the chunk that it serves."""
-        best: Clearing | None = None
-        served: list[bool] = []
-        order = list(chunk)
-        for _ in range(_MOST_ORDERS):
-            clearing = self._clearing(order)
-            now = {ask.group.key for ask in clearing.served}
-            found = [ask.group.key in now for ask in chunk]
-            if best is not None and found <= served:
-                break
-            best, served = clearing, found
-            missed = [ask for ask in order if ask.group.key not in now]
-            if not missed or not now or self.cycle.seconds_worth() <= 0:
-                break
-            # Whoever found no place comes first the next time.
-            order = [*missed, *(ask for ask in order if ask.group.key in now)]
-        return self._cleared(best) if best is not None and best.served else None
-
-    def _clearing(self, order: Sequence[Ask]) -> Clearing:
-        # Who asks for more gives up nothing of what it has.
-        asking = {ask.group.key for ask in order}
-        clearing = Clearing(
-            self.base,
-            [item for item in self.ranked if item.offer.group.key not in asking],
-            most_groups=self.cycle.snapshot.policy.max_consolidation_preemptees,
-            most_ratio=self.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
-        )
-        missed = DeadAsks(self.base, self.action)
-        for ask in order:
-            if self.cycle.seconds_left() <= 0:
-                break
-            # Who asks for no less than one that was missed is not worth the time.
-            if missed.find(ask) is None and not clearing.serve(ask):
-                missed.add(ask, out_of_time())
-        return clearing
-
-    def _cleared(self, clearing: Clearing) -> Found:
-        ledger = clearing.settled()
-        moved = frozenset(
-            key
-            for key in clearing.taken_by
-            if self.base.place_of(self.base.snapshot.pod_by_key[key])
-            != ledger.place_of(self.base.snapshot.pod_by_key[key])
-        )
-        ranked = tuple(item for item in self.ranked if any(pod.key in moved for pod in item.offer.pods))
-        owners = {
-            o: tuple(dict.fromkeys(clearing.taken_by[pod.key] for pod in item.offer.pods if pod.key in moved))
-            for o, item in enumerate(ranked)
-        }
-        asks = tuple(clearing.served)
-        answer = Answer({}, (True,) * len(asks), (False,) * len(ranked), moved)
-        return Found(ledger, asks, ranked, answer, owners, (), 0, 0, complete=not moved)
-
-    def _found(self, asks: list[Ask], ranked: list[Ranked], ledger: Ledger) -> Found:
-        """The plan that ``ledger`` shows, its losses shared out among the asks."""
-        lost: list[bool] = []
-        moved: set[PodKey] = set()
-        for item in ranked:
-            pods = item.offer.pods
-            kept = [pod for pod in pods if pod.key in ledger.held or pod.key not in ledger.changed]
-            lost.append(not kept if not item.offer.placed_now else pods[0].key not in ledger.held)
-            moved.update(pod.key for pod in kept if ledger.place_of(pod) != self.base.place_of(pod))
-        takes = {ask.group.key: self.takes_of(ask) for ask in asks}
-        owners = shared_out(self.base, self.action, asks, ranked, lost, moved, takes)
-        answer = Answer({}, (True,) * len(asks), tuple(lost), frozenset(moved))
-        gone = [item for item, yes in zip(ranked, lost, strict=True) if yes]
-        leaving = [pod for item in gone for pod in item.offer.pods]
-        # By the sum of GPUs no plan loses less; which units go is best when they are the first of all, and
-        # among very many not worth more time.
-        least = not moved and not self._counting.spare_milli_gpus(asks, leaving)
-        best = least and (len(gone) == len(ranked) or len(ranked) > _MOST_WEIGHED)
-        stages: tuple[StageResult, ...] = ()
-        if best:
-            given = float(sum(item.weight for item in gone))
-            stages = (StageResult("lost GPUs", given, given, True, 0.0),)
-        return Found(ledger, tuple(asks), tuple(ranked), answer, owners, stages, 0, 0, complete=best)
 
     def attempt(
         self,
@@ -393,8 +279,8 @@ class Attempts:
         """Ever more of the useful units, least deserving first: the threshold of 1.4.2, found by counting."""
         if self.action != "consolidation" and len(useful) > _FEW_UNITS:
             ranked = [item for item in self.ranked if item.rank in useful]
-            dues = dues_of(self.base, self.action, asks, ranked, self._takes)
-            opened = shallow(self._counting, asks, ranked, dues, self.base.book)
+            dues = dues_of(self.base, self.action, asks, ranked, self.takes)
+            opened = shallow(self.counting, asks, ranked, dues, self.base.book)
             depth = opened[-1] + 1 if opened else len(ranked)
             while (depth := max(depth, _FEW_UNITS)) < len(ranked) * _NEARLY_ALL:
                 part = {item.rank for item in ranked[:depth]}
@@ -470,7 +356,7 @@ class Attempts:
             whole = False
         if not ranked:
             return Failed(NO_VICTIMS)
-        dues = dues_of(self.base, action, asks, ranked, self._takes)
+        dues = dues_of(self.base, action, asks, ranked, self.takes)
         may_lose = action != "consolidation"
         try:
             placement = joint_model(self.base, asks, [item.offer for item in ranked], may_lose=may_lose)

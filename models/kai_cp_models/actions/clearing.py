@@ -304,6 +304,44 @@ class Clearing:
                 yield _Piece(tuple(pods), gives, sum(map(gpu_weight, pods)))
 
 
+def fewest_moves(ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[Ranked]) -> int:
+    """Pods that have to move at least so that the asks find whole GPUs, wherever the moved ones go.
+
+    Of the largest size asked for, so many pods beyond the pieces that are free need nodes on which some
+    leave: no fewer of these, and none of them for less than its fewest largest pods that make up a piece.
+    """
+    sizes = [pod.spec.requests[GPU] for ask in asks for pod in ask.pods if pod.spec.requests[GPU] >= MILLI]
+    if not sizes:
+        return 0
+    largest = max(sizes)
+    free = np.maximum((ledger.idle + ledger.releasing)[:, GPU], 0)
+    missing = sizes.count(largest) - int((free // largest).sum())
+    movable: dict[int, list[int]] = {}
+    for pod in (pod for item in ranked if item.offer.movable for pod in item.offer.pods):
+        place = ledger.place_of(pod)
+        if place is not None:
+            # The last of a shared device gives all of it.
+            given = MILLI * pod.spec.gpu.devices if pod.spec.gpu.shares else pod.spec.requests[GPU]
+            movable.setdefault(place[0], []).append(given)
+    pieces = max((int(free[node] + sum(all_)) // largest for node, all_ in movable.items()), default=0)
+    if missing <= 0 or not pieces:
+        return 0
+    costs = sorted(
+        count for node, all_ in movable.items() if (count := _fewest(largest, int(free[node]), all_))
+    )
+    return sum(costs[: -(-missing // pieces)])
+
+
+def _fewest(size: int, free: int, given: Sequence[int]) -> int:
+    """How many of the pods, the largest first, add a piece of ``size`` to a node; 0: all do not."""
+    short = (free // size + 1) * size - free
+    for count, one in enumerate(sorted(given, reverse=True), start=1):
+        short -= one
+        if short <= 0:
+            return count
+    return 0
+
+
 def _by_group(ledger: Ledger, pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]] | None:
     """The pods give up their places in ``ledger``; by pod group. None: a rule lets one not go."""
     found: dict[GroupKey, list[Pod]] = {}

@@ -23,6 +23,7 @@ from kai_cp_models.actions.attempt import (
 )
 from kai_cp_models.actions.common import entry_of, waiting_groups
 from kai_cp_models.actions.early import refused_early
+from kai_cp_models.actions.first import first_plan
 from kai_cp_models.actions.leftover import nominate_left
 from kai_cp_models.actions.withdraw import settle
 from kai_cp_models.cycle import Cycle, Eviction, Waiting
@@ -211,7 +212,7 @@ def _greedily(run: _Run) -> list[Ask]:
         return []
     in_time = max(1, int(run.cycle.seconds_to_deadline() / _ASK_SECONDS))
     chunk = _next(run, min(_MOST_AT_ONCE, in_time))
-    found = run.attempts.greedy(chunk) if chunk else None
+    found = first_plan(run.attempts, chunk) if chunk else None
     if found is None:
         return chunk
     many = len(chunk) > _MOST_OPTIONAL or len(run.attempts.ranked) > _MANY_VICTIMS

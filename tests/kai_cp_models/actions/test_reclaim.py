@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.actions import attempt
+from kai_cp_models.actions import attempt, evict
 from kai_cp_models.joint import prune
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.offers import Ranked
@@ -398,7 +398,7 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
 
     snapshot = hundred(seed)
     monkeypatch.setattr(attempt, "shallow", noted)
-    monkeypatch.setattr(attempt.Attempts, "greedy", lambda self, chunk: None)
+    monkeypatch.setattr(evict, "first_plan", lambda attempts, chunk: None)
     found = outcome(snapshot)
     assert found[0]
     assert any(2 * depth < units for depth, units in looks)

@@ -1,0 +1,143 @@
+"""First plans of the eviction actions, without a solver: an answer, however little time there is.
+
+Reclaim and preempt lose the units that counting opens and place everything in the fair order;
+consolidation clears nodes, ask by ask. What such a plan loses or moves is stated beside the least that
+arithmetic allows, so nobody takes it for proved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from kai_cp_models.actions.attempt import Attempts, Found, out_of_time
+from kai_cp_models.actions.clearing import Clearing, fewest_moves
+from kai_cp_models.actions.dues import dues_of, overreaching, shared_out
+from kai_cp_models.actions.scenario import probe
+from kai_cp_models.joint.dead import DeadAsks
+from kai_cp_models.joint.offers import Ranked
+from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.prune import shallow
+from kai_cp_models.joint.search import StageResult
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import PodKey
+
+_MOST_WEIGHED = 2_000
+"""Units beyond which a plan that loses the least GPUs is not improved in which units it loses."""
+_PLACING = 0.45
+"""Share of the time left in which asks are placed; then the victims return, and the rest waits."""
+_MOST_ORDERS = 4
+"""Orders in which nodes are cleared: whoever found no place comes first the next time."""
+
+
+def first_plan(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
+    """A plan for those of the chunk that find room so; None when nobody does."""
+    return _cleared(attempts, chunk) if attempts.action == "consolidation" else _counted(attempts, chunk)
+
+
+def _counted(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
+    base, action = attempts.base, attempts.action
+    asks = list(chunk)
+    while asks and not attempts.cycle.out_of_time():
+        useful = set[int]().union(*(attempts.takes_of(ask) for ask in asks))
+        ranked = [item for item in attempts.ranked if item.rank in useful]
+        dues = dues_of(base, action, asks, ranked, attempts.takes)
+        opened = shallow(attempts.counting, asks, ranked, dues, base.book)
+        if not opened:
+            return None
+        ranked = [ranked[o] for o in opened]
+        until = time.monotonic() + _PLACING * attempts.cycle.seconds_to_deadline()
+        played = probe(base, asks, [item.offer for item in ranked], attempts.waiting, until)
+        if played.ledger is None:
+            return None
+        asks = [ask for ask in asks if ask.group.key in played.served]
+        found = _shown(attempts, asks, ranked, played.ledger)
+        beyond = None
+        if action == "reclaim":
+            beyond = overreaching(base, asks, ranked, found.ledger, found.owners)
+        if beyond is None:
+            return found
+        asks = [ask for ask in asks if ask is not beyond]
+    return None
+
+
+def _shown(attempts: Attempts, asks: list[Ask], ranked: list[Ranked], ledger: Ledger) -> Found:
+    """The plan that ``ledger`` shows, its losses shared out among the asks."""
+    base = attempts.base
+    lost: list[bool] = []
+    moved: set[PodKey] = set()
+    for item in ranked:
+        pods = item.offer.pods
+        kept = [pod for pod in pods if pod.key in ledger.held or pod.key not in ledger.changed]
+        lost.append(not kept if not item.offer.placed_now else pods[0].key not in ledger.held)
+        moved.update(pod.key for pod in kept if ledger.place_of(pod) != base.place_of(pod))
+    takes = {ask.group.key: attempts.takes_of(ask) for ask in asks}
+    owners = shared_out(base, attempts.action, asks, ranked, lost, moved, takes)
+    answer = Answer({}, (True,) * len(asks), tuple(lost), frozenset(moved))
+    gone = [item for item, yes in zip(ranked, lost, strict=True) if yes]
+    leaving = [pod for item in gone for pod in item.offer.pods]
+    # By the sum of GPUs no plan loses less; which units go is best when they are the first of all, and
+    # among very many not worth more time.
+    spare = attempts.counting.spare_milli_gpus(asks, leaving)
+    best = not moved and not spare and (len(gone) == len(ranked) or len(ranked) > _MOST_WEIGHED)
+    given = float(sum(item.weight for item in gone))
+    least = given if best else max(0.0, given - max(spare, 0) - len(leaving))
+    stages = [StageResult("lost GPUs", given, least, best, 0.0)]
+    if moved:
+        stages.append(StageResult("moved pods", len(moved), 0.0, False, 0.0))
+    return Found(ledger, tuple(asks), tuple(ranked), answer, owners, tuple(stages), 0, 0, complete=best)
+
+
+def _cleared(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
+    """Nodes cleared in the fair order; then whoever was missed comes first, while that serves more."""
+    best: Clearing | None = None
+    served: list[bool] = []
+    order = list(chunk)
+    for _ in range(_MOST_ORDERS):
+        clearing = _clearing(attempts, order)
+        now = {ask.group.key for ask in clearing.served}
+        found = [ask.group.key in now for ask in chunk]
+        if best is not None and found <= served:
+            break
+        best, served = clearing, found
+        missed = [ask for ask in order if ask.group.key not in now]
+        if not missed or not now or attempts.cycle.seconds_worth() <= 0:
+            break
+        order = [*missed, *(ask for ask in order if ask.group.key in now)]
+    return _moves(attempts, best) if best is not None and best.served else None
+
+
+def _clearing(attempts: Attempts, order: Sequence[Ask]) -> Clearing:
+    # Who asks for more gives up nothing of what it has.
+    asking = {ask.group.key for ask in order}
+    cycle = attempts.cycle
+    clearing = Clearing(
+        attempts.base,
+        [item for item in attempts.ranked if item.offer.group.key not in asking],
+        most_groups=cycle.snapshot.policy.max_consolidation_preemptees,
+        most_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
+    )
+    missed = DeadAsks(attempts.base, attempts.action)
+    for ask in order:
+        if cycle.seconds_left() <= 0:
+            break
+        # Who asks for no less than one that was missed is not worth the time.
+        if missed.find(ask) is None and not clearing.serve(ask):
+            missed.add(ask, out_of_time())
+    return clearing
+
+
+def _moves(attempts: Attempts, clearing: Clearing) -> Found:
+    base, ledger = attempts.base, clearing.settled()
+    pods = {key: base.snapshot.pod_by_key[key] for key in clearing.taken_by}
+    moved = frozenset(key for key, pod in pods.items() if base.place_of(pod) != ledger.place_of(pod))
+    ranked = tuple(item for item in attempts.ranked if any(pod.key in moved for pod in item.offer.pods))
+    owners = {
+        o: tuple(dict.fromkeys(clearing.taken_by[pod.key] for pod in item.offer.pods if pod.key in moved))
+        for o, item in enumerate(ranked)
+    }
+    asks = tuple(clearing.served)
+    answer = Answer({}, (True,) * len(asks), (False,) * len(ranked), moved)
+    least = fewest_moves(base, asks, attempts.ranked)
+    stage = StageResult("moved pods", len(moved), least, len(moved) <= least, 0.0)
+    return Found(ledger, asks, ranked, answer, owners, (stage,), 0, 0, complete=not moved)
