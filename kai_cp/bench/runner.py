@@ -12,6 +12,7 @@ import orjson
 
 from kai_cp.bench.cases import Case
 from kai_cp.bench.fair import first_difference
+from kai_cp.bench.follow import following
 from kai_cp.bench.generate import NOW
 from kai_cp.bench.outcome import Deed, admitted_groups, most_gpus, outcome
 from kai_cp.bench.records import CaseResult, Moment, Peer, origin
@@ -79,7 +80,7 @@ def measure(task: Task) -> CaseResult:
     errors += [f"the engine's own plan was rejected: {s.name}" for s in plan.stages if "rejected" in s.name]
     deeds = _deeds(plan)
     ours = outcome(snapshot, deeds)
-    second = _second_cycle(raw, task) if task.second_cycle else {}
+    second = _second_cycle(raw, plan, task) if task.second_cycle else {}
     pending = [pod for pod in snapshot.pods if pod.status is PodStatus.PENDING]
     gap = max((s.gap for s in plan.stages), default=0.0)
     return CaseResult(
@@ -153,10 +154,10 @@ def _peer(snapshot: Snapshot, task: Task, deeds: Sequence[Deed]) -> Peer | None:
     )
 
 
-def _second_cycle(raw: Mapping[str, Any], task: Task) -> dict[str, float]:
-    """Seconds of the next cycle when one percent of the pods are gone: from the changed list to the plan.
+def _second_cycle(raw: Mapping[str, Any], plan: Plan, task: Task) -> dict[str, float]:
+    """Seconds of the next cycle: the plan was carried out, and one percent of the pods are gone.
 
-    ``read`` and ``answer`` (to the first checked plan) are its parts. Nothing of the first plan was done.
+    ``read`` (from the changed list) and ``answer`` (to the first checked plan) are parts of ``all``.
     """
     from kai_cp.reader import ParseMemo, parse
     from kai_cp_models.engine import decide
@@ -165,12 +166,7 @@ def _second_cycle(raw: Mapping[str, Any], task: Task) -> dict[str, float]:
     memo = ParseMemo()
     with no_collection(for_good=True):
         before = parse(raw, now=now, memo=memo)
-    gone = {pod.key for pod in _every_hundredth(before.pods)}
-    objects = dict(raw["rawObjects"])
-    objects["pods"] = [
-        pod for pod in objects["pods"] if (pod["metadata"]["namespace"], pod["metadata"]["name"]) not in gone
-    ]
-    changed = {**raw, "rawObjects": objects}
+    changed = following(raw, plan, {pod.key for pod in _every_hundredth(before.pods)})
     start = time.monotonic()
     snapshot = parse(changed, now=now + 1, memo=memo)
     read = time.monotonic()

@@ -1,0 +1,40 @@
+"""The cycle after a plan: what was bound runs, what was evicted waits, what is gone is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from kai_cp.bench.follow import following
+from kai_cp.bench.generate import NOW
+from kai_cp.bench.generate.shapes import SHAPES
+from kai_cp.reader import ParseMemo, parse
+from kai_cp_models.check import violations
+from kai_cp_models.engine import decide
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Plan, PodStatus
+
+SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000, "workers": 1}})
+
+
+@pytest.mark.parametrize("shape", ["mixed", "contended"])
+def test_a_plan_is_carried_out(shape: str) -> None:
+    raw = SHAPES[shape](8, 1)
+    memo = ParseMemo()
+    before = parse(raw, now=NOW.timestamp(), memo=memo)
+    plan = decide(before, SETTINGS)
+    kinds = {d.pod: d for d in plan.decisions if d.kind != "Nominate"}
+    assert kinds
+    gone = {next(p.key for p in before.pods if p.key not in kinds)}
+    after = parse(following(raw, plan, gone), now=NOW.timestamp() + 1, memo=memo)
+    assert {p.key for p in after.pods} == {p.key for p in before.pods} - gone
+    assert not after.set_aside
+    for key, decision in kinds.items():
+        pod = after.pod_by_key[key]
+        if decision.kind == "Bind":
+            assert (pod.status, pod.node) == (PodStatus.RUNNING, decision.node)
+            assert pod.gpu_groups == decision.gpu_groups[:1]
+        else:
+            assert (pod.status, pod.node, pod.gpu_groups) == (PodStatus.PENDING, None, ())
+    # Nobody has room twice: doing nothing breaks no rule, and whatever is decided next does not either.
+    assert violations(after, Plan()) == []
+    assert violations(after, decide(after, SETTINGS)) == []
