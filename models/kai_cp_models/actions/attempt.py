@@ -48,8 +48,8 @@ _ROUGH_GAP = 0.01
 _MOST_FINISHED = 2_000
 """Variables beyond which the rough goal is the objective: each further goal costs a presolve."""
 _ROUGH_GOALS = 2
-_GROUP_SECONDS = 0.00004
-"""What it takes at least to rank a running pod group among the victims."""
+_GROUP_SECONDS = 0.00008
+"""What it takes, roughly, to rank a running pod group among the victims."""
 _SHORTEST = 0.05
 """Seconds below which no model is worth being built."""
 _ROUGH_SHARE = 0.5
