@@ -12,9 +12,7 @@ from kai_cp.bench.records import CaseResult, MattersResult, SimulationResult, re
 
 def test_smoke_suite_passes_its_audit(tmp_path: Path) -> None:
     out = tmp_path / "smoke.jsonl"
-    done = CliRunner().invoke(
-        app, ["--suite", "smoke", "--nodes", "16", "--budget", "2", "--out", str(out)]
-    )
+    done = CliRunner().invoke(app, ["--suite", "smoke", "--nodes", "16", "--budget", "2", "--out", str(out)])
     assert done.exit_code == 0, done.output
     results = list(read(out))
     cases = {r.case.split("-")[0]: r for r in results if isinstance(r, CaseResult)}
