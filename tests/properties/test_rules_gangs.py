@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kai_cp_models.check import violations
 from kai_cp_models.snapshot import Plan
-from tests.support.brute import ON, Places, named, worlds
+from tests.support.brute import Places, named, worlds
 from tests.support.objects import LEVELS, Object, ago
-from tests.support.plans import evicted, placed, solved
+from tests.support.plans import ALL_RULES, evicted, placed, solved
 from tests.support.tiny import node, pod, queue, world
 
 # --- gangs and levels ------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def test_gangs_subgroups_and_levels(sizes: tuple[int, ...], asked: tuple[Gang, .
         groups={name: gang.spec() for name, gang in gangs.items()},
     )
     nodes = [f"n{i}" for i in range(len(sizes))]
-    plan = solved(found, ON)
+    plan = solved(found, ALL_RULES)
     places = {d.pod.name: d.node for d in plan.decisions}
     assert fits(sizes, gangs, places)
     assert all(gang.may_run(name, places) for name, gang in gangs.items())
@@ -169,7 +169,7 @@ def test_the_checker_allows_the_legal_states_of_a_gang(sizes: tuple[int, ...], g
             places = dict(zip(pods, at, strict=True))
             plan = Plan(tuple(named(found, "Nominate", name, where) for name, where in places.items()))
             legal = fits(sizes, {"g": gang}, places) and gang.may_run("g", places)
-            assert (not violations(found, plan, ON.rules)) is legal, (places, legal)
+            assert (not violations(found, plan, ALL_RULES.rules)) is legal, (places, legal)
 
 
 # --- queues ----------------------------------------------------------------------------------------
@@ -218,12 +218,13 @@ def test_limits_and_quotas(
     for name in pods:
         if name not in running and legal([*taken, name], taken):
             taken.append(name)
-    assert placed(solved(found, ON)) == set(taken) - set(running)
+    assert placed(solved(found, ALL_RULES)) == set(taken) - set(running)
     waiting = [name for name in pods if name not in running]
     for size in range(1, len(waiting) + 1):
         for chosen in combinations(waiting, size):
             plan = Plan(tuple(named(found, "Bind", name, "n0") for name in chosen))
-            assert (not violations(found, plan, ON.rules)) is legal([*running, *chosen], running), chosen
+            kept = not violations(found, plan, ALL_RULES.rules)
+            assert kept is legal([*running, *chosen], running), chosen
 
 
 # --- who may take from whom ------------------------------------------------------------------------
@@ -296,7 +297,7 @@ def test_preempt_takes_only_from_whom_it_may(owners: list[Owner], free: int, nee
         queues=[queue("q"), queue("p")],
         minruntime={"defaultPreemptMinRuntime": "1h"},
     )
-    plan = solved(found, ON)
+    plan = solved(found, ALL_RULES)
     most = sum(max(owner.most_given(trigger)) for owner in owners)
     assert placed(plan) == ({"x"} if need <= free + most else set())
     assert bool(evicted(plan)) is (free < need <= free + most)

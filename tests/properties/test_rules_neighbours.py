@@ -123,6 +123,19 @@ def in_some_order(places: Places, rule: Callable[[Places], bool]) -> bool:
     return any(rule({name: places[name] for name in order}) for order in permutations(places))
 
 
+def agrees_in_some_order(made: Sequence[Object], running: Places, legal: Callable[[Places], bool]) -> None:
+    """Each waiting pod enters beside those before it; the checker is content with any order."""
+    names = [one["metadata"]["name"] for one in made]
+    agrees(
+        world(NODES, made),
+        [name for name in names if name not in running],
+        running,
+        legal,
+        sure=False,
+        somehow=lambda places: in_some_order(places, legal),
+    )
+
+
 PODS = st.lists(st.tuples(APPS, TERMS), min_size=1, max_size=3)
 
 
@@ -136,18 +149,7 @@ def test_affinity(waiting: list[tuple[str, Term]], standing: list[tuple[str, Ter
     running = {f"r{i}": at for i, (_, _, at) in enumerate(standing)}
     made = [pod(name, running.get(name, ""), **wishing(*each)) for name, each in pods.items()]
 
-    def legal(places: Places) -> bool:
-        return enters(running, places, pods)
-
-    waits = [name for name in pods if name not in running]
-    agrees(
-        world(NODES, made),
-        waits,
-        running,
-        legal,
-        sure=False,
-        somehow=lambda places: in_some_order(places, legal),
-    )
+    agrees_in_some_order(made, running, lambda places: enters(running, places, pods))
 
 
 @worlds(150)
@@ -197,18 +199,7 @@ def test_topology_spread(waiting: list[tuple[str, int]], standing: list[tuple[st
     running = {f"r{i}": at for i, (_, at) in enumerate(standing)}
     made = [pod(name, running.get(name, ""), **spreading(*each)) for name, each in pods.items()]
 
-    def legal(places: Places) -> bool:
-        return enters_spread(running, places, pods)
-
-    waits = [name for name in pods if name not in running]
-    agrees(
-        world(NODES, made),
-        waits,
-        running,
-        legal,
-        sure=False,
-        somehow=lambda places: in_some_order(places, legal),
-    )
+    agrees_in_some_order(made, running, lambda places: enters_spread(running, places, pods))
 
 
 @worlds(60)

@@ -132,6 +132,18 @@ ASKS = st.tuples(NEEDS, st.integers(0, 2), st.integers(0, 4))
 """Requests, CPUs of the runtime's overhead, CPUs of an init container."""
 
 
+def holds(
+    nodes: Mapping[str, Mapping[str, int]], totals: Mapping[str, Mapping[str, int]], places: Places
+) -> bool:
+    """No node with pods is asked for more than it offers of anything."""
+    return all(
+        sum(totals[name].get(resource, 0) for name in here) <= offer.get(resource, 0)
+        for at, offer in nodes.items()
+        if (here := [name for name in places if places[name] == at])
+        for resource in (*RESOURCES, "pods")
+    )
+
+
 @worlds(80)
 @given(
     st.lists(OFFERS, min_size=1, max_size=3),
@@ -146,12 +158,7 @@ def test_amounts(
     running: dict[str, str] = {}
 
     def legal(places: Places) -> bool:
-        return all(
-            sum(totals[name].get(resource, 0) for name in here) <= offer.get(resource, 0)
-            for at, offer in nodes.items()
-            if (here := [name for name in places if places[name] == at])
-            for resource in (*RESOURCES, "pods")
-        )
+        return holds(nodes, totals, places)
 
     made = []
     for i, ((needs, overhead, first), runs) in enumerate(asks):
@@ -181,12 +188,7 @@ def test_amounts_of_pods_that_leave(
     running: dict[str, str] = {}
 
     def legal(places: Places) -> bool:
-        return all(
-            sum(totals[name].get(resource, 0) for name in here) <= offer.get(resource, 0)
-            for at, offer in nodes.items()
-            if (here := [name for name in places if places[name] == at])
-            for resource in (*RESOURCES, "pods")
-        )
+        return holds(nodes, totals, places)
 
     made = []
     for i, needs in enumerate(standing):

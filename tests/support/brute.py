@@ -14,21 +14,13 @@ from typing import Any, Final
 from hypothesis import settings
 
 from kai_cp_models.check import violations
-from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Decision, Plan, PodKey, Snapshot
-from tests.support.plans import evicted, placed, solved
+from tests.support.plans import ALL_RULES, evicted, placed, solved
 
 Places = Mapping[str, str]
 """Node by name of every pod that holds a place."""
 Legal = Callable[[Places], bool]
 
-ON: Final = Settings.model_validate(
-    {
-        "solver": {"budget_seconds": 20, "patience": 1000, "workers": 1},
-        "rules": {"topology_spread": True, "pod_disruption_budgets": True},
-    }
-)
-"""With the rules that KAI lacks."""
 _EXAMPLES: Final = int(os.environ.get("KAI_CP_RULE_WORLDS", "0"))
 
 
@@ -84,12 +76,12 @@ def agrees(
     even legal so.
     """
     nodes = [node.name for node in snapshot.nodes]
-    fair(solved(snapshot, ON), waiting, nodes, running, legal, sure=sure)
+    fair(solved(snapshot, ALL_RULES), waiting, nodes, running, legal, sure=sure)
     for size in range(1, len(waiting) + 1) if check else ():
         for chosen in combinations(waiting, size):
             for places in assignments(chosen, nodes, running):
                 decisions = tuple(named(snapshot, "Nominate", name, places[name]) for name in chosen)
-                faults = violations(snapshot, Plan(decisions), ON.rules)
+                faults = violations(snapshot, Plan(decisions), ALL_RULES.rules)
                 assert not faults or not legal(places), (places, faults)
                 assert faults or (somehow or legal)(places), places
 
@@ -100,7 +92,7 @@ def gives_way(snapshot: Snapshot, trigger: str, running: Places, legal: Legal) -
     Where it has a place as things are, or never, nobody is disturbed.
     """
     nodes = [node.name for node in snapshot.nodes]
-    plan = solved(snapshot, ON)
+    plan = solved(snapshot, ALL_RULES)
     possible = [
         gone
         for size in range(len(running) + 1)

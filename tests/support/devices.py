@@ -85,8 +85,10 @@ def claims(*names: str) -> list[Object]:
 # --- NUMA ------------------------------------------------------------------------------------------
 
 
-def zones(node: str, *cpus: int, policy: str = "single-numa-node", scope: str = "pod") -> Object:
-    """A NodeResourceTopology whose zones have so many CPUs each."""
+def resource_topology(
+    node: str, *zones: Mapping[str, str], policy: str = "single-numa-node", scope: str = "pod"
+) -> Object:
+    """A NodeResourceTopology: what each zone has, all of it available."""
     return {
         "metadata": {"name": node},
         "attributes": [
@@ -97,11 +99,18 @@ def zones(node: str, *cpus: int, policy: str = "single-numa-node", scope: str = 
             {
                 "name": f"zone-{i}",
                 "type": "Node",
-                "resources": [{"name": "cpu", "allocatable": str(n), "available": str(n)}],
+                "resources": [
+                    {"name": name, "allocatable": value, "available": value} for name, value in zone.items()
+                ],
             }
-            for i, n in enumerate(cpus)
+            for i, zone in enumerate(zones)
         ],
     }
+
+
+def zones(node: str, *cpus: int, **more: str) -> Object:
+    """A NodeResourceTopology whose zones have so many CPUs each."""
+    return resource_topology(node, *({"cpu": str(n)} for n in cpus), **more)
 
 
 def aligned(cpus: int) -> Object:

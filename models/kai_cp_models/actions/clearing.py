@@ -176,26 +176,22 @@ class Clearing:
 
     def _plans(self, ask: Ask) -> Iterator[tuple[Pod, ...]]:
         """Pods that make room when they leave: the cheapest nodes of each permitted part of the cluster."""
-        options: list[tuple[float, int, tuple[Pod, ...]]] = []
-        for number, mask in enumerate(self._masks(ask)):
-            found = self._cheapest(ask, mask)
-            if found is not None:
-                options.append((found[0], number, found[1]))
-        for _, _, leaving in sorted(options, key=lambda option: option[:2]):
+        masks = list(self._masks(ask))
+        found = [option for mask in masks if (option := self._cheapest(ask, mask)) is not None]
+        found.sort(key=lambda option: option[0])
+        for _, leaving in found:
             yield leaving
-        if len(options) == 1:
-            # Another choice of nodes, where those of the first could not be cleared.
-            mask = next(iter(self._masks(ask))).copy()
-            for _ in range(_TRIES - 1):
-                nodes = [
-                    place[0] for pod in options[-1][2] if (place := self.ledger.place_of(pod)) is not None
-                ]
-                mask[nodes] = False
-                found = self._cheapest(ask, mask)
-                if found is None:
-                    return
-                options.append((found[0], len(options), found[1]))
-                yield found[1]
+        if len(found) != 1:
+            return
+        # Another choice of nodes, where those of the first could not be cleared.
+        mask, leaving = masks[0], found[0][1]
+        while True:
+            mask[list(self._nodes_of(self.ledger, leaving))] = False
+            again = self._cheapest(ask, mask)
+            if again is None:
+                return
+            leaving = again[1]
+            yield leaving
 
     def _masks(self, ask: Ask) -> Iterator[Mask]:
         """[N] the domains of the widest required level that all pods of the ask share; else everything."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kai_cp_models.actions.dues import overreaching
 from kai_cp_models.cycle import Cycle, Waiting
-from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.order import Entry, FairOrder
-from kai_cp_models.fairness.reclaim import can_reclaim, validate
 from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
@@ -36,7 +35,8 @@ def nominate_left(
         ask, group = asks[key][0], snapshot.group_by_key[key]
         if dead.find(ask) is not None or gate(ledger, group, ask.batch) is not None:
             continue
-        if action == "reclaim" and not _may_reclaim(ledger, ask):
+        # It takes from nobody, but must be one that may reclaim (4.4).
+        if action == "reclaim" and overreaching(ledger, [ask], (), ledger, {}) is not None:
             continue
         placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch)
         if not isinstance(placed, Ledger):
@@ -50,21 +50,3 @@ def nominate_left(
             cycle.placed_by[pod.key] = action
     cycle.ledger = ledger
     return served
-
-
-def _may_reclaim(ledger: Ledger, ask: Ask) -> bool:
-    """Whether the ask may reclaim at all (4.4); it takes from nobody."""
-    book, snapshot, group = ledger.book, ledger.snapshot, ask.group
-    asked = amounts.pessimistic_batch(snapshot, ask.pods)
-    if can_reclaim(book, group.queue, asked, group.preemptible) is not None:
-        return False
-    broken = validate(
-        book,
-        group.queue,
-        asked,
-        group.preemptible,
-        [],
-        snapshot.policy.saturation_multiplier,
-        trigger_involved=amounts.involved(snapshot, ask.pods),
-    )
-    return group.preemptible or broken is None

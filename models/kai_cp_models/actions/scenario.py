@@ -56,8 +56,11 @@ def play(
     ``most_moved`` milli-GPUs, the model's own places are taken (formulation 1.4.8).
     """
     gone = _leaving(offers, answer)
+    emptied = base.copy()
+    for pod in gone:
+        leave(emptied, pod)
     placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
-    replayed = _replay(base, placed, gone, waiting, lost_to or {})
+    replayed = _replay(emptied, placed, gone, waiting, lost_to or {})
     played = replayed.ledger
     # Where what was to move would be lost, the model's own places keep it.
     if (
@@ -82,27 +85,19 @@ def probe(
     waiting: Mapping[GroupKey, Batch],
     until: float = inf,
 ) -> Played:
-    """Evict all of ``offers``, then place asks and victims in the fair order, greedily (4.7).
+    """Evict all of ``offers`` that a rule lets go, then place asks and victims in the fair order (4.7).
 
     The ledger is there as soon as some ask got a place; ``served`` names those that did. ``until``: value of
     ``time.monotonic()`` after which no more asks are placed.
     """
-    gone = [pod for offer in permitted(base, offers) for pod in offer.pods]
-    return _replay(base, asks, gone, waiting, {}, some=True, until=until)
-
-
-def permitted(base: Ledger, offers: Sequence[Offer]) -> Sequence[Offer]:
-    """Those of ``offers`` that may go one after the other: a rule may forbid an eviction (budgets)."""
-    if not base.rules:
-        return offers
-    trial = base.copy()
-    found: list[Offer] = []
+    emptied = base.copy()
+    gone: list[Pod] = []
     for offer in offers:
-        if may_leave(trial, offer.pods):
-            found.append(offer)
+        if may_leave(emptied, offer.pods):
+            gone += offer.pods
             for pod in offer.pods:
-                leave(trial, pod)
-    return found
+                leave(emptied, pod)
+    return _replay(emptied, asks, gone, waiting, {}, some=True, until=until)
 
 
 def _leaving(offers: Sequence[Offer], answer: Answer) -> list[Pod]:
@@ -120,7 +115,7 @@ def _moved(ledger: Ledger, gone: Sequence[Pod]) -> int:
 
 
 def _replay(
-    base: Ledger,
+    ledger: Ledger,
     asks: Sequence[Ask],
     gone: Sequence[Pod],
     waiting: Mapping[GroupKey, Batch],
@@ -129,14 +124,13 @@ def _replay(
     some: bool = False,
     until: float = inf,
 ) -> Played:
-    """``gone`` evicted and everything placed in the fair order; no ledger when some ask found no place.
+    """Everything placed in the fair order; no ledger when some ask found no place.
 
-    ``some``: no ledger only when all of them found none. ``until``: see ``probe``.
+    ``ledger``: with ``gone`` evicted; the caller must not use it again. ``some``: no ledger only when all of
+    them found none. ``until``: see ``probe``.
     """
-    ledger = base.copy()
     victims: dict[GroupKey, list[Pod]] = {}
     for pod in gone:
-        leave(ledger, pod)
         if pod.group is not None:
             victims.setdefault(pod.group, []).append(pod)
     wanted = {ask.group.key: ask for ask in asks}

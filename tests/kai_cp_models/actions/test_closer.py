@@ -9,9 +9,10 @@ import pytest
 from kai_cp_models.actions import scenario
 from kai_cp_models.actions.closer import closer
 from kai_cp_models.actions.scenario import Played, play
-from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.problem import Answer
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GroupKey, Node, Pod, PodKey, PodStatus, Snapshot, Topology
+from kai_cp_models.snapshot import Node, Pod, PodKey, PodStatus, Snapshot, Topology
+from tests.kai_cp_models.joint.build import asks_of
 from tests.support.worlds import cluster, group, node, pod, pods, spec
 
 DC = (Topology("dc", ("rack",)),)
@@ -19,16 +20,6 @@ DC = (Topology("dc", ("rack",)),)
 
 def racked(name: str, rack: str, gpus: int = 8, **labels: str) -> Node:
     return node(name, gpus, labels={"rack": rack, **labels})
-
-
-def asks_of(ledger: Ledger, *names: str) -> list[Ask]:
-    found = []
-    for name in names:
-        gang = ledger.fixed.gangs[GroupKey("ns", name)]
-        batch = gang.next_batch(ledger.status)
-        assert batch is not None
-        found.append(Ask(gang.group, gang, batch))
-    return found
 
 
 def placed(base: Ledger, where: Mapping[str, str]) -> Ledger:

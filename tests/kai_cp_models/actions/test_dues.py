@@ -10,24 +10,14 @@ import pytest
 from kai_cp_models.actions.dues import most_lost_milli_gpus, overreaching, shared_out
 from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.offers import Charges, Ranked, gpu_weight
-from kai_cp_models.joint.problem import Ask, Offer
+from kai_cp_models.joint.problem import Offer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import GroupKey, Queue, Shares, Snapshot
+from tests.kai_cp_models.joint.build import asks_of
 from tests.support.worlds import cluster, gpu_bound, group, node, pod, pods, queue, spec
 
 BOTH = Shares(8_000, 2**40, 4)
 """8 CPUs, ample memory and 4 GPUs."""
-
-
-def asks_of(ledger: Ledger, *names: str) -> list[Ask]:
-    """The next batches of these groups."""
-    found = []
-    for name in names:
-        gang = ledger.fixed.gangs[GroupKey("ns", name)]
-        batch = gang.next_batch(ledger.status)
-        assert batch is not None
-        found.append(Ask(gang.group, gang, batch))
-    return found
 
 
 def units(ledger: Ledger, *names: str) -> list[Ranked]:

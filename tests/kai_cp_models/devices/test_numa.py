@@ -12,31 +12,15 @@ from hypothesis import strategies as st
 from kai_cp_models.devices import numa
 from kai_cp_models.snapshot import GpuRequest, Pod, Snapshot
 from tests.kai_cp_models.devices.build import pod, snapshot, spec
+from tests.support.devices import resource_topology
 
 PLUGINS = frozenset({"numa"})
 
 
-def nrt(
-    node: str, *zones: dict[str, str], policy: str = "single-numa-node", scope: str = "pod"
-) -> dict[str, Any]:
-    return {
-        "metadata": {"name": node},
-        "attributes": [
-            {"name": "topologyManagerPolicy", "value": policy},
-            {"name": "topologyManagerScope", "value": scope},
-        ],
-        "zones": [
-            {
-                "name": f"zone-{i}",
-                "type": "Node",
-                "resources": [
-                    {"name": name.replace("gpu", "nvidia.com/gpu"), "allocatable": value, "available": value}
-                    for name, value in zone.items()
-                ],
-            }
-            for i, zone in enumerate(zones)
-        ],
-    }
+def nrt(node: str, *zones: dict[str, str], **more: str) -> dict[str, Any]:
+    """Its zones, with "gpu" for the resource name."""
+    named = ({key.replace("gpu", "nvidia.com/gpu"): value for key, value in zone.items()} for zone in zones)
+    return resource_topology(node, *named, **more)
 
 
 def want(name: str, cpu: int, gpu: int = 0, *, guaranteed: bool = True, node: str | None = None,

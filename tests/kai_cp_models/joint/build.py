@@ -9,6 +9,7 @@ from random import Random
 from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import (
+    GroupKey,
     Node,
     Pod,
     PodGroup,
@@ -23,6 +24,17 @@ from tests.support.worlds import cluster, fraction, group, node, pod, spec
 
 RACK = TopologyConstraint("fabric", "rack")
 FABRIC = (Topology("fabric", ("zone", "rack")),)
+
+
+def asks_of(ledger: Ledger, *names: str) -> list[Ask]:
+    """The next batches of these groups."""
+    found = []
+    for name in names:
+        gang = ledger.fixed.gangs[GroupKey("ns", name)]
+        batch = gang.next_batch(ledger.status)
+        assert batch is not None
+        found.append(Ask(gang.group, gang, batch))
+    return found
 
 
 def offers_of(ledger: Ledger, groups: Sequence[PodGroup]) -> Iterator[Offer]:

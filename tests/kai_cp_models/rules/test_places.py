@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from kai_cp_models.check import violations
-from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Decision, Plan, PodKey
 from tests.support.devices import (
     DRIVER,
@@ -42,15 +41,8 @@ from tests.support.devices import (
     zones,
 )
 from tests.support.objects import LEVELS, Object, ago
-from tests.support.plans import bound, solved
+from tests.support.plans import ALL_RULES, bound, solved
 from tests.support.tiny import node, pod, world
-
-SETTINGS = Settings.model_validate(
-    {
-        "solver": {"budget_seconds": 20, "patience": 1000, "workers": 1},
-        "rules": {"topology_spread": True, "pod_disruption_budgets": True},
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -420,7 +412,7 @@ def test_the_engine_and_the_checker_agree_on_every_node(row: Row) -> None:
         nodes = copy.deepcopy(list(row.nodes))
         for other in nodes:
             other["spec"]["unschedulable"] |= other["metadata"]["name"] != name
-        plan = solved(world(nodes, row.pods, **row.more), SETTINGS)
+        plan = solved(world(nodes, row.pods, **row.more), ALL_RULES)
         if name in row.accepted.split():
             assert bound(plan) == {"x": name}
             continue
@@ -429,5 +421,5 @@ def test_the_engine_and_the_checker_agree_on_every_node(row: Row) -> None:
         details = dict(row.details.get(name, {}))
         groups = details.pop("gpu_groups", ())
         wrong = Decision("Bind", x.key, x.group, name, "allocate", gpu_groups=groups, details=details)
-        faults = violations(whole, Plan((wrong,)), SETTINGS.rules)
+        faults = violations(whole, Plan((wrong,)), ALL_RULES.rules)
         assert [fault for fault in faults if fault.startswith(f"{row.subject}:")], (name, faults)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from kai_cp_models.check import violations
-from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, Snapshot
 from tests.support.devices import (
     aligned,
@@ -35,15 +34,9 @@ from tests.support.devices import (
     zones,
 )
 from tests.support.objects import Object
-from tests.support.plans import evicted, nominated, placed, solved
+from tests.support.plans import ALL_RULES, evicted, nominated, placed, solved
 from tests.support.tiny import NOTHING, node, pod, queue, world
 
-SETTINGS = Settings.model_validate(
-    {
-        "solver": {"budget_seconds": 20, "patience": 1000, "workers": 1},
-        "rules": {"topology_spread": True, "pod_disruption_budgets": True},
-    }
-)
 ACTIONS = ("preempt", "reclaim", "consolidation")
 KEPT_FOR_V = {"key": "kept", "value": "v", "effect": "NoSchedule"}
 
@@ -205,12 +198,12 @@ def without(plan: Plan, *kinds: str) -> Plan:
 def test_what_leaves_makes_room_later_and_not_now(row: Row, action: str) -> None:
     snapshot = row.world(action)
     assert snapshot.set_aside == () or "fabric" in snapshot.set_aside[0].item
-    plan = solved(snapshot, SETTINGS)
+    plan = solved(snapshot, ALL_RULES)
     assert (placed(plan), evicted(plan), nominated(plan)["x"]) == ({"x"}, {"v"}, "n0")
     assert action != "consolidation" or nominated(plan)["v"] == "n1"
     x = next(d for d in plan.decisions if d.pod.name == "x")
     stays = Plan((x,))
     at_once = Plan(tuple(replace(x, kind="Bind") if d is x else d for d in plan.decisions))
     for wrong in (stays,) if row.at_once else (stays, at_once):
-        faults = violations(snapshot, wrong, SETTINGS.rules)
+        faults = violations(snapshot, wrong, ALL_RULES.rules)
         assert [fault for fault in faults if fault.startswith(f"{row.subject}:")], faults
