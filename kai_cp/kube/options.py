@@ -79,7 +79,7 @@ class SchedulerOptions:
     mode: Annotated[
         Mode,
         Option(help="observe: record plans; advise: also write reasons; enforce: also bind and evict."),
-    ] = Mode.ENFORCE
+    ] = Mode.OBSERVE
     scheduler_name: Annotated[str, Option(help="schedulerName of the pods served.")] = "kai-scheduler"
     metrics_namespace: Annotated[str, Option(help="Prefix of KAI's metrics.")] = "kai"
     resource_reservation_app_label: Annotated[str, Option(help="Label app of reservation pods.")] = (

@@ -223,6 +223,7 @@ class World:
             f"--nodepool-label-key={self.pool_key}",
             f"--partition-label-value={self.pool}",
             f"--plugin-server-address=127.0.0.1:{port}",
+            "--mode=enforce",
             *flags,
             data=port,
         )

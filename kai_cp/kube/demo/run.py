@@ -49,7 +49,7 @@ def _start(command: str, plane: ControlPlane) -> subprocess.Popen[bytes]:
             f"--listen-address=127.0.0.1:{free_port()}",
         ]
         if command == "scheduler":
-            arguments.append(f"--plugin-server-address=127.0.0.1:{free_port()}")
+            arguments += [f"--plugin-server-address=127.0.0.1:{free_port()}", "--mode=enforce"]
         return subprocess.Popen(
             [sys.executable, "-m", "kai_cp", *arguments], stdout=log, stderr=subprocess.STDOUT
         )

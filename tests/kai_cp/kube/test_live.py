@@ -12,7 +12,7 @@ from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.backoff import BindBackoff
 from kai_cp.kube.cache import ClusterCache
 from kai_cp.kube.live import LiveCluster
-from kai_cp.kube.options import SchedulerOptions, default_config
+from kai_cp.kube.options import Mode, SchedulerOptions, default_config
 from kai_cp.kube.recorder import Recorder
 from kai_cp_models.snapshot import GroupKey, Plan
 from tests.kai_cp.kube.conftest import until
@@ -25,7 +25,7 @@ class Setup:
 
     def __init__(self, server: StubServer, **options: object) -> None:
         self.server = server
-        self.options = SchedulerOptions(**options)  # type: ignore[arg-type]
+        self.options = SchedulerOptions(**{"mode": Mode.ENFORCE, **options})  # type: ignore[arg-type]
         api = server.transport()
         self.cache = ClusterCache(api, self.options, default_config())
         self.writer = BackgroundWriter(2)
