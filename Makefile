@@ -12,7 +12,7 @@ PYTEST_FLAGS ?= -n 2 --dist loadgroup
 CONFORMANCE_MIN := 260
 SCENARIOS_STAGE := core
 
-.PHONY: demo test micro lint judge judge-conformance judge-scenarios control-plane demo-cluster docs lock clean
+.PHONY: demo test micro lint judge judge-conformance judge-scenarios judge-admission control-plane demo-cluster docs lock clean
 
 demo: $(READY)  ## decide on the sample snapshot
 	$(BIN)/kai-cp solve examples/demo-cluster.json --now $(NOW)
@@ -29,7 +29,7 @@ lint: $(READY)  ## style, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-judge: judge-conformance judge-scenarios  ## the recorded KAI cases and the users' scenarios
+judge: judge-conformance judge-scenarios judge-admission  ## the recorded KAI cases and the users' scenarios
 
 judge-conformance: $(READY)
 	$(BIN)/python $(SHARED)/conformance/judge.py $(SHARED)/conformance/cases --min-pass $(CONFORMANCE_MIN) \
@@ -38,6 +38,9 @@ judge-conformance: $(READY)
 judge-scenarios: $(READY)
 	$(BIN)/python $(SHARED)/scenarios/judge_scenarios.py --cases $(SHARED)/scenarios/cases --quiet \
 		--stage $(SCENARIOS_STAGE) --command '$(BIN)/kai-cp solve {inputs} --output-dir {outputs} --now {now}'
+
+judge-admission: $(READY)
+	$(BIN)/python $(SHARED)/admission/judge_admission.py $(SHARED)/admission/cases --command '$(BIN)/kai-cp admit {inputs} {outputs}'
 
 control-plane: $(READY)  ## the API server that the end-to-end tests run against (built once, then cached)
 	$(BIN)/python -m tests.kubetest.build

@@ -21,6 +21,7 @@ class Commands(LazyGroup):
         "solve": LazyCommand("kai_cp.cli.solve", "Decide what to bind, nominate and evict.", _OFFLINE),
         "check": LazyCommand("kai_cp.cli.check", "Check decisions against every contract rule.", _OFFLINE),
         "inspect": LazyCommand("kai_cp.cli.inspect", "Show nodes, queues and who waits.", _OFFLINE),
+        "admit": LazyCommand("kai_cp.admission.cli", "Say what admission makes of objects.", _OFFLINE),
         "topology": LazyCommand("kai_cp.cli.topology", "Show racks, NVLink domains and room.", _OFFLINE),
         "config": LazyCommand("kai_cp.cli.config", "Explain and show the settings.", _SETTINGS),
         "bench": LazyCommand("kai_cp.bench.cli", "Run the benchmark suites.", _MEASURE),

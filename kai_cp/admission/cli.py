@@ -1,0 +1,62 @@
+"""``kai-cp admit``: what admission says to objects in files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from kai_cp.admission.request import Request, read_request, read_settings
+from kai_cp.admission.review import review
+from kai_cp.cli.common import BAD_INPUT, complain, fail
+from kai_cp.reader.fields import Malformed
+
+app = typer.Typer(pretty_exceptions_enable=False)
+
+
+@app.command()
+def admit(
+    inputs: Annotated[Path, typer.Argument(help="A directory of recorded requests, or one manifest.")],
+    outputs: Annotated[
+        Path | None, typer.Argument(help="Directory for the verdicts; without it they are printed.")
+    ] = None,
+    gpu_sharing: Annotated[bool, typer.Option("--gpu-sharing", help="For manifests: sharing is on.")] = False,
+) -> None:
+    """Say what admission makes of requests or manifests in files."""
+    files = sorted(inputs.glob("*.json")) if inputs.is_dir() else [inputs]
+    if not files:
+        fail(f"{inputs}: no .json file", BAD_INPUT)
+    bad = 0
+    for file in files:
+        try:
+            verdicts = [review(request).to_json() for request in _requests(file, gpu_sharing)]
+        except (OSError, ValueError, yaml.YAMLError, Malformed) as problem:
+            complain(f"{file}: {problem}")
+            bad = BAD_INPUT
+            continue
+        for verdict in verdicts:
+            if outputs is None:
+                typer.echo(json.dumps(verdict, indent=2))
+            else:
+                outputs.mkdir(parents=True, exist_ok=True)
+                (outputs / f"{file.stem}.json").write_text(json.dumps(verdict), "utf-8")
+    if bad:
+        raise typer.Exit(bad)
+
+
+def _requests(file: Path, gpu_sharing: bool) -> list[Request]:
+    found: list[Request] = []
+    text = file.read_text("utf-8")
+    documents = [json.loads(text)] if file.suffix == ".json" else yaml.safe_load_all(text)
+    for document in documents:
+        if not isinstance(document, dict):
+            raise Malformed("document", "expected an object or a request")
+        if "object" in document:
+            found.append(read_request(document))
+        else:
+            settings: dict[str, Any] = {"gpuSharing": gpu_sharing}
+            found.append(Request(read_settings(settings), "CREATE", document))
+    return found

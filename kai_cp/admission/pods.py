@@ -1,0 +1,119 @@
+"""A pod at admission: changed once when it is created, checked then and at each change (2.2)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+from kai_cp.admission import sharing
+from kai_cp.admission.request import Refused, Request, Verdict
+from kai_cp.reader.fields import Json, object_at, objects_at, text_at
+
+HARMLESS: Final = ("", "void", "none")
+"""Values of ``NVIDIA_VISIBLE_DEVICES`` that open no device."""
+
+
+def review(request: Request) -> Verdict:
+    """Mutate and validate at creation, validate at a change; pods of other schedulers pass as they are."""
+    pod = request.object
+    if object_at(pod, "spec").get("schedulerName") != request.settings.scheduler_name:
+        return Verdict(allowed=True, object=pod)
+    if request.operation == "DELETE" or (request.operation == "UPDATE" and _judged_before(request)):
+        return Verdict(allowed=True, object=pod)
+    if request.operation == "CREATE":
+        pod = mutated(request)
+    validate(request, pod)
+    return Verdict(allowed=True, warnings=_warnings(request, pod), object=pod)
+
+
+def _judged_before(request: Request) -> bool:
+    """Whether nothing that is judged here changes: a pod that is stored badly can be labelled and ended."""
+    if object_at(request.object, "metadata").get("deletionTimestamp"):
+        return True
+    return request.old is not None and _judged(request.old) == _judged(request.object)
+
+
+def _judged(pod: Json) -> Any:
+    annotations = sharing.annotations_of(pod)
+    containers = [
+        (ref, container.get("name"), container.get("resources"), container.get("env"))
+        for ref, container in sharing.containers_of(pod)
+    ]
+    return [annotations.get(name) for name in sharing.ANNOTATIONS], containers
+
+
+def mutated(request: Request) -> dict[str, Any]:
+    """What the pod of a create request becomes; doing it twice is doing it once."""
+    pod: dict[str, Any] = copy.deepcopy(dict(request.object))
+    meta = pod["metadata"] = dict(object_at(pod, "metadata"))
+    namespace = text_at(meta, "namespace", "metadata")
+    if request.namespace and namespace not in ("", request.namespace):
+        raise Refused(
+            f"error: the namespace from the provided object {namespace} does not match the namespace "
+            f"{request.namespace}"
+        )
+    if request.namespace:
+        meta["namespace"] = request.namespace
+    sharing.mutate(request, pod)
+    if request.settings.block_nvidia_visible_devices:
+        _block(pod)
+    runtime_class = request.settings.gpu_fraction_runtime_class_name
+    if runtime_class and sharing.wants_fraction(pod) and not pod["spec"].get("runtimeClassName"):
+        pod["spec"]["runtimeClassName"] = runtime_class
+    return pod
+
+
+def validate(request: Request, pod: Json) -> None:
+    """Refuse a pod that cannot work, or that would reach a GPU past the scheduler."""
+    sharing.validate(request, pod)
+    if not request.settings.block_nvidia_visible_devices:
+        return
+    shared = sharing.fraction_container(pod)
+    for ref, container in sharing.containers_of(pod):
+        if ref != shared:
+            _refuse_devices(container)
+
+
+def _block(pod: dict[str, Any]) -> None:
+    """Containers that ask for no GPU see none, whatever the image says. A limit is a request."""
+    shared = sharing.fraction_container(pod)
+    for ref, container in sharing.containers_of(pod):
+        if ref != shared and not sharing.devices_asked(container):
+            own = pod["spec"][ref.field][ref.place]
+            sharing.set_variable(own, {"name": sharing.VISIBLE_DEVICES, "value": "void"})
+
+
+def _refuse_devices(container: Json) -> None:
+    for variable in objects_at(container, "env"):
+        if variable.get("name") != sharing.VISIBLE_DEVICES:
+            continue
+        value = text_at(variable, "value")
+        if value not in HARMLESS:
+            raise Refused(
+                f"container {text_at(container, 'name')} has an environment variable "
+                "NVIDIA_VISIBLE_DEVICES defined "
+                f"with a value of {value}. This is forbidden due to conflicts with Nvidia's device plugin. "
+                "The only "
+                "values that are allowed are 'void' or 'none'"
+            )
+        if not value and variable.get("valueFrom") is not None:
+            raise Refused(
+                f"container {text_at(container, 'name')} has an environment variable "
+                "NVIDIA_VISIBLE_DEVICES defined "
+                "with a valueFrom reference. This is forbidden due to possible conflicts with Nvidia's "
+                "device plugin: "
+                "remove the variable"
+            )
+
+
+def _warnings(request: Request, pod: Json) -> tuple[str, ...]:
+    """What is allowed and will not work: a runtime class that the cluster does not have."""
+    name = text_at(object_at(pod, "spec"), "runtimeClassName", "spec")
+    known = request.runtime_classes
+    if known is None or not name or name in known or not sharing.wants_fraction(pod):
+        return ()
+    return (
+        f"spec.runtimeClassName: there is no RuntimeClass {name!r}, so no pod of this kind can start: "
+        "install the "
+        "NVIDIA runtime class, or have admission use another one (--gpu-fraction-runtime-class-name)",
+    )

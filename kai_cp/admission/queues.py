@@ -1,0 +1,113 @@
+"""Queues at admission: resources must be there, quotas should add up, parents are not deleted (2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kai_cp.admission.request import Refused, Request, Verdict
+from kai_cp.reader.fields import Json, number_at, object_at, text_at, texts_at
+
+UNLIMITED: Final = -1.0
+RESOURCES: Final = (("CPU", "cpu", 0), ("GPU", "gpu", 2), ("Memory", "memory", 0))
+"""Name in texts, key, and digits after the point. Units: millicores, devices, megabytes."""
+_TOLERANCE: Final = 1e-6
+"""Quotas are fractions: sums of tenths may differ in the last place."""
+
+
+def review(request: Request) -> Verdict:
+    """Refuse a queue without resources, and the deletion of a parent; quotas give warnings only."""
+    queue = request.object
+    if request.operation == "DELETE":
+        _refuse_parents_end(request)
+        return Verdict(allowed=True)
+    if object_at(queue, "spec").get("resources") is None:
+        text = "resources must be specified"
+        raise Refused(text, (text,))
+    if not request.settings.quota_validation:
+        return Verdict(allowed=True)
+    found: list[str] = []
+    parent = text_at(object_at(queue, "spec"), "parentQueue", "spec")
+    if parent:
+        found += _below(request, queue, parent)
+    if request.operation == "UPDATE":
+        found += _above(request, queue)
+    return Verdict(allowed=True, warnings=tuple(found))
+
+
+def children(request: Request, queue: Json) -> list[str]:
+    """Names of child queues: those that status lists, and those that are known to name this queue."""
+    name = _name(queue)
+    listed = texts_at(object_at(queue, "status"), "childQueues", "status.childQueues")
+    known = (n for n, q in request.queues.items() if object_at(q, "spec").get("parentQueue") == name)
+    return sorted({*listed, *known} - {name})
+
+
+def _refuse_parents_end(request: Request) -> None:
+    found = children(request, request.object)
+    if found:
+        raise Refused(
+            f"cannot delete queue {_name(request.object)}: it has child queues [{' '.join(found)}]: delete "
+            "them, or "
+            "give them another parentQueue, first"
+        )
+
+
+def _below(request: Request, queue: Json, parent_name: str) -> Iterable[str]:
+    parent = request.queues.get(parent_name)
+    if parent is None:
+        raise Refused(
+            f"failed to get parent queue {parent_name}: there is no such queue: create it before its children"
+        )
+    if object_at(parent, "spec").get("resources") is None:
+        raise Refused(f"parent queue {parent_name} has no resources defined: write its spec.resources first")
+    listed = texts_at(object_at(parent, "status"), "childQueues", "status.childQueues")
+    siblings = [request.queues[n] for n in listed if n in request.queues and n != _name(queue)]
+    for word, key, digits in RESOURCES:
+        own, limit = _quota(queue, key), _quota(parent, key)
+        of_parent = f"parent queue {parent_name} {word} quota ({_shown(limit, digits)})"
+        if _exceeds(own, limit):
+            yield f"child queue {word} quota ({_shown(own, digits)}) exceeds {of_parent}"
+        total = _total([own, *(_quota(sibling, key) for sibling in siblings)])
+        if _exceeds(total, limit):
+            yield f"total children {word} quota ({_shown(total, digits)}) exceeds {of_parent}"
+
+
+def _above(request: Request, parent: Json) -> Iterable[str]:
+    below = {n: request.queues[n] for n in children(request, parent) if n in request.queues}
+    for word, key, digits in RESOURCES:
+        limit = _quota(parent, key)
+        of_parent = f"parent {word} quota ({_shown(limit, digits)})"
+        for name, child in below.items():
+            own = _quota(child, key)
+            if _exceeds(own, limit):
+                yield f"child queue {name} {word} quota ({_shown(own, digits)}) exceeds {of_parent}"
+        total = _total([_quota(child, key) for child in below.values()])
+        if _exceeds(total, limit):
+            yield f"total children {word} quota ({_shown(total, digits)}) exceeds {of_parent}"
+
+
+def _name(queue: Json) -> str:
+    return text_at(object_at(queue, "metadata"), "name", "metadata")
+
+
+def _quota(queue: Json, key: str) -> float:
+    resources: Mapping[str, object] = object_at(object_at(queue, "spec"), "resources", "spec")
+    where = f"spec.resources.{key}"
+    return number_at(object_at(resources, key, "spec.resources"), "quota", where) or 0.0
+
+
+def _total(quotas: Iterable[float]) -> float:
+    values = list(quotas)
+    return UNLIMITED if UNLIMITED in values else sum(values)
+
+
+def _exceeds(quota: float, limit: float) -> bool:
+    """-1 is no amount but no limit: nothing exceeds it, and it exceeds everything else."""
+    if limit == UNLIMITED:
+        return False
+    return quota == UNLIMITED or quota - limit > _TOLERANCE
+
+
+def _shown(quota: float, digits: int) -> str:
+    return "unlimited" if quota == UNLIMITED else f"{quota:.{digits}f}"

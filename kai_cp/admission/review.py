@@ -1,0 +1,31 @@
+"""One request, one verdict: which kind is judged where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kai_cp.admission import podgroups, pods, queues, topologies
+from kai_cp.admission.request import Refused, Request, Verdict
+from kai_cp.reader.fields import Malformed
+
+KINDS: Final[Mapping[str, Callable[[Request], Verdict]]] = {
+    "Pod": pods.review,
+    "Queue": queues.review,
+    "PodGroup": podgroups.review,
+    "Topology": topologies.review,
+}
+
+
+def review(request: Request) -> Verdict:
+    """The verdict; a kind that is not known here is allowed as it is."""
+    kind = request.object.get("kind")
+    judge = KINDS.get(kind) if isinstance(kind, str) else None
+    if judge is None:
+        return Verdict(allowed=True)
+    try:
+        return judge(request)
+    except Refused as problem:
+        return Verdict(allowed=False, message=str(problem), warnings=problem.warnings)
+    except Malformed as problem:
+        return Verdict(allowed=False, message=f"{kind} cannot be read: {problem}")
