@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
-
-STARTED = time.monotonic()
-"""When this process began, as near as Python can tell."""
+import sys
 
 
 def main() -> None:
-    """Run the command line."""
-    from kai_cp.cli.app import command
+    """Run the command line, and end with its status."""
+    try:
+        from kai_cp.cli.app import run
 
-    command.main(prog_name="kai-cp")
+        status = run()
+    except KeyboardInterrupt:  # Before there was anything to show.
+        status = 130
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import io
+import re
+import time
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
+import orjson
+
+from kai_cp.decisions import from_rfc3339
 from kai_cp.reader.collection import no_collection
 from kai_cp.reader.container import Source, UnreadableSnapshot, load, sources
 from kai_cp_models.settings import Settings
@@ -12,6 +20,7 @@ from kai_cp_models.snapshot import Snapshot
 
 _OPTIONS: Final = ".options.json"
 """``NAME.options.json`` beside a snapshot says something about NAME and is no snapshot."""
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z").fullmatch
 
 
 def inputs(arguments: Iterable[str]) -> tuple[list[Source], list[str]]:
@@ -29,11 +38,57 @@ def inputs(arguments: Iterable[str]) -> tuple[list[Source], list[str]]:
 
 
 def read(
-    source: str | bytes, *, now: float, settings: Settings, usage: Mapping[str, Any] | None = None
+    source: str | bytes, *, now: float | None, settings: Settings, usage: Mapping[str, Any] | None = None
 ) -> tuple[Snapshot, str]:
-    """The snapshot of a path, of ``-`` or of bytes, and its SHA-256; raises ``UnreadableSnapshot``."""
+    """The snapshot of a path, of ``-`` or of bytes, and its SHA-256; raises ``UnreadableSnapshot``.
+
+    ``now``: the time at which it is read; None: the time at which it was taken.
+    """
     from kai_cp.reader.snapshot import parse
 
     with no_collection(for_good=True):
         loaded = load(source, max_bytes=settings.max_snapshot_bytes)
+        if now is None:
+            now = decided_at(source) or taken_at(loaded.raw) or time.time()
         return parse(loaded.raw, now=now, usage=usage), loaded.sha256
+
+
+def decided_at(source: str | bytes) -> float | None:
+    """The time of the cycle whose ``decisions.json`` lies beside the snapshot in a zip, if one does."""
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return from_rfc3339(orjson.loads(archive.read("decisions.json"))["now"])
+    except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError):
+        return None
+
+
+def taken_at(raw: Mapping[str, Any]) -> float | None:
+    """When a snapshot was taken: the newest time that something in it had happened.
+
+    Only what metadata and status tell of counts, and nothing that is yet to come (a pod that is being
+    deleted says when it will be gone at the latest). None: it tells no time.
+    """
+    newest, clock = None, time.time()
+    for objects in raw["rawObjects"].values():
+        for item in objects if isinstance(objects, list) else ():
+            for text in _times(item.get("metadata"), item.get("status")) if isinstance(item, dict) else ():
+                if newest is None or text > newest:
+                    with suppress(ValueError):
+                        newest = text if from_rfc3339(text) <= clock else newest
+    return None if newest is None else from_rfc3339(newest)
+
+
+def _times(*parts: Any) -> Iterator[str]:
+    """Every time in Kubernetes' notation below these; texts in it compare like the times they stand for."""
+    stack = list(parts)
+    while stack:
+        part = stack.pop()
+        if isinstance(part, dict):
+            for key, value in part.items():
+                if isinstance(value, dict | list):
+                    stack.append(value)
+                elif isinstance(value, str) and key != "deletionTimestamp" and _TIME(value):
+                    yield value
+        elif isinstance(part, list):
+            stack += part

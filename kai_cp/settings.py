@@ -34,10 +34,15 @@ class BadSettings(ValueError):
     """A settings file that cannot be used; each line of the text names file, line and key."""
 
 
-def load(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
+def load(
+    path: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> Settings:
     """Settings of a YAML file (defaults without one).
 
-    ``overrides``: values by dotted path (``solver.budget_seconds``); None means not given.
+    ``overrides``: values by dotted path (``solver.budget_seconds``); None means not given. ``defaults``:
+    the same, for what the file does not say.
     """
     lines: dict[str, int] = {}
     document: dict[str, Any] = {}
@@ -47,9 +52,10 @@ def load(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -
         except (OSError, UnicodeDecodeError) as error:
             raise BadSettings(f"{path}: cannot be read: {error}") from None
         document = _parse(text, str(path), lines)
-    for name, value in (overrides or {}).items():
-        if value is not None:
-            _put(document, name, value)
+    given = {key: v for key, v in (defaults or {}).items() if key not in lines}
+    given |= {key: v for key, v in (overrides or {}).items() if v is not None}
+    for name, value in given.items():
+        _put(document, name, value)
     try:
         return Settings.model_validate(document)
     except ValidationError as error:

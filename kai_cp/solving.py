@@ -7,7 +7,7 @@ finished documents, the first of them before anything is decided.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,34 +15,45 @@ import orjson
 
 from kai_cp.decisions import to_json
 from kai_cp.reader.container import Source, UnreadableSnapshot
-from kai_cp.worker import Channel, Reply, Worker
+from kai_cp.worker import Channel, End, Reply, Worker
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, PodStatus, Snapshot, Stage, Unscheduled
+from kai_cp_models.snapshot import GPU, MILLI, Plan, PodKey, PodStatus, Snapshot, Stage, Unscheduled
 
-DECIDING: Final = 0.75
-"""Share of the budget that is left for deciding however long start-up and reading took."""
-DECIDING_SECONDS: Final = 1.0
-"""So much of a small budget is left for deciding, whatever its share."""
 ENGINE: Final = 0.95
-"""Share of the time for deciding after which the engine itself ends; the rest is for writing."""
+"""Share of the budget after which the engine itself ends; the rest is for writing."""
 GRACE: Final = 0.08
 """Share of the budget that the parent waits beyond it before it kills the worker."""
+LEAST_GRACE_SECONDS: Final = 0.2
+"""The parent waits at least so long beyond the budget: a busy machine may hold a process up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """One snapshot to be solved.
 
-    ``data``: its bytes, when there is no path. ``started``: ``time.monotonic()`` when work on it began.
-    ``usage``: historic share of the cluster by queue.
+    ``data``: its bytes, when there is no path. ``now``: the time at which it is read; None: the time at
+    which it was taken. ``usage``: historic share of the cluster by queue.
     """
 
     source: Source
     data: bytes | None
-    now: float
+    now: float | None
     settings: Settings
     usage: Mapping[str, Any] | None
-    started: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a decision has come: the last action that ended, and what the plan so far does."""
+
+    action: str
+    gpus_admitted: float
+    gpus_lost: float
+    gap: float
+    """Of the action's last stage; 0: proved."""
+
+
+Watch = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,35 +61,45 @@ class Result:
     """What came of a task.
 
     ``document``: JSON, None when the input could not be read. ``problem``: one line that names the input,
-    when it was bad or the engine failed. ``late``: stopped at the deadline; the document is the last sent.
+    when it was bad or the engine failed. ``end``: *late* when it was stopped at the deadline, *interrupted*
+    by Ctrl-C; either way the document is the last one sent.
     """
 
     source: Source
     document: bytes | None
     problem: str = ""
     details: str = ""
-    late: bool = False
+    end: End = "done"
+
+    @property
+    def late(self) -> bool:
+        """Whether it was stopped at the deadline."""
+        return self.end == "late"
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was stopped by Ctrl-C."""
+        return self.end == "interrupted"
 
 
-def deadline(started: float, read_at: float, budget: float) -> float:
-    """When an answer is due: a budget after the start, but with enough of it left after reading."""
-    return max(started + budget, read_at + max(DECIDING * budget, min(budget, DECIDING_SECONDS)))
-
-
-def solve(worker: Worker, task: Task) -> Result:
-    """Have the worker solve one snapshot."""
-    return _result(task.source, worker.run(task))
+def solve(worker: Worker, task: Task, watch: Watch | None = None) -> Result:
+    """Have the worker solve one snapshot; ``watch`` is told how it goes."""
+    return _result(task.source, worker.run(task, watch=watch))
 
 
 def _result(source: Source, reply: Reply) -> Result:
     if isinstance(reply.answer, str):
         return Result(source, None, reply.answer)
+    if reply.end == "interrupted" and reply.answer is None:
+        return Result(source, None, f"{source.path}: interrupted before it was read", end=reply.end)
     if reply.end != "failed":
-        return Result(source, reply.answer, late=reply.end == "late")
+        return Result(source, reply.answer, end=reply.end)
     if reply.answer is None:
-        return Result(source, None, f"{source.path}: reading failed: {reply.failure}", reply.details)
+        return Result(
+            source, None, f"{source.path}: reading failed: {reply.failure}", reply.details, "failed"
+        )
     problem = f"{source.path}: the engine failed: {reply.failure}; the last checked answer counts"
-    return Result(source, reply.answer, problem, reply.details)
+    return Result(source, reply.answer, problem, reply.details, "failed")
 
 
 def job(task: Task, channel: Channel) -> None:
@@ -95,8 +116,7 @@ def job(task: Task, channel: Channel) -> None:
         channel.answer(str(problem))
         return
     read_at = time.monotonic()
-    due = deadline(task.started, read_at, budget)
-    channel.until(due + GRACE * budget)
+    channel.until(read_at + budget + max(LEAST_GRACE_SECONDS, GRACE * budget))
 
     def send(plan: Plan) -> None:
         begin = time.monotonic()
@@ -109,9 +129,28 @@ def job(task: Task, channel: Channel) -> None:
 
     def send_interim(plan: Plan) -> None:
         send(interim(snapshot, plan))
+        channel.progress(progress(snapshot, plan))
 
     send_interim(Plan())
-    send(decide(snapshot, task.settings, deadline=read_at + ENGINE * (due - read_at), emit=send_interim))
+    send(decide(snapshot, task.settings, deadline=read_at + ENGINE * budget, emit=send_interim))
+
+
+def progress(snapshot: Snapshot, plan: Plan) -> Progress:
+    """How far a plan has come."""
+    placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
+    evicted = {decision.pod for decision in plan.decisions if decision.kind == "Evict"}
+
+    def gpus(pods: Iterable[PodKey]) -> float:
+        known = (snapshot.pod_by_key[pod] for pod in pods if pod in snapshot.pod_by_key)
+        return sum(pod.spec.requests[GPU] for pod in known) / MILLI
+
+    last = plan.stages[-1] if plan.stages else None
+    return Progress(
+        action=last.name.split(":")[0] if last is not None else "reading done",
+        gpus_admitted=gpus(placed - evicted),
+        gpus_lost=gpus(evicted - placed),
+        gap=last.gap if last is not None else 1.0,
+    )
 
 
 def interim(snapshot: Snapshot, plan: Plan) -> Plan:

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -31,17 +31,20 @@ _LONGEST_POLL_SECONDS: Final = 86_400.0
 """The system's poll counts milliseconds in 32 bits."""
 
 
+End = Literal["done", "late", "interrupted", "failed"]
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What came of a task.
 
     ``answer``: the last one sent, None if there was none. ``end``: *done* when the job returned, *late*
-    when its time was up, *failed* when it raised or its process died; then ``failure`` is one line and
-    ``details`` the traceback.
+    when its time was up, *interrupted* by Ctrl-C, *failed* when it raised or its process died; then
+    ``failure`` is one line and ``details`` the traceback.
     """
 
     answer: Any
-    end: Literal["done", "late", "failed"]
+    end: End
     failure: str = ""
     details: str = ""
 
@@ -60,6 +63,10 @@ class Channel:
         """Send an answer; it replaces the one before."""
         self._connection.send(("answer", value))
 
+    def progress(self, value: Any) -> None:
+        """Say how far the task has come, to whoever watches."""
+        self._connection.send(("progress", value))
+
 
 Job = Callable[[Any, Channel], None]
 
@@ -69,7 +76,21 @@ def warm_up(preload: Sequence[str] = ENGINE_MODULES) -> None:
     # A thread pool started by an import would make forking unsafe; our arrays need none.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(preload))
-    forkserver.ensure_running()
+    with _no_interrupts():
+        forkserver.ensure_running()
+
+
+@contextlib.contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """What starts in here ignores Ctrl-C from its first instruction; the parent decides what it means."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Worker:
@@ -114,8 +135,13 @@ class Worker:
             process.kill()
             process.join(_STOP_SECONDS)
 
-    def run(self, task: Any, deadline: float | None = None) -> Reply:
-        """Do ``task``; return when it is done, at the latest at the deadline (given here or by the job)."""
+    def run(
+        self, task: Any, deadline: float | None = None, watch: Callable[[Any], None] | None = None
+    ) -> Reply:
+        """Do ``task``; return when it is done, at the latest at the deadline (given here or by the job).
+
+        ``watch`` gets what the job says of its progress.
+        """
         answer: Any = None
         try:
             connection = self._send(task)
@@ -125,12 +151,18 @@ class Worker:
                     deadline = value
                 elif kind == "answer":
                     answer = value
+                elif kind == "progress":
+                    if watch is not None:
+                        watch(value)
                 elif kind == "done":
                     return Reply(answer, "done")
                 else:
                     return Reply(answer, "failed", *value)
         except (EOFError, OSError):
             return Reply(answer, "failed", self._death())
+        except KeyboardInterrupt:
+            self.stop()
+            return Reply(answer, "interrupted")
         except BaseException:
             self.stop()
             raise

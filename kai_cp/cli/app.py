@@ -62,3 +62,10 @@ def overview(
 
 
 command = typer.main.get_command(app)
+
+
+def run() -> int:
+    """Run the command line of this process; the exit status. Whatever happens is said in a sentence."""
+    from kai_cp.cli.streams import guarded
+
+    return guarded(lambda: command.main(prog_name="kai-cp"))

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import typer
 
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
-BAD_INPUT = 1
-WRONG_USAGE = 2
+BAD_INPUT: Final = 1
+"""A file, an object or an answer is bad; standard error names it."""
+WRONG_USAGE: Final = 2
+"""A command, an option or a settings file is wrong."""
+MISSING: Final = 3
+"""Something outside is missing: a cluster, a right, an optional package, space on the disk."""
+BUG: Final = 4
+"""kai-cp itself failed."""
+INTERRUPTED: Final = 130
+"""Stopped by Ctrl-C, as shells have it."""
 
 
 def complain(text: str) -> None:
@@ -29,25 +36,27 @@ def fail(text: str, status: int) -> NoReturn:
     raise typer.Exit(status)
 
 
-def settings_or_exit(path: Path | None, overrides: Mapping[str, Any]) -> Settings:
-    """Settings of file and options; wrong ones end the program."""
+def settings_or_exit(
+    path: Path | None, overrides: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+) -> Settings:
+    """Settings of file and options; wrong ones end the program. ``defaults``: where neither says."""
     from kai_cp.settings import BadSettings, load
 
     for name, value in overrides.items():
         if isinstance(value, float) and not math.isfinite(value):
             fail(f"{name}: {value} is no amount", WRONG_USAGE)
     try:
-        return load(path, overrides)
+        return load(path, overrides, defaults)
     except BadSettings as error:
         fail(str(error), WRONG_USAGE)
 
 
-def instant_or_exit(text: str | None) -> float:
-    """The instant of ``--now``; the current time without it."""
+def instant_or_exit(text: str | None) -> float | None:
+    """The instant of ``--now``; None without it: the time at which the snapshot was taken."""
     from kai_cp.decisions import from_rfc3339
 
     if text is None:
-        return time.time()
+        return None
     try:
         return from_rfc3339(text)
     except ValueError:
@@ -72,7 +81,7 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
 
 
 def snapshot_or_exit(
-    argument: str, now: float, settings: Settings, usage: Mapping[str, Any] | None = None
+    argument: str, now: float | None, settings: Settings, usage: Mapping[str, Any] | None = None
 ) -> tuple[Snapshot, str, str]:
     """The one snapshot that an argument names, its name and its SHA-256."""
     from kai_cp.reader.container import UnreadableSnapshot

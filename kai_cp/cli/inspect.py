@@ -26,7 +26,10 @@ def inspect(
     snapshot: Annotated[str, typer.Argument(help="A KAI snapshot: .zip, .json, .json.gz, or -.")],
     resource: Annotated[Resource, typer.Option(help="Resource in which queues are shown.")] = Resource.GPU,
     now: Annotated[
-        str | None, typer.Option(metavar="RFC3339", help="Read the snapshot as of this time; default: now.")
+        str | None,
+        typer.Option(
+            metavar="RFC3339", help="Read the snapshot as of this time; default: when it was taken."
+        ),
     ] = None,
     usage: Annotated[
         Path | None, typer.Option(help="Historic share of the cluster by queue (YAML), as for solve.")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from kai_cp.cli.common import (
     BAD_INPUT,
+    INTERRUPTED,
     WRONG_USAGE,
     complain,
     fail,
@@ -23,8 +23,14 @@ from kai_cp.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from kai_cp.reader.container import Source
-    from kai_cp.solving import Result
+    from kai_cp.solving import Progress as Step
+    from kai_cp.solving import Result, Watch
+
+BUDGET_SECONDS: Final = 30.0
+"""Most time for deciding on a snapshot that is solved by hand; the live scheduler has its period."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -46,20 +52,27 @@ def solve(
         Path | None, typer.Option(help="Write NAME.json (decisions/1) for every input into this directory.")
     ] = None,
     format: Annotated[
-        Format, typer.Option("--format", help="On standard output: tables, or decisions/1.")
+        Format, typer.Option("--format", "-o", help="On standard output: tables, or decisions/1.")
     ] = Format.TABLE,
     now: Annotated[
-        str | None, typer.Option(metavar="RFC3339", help="Read the snapshots as of this time; default: now.")
+        str | None,
+        typer.Option(
+            metavar="RFC3339", help="Read the snapshots as of this time; default: when each was taken."
+        ),
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Time for one snapshot; default: the settings', 1."),
+        typer.Option(
+            metavar="SECONDS",
+            help="Most time for deciding on one snapshot; starting and reading do not count. Default: 30, "
+            "or solver.budget_seconds of --config.",
+        ),
     ] = None,
     patience: Annotated[
         float | None,
         typer.Option(
-            help="How long to search in vain, as a multiple of the time otherwise taken; default: the "
-            "settings', 0.5. A large value spends the whole budget on proofs and better plans."
+            help="How long to search in vain, as a multiple of the time otherwise taken. Default: 0.5, or "
+            "solver.patience of --config. A large value spends the whole budget on proofs and better plans.",
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file; see `kai-cp config explain`.")] = None,
@@ -76,12 +89,12 @@ def solve(
 ) -> None:
     """Decide what to bind, nominate and evict, and say why the rest waits.
 
-    Nothing is changed anywhere. Exit status: 0 all solved, 1 an input was bad, 2 wrong usage.
+    Nothing is changed anywhere. Ctrl-C ends the search and shows the best checked answer so far.
+    Exit status: 0 all solved, 1 an input was bad, 2 wrong usage, 130 ended by Ctrl-C.
     """
     from kai_cp.worker import Worker, warm_up
 
     warm_up()
-    from kai_cp.__main__ import STARTED
     from kai_cp.reader.container import STDIN
     from kai_cp.solving import Task, job
     from kai_cp.solving import solve as solve_one
@@ -94,20 +107,21 @@ def solve(
             "solver.workers": workers,
             "solver.seed": seed,
         },
+        defaults={"solver.budget_seconds": BUDGET_SECONDS},
     )
     instant = instant_or_exit(now)
     usage_by_queue = mapping_or_exit(usage, "--usage")
     inputs, missing = _inputs(snapshots, output_dir)
     results: list[Result] = []
-    started = STARTED
-    with Worker(job) as worker, _progress(inputs) as sources:
-        for source in sources:
+    with Worker(job) as worker, _progress(inputs) as watched:
+        for source, watch in watched:
             data = sys.stdin.buffer.read() if source.path == STDIN else None
-            result = solve_one(worker, Task(source, data, instant, settings, usage_by_queue, started))
+            result = solve_one(worker, Task(source, data, instant, settings, usage_by_queue), watch)
             if result.document is not None and output_dir is not None:
                 _write(output_dir / f"{source.name}.json", result.document)
             results.append(result)
-            started = time.monotonic()
+            if result.interrupted:
+                break
     for result in results:
         if result.problem:
             complain(result.problem)
@@ -117,6 +131,11 @@ def solve(
         _print_json(results)
     else:
         _print_tables(results, output_dir, everything)
+    if any(result.interrupted for result in results):
+        undone = len(inputs) - len(results)
+        if undone:
+            complain(f"interrupted: {undone} of {len(inputs)} inputs were not looked at")
+        raise typer.Exit(INTERRUPTED)
     if missing or any(result.problem for result in results):
         raise typer.Exit(BAD_INPUT)
 
@@ -149,32 +168,29 @@ def _inputs(arguments: Sequence[str], output_dir: Path | None) -> tuple[list[Sou
 
 
 @contextmanager
-def _progress(inputs: Sequence[Source]) -> Iterator[Iterable[Source]]:
-    """The inputs one by one, with a bar on a terminal."""
+def _progress(inputs: Sequence[Source]) -> Iterator[Iterable[tuple[Source, Watch | None]]]:
+    """The inputs one by one; on a terminal a line says how far the decision has come."""
     if not sys.stderr.isatty():
-        yield inputs
+        yield ((source, None) for source in inputs)
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    from kai_cp.report.progress import line
     from kai_cp.report.terminal import stderr
 
     text = TextColumn("{task.description}", markup=False)
-    columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=stderr(), transient=True) as progress:
+    with Progress(SpinnerColumn(), text, TimeElapsedColumn(), console=stderr(), transient=True) as progress:
 
-        def one_by_one() -> Iterator[Source]:
-            bar = progress.add_task("", total=len(inputs))
-            for source in inputs:
-                progress.update(bar, description=f"solving {source.name}")
-                yield source
-                progress.advance(bar)
+        def one_by_one() -> Iterator[tuple[Source, Watch]]:
+            for number, source in enumerate(inputs, 1):
+                name = source.name if len(inputs) == 1 else f"{number} of {len(inputs)}: {source.name}"
+                shown = progress.add_task(f"{name}: reading")
+
+                def watch(now: Step, shown: TaskID = shown, name: str = name) -> None:
+                    progress.update(shown, description=line(name, now))
+
+                yield source, watch
+                progress.remove_task(shown)
 
         yield one_by_one()
 
@@ -205,7 +221,7 @@ def _print_tables(results: Sequence[Result], output_dir: Path | None, everything
     if output_dir is None or len(rows) == 1:
         for result, document in rows:
             if document is not None:
-                console.print(report(result.source.name, document, late=result.late, everything=everything))
+                console.print(report(result.source.name, document, end=result.end, everything=everything))
     if len(rows) > 1:
         console.print(batch((r.source.name, document, bool(r.problem)) for r, document in rows))
     written = sum(document is not None for _, document in rows)

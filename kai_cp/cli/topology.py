@@ -29,7 +29,10 @@ def topology(
     format: Annotated[Format, typer.Option("--format", help="Text, JSON, or a picture.")] = Format.TEXT,
     output: Annotated[Path | None, typer.Option(help="Write to this file; pictures need one.")] = None,
     now: Annotated[
-        str | None, typer.Option(metavar="RFC3339", help="Read the snapshot as of this time; default: now.")
+        str | None,
+        typer.Option(
+            metavar="RFC3339", help="Read the snapshot as of this time; default: when it was taken."
+        ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file; see `kai-cp config explain`.")] = None,
 ) -> None:

@@ -101,6 +101,8 @@ def load(source: str | Path | bytes, *, max_bytes: int = DEFAULT_MAX_BYTES) -> L
 
 def _text(file: IO[bytes], label: str, max_bytes: int) -> bytearray:
     """The JSON text inside a file, by what the file is and not by what it is called."""
+    if not file.seekable():  # A pipe: what is in it is taken whole first, as a zip is read from its end.
+        file = io.BytesIO(_read(file, label, max_bytes))
     start = file.read(2)
     file.seek(0)
     try:

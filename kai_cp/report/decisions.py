@@ -13,6 +13,7 @@ from kai_cp.report.headline import headline
 from kai_cp.report.partition import partition
 from kai_cp.report.section import ROWS_SHOWN, Section, ignored
 from kai_cp.report.terminal import amount
+from kai_cp.worker import End
 from kai_cp_topology.records import Level
 
 _NAMES_SHOWN: Final = 2
@@ -20,11 +21,11 @@ _NAMES_SHOWN: Final = 2
 Document = Mapping[str, Any]
 
 
-def report(name: str, document: Document, *, late: bool = False, everything: bool = False) -> RenderableType:
+def report(name: str, document: Document, *, end: End = "done", everything: bool = False) -> RenderableType:
     """The whole report. ``everything``: long tables in full."""
     most = None if everything else ROWS_SHOWN
     tables = [section.render(most) for section in _sections(document) if section.rows]
-    return Group(headline(name, document, late), *tables)
+    return Group(headline(name, document, end), *tables)
 
 
 def _sections(document: Document) -> Iterator[Section]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
 from kai_cp.report.terminal import plural, table
+from kai_cp.worker import End
+
+_STOPPED: Final = ("late", "interrupted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,9 @@ class Counts:
 
 def quality(document: Mapping[str, Any]) -> str:
     """How good the answer is known to be."""
+    undecided = sum(entry["reason"] == "NotDecidedInTime" for entry in document["unscheduled"])
+    if undecided:
+        return f"{plural(undecided, 'pod group')} not decided in time"
     statuses = [stage["status"] for stage in document["stages"]]
     proved = statuses.count("OPTIMAL")
     if proved == len(statuses):
@@ -56,7 +62,13 @@ def seconds(document: Mapping[str, Any]) -> float:
     return float(sum(timings.get(name, 0.0) for name in ("read", "prepare", "solve", "check", "write")))
 
 
-def headline(name: str, document: Mapping[str, Any], late: bool) -> Text:
+def cut(document: Mapping[str, Any], end: End) -> bool:
+    """Whether time or patience ended the search before everything was decided or proved."""
+    undecided = any(entry["proof"] != "proved" for entry in document["unscheduled"])
+    return end in _STOPPED or undecided or quality(document) != "proved optimal"
+
+
+def headline(name: str, document: Mapping[str, Any], end: End) -> Text:
     """The first line of a report."""
     counts = Counts.of(document)
     named = (
@@ -66,19 +78,26 @@ def headline(name: str, document: Mapping[str, Any], late: bool) -> Text:
         ("evicted", counts.evicted),
     )
     parts = [f"{number:,} {word}" for word, number in named if number]
+    time = f"{seconds(document):.2f} s"
     if parts:
         first = next(number for _, number in named if number)
         parts[0] = parts[0].replace(" ", " pod " if first == 1 else " pods ", 1)
-    line = Text.assemble((name, "bold"), ": ", (", ".join(parts) or "nothing to change", "bold"), ". ")
+        result = ", ".join(parts)
+    elif end in _STOPPED or (counts.waiting and cut(document, end)):
+        result = f"no plan found in {time}"
+    else:
+        result = "nothing to change"
+    line = Text.assemble((name, "bold"), ": ", (result, "bold"), ". ")
     if counts.waiting:
         verb = "stays" if counts.waiting == 1 else "stay"
         line.append(f"{plural(counts.waiting, 'pod group')} {verb} pending. ")
     word = quality(document)
     style = "green" if word == "proved optimal" else "yellow"
     line.append(word[:1].upper() + word[1:], style=style)
-    time = f"{seconds(document):.2f} s"
-    if late:
-        line.append(f". Stopped at the deadline: this answer was complete after {time}.", style="yellow")
+    if end == "late":
+        line.append(f". Stopped at the end of the budget: the best checked answer is from {time}.", style)
+    elif end == "interrupted":
+        line.append(f". Interrupted: the best checked answer so far is from {time}.", style)
     else:
         line.append(f", {time}.")
     return line

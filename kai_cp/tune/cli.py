@@ -34,7 +34,10 @@ def tune(
     ] = "sqlite:///kai-cp-tune.db",
     out: Annotated[Path, typer.Option(help="--search: write the chosen settings here.")] = Path("tuned.yaml"),
     now: Annotated[
-        str | None, typer.Option(metavar="RFC3339", help="Read the snapshots as of this time; default: now.")
+        str | None,
+        typer.Option(
+            metavar="RFC3339", help="Read the snapshots as of this time; default: when each was taken."
+        ),
     ] = None,
     budget: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time for one decision.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write the comparison as one HTML page.")] = None,
@@ -75,7 +78,9 @@ def tune(
         _compare(parsed, {"base": base, out.name: chosen}, report)
 
 
-def _read(arguments: list[str], now: float, settings: Settings) -> tuple[dict[str, Snapshot], dict[str, str]]:
+def _read(
+    arguments: list[str], now: float | None, settings: Settings
+) -> tuple[dict[str, Snapshot], dict[str, str]]:
     from kai_cp.cli.common import BAD_INPUT, fail
     from kai_cp.reader import UnreadableSnapshot
     from kai_cp.reading import inputs, read

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -152,6 +154,64 @@ class TestSolve:
         answers = [timeless((tmp_path / "out" / name).read_text()) for name in written]
         assert answers[0] == answers[1] == answers[2]
         assert "3 answers written" in done.stdout
+
+    def test_without_now_it_is_read_as_of_when_it_was_taken(self, tmp_path: Path) -> None:
+        """The newest thing that has happened in the sample; later than that only a deletion is planned."""
+        raw = document(DEMO.read_text())
+        pod = raw["rawObjects"]["pods"][0]
+        pod["metadata"]["creationTimestamp"] = "2026-11-20T12:34:56Z"
+        pod["metadata"]["deletionTimestamp"] = "2026-11-20T13:00:00Z"
+        (tmp_path / "later.json").write_text(json.dumps(raw))
+        assert document(run("solve", tmp_path / "later.json", "-o", "json").stdout)["now"] == (
+            "2026-11-20T12:34:56Z"
+        )
+
+    def test_a_recorded_cycle_is_read_as_of_its_decision(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "cycle.zip", "w") as archive:
+            archive.writestr("snapshot.json", DEMO.read_text())
+            archive.writestr("decisions.json", '{"now": "2026-11-20T12:00:07Z"}')
+        assert document(run("solve", tmp_path / "cycle.zip", "-o", "json").stdout)["now"] == (
+            "2026-11-20T12:00:07Z"
+        )
+
+    def test_a_search_that_was_cut_is_no_nothing_to_change(self) -> None:
+        """The budget is over before anything can be decided, whatever the machine."""
+        done = run("solve", DEMO, "--now", NOW, "--budget", "0.000001")
+        assert "nothing to change" not in done.stdout
+        assert "no plan found in" in done.stdout.splitlines()[0]
+
+    def test_ctrl_c_in_the_first_second_is_no_traceback(self) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kai_cp", "solve", DEMO], stdout=-1, stderr=-1, start_new_session=True
+        )
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert b"Traceback" not in errors
+
+    def test_a_full_disk_is_a_sentence(self) -> None:
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "kai_cp", "inspect", DEMO], stdout=full, stderr=-1, check=False
+            )
+        assert done.returncode == 3
+        assert done.stderr == b"kai-cp: output cannot be written: No space left on device\n"
+
+    def test_a_terminal_without_unicode_gets_plain_letters(self) -> None:
+        plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
+        done = subprocess.run(
+            [sys.executable, "-m", "kai_cp", "inspect", DEMO], capture_output=True, env=plain, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"unlimited" in done.stdout
+
+    def test_a_pipe_is_read_like_a_file(self) -> None:
+        done = subprocess.run(
+            ["bash", "-c", f"{sys.executable} -m kai_cp inspect <(cat {DEMO})"],
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
 
     def test_standard_input(self, solved: dict[str, Any]) -> None:
         done = run("solve", "-", "--now", NOW, "--format", "json", *AMPLE, data=DEMO.read_bytes())

@@ -54,7 +54,7 @@ def test_nothing_to_do_is_said() -> None:
 def test_first_line_says_how_good_the_answer_is(statuses: tuple[str, ...], words: str) -> None:
     document = {**EMPTY, "stages": [stage(f"s{i}", status) for i, status in enumerate(statuses)]}
     assert words in shown(report("x", document)).splitlines()[0]
-    assert "Stopped at the deadline" in shown(report("x", document, late=True)).splitlines()[0]
+    assert "Stopped at the end of the budget" in shown(report("x", document, end="late")).splitlines()[0]
 
 
 def test_pods_of_a_gang_are_one_row() -> None:

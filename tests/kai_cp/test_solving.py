@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from kai_cp.reader.container import Source
 from kai_cp.reading import read
 from kai_cp.settings import load
-from kai_cp.solving import Result, Task, deadline, interim, job, solve
+from kai_cp.solving import Progress, Result, Task, interim, job, solve
 from kai_cp.worker import Worker
 from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Stage, Unscheduled
 from tests.support import worker_jobs
@@ -24,7 +26,7 @@ WAITING = {"ablation", "chat-api", "detector", "giant", "legacy", "notebook-bob"
 
 def task(budget: float, path: Path = DEMO) -> Task:
     settings = load(None, {"solver.budget_seconds": budget})
-    return Task(Source(str(path), path.stem), None, NOW, settings, None, time.monotonic())
+    return Task(Source(str(path), path.stem), None, NOW, settings, None)
 
 
 def document(result: Result) -> dict[str, Any]:
@@ -76,18 +78,48 @@ def test_unreadable_input_has_no_answer(tmp_path: Path) -> None:
     assert str(bad) in result.problem
 
 
-@pytest.mark.parametrize(
-    ("budget", "read_at", "due", "why"),
-    [
-        (10, 100.1, 110.0, "quick reading costs nothing: a budget after the start"),
-        (10, 102.5, 110.0, "the same, to the second"),
-        (10, 108.0, 115.5, "after slow reading three quarters are left"),
-        (1, 102.0, 103.0, "a second is left whole"),
-        (0.2, 102.0, 102.2, "and so is less than a second"),
-    ],
-)
-def test_deadline(budget: float, read_at: float, due: float, why: str) -> None:
-    assert deadline(started=100.0, read_at=read_at, budget=budget) == pytest.approx(due), why
+def test_reading_is_not_charged_to_the_deciding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading takes 100 s by this clock: the whole budget begins afterwards."""
+    clock = [0.0]
+    deadlines: list[float] = []
+
+    def slow_read(*arguments: Any, **options: Any) -> Any:
+        clock[0] += 100
+        return read(*arguments, **options)
+
+    def decide(snapshot: Any, settings: Any, *, deadline: float, emit: Any) -> Plan:
+        deadlines.append(deadline)
+        return Plan()
+
+    monkeypatch.setattr("kai_cp.solving.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("kai_cp.reading.read", slow_read)
+    monkeypatch.setattr("kai_cp_models.engine.decide", decide)
+    channel = Mock()
+    job(task(10), channel)
+    assert 109 < deadlines[0] <= 110
+    assert channel.until.call_args[0][0] > 110
+
+
+def test_progress_is_told_to_whoever_watches() -> None:
+    seen: list[Progress] = []
+    with Worker(job) as worker:
+        solve(worker, task(30), seen.append)
+    assert seen[0].action == "reading done"
+    assert seen[-1].gpus_admitted > 0
+    assert {step.action for step in seen} >= {"allocate", "reclaim"}
+
+
+def test_ctrl_c_gives_the_best_checked_answer_so_far() -> None:
+    """The watcher interrupts as the terminal would, once there is an answer."""
+
+    def interrupt(step: Progress) -> None:
+        if step.gpus_admitted:
+            raise KeyboardInterrupt
+
+    with Worker(job) as worker:
+        result = solve(worker, task(30), interrupt)
+    assert result.interrupted
+    assert document(result)["decisions"]
 
 
 def test_interim_plan_names_who_was_not_looked_at_and_keeps_what_is_known() -> None:

@@ -1,0 +1,64 @@
+"""How a command ends: standard output that any terminal can show, and a sentence for whatever goes wrong."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from kai_cp.cli.common import BUG, INTERRUPTED, MISSING, complain
+
+DEBUG_VARIABLE: Final = "KAI_CP_DEBUG"
+"""Set to anything, it shows tracebacks."""
+
+_PLAIN: Final = {"…": "...", "×": "x", "∞": "unlimited", "→": "->", "−": "-", "≥": ">=", "≤": "<=", "─": "-"}
+"""What stands for a character where the terminal's character set lacks it."""
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    lost = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(character, "?") for character in lost), error.end
+
+
+def guarded(body: Callable[[], object]) -> int:
+    """Run ``body``, which may end in SystemExit; the exit status, with all output written."""
+    codecs.register_error("plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="plain")  # type: ignore[union-attr]
+    try:
+        try:
+            body()
+            status = 0
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except BrokenPipeError:
+        status = _without_output(0)  # Whoever read has read enough, such as head.
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else "output cannot be written: "
+        complain(f"{where}{error.strerror or error}")
+        status = _without_output(MISSING)
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        reason = str(error).splitlines()
+        complain(
+            f"this is a defect of kai-cp: {type(error).__name__}{': ' + reason[0] if reason else ''}. "
+            f"Please report it with what {DEBUG_VARIABLE}=1 shows."
+        )
+        status = BUG
+    return status
+
+
+def _without_output(status: int) -> int:
+    """Nothing more can be written; the interpreter shall not try at its end."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
