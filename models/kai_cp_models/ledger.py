@@ -133,6 +133,8 @@ class Fixed:
 
     asked: dict[int, tuple[Batch, Amounts]] = field(default_factory=dict)
     """What batches ask for, by identity; each is kept, so that no other one gets its id."""
+    chains: dict[GroupKey, object] = field(default_factory=dict)
+    """What groups give up while their pods are as read, see ``joint.offers``."""
 
 
 class Ledger:

@@ -48,8 +48,6 @@ _ROUGH_GAP = 0.01
 _MOST_FINISHED = 2_000
 """Variables beyond which the rough goal is the objective: each further goal costs a presolve."""
 _ROUGH_GOALS = 2
-_GROUP_SECONDS = 0.00008
-"""What it takes, roughly, to rank a running pod group among the victims."""
 _SHORTEST = 0.05
 """Seconds below which no model is worth being built."""
 _ROUGH_SHARE = 0.5
@@ -124,11 +122,6 @@ class Attempts:
             key: Ask(snapshot.group_by_key[key], self.base.fixed.gangs[key], batch)
             for key, batch in self.waiting.items()
         }
-
-    def time_to_rank(self) -> bool:
-        """Whether the victims are ranked, or can be before the cycle ends."""
-        least = _GROUP_SECONDS * len(self.cycle.snapshot.groups)
-        return "ranked" in self.__dict__ or time.monotonic() + least < self.cycle.deadline
 
     @cached_property
     def ranked(self) -> tuple[Ranked, ...]:

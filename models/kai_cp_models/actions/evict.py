@@ -124,7 +124,7 @@ def _nominate_left(cycle: Cycle, action: ActionName, runs: Sequence[_Run]) -> No
         key: (ask, run.entries[key])
         for run in runs
         for key, (ask, _) in run.refused.items()
-        if run.attempts.time_to_rank() and run.attempts.takes_of(ask)
+        if run.attempts.takes_of(ask)
     }
     for key in nominate_left(cycle, action, left):
         for run in runs:
@@ -246,8 +246,6 @@ def _next(run: _Run, step: int) -> list[Ask]:
         if why is None and (run.action == "consolidation" or not (chunk or run.found)):
             # Later ones may live on what the victims of those before them leave over.
             why = run.attempts.refused_by_sums(ask)
-        if why is None and not run.attempts.time_to_rank():
-            why = out_of_time()
         if why is None and not run.attempts.takes_of(ask):
             why = NO_VICTIMS
         if why is None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.order import VictimOrder, group_sort_key
+from kai_cp_models.fairness.rank import Giving, victim_order
 from kai_cp_models.fairness.reclaim import victim_allowed
 from kai_cp_models.fairness.runtime import granted, protected
 from kai_cp_models.joint.problem import Ask, Offer
@@ -23,6 +23,7 @@ from kai_cp_models.snapshot import (
     Pod,
     PodGroup,
 )
+from kai_cp_models.units import Gang
 
 Bucket = tuple[str, int, int]
 """Units that only age tells apart: leaf queue, priority, elastic state."""
@@ -85,64 +86,62 @@ def gpu_weight(pod: Pod) -> int:
 def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list[Ranked]:
     """Every unit that some ask may disturb, in reverse fair order."""
     ledger = cycle.ledger
-    chains: dict[GroupKey, list[tuple[Offer, int]]] = {}
-    reach = {entitlement(ledger, ask, action): Reach(ledger, ask, action) for ask in asks}
-    by_queue = cycle.snapshot.preemptible_groups
-    if action == "preempt":
-        asking = {ask.group.queue for ask in asks}
-        by_queue = {queue: groups for queue, groups in by_queue.items() if queue in asking}
-    # One of each scope tells what all of them disturb, but for its own group.
-    scopes = {one.scope(by_queue): one for one in reach.values()}
-    own = {ask.group.key for ask in asks} if action == "consolidation" else set()
-    for group in (group for groups in by_queue.values() for group in groups):
-        if group.key in own or any(one.disturbs(group) for one in scopes.values()):
-            chain = _chain(cycle, group)
-            if chain:
-                chains[group.key] = chain
-    age = _ages(cycle, chains)
-    entries = {}
+    chains: dict[GroupKey, _Chain] = {}
     charges = Charges(ledger)
-    holds = {key: [charges.of(offer.pods) for offer, _ in chain] for key, chain in chains.items()}
-    position = dict.fromkeys(chains, 0)
-    for key in chains:
-        entries[key] = _entry(cycle, key, chains, holds, 0)
-    order = VictimOrder(cycle.snapshot, ledger.book, entries)
+    for group in _disturbed(cycle, asks, action):
+        chain = _chain(cycle, group, charges)
+        if chain.offers:
+            chains[group.key] = chain
+    age = _ages(cycle, chains)
     found: list[Ranked] = []
-    while (popped := order.pop()) is not None:
-        group = cycle.snapshot.group_by_key[popped]
-        k = position[popped]
-        offer, state = chains[popped][k]
-        weight = sum(gpu_weight(pod) for pod in offer.pods)
+    for key, k in victim_order(ledger.book, {key: chain.giving for key, chain in chains.items()}):
+        chain = chains[key]
+        offer, weight = chain.offers[k], chain.weights[k]
+        group = offer.group
         found.append(
             Ranked(
                 offer,
                 len(found),
-                (group.queue, group.priority, state),
+                (group.queue, group.priority, chain.states[k]),
                 (_started(cycle, offer), group.created),
-                holds[popped][k],
+                chain.giving.gives[k],
                 weight,
-                0 if offer.placed_now else weight * age[popped],
+                0 if offer.placed_now else weight * age[key],
             )
         )
-        position[popped] = k + 1
-        if k + 1 < len(chains[popped]):
-            order.push(popped, _entry(cycle, popped, chains, holds, k + 1))
     return found
 
 
-def _entry(
-    cycle: Cycle,
-    key: GroupKey,
-    chains: Mapping[GroupKey, list[tuple[Offer, int]]],
-    holds: Mapping[GroupKey, list[Amounts]],
-    k: int,
-) -> tuple[tuple[int, int, float, str, str], Amounts]:
-    group = cycle.snapshot.group_by_key[key]
-    priority, state, created, name, namespace = group_sort_key(group, chains[key][k][1])
-    # What started last has the least work to lose; creation decides where that is equal or unknown.
-    age = f"{created:020.6f}"
-    started = _started(cycle, chains[key][k][0])
-    return (priority, state, started, age + name, namespace), amounts.total(holds[key][k:])
+def _disturbed(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> Iterator[PodGroup]:
+    """The running pod groups that some ask may disturb (4.3), as ``Reach`` tells them one by one."""
+    by_queue = cycle.snapshot.preemptible_groups
+    if action == "preempt":
+        above: dict[str, int] = {}
+        for ask in asks:
+            queue, priority = ask.group.queue, ask.group.priority
+            above[queue] = max(priority, above.get(queue, priority))
+        for queue, highest in above.items():
+            yield from (group for group in by_queue.get(queue, ()) if group.priority < highest)
+    elif action == "consolidation":
+        own = {ask.group.key for ask in asks}
+        for groups in by_queue.values():
+            yield from (group for group in groups if group.key not in own)
+    else:
+        ledger = cycle.ledger
+        reach = {entitlement(ledger, ask, action): Reach(ledger, ask, action) for ask in asks}
+        for queue, groups in by_queue.items():
+            if any(one.reclaims_from(queue) for one in reach.values()):
+                yield from groups
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """The eviction units of a group in order (5.4), each with the elastic state it leaves from."""
+
+    offers: tuple[Offer, ...]
+    states: tuple[int, ...]
+    weights: tuple[int, ...]
+    giving: Giving
 
 
 def _started(cycle: Cycle, offer: Offer) -> float:
@@ -153,16 +152,40 @@ def _started(cycle: Cycle, offer: Offer) -> float:
     return group.created if group.last_start is None else group.last_start
 
 
-def _chain(cycle: Cycle, group: PodGroup) -> list[tuple[Offer, int]]:
-    """Eviction units of a group in order (5.4), each with the elastic state it leaves from."""
+def _chain(cycle: Cycle, group: PodGroup, charges: Charges) -> _Chain:
+    """What a group could give up; one whose pods are as read is looked at once a cycle."""
     ledger = cycle.ledger
     gang = ledger.fixed.gangs[group.key]
-    if ledger.untouched(gang):
+    if not ledger.untouched(gang):
+        return _linked(cycle, group, _touched(cycle, gang), charges)
+    known = ledger.fixed.chains.get(group.key)
+    if not isinstance(known, _Chain):
         movable = gang.satisfied_at_first
-        return [
+        offers = [
             (Offer(group, unit.pods, k, unit.whole, False, movable), unit.elastic_state)
             for k, unit in enumerate(gang.units_at_first)
         ]
+        known = ledger.fixed.chains[group.key] = _linked(cycle, group, offers, charges)
+    return known
+
+
+def _linked(cycle: Cycle, group: PodGroup, offers: Sequence[tuple[Offer, int]], charges: Charges) -> _Chain:
+    # What started last has the least work to lose; creation decides where that is equal or unknown.
+    name = f"{group.created:020.6f}{group.key.name}"
+    keys = [
+        (-group.priority, state, _started(cycle, offer), name, group.key.namespace) for offer, state in offers
+    ]
+    return _Chain(
+        tuple(offer for offer, _ in offers),
+        tuple(state for _, state in offers),
+        tuple(sum(gpu_weight(pod) for pod in offer.pods) for offer, _ in offers),
+        Giving(group.queue, keys, [charges.of(offer.pods) for offer, _ in offers]),
+    )
+
+
+def _touched(cycle: Cycle, gang: Gang) -> list[tuple[Offer, int]]:
+    """The units of a gang that the cycle has changed, as far as they may still be disturbed."""
+    ledger, group = cycle.ledger, gang.group
     movable = gang.satisfied(group.root, ledger.status)
     # What was reclaimed counted on what allocate gave the queues, so that is not withdrawn any more.
     kept = not cycle.withdraws or any(eviction.action == "reclaim" for eviction in cycle.evicted_by.values())
@@ -203,7 +226,7 @@ def entitlement(ledger: Ledger, ask: Ask, action: ActionName) -> tuple[object, .
         return ()
     if action == "preempt":
         return (ask.group.queue, ask.group.priority)
-    return (ask.group.queue, amounts.pessimistic_batch(ledger.snapshot, ask.pods))
+    return (ask.group.queue, ledger.asked(ask.batch))
 
 
 class Reach:
@@ -213,7 +236,7 @@ class Reach:
         self._ledger = ledger
         self._group = ask.group
         self._action = action
-        self._asked = amounts.pessimistic_batch(ledger.snapshot, ask.pods)
+        self._asked = ledger.asked(ask.batch)
         self._allowed: dict[str, bool] = {}
         self._granted: dict[str, float] = {}
 
@@ -225,9 +248,10 @@ class Reach:
             return True
         if self._action == "preempt":
             return group.queue == self._group.queue and group.priority < self._group.priority
-        return self._may_reclaim(group.queue)
+        return self.reclaims_from(group.queue)
 
-    def _may_reclaim(self, queue: str) -> bool:
+    def reclaims_from(self, queue: str) -> bool:
+        """Whether the victim filter lets the ask look at victims of the queue (4.4)."""
         allowed = self._allowed.get(queue)
         if allowed is None:
             allowed = self._allowed[queue] = (
@@ -253,5 +277,5 @@ class Reach:
     def scope(self, queues: Iterable[str]) -> tuple[object, ...]:
         """What decides over takes: asks with equal scopes may take the same units of ``queues``."""
         if self._action == "reclaim":
-            return (self._group.queue, *(queue for queue in queues if self._may_reclaim(queue)))
+            return (self._group.queue, *(queue for queue in queues if self.reclaims_from(queue)))
         return (self._group.queue, self._group.priority) if self._action == "preempt" else ()

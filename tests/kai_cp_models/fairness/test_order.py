@@ -11,9 +11,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.amounts import Amounts, add, subtract, total
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.order import Entry, FairOrder, QueueTreeOrder, VictimOrder, group_sort_key
+from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
+from kai_cp_models.fairness.rank import Giving, victim_order
+from kai_cp_models.fairness.steps import QueueSteps
 from kai_cp_models.snapshot import GroupKey, Queue, Shares, Snapshot
 from tests.kai_cp_models.fairness.builders import cluster, group, node, pending, queue, running
 
@@ -47,7 +49,8 @@ class Scene:
     def victims(self) -> list[str]:
         """Queues in victim order."""
         snapshot, book = self.build()
-        return drain(snapshot, VictimOrder(snapshot, book, entries(snapshot, self.held, "run")))
+        order = victim_order(book, givings(snapshot, entries(snapshot, self.held, "run")))
+        return [snapshot.group_by_key[key].queue for key, _ in order]
 
 
 def entries(snapshot: Snapshot, gpus: Mapping[str, float], stem: str) -> dict[GroupKey, Entry]:
@@ -58,7 +61,15 @@ def entries(snapshot: Snapshot, gpus: Mapping[str, float], stem: str) -> dict[Gr
     }
 
 
-def drain(snapshot: Snapshot, order: QueueTreeOrder) -> list[str]:
+def givings(snapshot: Snapshot, held: Mapping[GroupKey, Entry]) -> dict[GroupKey, Giving]:
+    """Groups that give up all they hold at once."""
+    return {
+        key: Giving(snapshot.group_by_key[key].queue, [sort_key], [amounts])
+        for key, (sort_key, amounts) in held.items()
+    }
+
+
+def drain(snapshot: Snapshot, order: FairOrder) -> list[str]:
     found = []
     while (key := order.pop()) is not None:
         found.append(snapshot.group_by_key[key].queue)
@@ -154,8 +165,8 @@ def test_groups_of_a_leaf_by_priority_then_elastic_state_then_age_then_name() ->
     order = FairOrder(snapshot, book, asked)
     assert [order.pop() for _ in groups] == [GroupKey("ns", name) for name in "ecdba"]
     assert order.pop() is None
-    victims = VictimOrder(snapshot, book, asked)
-    assert [victims.pop() for _ in groups] == [GroupKey("ns", name) for name in "abdce"]
+    victims = victim_order(book, givings(snapshot, asked))
+    assert victims == [(GroupKey("ns", name), 0) for name in "abdce"]
 
 
 def test_departments_are_compared_before_teams() -> None:
@@ -187,10 +198,10 @@ def test_victims_come_from_the_queue_that_stays_most_saturated_without_them() ->
     held: dict[GroupKey, Entry] = {
         g.key: (group_sort_key(g, 1), (0, 0, sizes[g.key.name] * 1000)) for g in groups
     }
-    order = VictimOrder(snapshot, QueueBook.of(snapshot), held)
+    order = victim_order(QueueBook.of(snapshot), givings(snapshot, held))
     # small leaves b at 4 > 1; then rest-b would leave 0 < 1, so big; then rest-a and rest-b leave 0 both,
     # and hold the same: the newer queue a first.
-    assert [key.name for _ in groups if (key := order.pop())] == ["small", "big", "rest-a", "rest-b"]
+    assert [key.name for key, _ in order] == ["small", "big", "rest-a", "rest-b"]
 
 
 def test_a_shrunk_victim_counts_with_what_it_gave_up() -> None:
@@ -198,23 +209,13 @@ def test_a_shrunk_victim_counts_with_what_it_gave_up() -> None:
     queues = [queue("a", created=9), queue("b")]
     groups = {name: group(f"run-{name}", name) for name in "ab"}
     snapshot = cluster([node(gpus=12)], queues, groups.values(), *(running(g, 6) for g in groups.values()))
-    left = {"a": 6, "b": 6}
-
-    def entry(name: str) -> Entry:
-        return group_sort_key(groups[name], 2), (0, 0, left[name] * 1000)
-
-    order = VictimOrder(snapshot, QueueBook.of(snapshot), {g.key: entry(n) for n, g in groups.items()})
-    taken = []
-    for _ in range(6):
-        key = order.pop()
-        assert key is not None
-        name = snapshot.group_by_key[key].queue
-        taken.append(name)
-        left[name] -= 1
-        order.push(key, entry(name))
+    units = {
+        g.key: Giving(name, [group_sort_key(g, 2)] * 6, [(0, 0, 1000)] * 6) for name, g in groups.items()
+    }
+    order = victim_order(QueueBook.of(snapshot), units)
     # With all of the next candidate gone both queues stand at 0 whatever they gave, and without it they
     # hold the same: step 5 never tells them apart, so the newer queue gives first, all the way.
-    assert taken == ["a"] * 6
+    assert order == [(groups[name].key, k) for name in "ab" for k in range(6)]
 
 
 # --- against a naive comparator --------------------------------------------------------------------
@@ -386,36 +387,91 @@ def test_fair_order_is_the_naive_one_whatever_happens_in_between(
         assert len(order) == len(waiting)
 
 
-@given(drawn=clusters(), data=st.data())
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[Snapshot, QueueBook, dict[GroupKey, Giving]]:
+    """Clusters whose groups give up one to three units; a later one may stand anywhere in the leaf."""
+    snapshot, book, waiting = draw(clusters())
+    size = st.tuples(st.sampled_from([0, 1000]), st.just(0), st.sampled_from([0, 1000, 2000]))
+    found = {}
+    for key in waiting:
+        group_ = snapshot.group_by_key[key]
+        states = draw(st.lists(st.integers(0, 2), min_size=1, max_size=3))
+        keys = [group_sort_key(group_, state) for state in states]
+        found[key] = Giving(group_.queue, keys, [draw(size) for _ in states])
+    return snapshot, book, found
+
+
+@dataclass
+class OneByOne:
+    """Victims popped one at a time, every head compared anew: what ``victim_order`` does in one sort."""
+
+    book: QueueBook
+    givings: Mapping[GroupKey, Giving]
+
+    def __post_init__(self) -> None:
+        self.steps = QueueSteps(self.book)
+        self.turn = dict.fromkeys(self.givings, 0)
+        self.gone = [(0, 0, 0) for _ in self.book.tree.queues]
+
+    def run(self) -> list[tuple[GroupKey, int]]:
+        found = []
+        while (key := self.head(self.book.tree.roots)) is not None:
+            giving, k = self.givings[key], self.turn[key]
+            found.append((key, k))
+            self.turn[key] += 1
+            for i in self.book.path(giving.queue).tolist():
+                self.gone[i] = add(self.gone[i], giving.gives[k])
+        return found
+
+    def head(self, siblings: Sequence[int]) -> GroupKey | None:
+        heads = {i: key for i in siblings if (key := self.below(i)) is not None}
+        if not heads:
+            return None
+        ranks = {i: self.rank(i, key) for i, key in heads.items()}
+        return heads[self.steps.last([i for i in heads if ranks[i] == max(ranks.values())])]
+
+    def below(self, i: int) -> GroupKey | None:
+        tree = self.book.tree
+        if tree.children[i]:
+            return self.head(tree.children[i])
+        mine = [
+            key
+            for key, giving in self.givings.items()
+            if tree.index[giving.queue] == i and self.turn[key] < len(giving.gives)
+        ]
+        return max(mine, key=lambda key: self.givings[key].keys[self.turn[key]], default=None)
+
+    def rank(self, i: int, key: GroupKey) -> tuple[object, ...]:
+        held = self.book.allocated_of(self.book.name(i))
+        left = subtract(subtract(held, self.gone[i]), total(self.givings[key].gives[self.turn[key] :]))
+        return (
+            *self.steps.standing(i, held, held),
+            self.steps.dominant(i, left),
+            self.steps.dominant(i, held),
+        )
+
+
+@given(drawn=chains())
+def test_ranking_by_a_sort_takes_what_popping_one_by_one_takes(
+    drawn: tuple[Snapshot, QueueBook, dict[GroupKey, Giving]],
+) -> None:
+    _, book, found = drawn
+    assert victim_order(book, found) == OneByOne(book, found).run()
+
+
+@given(drawn=chains())
 def test_victim_order_is_the_naive_one_reversed(
-    drawn: tuple[Snapshot, QueueBook, dict[GroupKey, Entry]], data: st.DataObject
+    drawn: tuple[Snapshot, QueueBook, dict[GroupKey, Giving]],
 ) -> None:
-    snapshot, book, waiting = drawn
-    order = VictimOrder(snapshot, book, waiting)
+    snapshot, book, found = drawn
     gone: dict[str, Amounts] = {q.name: (0, 0, 0) for q in snapshot.queues}
-    while waiting:
-        expected = Naive(snapshot, book, waiting, gone).first()
-        assert order.pop() == expected
-        assert expected is not None
-        sort_key, held = waiting.pop(expected)
-        left = min(held[2], data.draw(st.sampled_from([0, 0, 1000])))
-        for name in snapshot.queue_path[snapshot.group_by_key[expected].queue]:
-            before = gone[name]
-            gone[name] = (before[0] + held[0], before[1], before[2] + held[2] - left)
-        if 0 < left < held[2]:
-            waiting[expected] = (sort_key, (0, 0, left))
-            order.push(expected, waiting[expected])
-        elif left:
-            for name in snapshot.queue_path[snapshot.group_by_key[expected].queue]:
-                gone[name] = (gone[name][0], gone[name][1], gone[name][2] + left)
-    assert order.pop() is None
-
-
-@given(drawn=clusters())
-def test_victim_order_gives_up_every_group_once(
-    drawn: tuple[Snapshot, QueueBook, dict[GroupKey, Entry]],
-) -> None:
-    snapshot, book, waiting = drawn
-    order = VictimOrder(snapshot, book, waiting)
-    found = [key for _ in waiting if (key := order.pop())]
-    assert sorted(found) == sorted(waiting)
+    left = {key: (giving.keys[0], total(giving.gives)) for key, giving in found.items()}
+    for key, k in victim_order(book, found):
+        assert Naive(snapshot, book, left, gone).first() == key
+        giving = found[key]
+        del left[key]
+        if k + 1 < len(giving.gives):
+            left[key] = giving.keys[k + 1], total(giving.gives[k + 1 :])
+        for name in snapshot.queue_path[giving.queue]:
+            gone[name] = add(gone[name], giving.gives[k])
+    assert not left
