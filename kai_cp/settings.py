@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from kai_cp import yaml_text
 from kai_cp_models.settings import Settings
 
 _UNITS: Final = {
@@ -65,8 +66,8 @@ def load(
 
 def _parse(text: str, source: str, lines: dict[str, int]) -> dict[str, Any]:
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(text)
+        node = yaml_text.compose(text)
+        document = yaml_text.load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f":{mark.line + 1}" if mark is not None else ""

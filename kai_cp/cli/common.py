@@ -67,10 +67,12 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
     """A YAML or JSON file that holds keys and values; None without a path."""
     import yaml
 
+    from kai_cp import yaml_text
+
     if path is None:
         return None
     try:
-        document = yaml.safe_load(path.read_text("utf-8"))
+        document = yaml_text.load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         fail(f"{option}: {path}: cannot be read: {error}", WRONG_USAGE)
     except yaml.YAMLError as error:

@@ -53,7 +53,7 @@ KINDS: Final = (
     Kind("csiStorageCapacities", r.CSI_CAPACITIES, optional=True),
     Kind("storageClasses", r.STORAGE_CLASSES),
     Kind("csiDrivers", r.CSI_DRIVERS, relevant=t.spec_change),
-    Kind("resourceClaims", r.RESOURCE_CLAIMS, optional=True),
+    Kind("resourceClaims", r.RESOURCE_CLAIMS, transform=t.claim, optional=True),
     Kind("resourceSlices", r.RESOURCE_SLICES, optional=True),
     Kind("deviceClasses", r.DEVICE_CLASSES, optional=True),
     Kind("topologies", r.TOPOLOGIES, optional=True),
@@ -133,7 +133,7 @@ class ClusterCache:
         raw: dict[str, Any] = {}
         for kind in KINDS:
             served = self._reflectors[kind.key].served
-            raw[kind.key] = self.stores[kind.resource].all() if served else None
+            raw[kind.key] = self.stores[kind.resource].listed() if served else None
         return {
             "config": self._config,
             "schedulerParams": self._options.params(),

@@ -21,6 +21,7 @@ from kai_cp.kube.port import Outcome, Result
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.store import Object, key_of
 from kai_cp.kube.transport import Transport
+from kai_cp.reader.fields import Malformed
 from kai_cp.reader.times import seconds_of
 from kai_cp_models.snapshot import Decision, GroupKey, Plan
 
@@ -134,8 +135,8 @@ class LiveCluster:
         """Carry the plan out. Writes go in parallel, a gang's binds next to each other."""
         placed = {d.group for d in plan.decisions if d.group and self._has_place(d.group)}
         results = list(self._writers.map(self._act, plan.decisions))
-        self._note_evictions(plan, results)
         self._note_starts(plan, results, placed)
+        self._note_evictions(plan, results)
         return results
 
     def _act(self, decision: Decision) -> Result:
@@ -152,8 +153,12 @@ class LiveCluster:
             return Result(decision, "done")
         except LeaseLost:
             raise
-        except (ApiError, NotReachable) as error:
+        except (ApiError, NotReachable, Malformed) as error:
             return Result(decision, "failed", str(error))
+        except Exception as error:
+            # Whatever is odd about one pod, the others are written.
+            LOG.exception("decision not carried out", extra={"pod": "/".join(decision.pod)})
+            return Result(decision, "failed", f"{type(error).__name__}: {error}")
 
     def _bind(self, pod: Object, decision: Decision) -> tuple[Outcome, str]:
         if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:

@@ -10,9 +10,20 @@ from typing import Any, Final
 from kai_cp.kube import names, resources
 from kai_cp.kube.resources import Resource
 from kai_cp.kube.store import Object
-from kai_cp_models.snapshot import Decision
+from kai_cp.kube.transforms import with_parameters
+from kai_cp.reader.requests import read_requests
+from kai_cp.reader.shares import read_gpu
+from kai_cp_models.snapshot import Decision, GpuKind, GpuRequest
 
-PORTION_DIGITS: Final = 2
+MOST_DIGITS: Final = 15
+"""A number of more digits is no amount of memory."""
+RECEIVED: Final = {
+    GpuKind.REGULAR: "Regular",
+    GpuKind.FRACTION: "Fraction",
+    GpuKind.MEMORY: "Fraction",
+    GpuKind.MIG: "MigInstance",
+}
+"""``receivedResourceType`` by how a pod asks (2.2)."""
 
 
 def rfc3339(seconds: float) -> str:
@@ -50,31 +61,22 @@ def limits(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return found
 
 
-def resource_type(pod: Mapping[str, Any]) -> str:
-    """``receivedResourceType`` of a pod: how it asks for GPUs (2.2)."""
-    annotations = annotations_of(pod)
-    if names.GPU_FRACTION in annotations or names.GPU_MEMORY in annotations:
-        return "Fraction"
-    if any(key.startswith(names.MIG_PREFIX) for needs in limits(pod) for key in needs):
-        return "MigInstance"
-    return "Regular"
+def gpu_request(pod: Mapping[str, Any]) -> GpuRequest:
+    """How a pod asks for GPUs, by the rules that it was decided by; raises ``Malformed``."""
+    amounts, _ = read_requests(pod["spec"])
+    return read_gpu(annotations_of(pod), amounts)
 
 
-def received_gpu(pod: Mapping[str, Any], node: Mapping[str, Any] | None) -> Object:
+def received_gpu(asked: GpuRequest, node: Mapping[str, Any] | None) -> Object:
     """``receivedGPU`` of a pod on a node: number of devices, and the portion of each with two decimals."""
-    annotations = annotations_of(pod)
-    devices = int(annotations.get(names.FRACTION_DEVICES) or 1)
-    if names.GPU_FRACTION in annotations:
-        portion = float(annotations[names.GPU_FRACTION])
-    elif names.GPU_MEMORY in annotations:
-        label = labels_of(node).get(names.GPU_MEMORY_LABEL, "0") if node is not None else "0"
-        memory = int(label) // 100 * 100 if label.isdigit() else 0
-        portion = int(annotations[names.GPU_MEMORY]) / memory if memory else 0.0
-    else:
-        needs = limits(pod)
-        devices = max((int(entry.get(names.GPU) or 0) for entry in needs), default=0)
-        portion = 1.0
-    return {"count": devices, "portion": f"{portion:.{PORTION_DIGITS}f}"}
+    hundredths = 100
+    if asked.kind is GpuKind.FRACTION:
+        hundredths = asked.milli_portion // 10
+    elif asked.kind is GpuKind.MEMORY:
+        label = labels_of(node).get(names.GPU_MEMORY_LABEL, "") if node is not None else ""
+        memory = int(label) // 100 * 100 if label.isdecimal() and len(label) < MOST_DIGITS else 0
+        hundredths = round(100 * asked.memory_mib / memory) if memory else 0
+    return {"count": asked.devices, "portion": f"{hundredths / 100:.2f}"}
 
 
 def bind_request(
@@ -85,14 +87,15 @@ def bind_request(
 ) -> Object:
     """The BindRequest of a ``Bind`` decision (9.1). ``pool``: node-pool label and value of the shard."""
     meta = pod["metadata"]
+    asked = gpu_request(pod)
     labels = {names.SELECTED_NODE: decision.node}
     if pool is not None and pool[0] and pool[1]:
         labels[pool[0]] = pool[1]
     spec: Object = {
         "podName": meta["name"],
         "selectedNode": decision.node,
-        "receivedResourceType": resource_type(pod),
-        "receivedGPU": received_gpu(pod, node),
+        "receivedResourceType": RECEIVED[asked.kind],
+        "receivedGPU": received_gpu(asked, node),
     }
     if decision.gpu_groups:
         spec["selectedGPUGroups"] = list(decision.gpu_groups)
@@ -104,10 +107,12 @@ def bind_request(
         value = decision.details.get(ours)
         if value:
             spec[theirs] = value
+    if "resourceClaimAllocations" in spec:
+        spec["resourceClaimAllocations"] = [_allocated(entry) for entry in spec["resourceClaimAllocations"]]
     extended = spec.get("extendedResourceClaimAllocation")
     if extended:
         mappings = container_mappings(pod, extended.get("containerMappings") or ())
-        spec["extendedResourceClaimAllocation"] = {**extended, "containerMappings": mappings}
+        spec["extendedResourceClaimAllocation"] = {**_allocated(extended), "containerMappings": mappings}
     return {
         "apiVersion": resources.BIND_REQUESTS.api_version,
         "kind": resources.BIND_REQUESTS.kind,
@@ -119,6 +124,11 @@ def bind_request(
         },
         "spec": spec,
     }
+
+
+def _allocated(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    allocation = entry.get("allocation")
+    return {**entry, "allocation": with_parameters(allocation)} if allocation else entry
 
 
 def container_mappings(pod: Mapping[str, Any], mappings: Sequence[Mapping[str, Any]]) -> list[Object]:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from kai_cp.kube.errors import ApiError, Gone, KubeError, NotReachable, Unauthorized
+from kai_cp.kube.errors import ApiError, Gone, NotGranted, NotReachable, Unauthorized
 from kai_cp.kube.resources import Resource
 from kai_cp.kube.retry import Backoff
 from kai_cp.kube.store import Store
@@ -26,8 +26,8 @@ class Reflector:
     """A thread that follows one kind. ``store`` is complete once :attr:`synced` is set.
 
     A watch that ends is resumed from the last version seen; 410 leads to a new list; failures wait longer
-    each time, with jitter, so a server that comes back is not run over. An ``optional`` kind counts as synced
-    while it is not served.
+    each time, with jitter, so a server that comes back is not run over. No object, however bad, ends it. An
+    ``optional`` kind counts as synced while it is not served.
     """
 
     def __init__(
@@ -107,9 +107,14 @@ class Reflector:
                         "watch failed, trying again",
                         extra={"resource": self.resource.plural, "failures": failures, "error": str(error)},
                     )
-            except KubeError:
+            except NotGranted:
                 LOG.exception("watch ended", extra={"resource": self.resource.plural})
                 return
+            except Exception:
+                # Whatever was sent, the thread lives on and lists anew.
+                LOG.exception("watch ended badly, listing anew", extra={"resource": self.resource.plural})
+                self._version = ""
+                failures = failures + 1 if time.monotonic() - started < STEADY_SECONDS else 1
             self._stopping.wait(self._backoff.pause(failures - 1))
 
     def _list(self) -> None:
@@ -151,4 +156,4 @@ class Reflector:
                 self.store.remove(item)
             elif kind != "BOOKMARK":
                 self.store.put(item)
-            self._version = item["metadata"]["resourceVersion"]
+            self._version = (item.get("metadata") or {}).get("resourceVersion") or self._version

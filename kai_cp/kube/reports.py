@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from kai_cp.kube import names, orders, resources
 from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.cache import ClusterCache
+from kai_cp.kube.errors import KubeError
 from kai_cp.kube.live import LiveCluster
 from kai_cp.kube.options import Mode, SchedulerOptions
 from kai_cp.kube.recorder import Recorder
@@ -17,6 +20,7 @@ from kai_cp.kube.store import Object
 from kai_cp.kube.transport import Transport
 from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus, Snapshot, Unscheduled
 
+LOG = logging.getLogger(__name__)
 CONDITION: Final = "UnschedulableOnNodePool"
 SILENT: Final = frozenset({"NotDecidedInTime", "SchedulingBackoff"})
 """Reasons that say nothing about the pods now: an autoscaler must not act on them."""
@@ -69,10 +73,12 @@ class Reporter:
         waiting = {entry.group for entry in plan.unscheduled}
         for entry in plan.unscheduled:
             if entry.reason not in SILENT:
-                again += self._waits(snapshot, entry, placed)
+                with _alone("podGroup", entry.group):
+                    again += self._waits(snapshot, entry, placed)
         for group in snapshot.groups:
             if group.key not in waiting:
-                self._clear(snapshot, group.key, placed)
+                with _alone("podGroup", group.key):
+                    self._clear(snapshot, group.key, placed)
         if self._options.mode is Mode.ENFORCE:
             self._mark_stale(snapshot, plan)
         self._report_set_aside(snapshot)
@@ -227,7 +233,7 @@ class Reporter:
         namespace, _, name = key.rpartition("/")
         for resource, store in self._cache.stores.items():
             if resource.kind == kind:
-                found = store.get((namespace, name))
+                found = store.find((namespace, name))
                 return (found, resource) if found is not None else None
         return None
 
@@ -240,6 +246,17 @@ class Reporter:
         if len(self._written) > REMEMBERED:
             self._written.clear()
         self._writer.submit(("condition", *key), write)
+
+
+@contextlib.contextmanager
+def _alone(kind: str, about: object) -> Iterator[None]:
+    """What is odd about one object keeps nobody else's reasons from being written."""
+    try:
+        yield
+    except KubeError:
+        raise
+    except Exception:
+        LOG.exception("reason not reported", extra={kind: str(about)})
 
 
 def _numeric(item: Mapping[str, Any]) -> bool:

@@ -129,7 +129,7 @@ class Scheduler:
         else:
             observed = self._compare(decided)
         marks.append(("write", time.monotonic()))
-        again = self._reporter.report(decided.snapshot, decided.plan)
+        again = self._report(decided)
         marks.append(("report", time.monotonic()))
         seconds = {name: at - marks[i][1] for i, (name, at) in enumerate(marks[1:])}
         for phase in ("solve", "check"):
@@ -154,6 +154,17 @@ class Scheduler:
         if not decided.problem:
             self.last_success = self._clock()
         return self._next(decided, results, again, tidy=tidy)
+
+    def _report(self, decided: Decided) -> float | None:
+        """Say why pods wait; a defect there costs nobody the cycle, which has been carried out."""
+        try:
+            return self._reporter.report(decided.snapshot, decided.plan)
+        except KubeError:
+            raise
+        except Exception:
+            LOG.exception("reports not made")
+            self._metrics.failed()
+            return self._clock() + unproved_pause(self._unproved)
 
     def _next(
         self, decided: Decided, results: Sequence[Result], again: float | None, *, tidy: bool

@@ -7,9 +7,14 @@ changed in place, so a reader may keep them.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from kai_cp.reader.salvage import SET_ASIDE, reason_to_refuse, stand_in
+
+LOG = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 Key = tuple[str, str]
@@ -34,7 +39,11 @@ def version_of(item: Mapping[str, Any]) -> int:
 
 
 class Store:
-    """Objects by key. ``changed`` is called (without the lock) after a relevant change from outside."""
+    """Objects by key. ``changed`` is called (without the lock) after a relevant change from outside.
+
+    An object that cannot be used is stood in for by its name and the reason (:mod:`kai_cp.reader.salvage`),
+    so that the others arrive. Only snapshots show stand-ins: they are where objects are set aside.
+    """
 
     def __init__(
         self,
@@ -51,6 +60,7 @@ class Store:
         self._changed = changed or (lambda: None)
         self._listeners: list[Callable[[Object | None, Object | None], None]] = []
         self._listed: list[Object] | None = None
+        self._usable: list[Object] | None = None
 
     def listen(self, listener: Callable[[Object | None, Object | None], None]) -> None:
         """Call ``listener(old, new)`` after each change; it must be quick."""
@@ -58,14 +68,28 @@ class Store:
 
     def get(self, key: Key) -> Object | None:
         """The object, or None."""
+        return usable(self.find(key))
+
+    def find(self, key: Key) -> Object | None:
+        """The object or its stand-in, or None."""
         with self._lock:
             return self._items.get(key)
 
     def all(self) -> list[Object]:
         """Every object by namespace and name; do not change the list or what is in it."""
+        listed = self.listed()
+        with self._lock:
+            if self._usable is None or listed is not self._listed:
+                found = [item for item in listed if SET_ASIDE not in item]
+                self._usable = listed if len(found) == len(listed) else found
+            return self._usable
+
+    def listed(self) -> list[Object]:
+        """Every object and stand-in by namespace and name, for a snapshot; not to be changed either."""
         with self._lock:
             if self._listed is None:
                 self._listed = [self._items[key] for key in sorted(self._items)]
+                self._usable = None
             return self._listed
 
     def __len__(self) -> int:
@@ -74,7 +98,7 @@ class Store:
     def replace(self, items: Iterable[Object], version: str) -> None:
         """Take a fresh list. What we wrote after that list was made stays."""
         listed = int(version) if version.isdigit() else 0
-        fresh = {key_of(item): self._transform(item) for item in items}
+        fresh = {key_of(kept): kept for item in items if (kept := self._kept(item)) is not None}
         changes: list[tuple[Object | None, Object | None]] = []
         with self._lock:
             for key, removed in self._removed.items():
@@ -94,14 +118,16 @@ class Store:
 
     def put(self, item: Object, *, ours: bool = False) -> None:
         """Add or change. ``ours``: the answer to our own write, which wakes nobody."""
-        key, version = key_of(item), version_of(item)
+        new = self._kept(item)
+        if new is None:
+            return
+        key, version = key_of(new), version_of(new)
         with self._lock:
             old = self._items.get(key)
             if version and (
                 (old is not None and version_of(old) >= version) or self._removed.get(key, -1) >= version
             ):
                 return
-            new = self._transform(item)
             self._items[key] = new
             self._removed.pop(key, None)
             self._listed = None
@@ -109,6 +135,8 @@ class Store:
 
     def remove(self, item: Object, *, ours: bool = False) -> None:
         """The object is gone. News about it from before are dropped from now on."""
+        if "metadata" not in item:
+            return
         key, version = key_of(item), version_of(item)
         with self._lock:
             old = self._items.get(key)
@@ -124,9 +152,54 @@ class Store:
             self._listed = None
         self._announce([(old, None)], ours=ours)
 
+    def _kept(self, item: Object) -> Object | None:
+        """What is kept of an object that came in; None when it does not even say what it is."""
+        try:
+            key_of(item)
+        except (KeyError, TypeError, AttributeError):
+            LOG.warning("an object without a name was left out", extra={"reason": _reason_of(item)})
+            return None
+        if SET_ASIDE in item:
+            return item
+        try:
+            kept = self._transform(item)
+        except Exception as error:
+            LOG.exception("object set aside", extra={"object": "/".join(key_of(item))})
+            return stand_in(item, f"it cannot be read: {type(error).__name__}: {error}")
+        reason = reason_to_refuse(kept)
+        return stand_in(item, reason) if reason else kept
+
     def _announce(self, changes: list[tuple[Object | None, Object | None]], *, ours: bool) -> None:
-        for old, new in changes:
+        for before, after in changes:
+            old, new = usable(before), usable(after)
+            if old is None and new is None:
+                continue
             for listener in self._listeners:
-                listener(old, new)
-        if not ours and any(old is None or new is None or self._relevant(old, new) for old, new in changes):
+                try:
+                    listener(old, new)
+                except Exception:
+                    LOG.exception("news of an object not taken", extra={"object": _name_of(new or old)})
+        if not ours and any(self._matters(old, new) for old, new in changes):
             self._changed()
+
+    def _matters(self, old: Object | None, new: Object | None) -> bool:
+        if old is None or new is None or SET_ASIDE in old or SET_ASIDE in new:
+            return True
+        try:
+            return self._relevant(old, new)
+        except Exception:
+            LOG.exception("change of an object not weighed", extra={"object": _name_of(new)})
+            return True
+
+
+def usable(item: Object | None) -> Object | None:
+    """The object itself, None for a stand-in."""
+    return None if item is None or SET_ASIDE in item else item
+
+
+def _name_of(item: Object | None) -> str:
+    return "/".join(key_of(item)) if item is not None else ""
+
+
+def _reason_of(item: Any) -> str:
+    return str(item.get(SET_ASIDE) or "no metadata") if isinstance(item, dict) else "no object"

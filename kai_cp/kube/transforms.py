@@ -6,8 +6,10 @@ memory, and nothing confidential in a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+import orjson
 
 from kai_cp.kube.store import Object
 
@@ -63,6 +65,55 @@ def container(item: Mapping[str, Any]) -> Object:
     if item.get("envFrom"):
         result["envFrom"] = item["envFrom"]
     return result
+
+
+def claim(item: Object) -> Object:
+    """A claim without what drivers say of its devices; parameters for drivers are kept as their text.
+
+    No rule reads parameters, but they become part of an allocation (:func:`with_parameters`).
+    """
+    item = plain(item)
+    spec = item.get("spec") or {}
+    if (spec.get("devices") or {}).get("config"):
+        item = {**item, "spec": _with_devices(spec, _as_text)}
+    status = item.get("status") or {}
+    allocation = status.get("allocation") or {}
+    if "devices" in status:
+        status = {key: value for key, value in status.items() if key != "devices"}
+    if (allocation.get("devices") or {}).get("config"):
+        status = {**status, "allocation": _with_devices(allocation, _as_text)}
+    return {**item, "status": status} if status is not item.get("status") and status else item
+
+
+def with_parameters(allocation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An allocation whose parameters for drivers are objects again, as the API has them."""
+    has = (allocation.get("devices") or {}).get("config")
+    return _with_devices(allocation, _as_object) if has else allocation
+
+
+def _with_devices(holder: Mapping[str, Any], change: Callable[[Any], Any]) -> Object:
+    devices = holder["devices"]
+    config = [_with_parameters(entry, change) for entry in devices["config"]]
+    return {**holder, "devices": {**devices, "config": config}}
+
+
+def _with_parameters(entry: Mapping[str, Any], change: Callable[[Any], Any]) -> Mapping[str, Any]:
+    opaque = entry.get("opaque") or {}
+    if "parameters" not in opaque:
+        return entry
+    return {**entry, "opaque": {**opaque, "parameters": change(opaque["parameters"])}}
+
+
+def _as_text(parameters: Any) -> Any:
+    """The parameters as JSON text; as they are when they are nested too deep, which the store looks for."""
+    try:
+        return orjson.dumps(parameters).decode()
+    except TypeError:
+        return parameters
+
+
+def _as_object(parameters: Any) -> Any:
+    return orjson.loads(parameters) if isinstance(parameters, str) else parameters
 
 
 def node(item: Object) -> Object:

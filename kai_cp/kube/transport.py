@@ -28,6 +28,7 @@ from kai_cp.kube.access import Process, Verb, permits
 from kai_cp.kube.errors import ApiError, Gone, KubeError, NotGranted, NotReachable, Unauthorized
 from kai_cp.kube.resources import Resource
 from kai_cp.kube.retry import Backoff, retrying
+from kai_cp.reader import salvage
 
 LOG = logging.getLogger(__name__)
 
@@ -50,6 +51,9 @@ METHODS: Final[Mapping[Verb, str]] = {
     "patch": "PATCH",
     "delete": "DELETE",
 }
+_IN_EVENT: Final = 1
+_IN_LIST: Final = 2
+"""Brackets around an object."""
 WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
 cached_permits = lru_cache(maxsize=4096)(permits)
@@ -185,7 +189,7 @@ class Transport:
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     if line:
-                        event = orjson.loads(line)
+                        event = salvage.loads(line, _IN_EVENT)
                         yield event["type"], event["object"]
         except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as error:
             raise NotReachable(f"watch of {resource.plural} broke off: {error}") from error
@@ -297,7 +301,7 @@ class Transport:
                 accept,
                 self._timeout,
             )
-            answer: Object = orjson.loads(self._read(response))
+            answer: Object = salvage.loads(self._read(response), _IN_LIST if verb == "list" else 0)
             return answer
 
         try:

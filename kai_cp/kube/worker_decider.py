@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import orjson
+
 from kai_cp.kube.decider import Decided
 from kai_cp.kube.store import Key, Object, key_of
 from kai_cp.reader import ParseMemo, parse
@@ -29,9 +31,12 @@ READ_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """One list of ``rawObjects``: objects that are new or changed, and keys that left; None: feature off."""
+    """One list of ``rawObjects``: objects that are new or changed (a JSON list), and keys that left.
 
-    upserts: list[Object]
+    Text crosses the pipe: what an object looks like inside is nothing to whoever sends it.
+    """
+
+    upserts: bytes
     removed: list[Key]
 
 
@@ -67,7 +72,7 @@ class Mirror:
             items = self.lists.get(name) or {}
             for key in changes.removed:
                 items.pop(key, None)
-            items.update((key_of(item), item) for item in changes.upserts)
+            items.update((key_of(item), item) for item in orjson.loads(changes.upserts))
             self.lists[name] = items
         objects = {
             name: None if items is None else [items[key] for key in sorted(items)]
@@ -129,7 +134,7 @@ class Differ:
         after = {key_of(item): item for item in items}
         self._items[name] = after
         upserts = [item for key, item in after.items() if before.get(key) is not item]
-        return Changes(upserts, [key for key in before if key not in after])
+        return Changes(orjson.dumps(upserts), [key for key in before if key not in after])
 
 
 def stretched(stretch: float, plan: Plan, problem: str) -> float:

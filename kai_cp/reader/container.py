@@ -15,6 +15,8 @@ from typing import IO, Any, Final
 
 import orjson
 
+from kai_cp.reader import salvage
+
 DEFAULT_MAX_BYTES: Final = 2 * 1024**3
 ENTRY: Final = "snapshot.json"
 STDIN: Final = "-"
@@ -23,6 +25,8 @@ SUFFIXES: Final = (".json", ".json.gz", ".zip")
 _ZIP: Final = b"PK"
 _GZIP: Final = b"\x1f\x8b"
 _CHUNK = 1 << 20
+_OBJECTS: Final = 3
+"""Brackets around an object: those of the snapshot, of ``rawObjects`` and of its list."""
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, NotImplementedError, RuntimeError)
 
 
@@ -141,7 +145,7 @@ def _read(stream: Any, label: str, max_bytes: int) -> bytearray:
 
 def _loaded(text: bytearray, label: str) -> Loaded:
     try:
-        raw = orjson.loads(text)
+        raw = salvage.loads(text, _OBJECTS)
     except orjson.JSONDecodeError as problem:
         raise UnreadableSnapshot(f"{label}: {_json_problem(problem, text)}.") from None
     if not isinstance(raw, dict) or not isinstance(raw.get("rawObjects"), dict):

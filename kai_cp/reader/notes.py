@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from kai_cp.reader.fields import Json, Malformed, shown
+from kai_cp.reader.salvage import SET_ASIDE
 from kai_cp_models.snapshot import SetAside
 
 Identity = tuple[str, str]
@@ -102,10 +103,14 @@ def unique(
         if not isinstance(obj, dict):
             notes.aside(f"{kind} {list_name}[{i}]", f"{shown(obj)} is not an object")
             continue
+        refused = obj.get(SET_ASIDE)
         try:
             identity = identify(obj, namespaced=namespaced)
         except Malformed as problem:
-            notes.aside(f"{kind} {list_name}[{i}]", problem)
+            notes.aside(f"{kind} {list_name}[{i}]", refused or problem)
+            continue
+        if refused:
+            notes.aside(title(kind, identity), refused)
             continue
         other = found.setdefault(identity, obj)
         if other is not obj:
@@ -122,5 +127,6 @@ def canonical(value: Any) -> bytes:
     """A text of a JSON value that is equal for equal values."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        return repr(value).encode("utf-8", "replace")
+    except (TypeError, RecursionError):
+        # Nested too deep for any writer: objects of one name that are both so are not told apart.
+        return b""

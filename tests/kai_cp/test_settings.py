@@ -45,6 +45,8 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
         ("solver:\n  workers: 0\n", ":2: solver.workers: input should be greater than or equal to 1, not 0"),
         ("solver:\n  seed: 1\n  seed: 2\n", ":3: solver.seed: given twice"),
         ("solver: [1\n", "not YAML"),
+        ("solver: " + 2000 * "[", "not YAML: it is nested too deep"),
+        ("solver: &x {budget_seconds: *x}\n", "not YAML: it has more than 200000 values"),
         ("- a\n", "expected keys and values, found a list"),
         ("solver: 3\n", ":1: solver: "),
     ],

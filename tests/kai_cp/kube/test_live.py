@@ -269,3 +269,12 @@ def test_a_new_process_writes_what_the_last_one_did_not_come_to(server: StubServ
     assert setup.writer.drain(10)
     assert len(server.requests("PATCH")) == sent
     setup.close()
+
+
+def test_a_decision_that_cannot_be_written_is_one_failed_decision(setup: Setup) -> None:
+    hostile = {"gpu-fraction-num-devices": "x", "gpu-fraction": "half"}
+    setup.server.put(r.PODS, pod("p1") | {"metadata": pod("p1")["metadata"] | {"annotations": hostile}})
+    until(lambda: orders.annotations_of(setup.cache.stores[r.PODS].get(("ns", "p1")) or pod("p1")) == hostile)
+    results = setup.live.apply(Plan(decisions=tuple(bind(f"p{i}", "n") for i in range(3))))
+    assert [result.outcome for result in results] == ["done", "failed", "done"]
+    assert results[1].message == 'metadata.annotations[gpu-fraction]: "half" is not a number'

@@ -13,7 +13,7 @@ from tests.kai_cp.kube.samples import bind, node, pod
 
 def mig() -> dict[str, Any]:
     item = pod("p")
-    item["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/mig-1g.5gb": "1"}}
+    item["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/mig-1g.5gb": "1"}}
     return item
 
 
@@ -34,6 +34,12 @@ def mig() -> dict[str, Any]:
         ),
         # 20,480 of the label's 81,920 MiB, which counts as 81,900.
         (pod("p", gpus=0, annotations={"gpu-memory": "20480"}), "Fraction", {"count": 1, "portion": "0.25"}),
+        # What no rule reads cannot be wrong: a number of devices without a share.
+        (
+            pod("p", gpus=0, annotations={"gpu-fraction-num-devices": "x"}),
+            "Regular",
+            {"count": 0, "portion": "1.00"},
+        ),
         (mig(), "MigInstance", {"count": 0, "portion": "1.00"}),
     ],
 )

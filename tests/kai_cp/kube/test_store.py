@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kai_cp.kube import transforms as t
 from kai_cp.kube.store import Store
+from kai_cp.reader.salvage import TOO_DEEP
 from tests.kai_cp.kube.samples import pod
 
 
@@ -97,3 +100,55 @@ def test_pods_keep_no_secrets() -> None:
     assert "private/image" not in kept
     assert "registry" not in kept
     assert "configMapKeyRef" in kept
+
+
+def deep(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+def test_an_object_that_cannot_be_handed_on_is_named_and_not_used() -> None:
+    store = Store(relevant=t.any_change)
+    heard: list[tuple[bool, bool]] = []
+    store.listen(lambda old, new: heard.append((old is not None, new is not None)))
+    store.replace([item(1, "a"), item(2, "deep", free=deep(300)), {"kind": "Odd"}], "3")  # type: ignore[arg-type]
+    store.put(item(4, "deep", free=deep(900)))  # type: ignore[arg-type]
+    assert [found["metadata"]["name"] for found in store.all()] == ["a"]
+    assert store.get(("", "deep")) is None
+    assert [found.get("setAside") for found in store.listed()] == [None, TOO_DEEP]
+    assert heard == [(False, True)]
+    store.put(item(5, "deep"))
+    assert [found["metadata"]["name"] for found in store.all()] == ["a", "deep"]
+    assert heard == [(False, True)] * 2
+
+
+def test_no_listener_or_transform_stops_the_news() -> None:
+    def odd(found: dict[str, Any]) -> dict[str, Any]:
+        return {**found, "spec": found["spec"]["needed"]}
+
+    store = Store(transform=odd)
+    store.listen(lambda _old, _new: 1 / 0)  # type: ignore[arg-type, return-value]
+    store.put(item(1, "a"))
+    store.put(item(2, "b", needed="x"))
+    assert [found["metadata"]["name"] for found in store.all()] == ["b"]
+    assert store.listed()[0]["setAside"] == "it cannot be read: KeyError: 'needed'"
+
+
+def test_parameters_for_drivers_are_text_until_they_are_written() -> None:
+    config = [{"requests": ["r"], "opaque": {"driver": "d", "parameters": {"a": [1]}}}, {"opaque": {}}]
+    claim = {
+        "metadata": {"name": "c", "managedFields": []},
+        "spec": {"devices": {"requests": [], "config": config}},
+        "status": {
+            "allocation": {"devices": {"results": [], "config": config}},
+            "devices": [{"data": deep(900)}],
+            "reservedFor": [],
+        },
+    }
+    kept = t.claim(claim)
+    text = [{"requests": ["r"], "opaque": {"driver": "d", "parameters": '{"a":[1]}'}}, {"opaque": {}}]
+    assert kept["spec"]["devices"] == {"requests": [], "config": text}
+    assert set(kept["status"]) == {"allocation", "reservedFor"}
+    assert t.with_parameters(kept["status"]["allocation"]) == claim["status"]["allocation"]  # type: ignore[index]

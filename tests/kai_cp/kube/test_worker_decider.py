@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 
 from kai_cp.kube.worker_decider import Differ, Mirror, WorkerDecider, stretched
@@ -41,7 +42,7 @@ def test_only_changes_are_told_and_the_whole_is_known() -> None:
     task = differ.task(second, NOW, None, Settings())
     assert set(task.lists) == {"pods"}
     assert task.lists["pods"] is not None
-    assert task.lists["pods"].upserts == [changed, c]
+    assert orjson.loads(task.lists["pods"].upserts) == [changed, c]
     assert task.lists["pods"].removed == [("ns", "a")]
     assert mirror.apply(task) == second
     off = {**second, "rawObjects": {**objects, "pods": None}}

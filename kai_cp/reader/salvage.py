@@ -1,0 +1,116 @@
+"""JSON in which one object may be bad: nested too deep, or with text or numbers that no parser takes.
+
+The API server keeps free-form parts of an object as they were sent, so what it serves can be JSON that cannot
+be read, or that cannot be handed on. Whoever may create one object must not be able to spoil the whole list:
+a bad object is replaced by what names it and a reason, and the rest is read as if it were not there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import orjson
+
+SET_ASIDE: Final = "setAside"
+"""Key of an object that stands for a bad one: why it cannot be used."""
+TOO_DEEP: Final = "it is nested deeper than 250 levels"
+"""The limit is the JSON writer's own, less room for what objects are wrapped in."""
+
+_BRACKET: Final = re.compile(
+    rb'[^{}\[\]"]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^{}\[\]"]*+)*+([{}\[\]])', re.DOTALL
+)
+"""The next bracket outside of strings; it never goes back, so a text without one costs its length once."""
+_OPENING: Final = frozenset(b"{[")
+_METADATA: Final = re.compile(rb'"metadata"\s*:\s*$')
+_KEPT: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def loads(text: bytes | bytearray, level: int) -> Any:
+    """The JSON value of ``text``; bad values that begin below ``level`` brackets are stood in for.
+
+    0 is the value itself, 2 an entry of ``{"items": [...]}``. Raises ``orjson.JSONDecodeError`` when
+    something else than such a value is bad.
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        mended = _mended(bytes(text), level)
+        if mended is None:
+            raise
+        return orjson.loads(mended)
+
+
+def stand_in(item: Any, reason: str) -> dict[str, Any]:
+    """What is kept of a bad object: its name, and why it is set aside."""
+    metadata = item.get("metadata") if isinstance(item, dict) else None
+    found: dict[str, Any] = {SET_ASIDE: reason}
+    if isinstance(metadata, dict):
+        found["metadata"] = {
+            key: metadata[key] for key in _KEPT if key in metadata and isinstance(metadata[key], str)
+        }
+    return found
+
+
+def reason_to_refuse(item: Any) -> str:
+    """Why an object that was read cannot be handed on as JSON; "" when it can."""
+    try:
+        orjson.dumps([[[item]]])
+    except (TypeError, RecursionError) as error:
+        return TOO_DEEP if "ecursion" in str(error) else f"it is no JSON: {error}"
+    return ""
+
+
+def _brackets(text: bytes) -> Iterator[int]:
+    """Where the brackets outside of strings are."""
+    at = 0
+    while (found := _BRACKET.match(text, at)) is not None:
+        yield found.start(1)
+        at = found.end()
+
+
+def _mended(text: bytes, level: int) -> bytes | None:
+    """The text with every bad value at ``level`` replaced; None when there is none."""
+    pieces: list[bytes] = []
+    done, depth, begin = 0, 0, 0
+    for at in _brackets(text):
+        if text[at] in _OPENING:
+            if depth == level:
+                begin = at
+            depth += 1
+            continue
+        depth -= 1
+        if depth == level:
+            value = text[begin : at + 1]
+            reason = _problem(value)
+            if reason:
+                pieces += [text[done:begin], orjson.dumps(stand_in(_metadata_of(value), reason))]
+                done = at + 1
+    return b"".join([*pieces, text[done:]]) if pieces else None
+
+
+def _problem(value: bytes) -> str:
+    try:
+        return reason_to_refuse(orjson.loads(value))
+    except orjson.JSONDecodeError as error:
+        problem = str(error).partition(":")[0]
+        return TOO_DEEP if "depth" in problem or "ecursion" in problem else f"it is no JSON: {problem}"
+
+
+def _metadata_of(value: bytes) -> dict[str, Any]:
+    """The object with its metadata alone, as far as that can be read."""
+    depth, begin = 0, -1
+    for at in _brackets(value):
+        if value[at] in _OPENING:
+            if depth == 1 and _METADATA.search(value, max(0, at - 40), at):
+                begin = at
+            depth += 1
+            continue
+        depth -= 1
+        if depth == 1 and begin >= 0:
+            try:
+                return {"metadata": orjson.loads(value[begin : at + 1])}
+            except orjson.JSONDecodeError:
+                return {}
+    return {}

@@ -1,0 +1,74 @@
+"""One bad object among good ones: it is named, and the others are read."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any
+
+import orjson
+import pytest
+
+from kai_cp.reader import parse, salvage
+from kai_cp.reader.container import UnreadableSnapshot, load
+
+NOW = 1_790_000_000.0
+
+
+def nested(depth: int) -> bytes:
+    return b'{"a":' * depth + b"1" + b"}" * depth
+
+
+def item(name: str, inside: bytes = b"1") -> bytes:
+    """An object with something free-form in it, in the order in which the API server writes."""
+    head = {"name": name, "namespace": "ns", "uid": "u-" + name, "resourceVersion": "7", "labels": {"{": "]"}}
+    return b'{"kind":"X","metadata":' + orjson.dumps(head) + b',"spec":{"free":' + inside + b"}}"
+
+
+BAD = {
+    "deep": (nested(2000), salvage.TOO_DEEP),
+    "too deep to hand on": (nested(700), salvage.TOO_DEEP),
+    "half a character": (b'"\\ud800"', "it is no JSON: no low surrogate in string"),
+    "endless number": (b"1e999", "it is no JSON: number is infinity when parsed as double"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_one_bad_object_of_a_list(case: str) -> None:
+    inside, reason = BAD[case]
+    text = b'{"metadata":{"resourceVersion":"9"},"items":[%s,%s,%s]}' % (
+        item("a"),
+        item("b", inside),
+        item("c", nested(2000)),
+    )
+    first, bad, _ = salvage.loads(text, 2)["items"]
+    assert first == orjson.loads(item("a"))
+    assert bad == {
+        "setAside": reason,
+        "metadata": {"name": "b", "namespace": "ns", "uid": "u-b", "resourceVersion": "7"},
+    }
+
+
+def test_what_is_not_an_object_spoils_the_text() -> None:
+    for text in (b"", b"{", b'{"items":[1', b'{"a":"' + b"x" * 100_000, b"]" * 10):
+        with pytest.raises(orjson.JSONDecodeError):
+            salvage.loads(text, 2)
+
+
+def test_a_bad_object_without_a_name() -> None:
+    assert salvage.loads(b'{"items":[{"metadata":{"name":1e999}}]}', 2)["items"] == [
+        {"setAside": "it is no JSON: number is infinity when parsed as double"}
+    ]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_file_with_a_bad_object(pack: Any) -> None:
+    text = b'{"rawObjects":{"resourceClaims":[%s,%s]}}' % (item("good"), item("bad", nested(3000)))
+    snapshot = parse(load(pack(text)).raw, now=NOW)
+    assert [(entry.item, entry.reason) for entry in snapshot.set_aside if "bad" in entry.item] == [
+        ("ResourceClaim ns/bad", salvage.TOO_DEEP)
+    ]
+
+
+def test_a_file_that_ends_in_the_middle_is_refused() -> None:
+    with pytest.raises(UnreadableSnapshot, match="ends in the middle"):
+        load(b'{"rawObjects":{"pods":[' + item("a"))
