@@ -42,8 +42,9 @@ judge-scenarios: $(READY)
 judge-admission: $(READY)
 	$(BIN)/python $(SHARED)/admission/judge_admission.py $(SHARED)/admission/cases --command '$(BIN)/kai-cp admit {inputs} {outputs}'
 
-control-plane: $(READY)  ## the API server that the end-to-end tests run against (built once, then cached)
+control-plane: $(READY)  ## the API server and the Helm that the tests run against (built once, then cached)
 	$(BIN)/python -m tests.kubetest.build
+	$(BIN)/python -m tests.kubetest.build helm
 
 demo-cluster: $(READY)  ## a real control plane with fake GPU nodes, our processes and a sample workload
 	$(BIN)/python -m kai_cp.kube.demo
@@ -51,6 +52,7 @@ demo-cluster: $(READY)  ## a real control plane with fake GPU nodes, our process
 docs: $(READY)  ## the generated pages and the sample snapshot
 	$(BIN)/kai-cp config explain --format markdown > docs/settings.md
 	$(BIN)/python examples/make_demo_cluster.py
+	$(BIN)/python deploy/make_chart.py
 
 lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile pyproject.toml --group dev --generate-hashes --no-header --no-emit-index-url \

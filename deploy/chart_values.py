@@ -1,0 +1,285 @@
+"""The values of the Helm chart, stated once: defaults, schema and documentation are made from these models.
+
+``python deploy/make_chart.py`` writes ``values.yaml``, ``values.schema.json`` and the table of the chart's
+``README.md`` from them; a test holds the files equal to what it writes. A field's name is the chart's key
+(camel case, as Helm's guide asks), its description the comment in ``values.yaml``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Quantity = Annotated[str, Field(pattern=r"^[0-9.]+(m|k|M|G|T|Ki|Mi|Gi|Ti)?$")]
+Free = dict[str, Any]
+"""A fragment of a Kubernetes object, put into the manifest as it is."""
+
+
+class Values(BaseModel):
+    """A part of the values; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Image(Values):
+    """The image of every process; GPU reservation pods run the same one."""
+
+    registry: Annotated[str, Field(description="Registry host; empty: the node's default.")] = ""
+    repository: Annotated[str, Field(description="Repository.", min_length=1)] = "kai-cp"
+    tag: Annotated[str, Field(description="Tag; empty: the chart's appVersion. A digest beats it.")] = ""
+    digest: Annotated[
+        str, Field(description="Digest, the way to pin an image.", pattern=r"^(sha256:[0-9a-f]{64})?$")
+    ] = ""
+    pullPolicy: Annotated[
+        Literal["Always", "IfNotPresent", "Never"], Field(description="When the image is pulled.")
+    ] = "IfNotPresent"
+
+
+class Requests(Values):
+    """Amounts of CPU and memory."""
+
+    cpu: Annotated[Quantity | None, Field(description="CPU.")] = None
+    memory: Annotated[Quantity | None, Field(description="Memory.")] = None
+
+
+class Resources(Values):
+    """Requests and limits of a container; docs/sizing.md has the measured table."""
+
+    requests: Annotated[Requests, Field(description="What the container is given.")] = Requests()
+    limits: Annotated[Requests, Field(description="What it may not exceed; no CPU limit by default.")] = (
+        Requests()
+    )
+
+
+class Placement(Values):
+    """Where pods of a process run."""
+
+    nodeSelector: Annotated[dict[str, str], Field(description="Labels of the nodes it may run on.")] = {}
+    tolerations: Annotated[list[Free], Field(description="Taints it accepts.")] = []
+    affinity: Annotated[Free, Field(description="Affinity; empty: replicas prefer different nodes.")] = {}
+    topologySpreadConstraints: Annotated[list[Free], Field(description="Spread over zones.")] = []
+    priorityClassName: Annotated[str, Field(description="PriorityClass of the pods.")] = (
+        "system-cluster-critical"
+    )
+    podAnnotations: Annotated[dict[str, str], Field(description="Annotations of the pods.")] = {}
+    podLabels: Annotated[dict[str, str], Field(description="Further labels of the pods.")] = {}
+
+
+class Process(Placement):
+    """A Deployment."""
+
+    replicas: Annotated[int, Field(description="Processes; one leads, the others stand by.", ge=0)] = 2
+    resources: Annotated[Resources, Field(description="CPU and memory.")] = Resources()
+    extraArgs: Annotated[list[str], Field(description="Further flags, as on the command line.")] = []
+
+
+class Scheduler(Process):
+    """`kai-cp scheduler`."""
+
+    resources: Annotated[Resources, Field(description="CPU and memory.")] = Resources(
+        requests=Requests(cpu="1", memory="512Mi"), limits=Requests(memory="2Gi")
+    )
+    schedulePeriod: Annotated[
+        str, Field(description="Least time between cycles under load.", pattern=r"^([0-9.]+(ms|s|m|h))+$")
+    ] = "1s"
+    settings: Annotated[
+        Free,
+        Field(description="Settings of the engine, see docs/settings.md; unknown keys stop the process."),
+    ] = {}
+    anonymize: Annotated[bool, Field(description="Serve snapshots without names.")] = False
+
+
+class Binder(Process):
+    """`kai-cp binder`; installed in mode *enforce* only."""
+
+    enabled: Annotated[bool, Field(description="Install our binder in mode enforce; false: KAI's binds.")] = (
+        True
+    )
+    resources: Annotated[Resources, Field(description="CPU and memory.")] = Resources(
+        requests=Requests(cpu="250m", memory="256Mi"), limits=Requests(memory="1Gi")
+    )
+    cdiEnabled: Annotated[bool, Field(description="Name devices as the container device interface does.")] = (
+        False
+    )
+    hamiCoreEnabled: Annotated[bool, Field(description="Write memory limits that HAMi-core enforces.")] = (
+        False
+    )
+    mpsLimits: Annotated[bool, Field(description="Hold pods with annotation mps to their share.")] = False
+
+
+class Reservation(Values):
+    """Pods that hold a shared GPU."""
+
+    namespace: Annotated[
+        str, Field(description="Where they live; KAI's by default, which KAI may have made.", min_length=1)
+    ] = "kai-resource-reservation"
+    createNamespace: Annotated[
+        bool, Field(description="Make the namespace. Leave it false where KAI is installed.")
+    ] = False
+    createServiceAccount: Annotated[
+        bool, Field(description="Make their account and role. Leave it false where KAI is installed.")
+    ] = False
+    serviceAccountName: Annotated[str, Field(description="Their account.", min_length=1)] = (
+        "kai-resource-reservation"
+    )
+    appLabel: Annotated[str, Field(description="Their label `app`.", min_length=1)] = (
+        "kai-resource-reservation"
+    )
+    runtimeClassName: Annotated[str, Field(description="Runtime class of these pods.")] = ""
+
+
+class Shard(Values):
+    """One scheduler process per node pool."""
+
+    name: Annotated[
+        str,
+        Field(description="Name, a part of object names.", pattern=r"^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$"),
+    ]
+    nodePool: Annotated[
+        str, Field(description="Value of the node-pool label served; empty: nodes without the label.")
+    ] = ""
+    schedulingShard: Annotated[
+        str, Field(description="SchedulingShard object whose configuration is taken; empty: defaults.")
+    ] = ""
+    resources: Annotated[
+        Resources | None, Field(description="CPU and memory, instead of the scheduler's.")
+    ] = None
+    settings: Annotated[Free, Field(description="Settings of the engine laid over the scheduler's.")] = {}
+    extraArgs: Annotated[list[str], Field(description="Further flags of this shard.")] = []
+
+
+class Rbac(Values):
+    """Roles and bindings."""
+
+    create: Annotated[bool, Field(description="Make roles and bindings for our accounts.")] = True
+    reader: Annotated[
+        bool, Field(description="Also make the read-only ClusterRole for people who use the command line.")
+    ] = True
+
+
+class ServiceAccounts(Values):
+    """Accounts of the processes."""
+
+    create: Annotated[bool, Field(description="Make them.")] = True
+    annotations: Annotated[dict[str, str], Field(description="Their annotations.")] = {}
+
+
+class ServiceMonitor(Values):
+    """For the Prometheus operator."""
+
+    enabled: Annotated[bool, Field(description="Make a ServiceMonitor.")] = False
+    interval: Annotated[str, Field(description="How often metrics are read.", pattern=r"^[0-9]+(s|m)$")] = (
+        "30s"
+    )
+    labels: Annotated[dict[str, str], Field(description="Labels that your Prometheus selects.")] = {}
+
+
+class PrometheusRule(Values):
+    """Alerts for the Prometheus operator."""
+
+    enabled: Annotated[bool, Field(description="Make a PrometheusRule with the alerts.")] = False
+    labels: Annotated[dict[str, str], Field(description="Labels that your Prometheus selects.")] = {}
+
+
+class Dashboards(Values):
+    """ConfigMaps for Grafana's sidecar."""
+
+    enabled: Annotated[bool, Field(description="Make the four dashboards.")] = False
+    labels: Annotated[dict[str, str], Field(description="Label that the sidecar looks for.")] = {
+        "grafana_dashboard": "1"
+    }
+    annotations: Annotated[dict[str, str], Field(description="Annotations, for example the folder.")] = {}
+    namespace: Annotated[str, Field(description="Their namespace; empty: the release's.")] = ""
+
+
+class Monitoring(Values):
+    """What Prometheus and Grafana are given."""
+
+    serviceMonitor: Annotated[ServiceMonitor, Field(description="For the Prometheus operator.")] = (
+        ServiceMonitor()
+    )
+    prometheusRule: Annotated[PrometheusRule, Field(description="Alerts for the Prometheus operator.")] = (
+        PrometheusRule()
+    )
+    dashboards: Annotated[Dashboards, Field(description="ConfigMaps for Grafana's sidecar.")] = Dashboards()
+
+
+class NetworkPolicy(Values):
+    """Who may talk to our pods, and to whom they talk."""
+
+    enabled: Annotated[bool, Field(description="Make NetworkPolicies.")] = False
+    metricsFrom: Annotated[list[Free], Field(description="Peers that may read metrics; empty: any pod.")] = []
+    apiServer: Annotated[
+        list[Free], Field(description="Peers that are the API server; empty: any address.")
+    ] = []
+    apiServerPorts: Annotated[list[int], Field(description="Ports of the API server.")] = [443, 6443]
+    extraEgress: Annotated[
+        list[Free], Field(description="Further egress rules, for example to Prometheus.")
+    ] = []
+
+
+class DisruptionBudget(Values):
+    """PodDisruptionBudgets of processes with more than one replica."""
+
+    enabled: Annotated[bool, Field(description="Make them.")] = True
+    maxUnavailable: Annotated[int, Field(description="Pods that may be away at once.", ge=1)] = 1
+
+
+class Crds(Values):
+    """KAI's custom resource definitions."""
+
+    install: Annotated[
+        bool,
+        Field(
+            description="Install them with this release. Leave it false where KAI is installed: it owns them."
+        ),
+    ] = False
+
+
+class ChartValues(Values):
+    """Everything that can be set."""
+
+    mode: Annotated[
+        Literal["observe", "advise", "enforce"],
+        Field(
+            description="observe: record plans, write nothing; advise: also write why pods wait; "
+            "enforce: bind and evict. See the README before you enforce."
+        ),
+    ] = "observe"
+    schedulerName: Annotated[str, Field(description="schedulerName of the pods served.", min_length=1)] = (
+        "kai-scheduler"
+    )
+    nodePoolLabelKey: Annotated[
+        str, Field(description="Label that divides the cluster into node pools; empty: one pool.")
+    ] = "kai.scheduler/node-pool"
+    queueLabelKey: Annotated[str, Field(description="Label that names the queue.", min_length=1)] = (
+        "kai.scheduler/queue"
+    )
+    nameOverride: Annotated[str, Field(description="Instead of the chart's name in object names.")] = ""
+    fullnameOverride: Annotated[str, Field(description="Instead of the whole prefix of object names.")] = ""
+    commonLabels: Annotated[dict[str, str], Field(description="Labels of every object.")] = {}
+    image: Annotated[Image, Field(description="The image of every process.")] = Image()
+    imagePullSecrets: Annotated[
+        list[dict[str, str]], Field(description="Secrets to pull it with, as `- name: NAME`.")
+    ] = []
+    openshift: Annotated[bool, Field(description="OpenShift gives user ids itself: none is set here.")] = (
+        False
+    )
+    logLevel: Annotated[int, Field(description="Verbosity as KAI's; from 5 on, debug.", ge=0, le=10)] = 3
+    scheduler: Annotated[Scheduler, Field(description="`kai-cp scheduler`, for every shard.")] = Scheduler()
+    shards: Annotated[list[Shard], Field(description="One scheduler each.", min_length=1)] = [
+        Shard(name="default")
+    ]
+    binder: Annotated[Binder, Field(description="`kai-cp binder`, in mode enforce only.")] = Binder()
+    reservation: Annotated[Reservation, Field(description="Pods that hold a shared GPU.")] = Reservation()
+    rbac: Annotated[Rbac, Field(description="Roles and bindings.")] = Rbac()
+    serviceAccounts: Annotated[ServiceAccounts, Field(description="Accounts of the processes.")] = (
+        ServiceAccounts()
+    )
+    monitoring: Annotated[Monitoring, Field(description="Prometheus and Grafana.")] = Monitoring()
+    networkPolicy: Annotated[NetworkPolicy, Field(description="Who may talk to our pods.")] = NetworkPolicy()
+    podDisruptionBudget: Annotated[DisruptionBudget, Field(description="PodDisruptionBudgets.")] = (
+        DisruptionBudget()
+    )
+    crds: Annotated[Crds, Field(description="KAI's custom resource definitions.")] = Crds()

@@ -1,0 +1,145 @@
+"""Write everything of the Helm chart that has its source elsewhere: ``python deploy/make_chart.py``.
+
+| file of the chart | source |
+|---|---|
+| ``values.yaml``, ``values.schema.json``, ``README.md`` (its table) | ``deploy/chart_values.py`` |
+| ``files/rights.yaml`` | ``kai_cp/kube/access.py`` |
+| ``files/crds/`` | ``kai_cp/kube/crds/`` |
+| ``files/dashboards/`` | ``deploy/dashboards.py`` |
+| ``files/alerts.yaml`` | ``deploy/monitoring/prometheusrule.yaml`` |
+| ``Chart.yaml`` (its versions) | ``pyproject.toml`` |
+
+``outputs()`` says what each file must hold; a test compares.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel
+
+DEPLOY: Final = Path(__file__).parent
+ROOT: Final = DEPLOY.parent
+CHART: Final = DEPLOY / "chart" / "kai-cp"
+BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
+
+sys.path.insert(0, str(DEPLOY))
+
+from chart_rights import rights  # noqa: E402
+from chart_values import ChartValues  # noqa: E402
+from dashboards import DASHBOARDS, document  # noqa: E402
+
+
+def defaults() -> dict[str, Any]:
+    """The default values as a tree."""
+    return ChartValues().model_dump(exclude_none=True)
+
+
+def schema() -> str:
+    """``values.schema.json``: JSON Schema, with the references resolved where Helm needs none."""
+    made = ChartValues.model_json_schema()
+    made = {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "Values of kai-cp"}
+    # Helm adds `global` to the values of a chart that is a part of another one.
+    made["properties"]["global"] = {"type": "object", "description": "Ignored."}
+    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+
+
+def _fields(model: BaseModel) -> Iterator[tuple[str, str, Any]]:
+    for name, field in type(model).model_fields.items():
+        yield name, field.description or "", getattr(model, name)
+
+
+def _values(model: BaseModel, depth: int = 0) -> Iterator[str]:
+    indent = "  " * depth
+    for name, description, value in _fields(model):
+        if value is None:
+            continue
+        if depth == 0 and isinstance(value, BaseModel):
+            yield ""
+        yield f"{indent}# {description}"
+        if isinstance(value, BaseModel):
+            nested = list(_values(value, depth + 1))
+            yield f"{indent}{name}:" + ("" if nested else " {}")
+            yield from nested
+        elif value and isinstance(value, list) and isinstance(value[0], BaseModel):
+            yield f"{indent}{name}:"
+            for item in value:
+                given = item.model_dump(exclude_defaults=True)
+                yield f"{indent}  - {json.dumps(given)}"
+        else:
+            yield f"{indent}{name}: {json.dumps(value, ensure_ascii=False)}"
+
+
+def values() -> str:
+    """``values.yaml``: every default with its description as a comment."""
+    head = "# Written by deploy/make_chart.py from deploy/chart_values.py.\n"
+    return head + "\n".join(_values(ChartValues())) + "\n"
+
+
+def _rows(model: BaseModel, prefix: str = "") -> Iterator[str]:
+    for name, description, value in _fields(model):
+        key = f"{prefix}{name}"
+        if isinstance(value, BaseModel):
+            yield from _rows(value, f"{key}.")
+            continue
+        if isinstance(value, list) and value and isinstance(value[0], BaseModel):
+            shown = json.dumps([item.model_dump(exclude_defaults=True) for item in value])
+        else:
+            shown = "" if value is None else json.dumps(value)
+        text = description.replace("|", "\\|")
+        yield f"| `{key}` | {f'`{shown}`' if shown else ''} | {text} |"
+
+
+def readme() -> str:
+    """The chart's page with the table of values made anew."""
+    page = (CHART / "README.md").read_text("utf-8")
+    table = "\n".join(["| value | default | meaning |", "|---|---|---|", *_rows(ChartValues())])
+    before, rest = page.split(BEGIN)
+    after = rest.split(END)[1]
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+
+
+def chart() -> str:
+    """``Chart.yaml`` with the version of the program."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    text = (CHART / "Chart.yaml").read_text("utf-8")
+    text = re.sub(r"(?m)^version: .*$", f"version: {version}", text)
+    return re.sub(r"(?m)^appVersion: .*$", f'appVersion: "{version}"', text)
+
+
+def alerts() -> str:
+    """The alert groups alone."""
+    rule = yaml.safe_load((DEPLOY / "monitoring" / "prometheusrule.yaml").read_text("utf-8"))
+    return yaml.safe_dump(rule["spec"], sort_keys=False, width=110)
+
+
+def outputs() -> dict[Path, str]:
+    """What each generated file must hold."""
+    made = {
+        CHART / "Chart.yaml": chart(),
+        CHART / "values.yaml": values(),
+        CHART / "values.schema.json": schema(),
+        CHART / "README.md": readme(),
+        CHART / "files" / "rights.yaml": rights(),
+        CHART / "files" / "alerts.yaml": alerts(),
+    }
+    for dashboard in DASHBOARDS:
+        made[CHART / "files" / "dashboards" / f"{dashboard.uid.removeprefix('kai-cp-')}.json"] = document(
+            dashboard
+        )
+    for definition in sorted((ROOT / "kai_cp" / "kube" / "crds").glob("*.yaml")):
+        made[CHART / "files" / "crds" / definition.name] = definition.read_text("utf-8")
+    return made
+
+
+if __name__ == "__main__":
+    for path, text in outputs().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")

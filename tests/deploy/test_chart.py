@@ -1,0 +1,261 @@
+"""The Helm chart, rendered by real Helm: what is asked for is what comes out, and nonsense is refused."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from kai_cp.kube.access import ACCESS
+from tests.deploy.helm import CHART, Object, helm, objects, refused, template
+
+DEPLOY = CHART.parents[1]
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DEPLOY / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+make_chart = _load("make_chart")
+DEFAULTS: Object = make_chart.defaults()
+FULL: Object = {
+    "mode": "enforce",
+    "scheduler": {"settings": {"solver": {"seed": 1}}},
+    "reservation": {"createNamespace": True, "createServiceAccount": True},
+    "crds": {"install": True},
+    "networkPolicy": {"enabled": True},
+    "monitoring": {
+        "serviceMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True},
+        "dashboards": {"enabled": True},
+    },
+}
+"""Everything switched on, so that every other value has an effect."""
+OTHER: dict[str, Any] = {
+    "mode": "advise",
+    "image.digest": "sha256:" + "a" * 64,
+    "image.pullPolicy": "Always",
+    "imagePullSecrets": [{"name": "pull"}],
+    "scheduler.schedulePeriod": "7s",
+    "scheduler.settings": {"solver": {"seed": 2}},
+    "binder.enabled": False,
+    "monitoring.serviceMonitor.interval": "17s",
+    "shards": [{"name": "a", "nodePool": "a"}, {"name": "b", "nodePool": "b"}],
+    "networkPolicy.metricsFrom": [{"namespaceSelector": {}}],
+    "networkPolicy.apiServer": [{"ipBlock": {"cidr": "10.9.0.1/32"}}],
+    "networkPolicy.apiServerPorts": [8443],
+    "networkPolicy.extraEgress": [{"ports": [{"port": 9090}]}],
+}
+"""Another value for those that cannot be guessed from the default's type."""
+
+
+def leaves(tree: Object, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value with its path; free maps and lists are values."""
+    for key, value in tree.items():
+        where = f"{path}{key}"
+        if isinstance(value, dict) and value and key not in ("labels",):
+            yield from leaves(value, f"{where}.")
+        else:
+            yield where, value
+
+
+def nested(path: str, value: Any, base: Object | None = None) -> Object:
+    """``base`` with one value set."""
+    made = copy.deepcopy(base or {})
+    *folders, name = path.split(".")
+    at = made
+    for folder in folders:
+        at = at.setdefault(folder, {})
+    at[name] = value
+    return made
+
+
+def another(path: str, value: Any) -> Any:
+    """A value that differs from ``value`` and that the schema takes."""
+    if path in OTHER:
+        return OTHER[path]
+    if isinstance(value, bool):
+        return not dict(leaves(FULL)).get(path, value)
+    if isinstance(value, int):
+        return value + 2
+    if path.endswith((".cpu", ".memory")):
+        return "77m" if path.endswith("cpu") else "77Mi"
+    if isinstance(value, str):
+        return "different"
+    if path.endswith("tolerations"):
+        return [{"key": "gpu", "operator": "Exists"}]
+    if path.endswith("affinity"):
+        return {"nodeAffinity": {}}
+    if path.endswith("topologySpreadConstraints"):
+        return [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
+    if path.endswith("extraArgs"):
+        return ["--qps=7"]
+    if isinstance(value, dict):
+        return {"key": "different"}
+    raise AssertionError(f"say in OTHER what {path} may be")
+
+
+def test_generated_files_are_what_their_sources_say() -> None:
+    for path, text in make_chart.outputs().items():
+        assert path.read_text("utf-8") == text, f"{path.name}: run `make docs`"
+
+
+def test_lint_finds_nothing() -> None:
+    for values in ({}, FULL):
+        done = helm("lint", "--strict", str(CHART), "-f", "-", stdin=yaml.safe_dump(values))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "WARNING" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", [path for path, _ in leaves(DEFAULTS)])
+def test_every_value_is_used(path: str) -> None:
+    base = FULL
+    if path.startswith(("image.tag",)):
+        base = {**FULL, "image": {"digest": ""}}
+    value = another(path, dict(leaves(DEFAULTS))[path])
+    assert template(nested(path, value, base)) != template(base), path
+
+
+def _folders(tree: Object, path: str = "") -> Iterator[str]:
+    yield path
+    for key, value in tree.items():
+        closed = isinstance(value, dict) and value and key not in ("labels",)
+        if closed and key != "settings":
+            yield from _folders(value, f"{path}{key}.")
+
+
+@pytest.mark.parametrize("folder", list(_folders(DEFAULTS)), ids=lambda at: at or "top")
+def test_a_misspelt_value_is_refused_by_name(folder: str) -> None:
+    assert "mispelt" in refused(nested(f"{folder}mispelt", 1))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("mode", "enforced"),
+        ("scheduler.replicas", "two"),
+        ("scheduler.replicas", -1),
+        ("binder.enabled", "yes"),
+        ("image.digest", "latest"),
+        ("scheduler.resources.limits.memory", "2 GB"),
+        ("shards", []),
+        ("shards", [{"nodePool": "a"}]),
+        ("shards", [{"name": "A_b"}]),
+        ("scheduler.schedulePeriod", "soon"),
+        ("logLevel", 11),
+        ("imagePullSecrets", ["name"]),
+        ("monitoring.serviceMonitor.interval", "often"),
+    ],
+)
+def test_a_wrong_value_is_refused_and_named(path: str, value: Any) -> None:
+    assert path.rpartition(".")[2] in refused(nested(path, value))
+
+
+def test_a_shard_name_is_used_once() -> None:
+    assert "used twice" in refused({"shards": [{"name": "a"}, {"name": "a", "nodePool": "b"}]})
+
+
+def granted(manifest: str, *, people: bool = False) -> set[tuple[str, str]]:
+    """Verbs and resources of all roles; ``people``: also of the role that nobody is bound to."""
+    return {
+        (verb, resource)
+        for item in objects(manifest)
+        if item["kind"] in ("Role", "ClusterRole")
+        and (people or not item["metadata"]["name"].endswith("-reader"))
+        for rule in item["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    }
+
+
+def test_defaults_may_read_and_nothing_else() -> None:
+    manifest = template()
+    assert {verb for verb, _ in granted(manifest, people=True)} <= {"get", "list", "watch"}
+    assert "secrets" not in {resource for _, resource in granted(manifest, people=True)}
+    kinds = {item["kind"] for item in objects(manifest)}
+    assert not kinds & {"Namespace", "CustomResourceDefinition", "Secret"}
+    assert not kinds & {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
+
+
+def test_advising_writes_statuses_events_and_its_lease() -> None:
+    writes = {(v, r) for v, r in granted(template({"mode": "advise"})) if v not in ("get", "list", "watch")}
+    assert {resource for _, resource in writes} == {"events", "leases", "podgroups/status", "pods/status"}
+
+
+def test_enforcing_may_do_what_is_declared() -> None:
+    declared = {
+        (grant.verb, grant.resource)
+        for process in ("scheduler", "binder", "gpu-reservation")
+        for grant in ACCESS[process]  # type: ignore[index]
+    }
+    values = {"mode": "enforce", "reservation": {"createServiceAccount": True}}
+    assert granted(template(values)) == declared
+
+
+def test_nothing_is_looked_up_and_nothing_lives_in_a_hook_alone() -> None:
+    for path in CHART.rglob("*"):
+        if path.is_file() and path.parent.name == "templates":
+            text = path.read_text("utf-8")
+            assert not [word for word in ("lookup", "helm.sh/hook") if word in text], path
+    assert template(FULL) == template(FULL)
+
+
+def test_every_object_carries_the_release_and_its_labels() -> None:
+    for item in objects(template({**FULL, "commonLabels": {"team": "ml"}})):
+        if item["kind"] == "CustomResourceDefinition":
+            assert item["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+            continue
+        labels = item["metadata"]["labels"]
+        assert (labels["app.kubernetes.io/instance"], labels["team"]) == ("one", "ml"), item["metadata"]
+
+
+def test_two_releases_share_no_object() -> None:
+    def named(release: str, namespace: str) -> set[tuple[str, str, str]]:
+        return {
+            (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"])
+            for item in objects(template({"mode": "enforce"}, release, namespace))
+            if item["metadata"].get("namespace") != "kai-resource-reservation"
+        }
+
+    assert not named("one", "a") & named("one", "b")
+    assert not named("one", "a") & named("two", "a")
+
+
+def test_reservation_pods_run_the_same_image() -> None:
+    digest = "sha256:" + "c" * 64
+    image = {"registry": "example.test/", "repository": "team/kai-cp", "digest": digest}
+    args = {
+        item["metadata"]["labels"]["app.kubernetes.io/component"]: item["spec"]["template"]["spec"]
+        for item in objects(template({"mode": "enforce", "image": image}))
+        if item["kind"] == "Deployment"
+    }
+    wanted = f"example.test/team/kai-cp@{digest}"
+    assert args["binder"]["containers"][0]["image"] == wanted
+    assert f"--resource-reservation-pod-image={wanted}" in args["binder"]["containers"][0]["args"]
+
+
+def test_openshift_chooses_user_ids_itself() -> None:
+    for item in objects(template({"openshift": True})):
+        if item["kind"] == "Deployment":
+            security = item["spec"]["template"]["spec"]["securityContext"]
+            assert security["runAsNonRoot"] is True
+            assert not {"runAsUser", "runAsGroup", "fsGroup"} & security.keys()
+
+
+def test_the_page_names_every_value() -> None:
+    page = Path(CHART / "README.md").read_text("utf-8")
+    for path, _ in leaves(DEFAULTS):
+        assert f"`{path}" in page, path
