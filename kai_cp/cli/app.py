@@ -8,6 +8,8 @@ import typer
 
 from kai_cp.cli.lazy import LazyCommand, LazyGroup
 
+CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
+"""For every command: ``-h`` is help, and no page is wider than 80 columns."""
 _OFFLINE: Final = "On a snapshot"
 _CLUSTER: Final = "In a cluster"
 _MEASURE: Final = "Measure and tune"
@@ -40,7 +42,8 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # Rich doubles the time of the overview; the commands' own pages use it.
+    rich_markup_mode=None,  # Rich doubles the time of a page and cuts the names of options.
+    context_settings=CONTEXT,
 )
 
 

@@ -2,38 +2,62 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kai_cp.cli.common import BAD_INPUT, complain, fail, instant_or_exit, settings_or_exit, snapshot_or_exit
+from kai_cp.cli.common import (
+    BAD_INPUT,
+    WRONG_USAGE,
+    complain,
+    fail,
+    instant_or_exit,
+    settings_or_exit,
+    snapshot_or_exit,
+)
+from kai_cp.cli.options import INPUT, SnapshotArgument
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
 def check(
-    snapshot: Annotated[str, typer.Argument(help="A KAI snapshot: .zip, .json, .json.gz, or -.")],
+    snapshot: SnapshotArgument,
     decisions: Annotated[
         Path | None,
         typer.Argument(
-            help="decisions/1, as solve writes it; default: those recorded in the snapshot's zip."
+            metavar="[DECISIONS]",
+            help="decisions/1, as solve writes it, or - for standard input. Default: those recorded in the "
+            "snapshot's zip.",
         ),
     ] = None,
     now: Annotated[
         str | None,
         typer.Option(
-            metavar="RFC3339", help="Read the snapshot as of this time; default: as the decisions say."
+            metavar="RFC3339",
+            help="Read the snapshot as of this time. Default: as the decisions say.",
+            rich_help_panel=INPUT,
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Settings file: its optional rules are checked too.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Settings (YAML): the optional rules in it are checked too.",
+            rich_help_panel=INPUT,
+        ),
     ] = None,
 ) -> None:
     """Check decisions against every contract rule, and name each broken rule in words.
 
     Exit status: 0 nothing broken, 1 a rule is broken or an input is bad, 2 wrong usage.
+
+    Examples:
+    kai-cp check snapshot.zip answer.json
+    kai-cp solve snapshot.zip -o json | kai-cp check snapshot.zip -
+    kai-cp check cycle.zip
     """
     import orjson
 
@@ -42,8 +66,14 @@ def check(
     from kai_cp_models.check import violations
 
     given = decisions or Path(snapshot)
+    if decisions == Path("-") and snapshot == "-":
+        fail("only one of snapshot and decisions can come from standard input", WRONG_USAGE)
     try:
-        document = orjson.loads(recorded(given) if decisions is None else given.read_bytes())
+        if decisions is None:
+            text = recorded(given)
+        else:
+            text = sys.stdin.buffer.read() if str(given) == "-" else given.read_bytes()
+        document = orjson.loads(text)
         plan = from_json(document)
     except OSError as error:
         fail(f"{given}: {error.strerror or error}", BAD_INPUT)

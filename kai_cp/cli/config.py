@@ -8,7 +8,12 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Explain and show the settings.", pretty_exceptions_enable=False)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Explain and show the settings.",
+    pretty_exceptions_enable=False,
+)
 
 
 class ExplainFormat(StrEnum):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kai_cp.cli.common import instant_or_exit, mapping_or_exit, settings_or_exit, snapshot_or_exit
+from kai_cp.cli.options import SHOWN, AllOption, ConfigOption, NowOption, SnapshotArgument, UsageOption
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -23,21 +23,21 @@ class Resource(StrEnum):
 
 @app.command()
 def inspect(
-    snapshot: Annotated[str, typer.Argument(help="A KAI snapshot: .zip, .json, .json.gz, or -.")],
-    resource: Annotated[Resource, typer.Option(help="Resource in which queues are shown.")] = Resource.GPU,
-    now: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RFC3339", help="Read the snapshot as of this time; default: when it was taken."
-        ),
-    ] = None,
-    usage: Annotated[
-        Path | None, typer.Option(help="Historic share of the cluster by queue (YAML), as for solve.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings file; see `kai-cp config explain`.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Show long tables in full.")] = False,
+    snapshot: SnapshotArgument,
+    resource: Annotated[
+        Resource, typer.Option(help="Resource in which queues are shown.", rich_help_panel=SHOWN)
+    ] = Resource.GPU,
+    now: NowOption = None,
+    usage: UsageOption = None,
+    config: ConfigOption = None,
+    everything: AllOption = False,
 ) -> None:
-    """Show nodes, queues with quota, fair share and allocation, and who waits, in fair order."""
+    """Show nodes, queues with quota, fair share and allocation, and who waits, in fair order.
+
+    Examples:
+    kai-cp inspect snapshot.zip
+    kai-cp inspect snapshot.zip --resource cpu --all
+    """
     from kai_cp.report.inspect import report
     from kai_cp.report.terminal import stdout
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
-import typer
 from typer.core import TyperCommand, TyperGroup
 
 
@@ -54,7 +53,9 @@ class LazyGroup(TyperGroup):
 
     def load(self, name: str) -> Any:
         """Import the command ``name``."""
-        found: Any = typer.main.get_command(import_module(self.table[name].module).app)
+        from kai_cp.cli.help import helpful
+
+        found: Any = helpful(import_module(self.table[name].module).app)
         found = getattr(found, "commands", {}).get(name, found)
         found.name = name
         return found

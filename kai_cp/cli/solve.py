@@ -21,6 +21,17 @@ from kai_cp.cli.common import (
     mapping_or_exit,
     settings_or_exit,
 )
+from kai_cp.cli.options import (
+    SEARCH,
+    SHOWN,
+    AllOption,
+    BudgetOption,
+    ConfigOption,
+    NowOption,
+    PatienceOption,
+    SnapshotsArgument,
+    UsageOption,
+)
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -44,53 +55,45 @@ class Format(StrEnum):
 
 @app.command()
 def solve(
-    snapshots: Annotated[
-        list[str],
-        typer.Argument(help="KAI snapshots: .zip, .json, .json.gz, a directory, or -."),
-    ],
+    snapshots: SnapshotsArgument,
     output_dir: Annotated[
-        Path | None, typer.Option(help="Write NAME.json (decisions/1) for every input into this directory.")
-    ] = None,
-    format: Annotated[
-        Format, typer.Option("--format", "-o", help="On standard output: tables, or decisions/1.")
-    ] = Format.TABLE,
-    now: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RFC3339", help="Read the snapshots as of this time; default: when each was taken."
-        ),
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Most time for deciding on one snapshot; starting and reading do not count. Default: 30, "
-            "or solver.budget_seconds of --config.",
-        ),
-    ] = None,
-    patience: Annotated[
-        float | None,
-        typer.Option(
-            help="How long to search in vain, as a multiple of the time otherwise taken. Default: 0.5, or "
-            "solver.patience of --config. A large value spends the whole budget on proofs and better plans.",
-        ),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings file; see `kai-cp config explain`.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Solver threads.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Solver random seed.")] = None,
-    usage: Annotated[
         Path | None,
         typer.Option(
-            help="Historic share of the cluster by queue (YAML: QUEUE: {gpu: 0.3}); snapshots have none."
+            metavar="DIR",
+            help="Write NAME.json (decisions/1) for every input into this directory.",
+            rich_help_panel=SHOWN,
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Show long tables in full.")] = False,
+    format: Annotated[
+        Format,
+        typer.Option(
+            "--format", "-o", help="On standard output: tables, or decisions/1.", rich_help_panel=SHOWN
+        ),
+    ] = Format.TABLE,
+    now: NowOption = None,
+    budget: BudgetOption = None,
+    patience: PatienceOption = None,
+    config: ConfigOption = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Solver threads. Default: 2.", rich_help_panel=SEARCH)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Solver random seed. Default: 0.", rich_help_panel=SEARCH)
+    ] = None,
+    usage: UsageOption = None,
+    everything: AllOption = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of failures.")] = False,
 ) -> None:
     """Decide what to bind, nominate and evict, and say why the rest waits.
 
     Nothing is changed anywhere. Ctrl-C ends the search and shows the best checked answer so far.
+
     Exit status: 0 all solved, 1 an input was bad, 2 wrong usage, 130 ended by Ctrl-C.
+
+    Examples:
+    kai-cp solve snapshot.zip
+    kai-cp solve snapshots/ --output-dir answers/ --budget 5
+    kai-cp solve snapshot.zip -o json | jq '.unscheduled[]'
     """
     from kai_cp.worker import Worker, warm_up
 

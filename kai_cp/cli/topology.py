@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from kai_cp.cli.common import WRONG_USAGE, fail, instant_or_exit, settings_or_exit, snapshot_or_exit
+from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -25,18 +26,23 @@ class Format(StrEnum):
 
 @app.command()
 def topology(
-    snapshot: Annotated[str, typer.Argument(help="A KAI snapshot: .zip, .json, .json.gz, or -.")],
-    format: Annotated[Format, typer.Option("--format", help="Text, JSON, or a picture.")] = Format.TEXT,
-    output: Annotated[Path | None, typer.Option(help="Write to this file; pictures need one.")] = None,
-    now: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RFC3339", help="Read the snapshot as of this time; default: when it was taken."
-        ),
+    snapshot: SnapshotArgument,
+    format: Annotated[
+        Format, typer.Option("--format", "-o", help="Text, JSON, or a picture.", rich_help_panel=SHOWN)
+    ] = Format.TEXT,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write to this file; pictures need one.", rich_help_panel=SHOWN),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings file; see `kai-cp config explain`.")] = None,
+    now: NowOption = None,
+    config: ConfigOption = None,
 ) -> None:
-    """Show the tree of racks and NVLink domains, free GPUs, and the largest gang that fits per level."""
+    """Show the tree of racks and NVLink domains, free GPUs, and the largest gang that fits per level.
+
+    Examples:
+    kai-cp topology snapshot.zip
+    kai-cp topology snapshot.zip -o svg --output racks.svg
+    """
     from kai_cp.topology_view import topology_report
 
     if format in (Format.SVG, Format.PNG) and output is None and sys.stdout.isatty():

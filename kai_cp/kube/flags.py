@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from kai_cp.kube.lease import LeaseTimes
 from kai_cp.reader.fields import Malformed
@@ -51,6 +53,15 @@ LeaseFlag = Annotated[
 ]
 
 
+def _grouped(hint: Any, bundle: Any) -> Any:
+    """The annotation of a field, shown in the help under the name of its dataclass (``Binder options``)."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", bundle.__name__.removesuffix("Options"))
+    for option in getattr(hint, "__metadata__", ()):
+        if isinstance(option, OptionInfo):
+            option.rich_help_panel = option.rich_help_panel or f"{words.capitalize()} options"
+    return hint
+
+
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """The command with one option per field in place of each parameter that is annotated with a dataclass.
 
@@ -67,7 +78,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(parameter.annotation, include_extras=True)
         for field in fields(parameter.annotation):
             flag = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
-            parameters.append(flag.replace(annotation=hints[field.name]))
+            parameters.append(flag.replace(annotation=_grouped(hints[field.name], parameter.annotation)))
 
     @functools.wraps(command)
     def run(**given: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -95,9 +96,12 @@ class TestStartUp:
 
     @pytest.mark.parametrize("name", list(Commands.table))
     def test_every_command_answers_help(self, name: str) -> None:
-        done = run(name, "--help")
-        assert done.returncode == 0, done.stderr
+        """At 80 columns, with ``-h``, options whole and in plain words."""
+        done = run(name, "-h")
+        assert (done.returncode, done.stderr) == (0, "")
         assert f"kai-cp {name}" in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 80
+        assert not re.findall(r"<\w+>|[a-z]…|\bNone\b|\[default|list\[", done.stdout)
 
     def test_version(self) -> None:
         assert run("--version").stdout.startswith("kai-cp 0.")

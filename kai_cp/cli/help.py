@@ -1,0 +1,112 @@
+"""The page that ``--help`` and ``-h`` show: readable at 80 columns, options in groups, examples at the end.
+
+Every command gets it from ``LazyGroup``; a command's function only says
+
+- what it does: the first paragraphs of its docstring;
+- how it is called: the lines below ``Examples:`` in its docstring;
+- which options belong together: ``rich_help_panel`` of an option (a constant of ``kai_cp.cli.options``).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand
+
+_WIDEST_NAME: Final = 28
+"""Longer names of options stand on a line of their own, with their text below."""
+_EXAMPLES: Final = "Examples:"
+_METAVARS: Final = {
+    "str": "TEXT",
+    "int": "N",
+    "int range": "N",
+    "float": "NUMBER",
+    "Path": "FILE",
+    "path": "FILE",
+}
+_TYPE: Final = re.compile(r"<(?:list\[)?([^<>\[\]]*)\]?>")
+_EXTRA: Final = re.compile(r"\s*\[(?P<inside>[^\[\]]*)\]$")
+
+
+class HelpfulCommand(TyperCommand):
+    """A command whose help is plain text of at most 80 columns."""
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **{**attributes, "rich_markup_mode": None})
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Usage, what it does, its options by group, examples."""
+        text, _, examples = (self.help or "").partition(_EXAMPLES)
+        self.format_usage(ctx, formatter)
+        for paragraph in text.strip().split("\n\n"):
+            formatter.write_paragraph()
+            formatter.write_text(" ".join(paragraph.split()))
+        self.format_options(ctx, formatter)
+        if examples.strip():
+            formatter.write_paragraph()
+            formatter.write(_EXAMPLES + "\n")
+            formatter.write("".join(f"  {line.strip()}\n" for line in examples.strip().splitlines()))
+        for line in (self.epilog or "").splitlines():
+            formatter.write_text(line)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What follows the command's name: ``[OPTIONS] SNAPSHOT [DECISIONS]``."""
+        pieces = ["[OPTIONS]"]
+        for parameter in self.params:
+            if parameter.param_type_name == "argument":
+                name = (parameter.metavar or str(parameter.name).upper()).strip("[]")
+                pieces.append(name if parameter.required else f"[{name}]")
+        return pieces
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, then one section for every group of options; general ones last."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            panel = getattr(parameter, "rich_help_panel", None) or kind
+            if parameter.name == "help":
+                record = (record[0], "Show this page and exit.")
+            sections.setdefault(panel, []).append(_readable(*record, switch=kind == "Options"))
+        general = sections.pop("Options", [])
+        for panel, rows in (
+            *sections.items(),
+            ("General options" if len(sections) > 1 else "Options", general),
+        ):
+            if rows:
+                with formatter.section(panel):
+                    formatter.write_dl(rows, col_max=_WIDEST_NAME)
+
+
+def _readable(name: str, text: str, *, switch: bool) -> tuple[str, str]:
+    """A row without Python's types, its default as a sentence: ``--nodes N``, ``… Default: 3.``"""
+
+    def plain(found: re.Match[str]) -> str:
+        return _METAVARS.get(found[1], found[1]) if switch else ""
+
+    text = " ".join(text.split())
+    extra = _EXTRA.search(text)
+    if extra is not None:
+        text = text[: extra.start()]
+        for part in extra["inside"].split("; "):
+            key, _, value = part.partition(": ")
+            if key == "default" and value not in ("None", "", "[]"):
+                both = "/" in name and f"--{value}" in name
+                value = value if not both else "off" if value.startswith("no-") else "on"
+                text += f" Default: {value}."
+            elif key == "env var":
+                text += f" From the environment: {value}."
+    return _TYPE.sub(plain, name).strip(), text
+
+
+def helpful(app: typer.Typer) -> Any:
+    """The commands of ``app`` with this help; a single one is not made a group."""
+    for info in app.registered_commands:
+        if info.cls is None or info.cls is TyperCommand:
+            info.cls = HelpfulCommand
+    app.rich_markup_mode = None
+    return typer.main.get_command(app)
