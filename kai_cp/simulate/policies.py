@@ -24,7 +24,7 @@ def engine(snapshot: Snapshot, settings: Settings) -> Plan:
 def greedy(snapshot: Snapshot, settings: Settings) -> Plan:
     """The greedy pass of allocate alone: nothing is solved, nothing evicted."""
     cycle = Cycle(snapshot, settings, Ledger.of(snapshot, settings.rules), math.inf)
-    cycle.begin(1.0)
+    cycle.budget.begin(1.0)
     allocate(cycle, joint=False)
     return Plan(decisions=cycle.decisions(), stages=tuple(cycle.stages))
 

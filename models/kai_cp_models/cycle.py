@@ -6,11 +6,11 @@ was given and taken back leaves no trace, and neither does an eviction that noth
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kai_cp_models.budget import Budget
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
@@ -28,9 +28,6 @@ from kai_cp_models.snapshot import (
 _ORDER: Final[dict[str, int]] = {
     name: i for i, name in enumerate(("stalegangeviction", "allocate", "consolidation", "reclaim", "preempt"))
 }
-
-_LEAST_SECONDS: Final = 0.2
-"""What an action may always spend in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +65,16 @@ class Cycle:
     stages: list[Stage] = field(default_factory=list)
     sequence: dict[GroupKey, int] = field(default_factory=dict)
     """Triggers of evictions in the order in which they were admitted; their claims are tested in it."""
-    action_deadline: float = 0.0
-    """Until when the present action may search; at most ``deadline``."""
     withdraws: bool = True
     """Whether places given earlier in the cycle may be taken back."""
-    started: float = field(default_factory=time.monotonic)
-    """When the cycle began; what it has taken so far says how long one more attempt is worth."""
-    fruitless_seconds: float = 0.0
-    """What attempts of the present action took that neither served anybody nor proved anything."""
+    _budget: Budget | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """The time and work of the cycle; copies of the cycle share it."""
+        if self._budget is None:
+            self._budget = Budget.of(self.settings.solver, self.snapshot, self.deadline)
+        return self._budget
 
     def save(self) -> Cycle:
         """An independent copy to fall back to."""
@@ -89,38 +88,13 @@ class Cycle:
             dict(self.waiting),
             list(self.stages),
             dict(self.sequence),
-            self.action_deadline,
             self.withdraws,
-            self.started,
-            self.fruitless_seconds,
+            self.budget,
         )
-
-    def begin(self, share: float) -> None:
-        """Give the action that starts now ``share`` of the time that is left; what it saves carries over."""
-        now = time.monotonic()
-        self.action_deadline = now + share * max(0.0, self.deadline - now)
-        self.fruitless_seconds = 0.0
-
-    def seconds_left(self) -> float:
-        """Time until the present action must end; never negative."""
-        return max(0.0, min(self.deadline, self.action_deadline) - time.monotonic())
-
-    def seconds_to_deadline(self) -> float:
-        """Time until the cycle must end; never negative."""
-        return max(0.0, self.deadline - time.monotonic())
-
-    def seconds_worth(self) -> float:
-        """Time that one more attempt may take: what is left, as far as patience goes; never negative.
-
-        Patience grows with what the cycle has taken, less what the action has spent in vain.
-        """
-        taken = time.monotonic() - self.started - self.fruitless_seconds
-        worth = max(_LEAST_SECONDS, self.settings.solver.patience * taken)
-        return max(0.0, min(self.seconds_left(), worth - self.fruitless_seconds))
 
     def out_of_time(self) -> bool:
         """Whether the deadline of the cycle has passed."""
-        return time.monotonic() > self.deadline
+        return self.budget.passed()
 
     def decisions(self) -> tuple[Decision, ...]:
         """The net effect of the cycle so far, evictions of an action before what relies on them."""

@@ -23,6 +23,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.localities import localities
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
+    CUT,
     FAILED,
     REJECTED,
     ActionName,
@@ -41,7 +42,7 @@ ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
 }
 
 _SHARE: Final[dict[ActionName, float]] = {"allocate": 0.5, "consolidation": 0.35, "reclaim": 0.55}
-"""Share of the time left that an action may use; later ones get the rest."""
+"""Share of the work left that the searches of an action may do; later ones get the rest."""
 
 _WITHDRAWING: Final[frozenset[ActionName]] = frozenset(("reclaim", "preempt"))
 """Actions that may take back places of this cycle."""
@@ -138,7 +139,9 @@ class _Engine:
     def _act(self, action: ActionName, run: Callable[[Cycle], object]) -> bool:
         """Run one action and check what it leads to; False when the checker refuses it."""
         saved = self._cycle.save()
-        self._cycle.begin(_SHARE.get(action, 1.0))
+        budget = self._cycle.budget
+        budget.begin(_SHARE.get(action, 1.0))
+        whole = not budget.cut
         try:
             run(self._cycle)
             decisions = self._cycle.decisions()
@@ -148,6 +151,8 @@ class _Engine:
             self._cycle = saved
             self._cycle.stages.append(Stage(f"{action}: {FAILED}", "GREEDY"))
             return False
+        if whole and budget.cut:
+            self._cycle.stages.append(Stage(f"{action}: {CUT}", "FEASIBLE", gap=1.0))
         if decisions == self._decisions:
             return True
         started = time.monotonic()

@@ -27,9 +27,16 @@ class SolverSettings(Frozen):
         0.5,
         gt=0,
         description="How long an action searches in vain (for room, better plans, proofs of refusals): "
-        "so many times what the cycle has taken otherwise, at least 0.2 s. Large values use all the time.",
+        "so many times the work of the cycle otherwise, at least 0.2. Work is counted, not timed (a unit is "
+        "about a second of a quiet core), so the machine's load decides nothing. All searches together do "
+        "half a unit for every second of the budget.",
     )
-    workers: int = Field(2, ge=1, description="CP-SAT search workers.")
+    workers: int = Field(
+        2,
+        ge=1,
+        description="CP-SAT search workers for large models; they take turns, so that their "
+        "answer does not depend on the machine's load.",
+    )
     seed: int = Field(0, ge=0, description="CP-SAT random seed.")
 
 

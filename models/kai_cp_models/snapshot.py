@@ -572,6 +572,9 @@ REJECTED: Final = "rejected by the checker"
 FAILED: Final = "failed"
 """End of the name of a stage that raised; its traceback is in the log."""
 
+CUT: Final = "cut by the deadline"
+"""End of the name of a stage that says that the clock ended the action: a quieter machine may find more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:

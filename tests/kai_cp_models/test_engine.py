@@ -168,7 +168,7 @@ def admissions(
 
     monkeypatch.setattr("kai_cp_models.actions.allocate.Admission", Recording)
     deadline = time.monotonic() + 20
-    cycle = Cycle(snapshot, SETTINGS, Ledger.of(snapshot), deadline, action_deadline=deadline)
+    cycle = Cycle(snapshot, SETTINGS, Ledger.of(snapshot), deadline)
     allocate(cycle, joint=joint)
     return events
 

@@ -55,7 +55,7 @@ def allocate(cycle: Cycle, resumed: Pass | None = None, *, joint: bool = True) -
     started = time.monotonic()
     run = resumed or _begun(cycle, joint=joint)
     if resumed is not None:
-        run.admission.enable(cycle.seconds_left)
+        run.admission.enable()
         cycle.waiting.update(run.waiting)
         run.waiting = cycle.waiting
     snapshot, admission, order = cycle.snapshot, run.admission, run.order
@@ -104,7 +104,7 @@ def _begun(cycle: Cycle, *, joint: bool) -> Pass:
         ledger,
         FairOrder(cycle.snapshot, ledger.book, entries),
         batches,
-        Admission(cycle.ledger, asking, settings, cycle.seconds_left, enabled=joint),
+        Admission(cycle.ledger, asking, settings, cycle.budget, enabled=joint),
         cycle.waiting,
     )
 

@@ -6,7 +6,6 @@ goals follow once, when the admission is settled (``finish``).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +15,7 @@ from ortools.sat.python import cp_model
 
 from kai_cp_models.actions.dues import Owners, dues_of, most_lost_milli_gpus, overreaching
 from kai_cp_models.actions.scenario import play
+from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.choose import joint_model
@@ -48,10 +48,12 @@ _ROUGH_GAP = 0.01
 _MOST_FINISHED = 2_000
 """Variables beyond which the rough goal is the objective: each further goal costs a presolve."""
 _ROUGH_GOALS = 2
-_SHORTEST = 0.05
-"""Seconds below which no model is worth being built."""
+_LEAST_WORK = 0.05
+"""Work below which no model is worth being built."""
+_VARIABLE_WORK = 0.00002
+"""What building a model takes, per variable."""
 _ROUGH_SHARE = 0.5
-"""Share of the time left that one attempt of a large problem may take."""
+"""Share of the work left that one attempt of a large problem may do."""
 
 
 NO_VICTIMS: Final = Waiting("NoVictims", "no running pod group may be disturbed for this one", True)
@@ -255,15 +257,16 @@ class Attempts:
         caps = {**(before.caps if before else {}), **(after.caps if after else {})}
         result: Found | Failed = Failed(out_of_time())
         for part in self._prefixes(asks, useful, before):
-            if self.cycle.seconds_worth() < _SHORTEST:
+            budget = self.cycle.budget
+            if budget.work_worth() < _LEAST_WORK or budget.passed():
                 return result if isinstance(result, Failed) else Failed(out_of_time())
-            began = time.monotonic()
+            began = budget.spent
             whole = part == useful and (after is None or not after.caps)
             result = self._solve(asks, required, part, final=False, caps=caps, whole=whole)
             if isinstance(result, Found) and (not optional or len(result.asks) > required):
                 return result
             if isinstance(result, Found) or not result.why.proved:
-                self.cycle.fruitless_seconds += time.monotonic() - began
+                budget.in_vain(budget.spent - began)
             if isinstance(result, Failed) and (result.why.reason == "FitsAsItIs" or result.served):
                 return result
         return result
@@ -286,13 +289,17 @@ class Attempts:
 
         Fails only where it turns out that nobody has to be disturbed for these asks.
         """
-        began = time.monotonic()
+        budget = self.cycle.budget
+        began = budget.spent
         best = self._finish(found)
-        self.cycle.fruitless_seconds += time.monotonic() - began
+        budget.in_vain(budget.spent - began)
         return best
 
     def _finish(self, found: Found) -> Found | Failed:
-        if found.complete or found.variables > _MOST_FINISHED or self.cycle.seconds_worth() < _SHORTEST:
+        budget = self.cycle.budget
+        if found.complete or found.variables > _MOST_FINISHED or budget.passed():
+            return found
+        if budget.work_worth() < _LEAST_WORK:
             return found
         useful = set(found.disturbed)
         for ask in found.asks:
@@ -341,7 +348,6 @@ class Attempts:
         these asks to start from.
         """
         cycle, action = self.cycle, self.action
-        began = time.monotonic()
         ranked = [item for item in self.ranked if item.rank in useful]
         if action == "consolidation" and len(ranked) > MOST_MOVABLE:
             keep = known.disturbed if known is not None else frozenset[int]()
@@ -379,21 +385,21 @@ class Attempts:
         # The fair order is asked of a first, short solve; the other goals hardly ever change its verdict.
         rough = complete and (final or len(ranked) > _FEW_UNITS)
         share = 1.0 if complete else _ROUGH_SHARE
-        # Building the model took its time, too; solving it is worth at least as much.
-        worth = max(cycle.seconds_worth(), time.monotonic() - began)
-        ends = time.monotonic() + min(share * cycle.seconds_left(), worth)
-
-        def left() -> float:
-            return max(0.0, ends - time.monotonic())
-
+        # Building the model was work, too; solving it is worth at least as much.
+        built = _VARIABLE_WORK * len(model.cp.proto.variables)
+        budget = cycle.budget
+        budget.spend(built)
+        allowance = Allowance(budget, min(share * budget.work_left(), max(budget.work_worth(), built)))
         if known is not None and not known.variables:
-            start_from(model.cp, _choices(model, known.answer, known.ranked), cycle.settings.solver, left())
+            start_from(
+                model.cp, _choices(model, known.answer, known.ranked), cycle.settings.solver, allowance
+            )
         sure = True
         served: frozenset[GroupKey] | None = None
         for _ in range(_MOST_CUTS if complete else _MOST_ROUGH_CUTS):
             trial = model.cp.clone()
             solver, stages, first = lexicographic(
-                trial, goals[:_ROUGH_GOALS] if rough else goals, cycle.settings.solver, left, gap=gap
+                trial, goals[:_ROUGH_GOALS] if rough else goals, cycle.settings.solver, allowance, gap=gap
             )
             if solver is None:
                 proved = first.status == "infeasible" and first.proved and sure and model.exact and whole

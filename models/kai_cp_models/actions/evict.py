@@ -36,8 +36,8 @@ from kai_cp_models.snapshot import ActionName, GroupKey, Stage
 from kai_cp_models.units import Batch
 
 _MOST_AT_ONCE = 4_096
-_ASK_SECONDS = 0.001
-"""What it takes, roughly, to see whether a small ask may be served and to place it in a first plan."""
+_LOOKING = 0.3
+"""Share of the time left in which triggers are looked at; what was found by then is tried."""
 _MOST_NAMED = 4
 _MOST_OPTIONAL = 12
 """Triggers whose admission one solve decides, with weights 2^i (formulation 2.1)."""
@@ -192,7 +192,7 @@ def _admit_all(run: _Run) -> None:
     chunk = _greedily(run)
     step = _MOST_AT_ONCE
     while run.open:
-        if run.cycle.seconds_left() <= 0:
+        if run.cycle.out_of_time():
             for ask in list(run.open.values()):
                 _refuse(run, ask, out_of_time())
             return
@@ -210,8 +210,7 @@ def _greedily(run: _Run) -> list[Ask]:
     """
     if run.cycle.out_of_time():
         return []
-    in_time = max(1, int(run.cycle.seconds_to_deadline() / _ASK_SECONDS))
-    chunk = _next(run, min(_MOST_AT_ONCE, in_time))
+    chunk = _next(run, _MOST_AT_ONCE)
     found = first_plan(run.attempts, chunk) if chunk else None
     if found is None:
         return chunk
@@ -237,7 +236,9 @@ def _next(run: _Run, step: int) -> list[Ask]:
         book.charge(ask.group.queue, amounts.pessimistic_batch(snapshot, ask.pods), ask.group.preemptible)
     order = FairOrder(snapshot, book, {key: run.entries[key] for key in run.open})
     chunk: list[Ask] = []
-    while len(chunk) < step and not run.cycle.out_of_time() and (key := order.pop()) is not None:
+    budget = run.cycle.budget
+    until = time.monotonic() + _LOOKING * budget.seconds_left()
+    while len(chunk) < step and not budget.passed(until) and (key := order.pop()) is not None:
         ask = run.open[key]
         if (why := run.dead.find(ask)) is not None:
             _refuse(run, ask, why)

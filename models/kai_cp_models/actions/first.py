@@ -46,8 +46,9 @@ def _counted(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
         if not opened:
             return None
         ranked = [ranked[o] for o in opened]
-        until = time.monotonic() + _PLACING * attempts.cycle.seconds_to_deadline()
+        until = time.monotonic() + _PLACING * attempts.cycle.budget.seconds_left()
         played = probe(base, asks, [item.offer for item in ranked], attempts.waiting, until)
+        attempts.cycle.budget.passed(until)
         if played.ledger is None:
             return None
         asks = [ask for ask in asks if ask.group.key in played.served]
@@ -101,7 +102,7 @@ def _cleared(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
             break
         best, served = clearing, found
         missed = [ask for ask in order if ask.group.key not in now]
-        if not missed or not now or attempts.cycle.seconds_worth() <= 0:
+        if not missed or not now or attempts.cycle.budget.passed():
             break
         order = [*missed, *(ask for ask in order if ask.group.key in now)]
     return _moves(attempts, best) if best is not None and best.served else None
@@ -119,7 +120,7 @@ def _clearing(attempts: Attempts, order: Sequence[Ask]) -> Clearing:
     )
     missed = DeadAsks(attempts.base, attempts.action)
     for ask in order:
-        if cycle.seconds_left() <= 0:
+        if cycle.budget.passed():
             break
         # Who asks for no less than one that was missed is not worth the time.
         if missed.find(ask) is None and not clearing.serve(ask):

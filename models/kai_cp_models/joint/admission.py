@@ -7,10 +7,11 @@ fits never. Only then is the joint model solved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
 
+from kai_cp_models.budget import Budget
 from kai_cp_models.cycle import Waiting
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting
@@ -23,6 +24,9 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.snapshot import Pod
 
+_LEAST_WORK = 0.01
+"""Work below which no model is worth being built."""
+
 
 class Admission:
     """What was admitted so far, and what is known to be impossible beside it."""
@@ -32,14 +36,14 @@ class Admission:
         base: Ledger,
         waiting: Iterable[Pod],
         settings: SolverSettings,
-        seconds_left: Callable[[], float],
+        budget: Budget,
         *,
         enabled: bool = True,
     ) -> None:
         """``waiting``: whatever may ask. Unless ``enabled`` no model is solved."""
         self._base = base
         self._settings = settings
-        self._seconds_left = seconds_left
+        self._budget = budget
         self._enabled = enabled
         self.asks: list[Ask] = []
         """All admitted batches, in the order of their admission."""
@@ -66,9 +70,9 @@ class Admission:
         result.unproved = 0
         return result
 
-    def enable(self, seconds_left: Callable[[], float]) -> None:
+    def enable(self) -> None:
         """From now on models are solved."""
-        self._seconds_left, self._enabled = seconds_left, True
+        self._enabled = True
 
     def admitted(self, ask: Ask) -> None:
         """Note that the batch has a place."""
@@ -109,7 +113,7 @@ class Admission:
         if not self.asks and len(ask.pods) == 1:
             # The greedy pass looked at every node for this pod, and nothing else could be elsewhere.
             return None, True
-        if not self._enabled or self._seconds_left() <= 0:
+        if not self._enabled or self._budget.work_worth() < _LEAST_WORK or self._budget.passed():
             return None, False
         asks = [*self.asks, ask]
         try:
@@ -120,8 +124,15 @@ class Admission:
             model.cp.add(literal == 1)
         self.variables = max(self.variables, len(model.cp.proto.variables))
         self.constraints = max(self.constraints, len(model.cp.proto.constraints))
-        outcome, solver = solve(model.cp, self._settings, self._seconds_left() / 2)
-        if outcome.status != "solved":
+        budget = self._budget
+        outcome, solver = solve(
+            model.cp, self._settings, budget.work_worth() / 2, seconds=budget.seconds_left()
+        )
+        budget.spend(outcome.work)
+        budget.cut = budget.cut or outcome.cut
+        if outcome.status == "unknown":
+            budget.in_vain(outcome.work)
+        if outcome.status != "solved" or outcome.cut:
             return None, outcome.status == "infeasible"
         answer: Answer = model.answer(solver)
         return realise(self._base, asks, (), answer, pipeline_only=False), False

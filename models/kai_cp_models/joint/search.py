@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Final, Literal
 
 from ortools.sat.python import cp_model
 
+from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.packing import NotLinear, solve_packing
 from kai_cp_models.settings import SolverSettings
 
@@ -20,8 +22,14 @@ _FEW = 400
 """Up to so many variables CP-SAT alone is fastest."""
 _FIRST_TRY = 0.1
 _PACKING_TRY = 0.85
-_SHORTEST = 0.02
-"""Seconds below which another solver is not worth starting."""
+_LEAST_WORK = 0.02
+"""Work below which another solver is not worth starting."""
+_LEAST_SECONDS = 0.001
+"""What the clock leaves a solve at least, so that it ends by itself."""
+DETERMINISTIC_TIME_WORK: Final = 4.0
+"""Work per unit of CP-SAT's deterministic time, as measured."""
+LOAD_WORK: Final = 0.00001
+"""Work of handing a model to CP-SAT, per variable."""
 _ROUNDING = 0.5
 """Costs are integers, so a bound this close is the value."""
 
@@ -42,12 +50,17 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one solve found. ``proved``: the answer is optimal, or infeasibility is certain."""
+    """What one solve found. ``proved``: the answer is optimal, or infeasibility is certain.
+
+    ``work``: what it took. ``cut``: the clock ended it, so that a quieter machine might find more.
+    """
 
     status: Literal["solved", "infeasible", "unknown"]
     proved: bool
     objective: float = 0.0
     bound: float = 0.0
+    work: float = 0.0
+    cut: bool = False
 
 
 @dataclass
@@ -61,16 +74,20 @@ SOLVING: Final = Clock()
 """Read before and after a decision by whoever wants to know the solver's part of it."""
 
 
-def solver_for(model: cp_model.CpModel, settings: SolverSettings, seconds: float) -> cp_model.CpSolver:
-    """A solver set up for the size of the model: small ones need no threads, large ones no probing."""
+def solver_for(model: cp_model.CpModel, settings: SolverSettings, work: float) -> cp_model.CpSolver:
+    """A solver set up for the size of the model: small ones need no threads, large ones no probing.
+
+    ``work``: at most, see ``Budget``. Several workers take turns, so that their answer is one and the same.
+    """
     solver = cp_model.CpSolver()
     parameters = solver.parameters
-    parameters.max_time_in_seconds = max(seconds, 0.001)
+    parameters.max_deterministic_time = max(work, 0.0) / DETERMINISTIC_TIME_WORK
     parameters.random_seed = settings.seed
     # The linear relaxation at the root settles most counting arguments (formulation 2.1).
     parameters.linearization_level = 2
     variables = len(model.proto.variables)
     parameters.num_workers = 1 if variables < _SMALL else settings.workers
+    parameters.interleave_search = parameters.num_workers > 1
     if variables >= _SMALL:
         parameters.cp_model_probing_level = 0
         parameters.symmetry_level = 0
@@ -81,61 +98,79 @@ def solver_for(model: cp_model.CpModel, settings: SolverSettings, seconds: float
 def solve(
     model: cp_model.CpModel,
     settings: SolverSettings,
-    seconds: float,
+    work: float,
     *,
+    seconds: float = inf,
     gap: float = 0.0,
     fixed: bool = False,
 ) -> tuple[Outcome, cp_model.CpSolver]:
-    """Solve the model as it stands; ``fixed``: with every variable at its hint."""
-    solver = solver_for(model, settings, seconds)
+    """Solve the model as it stands; ``fixed``: with every variable at its hint.
+
+    ``work``: at most, see ``Budget``. ``seconds``: until the deadline.
+    """
+    solver = solver_for(model, settings, work)
+    if seconds < inf:
+        solver.parameters.max_time_in_seconds = max(seconds, _LEAST_SECONDS)
     solver.parameters.relative_gap_limit = gap
     solver.parameters.fix_variables_to_their_hinted_value = fixed
     started = time.monotonic()
     status = solver.solve(model)
-    SOLVING.seconds += time.monotonic() - started
+    taken = time.monotonic() - started
+    SOLVING.seconds += taken
+    done = (
+        LOAD_WORK * len(model.proto.variables)
+        + DETERMINISTIC_TIME_WORK * solver.response_proto.deterministic_time
+    )
+    proved = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+    cut = not proved and taken >= seconds
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        outcome = Outcome(
-            "solved", status == cp_model.OPTIMAL, solver.objective_value, solver.best_objective_bound
-        )
-    elif status == cp_model.INFEASIBLE:
-        outcome = Outcome("infeasible", True)
-    else:
-        outcome = Outcome("unknown", False)
-    return outcome, solver
+        return Outcome(
+            "solved", proved, solver.objective_value, solver.best_objective_bound, done, cut
+        ), solver
+    if proved:
+        return Outcome("infeasible", True, work=done), solver
+    return Outcome("unknown", False, work=done, cut=cut), solver
 
 
 def _solve_packing(
-    model: cp_model.CpModel, settings: SolverSettings, seconds: float, *, gap: float
+    model: cp_model.CpModel, settings: SolverSettings, work: float, *, seconds: float, gap: float
 ) -> tuple[Outcome, cp_model.CpSolver]:
     """CP-SAT for a short while, then SCIP, whose solution CP-SAT takes over; the better answer counts."""
     ends = time.monotonic() + seconds
-    first, solver = solve(model, settings, _FIRST_TRY * seconds, gap=gap)
-    if first.proved or time.monotonic() > ends - _SHORTEST:
+    first, solver = solve(model, settings, _FIRST_TRY * work, seconds=seconds, gap=gap)
+    left = work - first.work
+    if first.proved or first.cut or left < _LEAST_WORK:
         return first, solver
     started = time.monotonic()
     try:
         known = _values(model, solver) if first.status == "solved" else _hints(model)
-        found = solve_packing(model, _PACKING_TRY * (ends - started), gap, known)
+        found = solve_packing(model, _PACKING_TRY * left, gap, known, seconds=ends - time.monotonic())
     except NotLinear:
         found = None
     SOLVING.seconds += time.monotonic() - started
+    done = first.work + (found.work if found is not None else 0.0)
+    if found is not None and found.cut:
+        return replace(first, work=done, cut=True), solver
     if first.status == "solved" and (found is None or found.values is None):
-        return first, solver
+        return replace(first, work=done), solver
+    left = max(work - done, _LEAST_WORK)
     if found is None:
-        return solve(model, settings, ends - time.monotonic(), gap=gap)
+        again, solver = solve(model, settings, left, seconds=ends - time.monotonic(), gap=gap)
+        return replace(again, work=done + again.work), solver
     if found.values is None:
         # In floating point that is no proof, but reason enough to stop.
-        return Outcome("infeasible", False), solver
+        return Outcome("infeasible", False, work=done), solver
     model.clear_hints()  # type: ignore[no-untyped-call]
     for index, value in enumerate(found.values):
         model.add_hint(model.get_int_var_from_proto_index(index), value)
-    fixed, taken = solve(model, settings, ends - time.monotonic(), fixed=True)
+    fixed, taken = solve(model, settings, left, seconds=ends - time.monotonic(), fixed=True)
+    done += fixed.work
     better = fixed.status == "solved" and (first.status != "solved" or fixed.objective <= first.objective)
     if better:
         first, solver = fixed, taken
     bound = max(found.bound, first.bound if not better else found.bound)
     proved = first.objective - bound <= gap * abs(first.objective) + _ROUNDING
-    return Outcome(first.status, proved, first.objective, bound), solver
+    return Outcome(first.status, proved, first.objective, bound, done, fixed.cut and not proved), solver
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +188,14 @@ def lexicographic(
     model: cp_model.CpModel,
     goals: list[Goal],
     settings: SolverSettings,
-    seconds_left: Callable[[], float],
+    allowance: Allowance,
     *,
     gap: float = 0.0,
 ) -> tuple[cp_model.CpSolver | None, list[StageResult], Outcome]:
     """Minimise the goals in order; each value is pinned before the next stage (formulation 1.6).
 
-    A stage whose present value is at its floor is skipped. ``gap``: relative gap that is good enough.
+    A stage whose present value is at its floor is skipped. ``gap``: relative gap that is good enough. What
+    the clock cut off is not used: then the solution of the last stage that was finished stands.
     Returns the solver that holds the last solution (None when there is none), one result per stage,
     and the first solve's outcome.
     """
@@ -175,10 +211,16 @@ def lexicographic(
                 model.add(goal.cost <= value)
                 continue
             _hint(model, best)
-        share = seconds_left() / max(1, min(3, len(goals) - position))
+        share = allowance.left() / max(1, min(3, len(goals) - position))
         model.minimize(goal.cost)
         packing = goal.packing and len(model.proto.variables) > _FEW
-        outcome, solver = (_solve_packing if packing else solve)(model, settings, share, gap=gap)
+        outcome, solver = (_solve_packing if packing else solve)(
+            model, settings, share, seconds=allowance.budget.seconds_left(), gap=gap
+        )
+        allowance.spend(outcome.work)
+        if outcome.cut:
+            allowance.budget.cut = True
+            outcome = Outcome("unknown", False, work=outcome.work, cut=True)
         first = first or outcome
         if outcome.status == "infeasible" and best is None:
             return None, results, outcome
@@ -201,14 +243,15 @@ def start_from(
     model: cp_model.CpModel,
     choices: Sequence[tuple[cp_model.IntVar, bool]],
     settings: SolverSettings,
-    seconds: float,
+    allowance: Allowance,
 ) -> bool:
     """Give the model a solution with these choices as its hint; False: none was found in time."""
     trial = model.clone()
     trial.clear_objective()  # type: ignore[no-untyped-call]
     for variable, value in choices:
         trial.add(variable == value)
-    outcome, solver = solve(trial, settings, seconds)
+    outcome, solver = solve(trial, settings, allowance.left(), seconds=allowance.budget.seconds_left())
+    allowance.spend(outcome.work)
     if outcome.status == "solved":
         _hint(model, solver)
     return outcome.status == "solved"

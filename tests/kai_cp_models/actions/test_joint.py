@@ -39,7 +39,7 @@ FABRIC = (Topology("fabric", ("rack",)),)
 
 def cycle_of(snapshot: Snapshot) -> Cycle:
     deadline = time.monotonic() + 20
-    return Cycle(snapshot, SETTINGS, Ledger.of(snapshot), deadline, action_deadline=deadline)
+    return Cycle(snapshot, SETTINGS, Ledger.of(snapshot), deadline)
 
 
 def greedily(snapshot: Snapshot) -> set[str]:

@@ -1,0 +1,112 @@
+"""What a cycle may spend: a deadline by the clock, and work that is counted.
+
+Whether a search goes on is decided by work alone, so that the same snapshot gives the same answer however
+busy the machine is. Work is CP-SAT's deterministic time, weighted, and estimates from sizes and counts for
+everything else; one unit is about what a quiet core does in a second. The clock only ends what would miss
+the deadline, and then ``cut`` says so.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from kai_cp_models.settings import SolverSettings
+from kai_cp_models.snapshot import Snapshot
+
+SEARCH_SHARE: Final = 0.5
+"""Work of all searches of a cycle per second of its budget; the rest is for everything that is no search."""
+
+LEAST_VAIN_WORK: Final = 0.2
+"""Work that an action may always spend in vain."""
+
+POD_WORK: Final = 0.0004
+"""Work of a cycle without searches, per pod: reading, ranking, placing and checking it."""
+
+NODE_WORK: Final = 0.0004
+"""The same per node."""
+
+
+@dataclass
+class Budget:
+    """The time and the work of one cycle, and what the present action may use of the work."""
+
+    deadline: float
+    """Value of ``time.monotonic()`` by which the cycle must end."""
+    patience: float
+    """Work in vain per unit of useful work, see ``SolverSettings.patience``."""
+    work: float
+    """Work that all searches of the cycle may do."""
+    plain_work: float = 0.0
+    """Work of the cycle without searches, estimated from the size of the snapshot."""
+    cut: bool = False
+    """Whether the clock has ended something."""
+    _spent: float = 0.0
+    _vain: float = 0.0
+    _allowed: float = inf
+
+    @staticmethod
+    def of(settings: SolverSettings, snapshot: Snapshot, deadline: float) -> Budget:
+        """The budget of one cycle over the snapshot."""
+        plain = POD_WORK * len(snapshot.pods) + NODE_WORK * len(snapshot.nodes)
+        return Budget(deadline, settings.patience, SEARCH_SHARE * settings.budget_seconds, plain)
+
+    def begin(self, share: float) -> None:
+        """Give the action that starts now ``share`` of the work that is left; what it saves carries over."""
+        self._allowed = self._spent + share * max(0.0, self.work - self._spent)
+        self._vain = 0.0
+
+    def spend(self, work: float) -> None:
+        """Count the work of a search."""
+        self._spent += work
+
+    def in_vain(self, work: float) -> None:
+        """Count work, spent already, that served nobody and proved nothing."""
+        self._vain += work
+
+    @property
+    def spent(self) -> float:
+        """Work of all searches so far."""
+        return self._spent
+
+    def work_left(self) -> float:
+        """Work that the present action may still do; never negative."""
+        return max(0.0, min(self.work, self._allowed) - self._spent)
+
+    def work_worth(self) -> float:
+        """Work that one more search may do: what is left, as far as patience goes; never negative.
+
+        Patience grows with the work of the cycle, less what the action has spent in vain.
+        """
+        useful = self.plain_work + self._spent - self._vain
+        worth = max(LEAST_VAIN_WORK, self.patience * useful)
+        return max(0.0, min(self.work_left(), worth - self._vain))
+
+    def seconds_left(self) -> float:
+        """Seconds until the deadline; never negative."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    def passed(self, until: float = inf) -> bool:
+        """Whether the deadline, or an earlier time of that clock, has passed; the answer is ``cut`` then."""
+        late = time.monotonic() > min(self.deadline, until)
+        self.cut = self.cut or late
+        return late
+
+
+@dataclass
+class Allowance:
+    """Work that one sequence of solves may do."""
+
+    budget: Budget
+    work: float
+
+    def left(self) -> float:
+        """Work that is left of it; never negative."""
+        return max(0.0, self.work)
+
+    def spend(self, work: float) -> None:
+        """Count the work of one solve."""
+        self.work -= work
+        self.budget.spend(work)

@@ -1,0 +1,54 @@
+"""The same snapshot gives the same answer, however slow or fast the clock of a busy machine runs."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from kai_cp_models.engine import decide
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import CUT, Plan, Snapshot
+from tests.properties.test_audit import read
+from tests.support.clusters import random_cluster
+
+SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 2, "patience": 0.5}})
+HOURS = 3600.0
+
+
+class Busy:
+    """A clock that now and then loses some seconds to another process."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self._now = time.monotonic()
+
+    def __call__(self) -> float:
+        self._now += self._rng.choice((0.0, 0.0, 0.0, 1.0, 30.0))
+        return self._now
+
+
+def decided(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch, clock: Busy) -> Plan:
+    """The plan under this clock, with a deadline that it never reaches."""
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", clock)
+        return decide(snapshot, SETTINGS, deadline=clock() + 1000 * HOURS)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_load_of_the_machine_decides_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clocks that run unevenly, one answer: decisions, reasons, proofs, values and bounds of stages."""
+    snapshot = read(random_cluster(seed))
+    one, other = (decided(snapshot, monkeypatch, Busy(n)) for n in (1, 2))
+    assert one.decisions == other.decisions
+    assert one.unscheduled == other.unscheduled
+    assert [(s.name, s.status, s.objective, s.bound) for s in one.stages] == [
+        (s.name, s.status, s.objective, s.bound) for s in other.stages
+    ]
+
+
+def test_what_the_clock_cuts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deadline in the past leaves nothing decided, and a stage tells."""
+    plan = decide(read(random_cluster(3)), SETTINGS, deadline=time.monotonic() - 1)
+    assert [stage for stage in plan.stages if stage.name.endswith(CUT)]
