@@ -65,6 +65,8 @@ class Cycle:
     stages: list[Stage] = field(default_factory=list)
     sequence: dict[GroupKey, int] = field(default_factory=dict)
     """Triggers of evictions in the order in which they were admitted; their claims are tested in it."""
+    turns: tuple[GroupKey, ...] = ()
+    """Who was popped in allocate, in order."""
     withdraws: bool = True
     """Whether places given earlier in the cycle may be taken back."""
     _budget: Budget | None = None
@@ -88,6 +90,7 @@ class Cycle:
             dict(self.waiting),
             list(self.stages),
             dict(self.sequence),
+            self.turns,
             self.withdraws,
             self.budget,
         )

@@ -196,6 +196,7 @@ class _Engine:
             queues,
             timings,
             localities(self._cycle.ledger, self._decisions),
+            self._cycle.turns,
         )
         if self._emit is not None:
             self._emit(plan)

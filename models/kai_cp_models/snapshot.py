@@ -613,3 +613,5 @@ class Plan:
     timings: Mapping[str, float] = field(default_factory=dict)
     localities: Mapping[GroupKey, Locality] = field(default_factory=dict)
     """How close the GPUs of pod groups are that got places, where they are on several nodes."""
+    turns: tuple[GroupKey, ...] = ()
+    """Who was popped in allocate, in order (3.5): before whom it was served, or refused."""

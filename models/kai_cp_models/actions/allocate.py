@@ -8,7 +8,7 @@ decides, and a refusal is then a proof. Nothing that runs is touched.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kai_cp_models.actions.closer import closer
 from kai_cp_models.actions.common import entry_of, waiting_groups
@@ -33,6 +33,8 @@ class Pass:
     waiting: dict[GroupKey, Waiting]
     """Refusals, as the cycle knows them."""
     refused: int = 0
+    turns: list[GroupKey] = field(default_factory=list)
+    """Who was popped, in order: whoever stands before another was served or refused before it."""
 
     def before(self, key: GroupKey, refused: int) -> Pass:
         """An independent copy of what led to the first refusal without a proof, of ``key``.
@@ -43,7 +45,9 @@ class Pass:
         order = self.order.fork(ledger.book)
         order.push(key, entry_of(ledger, ledger.snapshot.group_by_key[key], self.batches[key]))
         waiting = {other: why for other, why in self.waiting.items() if other != key}
-        return Pass(ledger, order, dict(self.batches), self.admission.proved(), waiting, refused)
+        return Pass(
+            ledger, order, dict(self.batches), self.admission.proved(), waiting, refused, self.turns[:-1]
+        )
 
 
 def allocate(cycle: Cycle, resumed: Pass | None = None, *, joint: bool = True) -> Pass | None:
@@ -61,6 +65,7 @@ def allocate(cycle: Cycle, resumed: Pass | None = None, *, joint: bool = True) -
     snapshot, admission, order = cycle.snapshot, run.admission, run.order
     first: Pass | None = None
     while not cycle.out_of_time() and (key := order.pop()) is not None:
+        run.turns.append(key)
         group = snapshot.group_by_key[key]
         ask = Ask(group, run.ledger.fixed.gangs[key], run.batches[key])
         refusal = gate(run.ledger, group, ask.batch)
@@ -87,6 +92,7 @@ def allocate(cycle: Cycle, resumed: Pass | None = None, *, joint: bool = True) -
     if admission.placed_jointly:
         run.ledger = closer(admission.base, admission.asks, run.ledger)
     cycle.ledger = run.ledger
+    cycle.turns = tuple(run.turns)
     _record(cycle, admission, run.refused, joint, time.monotonic() - started)
     return first
 

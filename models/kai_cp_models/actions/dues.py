@@ -50,7 +50,7 @@ def dues_of(
             open_ = frozenset(by_queue)
             if action == "reclaim":
                 for queue in sorted(by_queue):
-                    bounds[queue] = _bounds(book, group.queue, asked, queue)
+                    bounds[queue] = due_bounds(book, group.queue, asked, queue)
                 open_ = frozenset(queue for queue, terms in bounds.items() if _over_due(base.book, *terms))
                 bounds = {queue: terms for queue, terms in bounds.items() if queue in open_}
             if (takes, open_) not in joined:
@@ -98,7 +98,7 @@ def shared_out(
             fit = [
                 next((o for o in units if ranked[o].rank in mine), None)
                 for queue, units in left.items()
-                if action != "reclaim" or _over_due(book, *_bounds(book, group.queue, asked, queue))
+                if action != "reclaim" or _over_due(book, *due_bounds(book, group.queue, asked, queue))
             ]
             first = min((o for o in fit if o is not None), default=None)
             if first is None:
@@ -119,7 +119,7 @@ def shared_out(
                 key=lambda ask: (
                     not _over_due(
                         book,
-                        *_bounds(
+                        *due_bounds(
                             book, ask.group.queue, amounts.pessimistic_batch(base.snapshot, ask.pods), queue
                         ),
                     )
@@ -139,7 +139,7 @@ def most_lost_milli_gpus(
     """
     levels: dict[str, tuple[Bounds, int]] = {}
     for queue, largest in units.items():
-        level, bounds = _bounds(book, ask.group.queue, asked, queue)
+        level, bounds = due_bounds(book, ask.group.queue, asked, queue)
         levels[level] = bounds, max(largest, levels.get(level, (bounds, 0))[1])
     total = 0.0
     for level, (bounds, largest) in levels.items():
@@ -170,7 +170,7 @@ def _fits_quota(book: QueueBook, i: int, asked: amounts.Amounts) -> bool:
     )
 
 
-def _bounds(book: QueueBook, queue: str, asked: amounts.Amounts, victim: str) -> tuple[str, Bounds]:
+def due_bounds(book: QueueBook, queue: str, asked: amounts.Amounts, victim: str) -> tuple[str, Bounds]:
     """What the victim's levelled queue must hold more than, in some resource, to lose a unit."""
     mine, theirs = levelled(book, queue, victim)
     i, v = book.index(mine), book.index(theirs)
