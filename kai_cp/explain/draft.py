@@ -1,0 +1,120 @@
+"""A changed copy of a raw snapshot: what is not touched is shared with the original, which stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import orjson
+
+from kai_cp.explain.raw import alive, group_of, key_of, name_of
+
+Json = dict[str, Any]
+
+
+class BadOperation(ValueError):
+    """An operation that cannot be carried out; the text names it and what is nearest."""
+
+
+class Draft:
+    """A snapshot that is being changed. ``now``: seconds since the epoch, which an operation may move."""
+
+    def __init__(self, raw: Mapping[str, Any], now: float) -> None:
+        self.raw: Json = {**raw, "rawObjects": dict(raw["rawObjects"])}
+        self.now = now
+        self._own: set[int] = set()
+        """Objects that are copies already, by identity; they live in ``raw``."""
+        self._lists: set[str] = set()
+
+    def objects(self, kind: str) -> list[Json]:
+        """The objects of a kind, to be read only."""
+        found = self.raw["rawObjects"].get(kind)
+        return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+    def list_of(self, kind: str) -> list[Json]:
+        """The list of a kind, to be changed."""
+        if kind not in self._lists:
+            self.raw["rawObjects"][kind] = self.objects(kind)
+            self._lists.add(kind)
+        found: list[Json] = self.raw["rawObjects"][kind]
+        return found
+
+    def keep(self, kind: str, wanted: Callable[[Json], bool]) -> None:
+        """Drop the objects of a kind that are not wanted."""
+        self.raw["rawObjects"][kind] = [item for item in self.objects(kind) if wanted(item)]
+        self._lists.add(kind)
+
+    def position(self, kind: str, title: str, name: str) -> int:
+        """Where an object is: by ``namespace/name``, or by name where its kind has no namespaces."""
+        read = key_of if "/" in name else name_of
+        names = [read(item) for item in self.objects(kind)]
+        if name in names:
+            return names.index(name)
+        raise BadOperation(f"there is no {title} {name}{nearest(name, names)}")
+
+    def find(self, kind: str, title: str, name: str) -> Json:
+        """An object, to be read only."""
+        return self.objects(kind)[self.position(kind, title, name)]
+
+    def edit(self, kind: str, title: str, name: str) -> Json:
+        """An object of its own, to be changed."""
+        return self.own(kind, self.position(kind, title, name))
+
+    def own(self, kind: str, position: int) -> Json:
+        """The object at a position as a copy that may be changed."""
+        items = self.list_of(kind)
+        if id(items[position]) not in self._own:
+            items[position] = clone(items[position])
+            # What is remembered by uid and version must not be found again under them.
+            items[position].get("metadata", {}).pop("resourceVersion", None)
+            self._own.add(id(items[position]))
+        return items[position]
+
+    def edit_all(self, kind: str, wanted: Callable[[Json], bool]) -> Iterator[Json]:
+        """Every object of a kind that is wanted, each a copy that may be changed."""
+        for position, item in enumerate(self.list_of(kind)):
+            if wanted(item):
+                yield self.own(kind, position)
+
+    def section(self, name: str) -> Json:
+        """``config`` or ``schedulerParams``, to be changed."""
+        found: Json = clone(self.raw.get(name) or {})
+        self.raw[name] = found
+        return found
+
+    def drop_pods(self, gone: set[str]) -> None:
+        """Take pods out, and pod groups that lose their last pod."""
+        touched = {group_of(pod) for pod in self.objects("pods") if key_of(pod) in gone}
+        self.keep("pods", lambda pod: key_of(pod) not in gone)
+        left = {group_of(pod) for pod in self.objects("pods")}
+        self.keep("podGroups", lambda group: key_of(group) not in touched or key_of(group) in left)
+
+    def drop_groups(self, gone: set[str]) -> None:
+        """Take pod groups out with all their pods."""
+        self.keep("pods", lambda pod: group_of(pod) not in gone)
+        self.keep("podGroups", lambda group: key_of(group) not in gone)
+
+    def waiting_pods(self, group: str) -> Iterator[Json]:
+        """The pods of a group that have no node, each a copy that may be changed."""
+        found = False
+        for pod in self.edit_all(
+            "pods",
+            lambda pod: group_of(pod) == group and alive(pod) and not (pod.get("spec") or {}).get("nodeName"),
+        ):
+            found = True
+            yield pod
+        if not found:
+            raise BadOperation(f"podgroup {group} has no pods that wait")
+
+
+def clone(item: Any) -> Any:
+    """A deep copy of JSON."""
+    found: Any = orjson.loads(orjson.dumps(item))
+    return found
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """``; did you mean ...`` with the nearest of the names, or nothing."""
+    close = get_close_matches(name, names, 3, 0.5) or sorted(names)[:3]
+    return f"; the nearest: {', '.join(close)}" if close else ""

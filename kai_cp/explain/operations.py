@@ -1,0 +1,420 @@
+"""The operations of explain and what-if: what each of them does to a snapshot, in their JSON form.
+
+A fix of explain and a question of what-if are lists of these operations, applied in order. Names are
+``namespace/name``; a leading ``podgroup/`` or ``pod/`` is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from kai_cp.decisions import from_rfc3339, rfc3339
+from kai_cp.explain.draft import BadOperation, Draft, Json, clone, nearest
+from kai_cp.explain.raw import (
+    QUEUE_LABEL,
+    SUBGROUP,
+    alive,
+    group_of,
+    holds,
+    key_of,
+    known_ends,
+    labels_of,
+    metadata,
+    name_of,
+    spec_of,
+    subgroup_of,
+)
+
+ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
+QUEUE_AMOUNTS: Final = ("quota", "limit", "overQuotaWeight")
+QUEUE_FIELDS: Final = ("priority", "preemptMinRuntime", "reclaimMinRuntime")
+QUEUE_RESOURCES: Final = ("gpu", "cpu", "memory")
+PLURALS: Final = {
+    "ConfigMap": "configMaps",
+    "PersistentVolumeClaim": "persistentVolumeClaims",
+    "Queue": "queues",
+    "Pod": "pods",
+    "PodGroup": "podGroups",
+    "PriorityClass": "priorityClasses",
+    "Topology": "topologies",
+}
+MOST_COPIES: Final = 10_000
+"""Nodes that one operation adds at most."""
+MOST_OPERATIONS: Final = 1_000
+_MOVED_GROUPS: Final = 16
+"""``maxNumberConsolidationPreemptees`` where the snapshot that lets consolidation run names none."""
+_HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+def applied(raw: Mapping[str, Any], ops: Sequence[Json], now: float) -> Draft:
+    """The snapshot and the time after ``ops``; raises ``BadOperation``. ``raw`` is not changed."""
+    if len(ops) > MOST_OPERATIONS:
+        raise BadOperation(f"{len(ops)} operations; at most {MOST_OPERATIONS} are taken at once")
+    draft = Draft(raw, now)
+    for op in ops:
+        what = op.get("op") if isinstance(op, dict) else None
+        run = _OPERATIONS.get(str(what))
+        if run is None:
+            raise BadOperation(f"there is no operation {what!r}{nearest(str(what), sorted(_OPERATIONS))}")
+        try:
+            run(draft, op)
+        except BadOperation:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as problem:
+            raise BadOperation(f"{what}: {type(problem).__name__}: {problem}") from None
+    return draft
+
+
+def path_of(name: Any) -> str:
+    """``namespace/name`` of a pod group or pod, with or without its kind in front; the namespace may lack."""
+    if not isinstance(name, str) or not name:
+        raise BadOperation(f"{name!r} is no name")
+    plain = name.removeprefix("podgroup/").removeprefix("pod/")
+    return plain if "/" in plain else f"default/{plain}"
+
+
+def release(pod: Json) -> None:
+    """The pod waits again, as its controller would create it."""
+    pod["spec"].pop("nodeName", None)
+    pod["metadata"].pop("deletionTimestamp", None)
+    labels = {k: v for k, v in labels_of(pod).items() if not k.startswith("runai-gpu-group")}
+    pod["metadata"]["labels"] = labels
+    pod["metadata"]["uid"] = str(pod["metadata"].get("uid") or "")[:-1] + "e"
+    status = pod.get("status") or {}
+    pod["status"] = {"phase": "Pending", "qosClass": status.get("qosClass", "Burstable")}
+
+
+# --- time ------------------------------------------------------------------------------------------
+
+
+def _at(draft: Draft, op: Json) -> None:
+    draft.now = from_rfc3339(op["now"])
+    ended = {group for group, end in known_ends(draft.raw).items() if end is not None and end <= draft.now}
+    if ended:
+        draft.drop_groups(ended)
+
+
+# --- nodes -----------------------------------------------------------------------------------------
+
+
+def _add_nodes(draft: Draft, op: Json) -> None:
+    like, count = str(op["like"]), int(op["count"])
+    if not 0 < count <= MOST_COPIES:
+        raise BadOperation(f"add-nodes: {count} copies of {like}; 1 to {MOST_COPIES} may be added")
+    node = draft.find("nodes", "node", like)
+    pods = [pod for pod in draft.objects("pods") if spec_of(pod).get("nodeName") == like and _of_daemon(pod)]
+    names = {name_of(item) for item in draft.objects("nodes")}
+    first = 1
+    while f"{like}-copy-{first}" in names:
+        first += 1
+    for i in range(first, first + count):
+        name = f"{like}-copy-{i}"
+        draft.list_of("nodes").append(_copied_node(node, name, i))
+        for pod in pods:
+            twin = clone(pod)
+            twin["metadata"]["name"] = f"{name_of(pod)}-copy-{i}"
+            twin["metadata"]["uid"] = f"{metadata(pod).get('uid') or ''}c{i}"
+            twin["spec"]["nodeName"] = name
+            draft.list_of("pods").append(twin)
+        _copy_devices(draft, like, name, i)
+
+
+def _of_daemon(pod: Json) -> bool:
+    owners = metadata(pod).get("ownerReferences") or []
+    return any(isinstance(owner, dict) and owner.get("kind") == "DaemonSet" for owner in owners)
+
+
+def _copied_node(node: Json, name: str, i: int) -> Json:
+    twin: Json = clone(node)
+    twin["metadata"]["name"] = name
+    twin["metadata"]["uid"] = f"{str(metadata(node).get('uid') or '')[:-3]}{i:03d}"[:36] + "c"
+    labels = twin["metadata"].setdefault("labels", {})
+    if _HOSTNAME in labels:
+        labels[_HOSTNAME] = name
+    twin["spec"].pop("unschedulable", None)
+    return twin
+
+
+def _copy_devices(draft: Draft, like: str, name: str, i: int) -> None:
+    """NUMA zones, all free, and ResourceSlices of a copied node."""
+    for zones in [item for item in draft.objects("nodeResourceTopologies") if name_of(item) == like]:
+        twin = clone(zones)
+        twin["metadata"] |= {"name": name, "uid": f"{metadata(zones).get('uid') or ''}c{i}"}
+        for zone in twin.get("zones") or []:
+            for resource in zone.get("resources") or []:
+                resource["available"] = resource["allocatable"]
+        draft.list_of("nodeResourceTopologies").append(twin)
+    for cut in [item for item in draft.objects("resourceSlices") if spec_of(item).get("nodeName") == like]:
+        twin = clone(cut)
+        uid = f"{metadata(cut).get('uid') or ''}c{i}"
+        twin["metadata"] |= {"name": f"{name_of(cut)}-copy-{i}", "uid": uid}
+        twin["spec"]["nodeName"] = name
+        twin["spec"].setdefault("pool", {})["name"] = name
+        draft.list_of("resourceSlices").append(twin)
+
+
+def _cordon(draft: Draft, op: Json) -> None:
+    for name in op["nodes"]:
+        draft.edit("nodes", "node", name)["spec"]["unschedulable"] = True
+
+
+def _uncordon(draft: Draft, op: Json) -> None:
+    for name in op["nodes"]:
+        draft.edit("nodes", "node", name)["spec"].pop("unschedulable", None)
+
+
+def _drain(draft: Draft, op: Json) -> None:
+    _cordon(draft, op)
+    names = set(op["nodes"])
+    for pod in draft.edit_all(
+        "pods", lambda pod: spec_of(pod).get("nodeName") in names and bool(group_of(pod)) and alive(pod)
+    ):
+        release(pod)
+
+
+def _remove_nodes(draft: Draft, op: Json) -> None:
+    _drain(draft, op)
+    names = set(op["nodes"])
+    draft.keep("nodes", lambda node: name_of(node) not in names)
+    draft.keep("pods", lambda pod: spec_of(pod).get("nodeName") not in names)
+
+
+def _untaint(draft: Draft, op: Json) -> None:
+    node = draft.edit("nodes", "node", op["node"])
+    taints = spec_of(node).get("taints") or []
+    if not any(taint["key"] == op["key"] for taint in taints):
+        keys = [str(taint["key"]) for taint in taints]
+        raise BadOperation(f"node {op['node']} has no taint {op['key']}{nearest(str(op['key']), keys)}")
+    node["spec"]["taints"] = [taint for taint in taints if taint["key"] != op["key"]]
+
+
+# --- queues and actions ----------------------------------------------------------------------------
+
+
+def _set_queue(draft: Draft, op: Json) -> None:
+    spec = draft.edit("queues", "queue", op["queue"])["spec"]
+    name = op["field"]
+    if name in QUEUE_AMOUNTS:
+        if op.get("resource") not in QUEUE_RESOURCES:
+            raise BadOperation(
+                f"set-queue: there is no resource {op.get('resource')}; "
+                f"the resources are {', '.join(QUEUE_RESOURCES)}"
+            )
+        empty = dict.fromkeys(QUEUE_AMOUNTS, 0)
+        spec.setdefault("resources", {}).setdefault(op["resource"], empty)[name] = op["value"]
+    elif name in QUEUE_FIELDS:
+        spec[name] = op["value"]
+    else:
+        known = ("quota", "limit", "weight", *QUEUE_FIELDS)
+        raise BadOperation(f"set-queue: there is no field {name}; the fields are {', '.join(known)}")
+
+
+def _enable_action(draft: Draft, op: Json) -> None:
+    _switch(draft, op["action"], on=True)
+
+
+def _disable_action(draft: Draft, op: Json) -> None:
+    _switch(draft, op["action"], on=False)
+
+
+def _switch(draft: Draft, action: str, *, on: bool) -> None:
+    if action not in ACTIONS:
+        raise BadOperation(f"there is no action {action}{nearest(action, list(ACTIONS))}")
+    config = draft.section("config")
+    have = {part.strip() for part in str(config.get("actions") or "").split(",")}
+    have = have | {action} if on else have - {action}
+    config["actions"] = ", ".join(known for known in ACTIONS if known in have)
+    if on and action == "consolidation":
+        params = draft.section("schedulerParams")
+        if not params.get("maxNumberConsolidationPreemptees"):
+            params["maxNumberConsolidationPreemptees"] = _MOVED_GROUPS
+
+
+# --- workloads -------------------------------------------------------------------------------------
+
+
+def _group(draft: Draft, op: Json) -> Json:
+    return draft.edit("podGroups", "podgroup", path_of(op["podGroup"]))
+
+
+def _part(group: Json, op: Json) -> Json:
+    """The pod group's spec, or the subgroup that the operation names."""
+    if not op.get("subGroup"):
+        return dict_at(group, "spec")
+    parts = spec_of(group).get("subGroups") or []
+    for part in parts:
+        if part["name"] == op["subGroup"]:
+            found: Json = part
+            return found
+    raise BadOperation(f"podgroup {key_of(group)} has no subgroup {op['subGroup']}")
+
+
+def dict_at(item: Json, key: str) -> Json:
+    """The object under ``key``, made if it is not there."""
+    found: Json = item.setdefault(key, {})
+    return found
+
+
+def _set_priority(draft: Draft, op: Json) -> None:
+    value = int(op["value"])
+    name = f"kai-cp-{value}"
+    if all(name_of(item) != name for item in draft.objects("priorityClasses")):
+        draft.list_of("priorityClasses").append(
+            {"metadata": {"name": name, "uid": f"class-{value}"}, "value": value}
+        )
+    _group(draft, op)["spec"]["priorityClassName"] = name
+    key = path_of(op["podGroup"])
+    for pod in draft.edit_all("pods", lambda pod: group_of(pod) == key):
+        pod["spec"] |= {"priority": value, "priorityClassName": name}
+
+
+def _set_preemptibility(draft: Draft, op: Json) -> None:
+    _group(draft, op)["spec"]["preemptibility"] = op["value"]
+
+
+def _set_topology(draft: Draft, op: Json) -> None:
+    part = _part(_group(draft, op), op)
+    if op.get("level") is None:
+        part.pop("topologyConstraint", None)
+        return
+    constraint = part.get("topologyConstraint")
+    if not constraint:
+        raise BadOperation(f"podgroup {path_of(op['podGroup'])} names no topology, so it can have no level")
+    constraint["requiredTopologyLevel"] = op["level"]
+
+
+def _set_min_member(draft: Draft, op: Json) -> None:
+    _part(_group(draft, op), op)["minMember"] = int(op["value"])
+
+
+def _set_group_queue(draft: Draft, op: Json) -> None:
+    group = _group(draft, op)
+    draft.find("queues", "queue", op["queue"])
+    group["spec"]["queue"] = op["queue"]
+    group["metadata"].setdefault("labels", {})[QUEUE_LABEL] = op["queue"]
+
+
+def _clear_backoff(draft: Draft, op: Json) -> None:
+    group = _group(draft, op)
+    group["spec"]["schedulingBackoff"] = -1
+    (group.get("status") or {}).pop("schedulingConditions", None)
+
+
+def _set_request(draft: Draft, op: Json) -> None:
+    resource, value = op["resource"], op["value"]
+    for pod in draft.waiting_pods(path_of(op["podGroup"])):
+        resources = pod["spec"]["containers"][0].setdefault("resources", {})
+        if resource == "gpu-fraction":
+            pod["metadata"].setdefault("annotations", {})["gpu-fraction"] = str(value)
+            continue
+        for part in ("requests", "limits"):
+            if part == "requests" or resource in (resources.get("limits") or {}):
+                resources.setdefault(part, {})[resource] = amount_text(value)
+
+
+def amount_text(value: Any) -> str:
+    """A quantity as Kubernetes writes it."""
+    if isinstance(value, str):
+        return value
+    return str(int(value)) if float(value) == int(value) else str(value)
+
+
+def _tolerate(draft: Draft, op: Json) -> None:
+    toleration = {"key": op["key"], "operator": "Exists"}
+    if op.get("effect"):
+        toleration["effect"] = op["effect"]
+    for pod in draft.waiting_pods(path_of(op["podGroup"])):
+        pod["spec"].setdefault("tolerations", []).append(dict(toleration))
+
+
+def _drop_selector(draft: Draft, op: Json) -> None:
+    keys = set(op["keys"])
+    for pod in draft.waiting_pods(path_of(op["podGroup"])):
+        for key in keys:
+            (pod["spec"].get("nodeSelector") or {}).pop(key, None)
+        affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+        for term in required.get("nodeSelectorTerms") or []:
+            term["matchExpressions"] = [
+                rule for rule in term.get("matchExpressions") or [] if rule["key"] not in keys
+            ]
+
+
+def _ungate(draft: Draft, op: Json) -> None:
+    for pod in draft.waiting_pods(path_of(op["podGroup"])):
+        pod["spec"].pop("schedulingGates", None)
+
+
+def _set_subgroup(draft: Draft, op: Json) -> None:
+    for pod in draft.waiting_pods(path_of(op["podGroup"])):
+        if subgroup_of(pod) == op.get("from", subgroup_of(pod)):
+            pod["metadata"].setdefault("labels", {})[SUBGROUP] = op["subGroup"]
+
+
+def _stop(draft: Draft, op: Json) -> None:
+    gone = {path_of(name) for name in op["pods"]}
+    known = [key_of(pod) for pod in draft.objects("pods") if group_of(pod)]
+    for name in sorted(gone - set(known)):
+        raise BadOperation(f"there is no pod {name} of a pod group{nearest(name, known)}")
+    draft.drop_pods(gone)
+
+
+def _remove(draft: Draft, op: Json) -> None:
+    gone = {path_of(name) for name in op["podGroups"]}
+    for name in sorted(gone):
+        draft.position("podGroups", "podgroup", name)
+    draft.drop_groups(gone)
+
+
+def _move(draft: Draft, op: Json) -> None:
+    for move in op["moves"]:
+        pod = draft.edit("pods", "pod", path_of(move["pod"]))
+        draft.find("nodes", "node", move["node"])
+        if not holds(pod):
+            raise BadOperation(f"pod {path_of(move['pod'])} does not run, so it cannot be moved")
+        pod["spec"]["nodeName"] = move["node"]
+
+
+def _add(draft: Draft, op: Json) -> None:
+    for given in op.get("objects") or [op["object"]]:
+        item = clone(given)
+        kind = item.get("kind") if isinstance(item, dict) else None
+        if kind not in PLURALS:
+            raise BadOperation(f"objects of kind {kind} cannot be added; only {', '.join(sorted(PLURALS))}")
+        head = item.setdefault("metadata", {})
+        head.setdefault("uid", f"new-{kind}-{head.get('name')}")
+        head.setdefault("creationTimestamp", rfc3339(draft.now))
+        if kind == "Pod":
+            item.setdefault("status", {"phase": "Pending"})
+        draft.list_of(PLURALS[kind]).append(item)
+
+
+_OPERATIONS: Final[dict[str, Callable[[Draft, Json], None]]] = {
+    "at": _at,
+    "add-nodes": _add_nodes,
+    "cordon": _cordon,
+    "uncordon": _uncordon,
+    "drain": _drain,
+    "remove-nodes": _remove_nodes,
+    "untaint": _untaint,
+    "set-queue": _set_queue,
+    "enable-action": _enable_action,
+    "disable-action": _disable_action,
+    "set-priority": _set_priority,
+    "set-preemptibility": _set_preemptibility,
+    "set-topology": _set_topology,
+    "set-min-member": _set_min_member,
+    "set-group-queue": _set_group_queue,
+    "clear-backoff": _clear_backoff,
+    "set-request": _set_request,
+    "tolerate": _tolerate,
+    "drop-selector": _drop_selector,
+    "ungate": _ungate,
+    "set-subgroup": _set_subgroup,
+    "stop": _stop,
+    "remove": _remove,
+    "move": _move,
+    "add": _add,
+    "create": _add,
+}
