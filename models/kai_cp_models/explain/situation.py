@@ -1,0 +1,140 @@
+"""The situation that is explained: a snapshot, the plan of its cycle, and the room that the plan leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    Decision,
+    GroupKey,
+    Plan,
+    Pod,
+    PodKey,
+    PodStatus,
+    Snapshot,
+    Unscheduled,
+)
+from kai_cp_models.units import Batch, Gang
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One cycle as it was decided. Everything that is worked out is kept."""
+
+    snapshot: Snapshot
+    settings: Settings
+    plan: Plan
+
+    @cached_property
+    def evicted(self) -> Mapping[PodKey, Decision]:
+        """Evictions by pod."""
+        return {one.pod: one for one in self.plan.decisions if one.kind == "Evict"}
+
+    @cached_property
+    def given(self) -> Mapping[PodKey, Decision]:
+        """Places by pod."""
+        return {one.pod: one for one in self.plan.decisions if one.kind != "Evict"}
+
+    @cached_property
+    def reasons(self) -> Mapping[GroupKey, Unscheduled]:
+        """What the cycle says about those that wait."""
+        return {entry.group: entry for entry in self.plan.unscheduled}
+
+    @cached_property
+    def before(self) -> Ledger:
+        """The state before the cycle."""
+        settings = self.settings
+        return Ledger.of(self.snapshot, settings.rules, close_gangs=settings.objective.close_gangs)
+
+    @cached_property
+    def emptied(self) -> Ledger:
+        """The state when the plan's evictions are carried out and none of its places is taken."""
+        ledger = self.before.copy()
+        for key in self.evicted:
+            ledger.evict(self.snapshot.pod_by_key[key])
+        return ledger
+
+    @cached_property
+    def after(self) -> Ledger:
+        """The state when the plan is carried out."""
+        ledger = self.emptied.copy()
+        for key, place in self.given.items():
+            ledger.place(
+                self.snapshot.pod_by_key[key],
+                self.snapshot.node_index[place.node],
+                place.gpu_groups,
+                pipelined=place.kind == "Nominate",
+            )
+        return ledger
+
+    def gang(self, key: GroupKey) -> Gang:
+        """The gang of a pod group."""
+        return self.before.fixed.gangs[key]
+
+    def batch(self, key: GroupKey) -> Batch | None:
+        """The next batch (5.3); of a gang that is not ready, what there is of it."""
+        gang = self.gang(key)
+        found = gang.next_batch(_as_read)
+        return found if found is not None else gang.next_batch(_ungated)
+
+    def state(self, key: GroupKey) -> str:
+        """``running``, ``admitted``, ``moved``, ``evicted`` or ``pending``."""
+        gang = self.gang(key)
+        members = self.snapshot.members[key]
+        lost = [pod for pod in members if pod.key in self.evicted]
+        if lost:
+            return "moved" if all(pod.key in self.given for pod in lost) else "evicted"
+        if not any(pod.status in (PodStatus.PENDING, PodStatus.GATED) for pod in members):
+            return "running"
+        return "admitted" if admitted(gang, self.given.keys(), self.evicted.keys()) else "pending"
+
+    def served_before(self, key: GroupKey) -> frozenset[GroupKey]:
+        """Pod groups that got a place of this cycle before ``key`` was refused.
+
+        In allocate by the order of the turns; evicting actions serve whoever they can in the fair order, so
+        what they gave counts as given before.
+        """
+        turns = self.plan.turns
+        last = max((i for i, turn in enumerate(turns) if turn == key), default=len(turns))
+        first: dict[GroupKey, int] = {}
+        for i, turn in enumerate(turns):
+            first.setdefault(turn, i)
+        found: set[GroupKey] = set()
+        for place in self.given.values():
+            if place.group is None or place.group == key:
+                continue
+            if place.action != "allocate" or first.get(place.group, -1) < last:
+                found.add(place.group)
+        return frozenset(found)
+
+
+def admitted(gang: Gang, given: Container[PodKey], evicted: Container[PodKey]) -> bool:
+    """Whether a gang gets its next batch, or runs in full, when these pods are placed and evicted."""
+
+    def after(pod: Pod) -> PodStatus:
+        if pod.key in given:
+            return PodStatus.ALLOCATED
+        return PodStatus.RELEASING if pod.key in evicted else pod.status
+
+    root = gang.group.root
+    if not gang.satisfied(root, after):
+        return False
+    members = (*gang.pods, *gang.strangers)
+    if not any(after(pod) in (PodStatus.PENDING, PodStatus.GATED) for pod in members):
+        return True
+    standing = sum(after(pod) in ACTIVE_ALLOCATED for pod in members)
+    stood = sum(pod.status in ACTIVE_ALLOCATED for pod in members)
+    return standing > stood or not gang.satisfied(root, _as_read)
+
+
+def _as_read(pod: Pod) -> PodStatus:
+    return pod.status
+
+
+def _ungated(pod: Pod) -> PodStatus:
+    return PodStatus.PENDING if pod.status is PodStatus.GATED else pod.status
