@@ -12,7 +12,7 @@ PYTEST_FLAGS ?= -n 2 --dist loadgroup
 CONFORMANCE_MIN := 260
 SCENARIOS_STAGE := core
 
-.PHONY: demo test micro lint judge judge-conformance judge-scenarios judge-admission control-plane demo-cluster docs lock clean
+.PHONY: system-packages demo test micro lint judge judge-conformance judge-scenarios judge-admission control-plane demo-cluster docs lock clean
 
 demo: $(READY)  ## decide on the sample snapshot
 	$(BIN)/kai-cp solve examples/demo-cluster.json --now $(NOW)
@@ -41,6 +41,11 @@ judge-scenarios: $(READY)
 
 judge-admission: $(READY)
 	$(BIN)/python $(SHARED)/admission/judge_admission.py $(SHARED)/admission/cases --command '$(BIN)/kai-cp admit {inputs} {outputs}'
+
+system-packages:  ## Debian's Prometheus and Chromium, for the tests that need them (as root)
+	@command -v prometheus chromium > /dev/null && exit 0; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+		prometheus chromium fonts-dejavu-core > /dev/null
 
 control-plane: $(READY)  ## the API server and the Helm that the tests run against (built once, then cached)
 	$(BIN)/python -m tests.kubetest.build

@@ -1,0 +1,214 @@
+"""Dashboards and alerts against real Prometheus: every query finds what our own ``/metrics`` serve."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry, generate_latest
+
+from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.cycles import Cycle
+from kai_cp.kube.demo.controlplane import free_port
+from kai_cp.kube.http import Answer, HttpServer
+from kai_cp.kube.metrics import SchedulerMetrics
+from kai_cp.kube.port import Result
+from kai_cp.kube.request_metrics import RequestMetrics
+from kai_cp.kube.resources import LEASES
+from kai_cp.reader import parse
+from kai_cp_models.engine import decide
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Stage
+from tests.deploy.helm import CHART, Object
+from tests.kai_cp.kube.stub import StubServer
+
+ROOT = Path(__file__).parents[2]
+DASHBOARDS = sorted((CHART / "files" / "dashboards").glob("*.json"))
+NOW = 1795176000.0
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="there is no Prometheus; `make system-packages` installs it"
+)
+
+
+def busy_registry() -> tuple[CollectorRegistry, SchedulerMetrics, Cycle]:
+    """Metrics, and a cycle in which everything happens that a panel shows."""
+    registry = CollectorRegistry()
+    raw = json.loads((ROOT / "examples" / "demo-cluster.json").read_text("utf-8"))
+    snapshot = parse(raw, now=NOW)
+    plan = decide(snapshot, Settings.model_validate({"solver": {"budget_seconds": 20}}))
+    cut_short = Stage("reclaim: lost work", "FEASIBLE", 3, 2, 0.5, 0.1)
+    plan = replace(plan, stages=(*plan.stages, cut_short))
+    seconds = {"snapshot": 0.1, "prepare": 0.2, "solve": 0.3, "check": 0.05, "write": 0.2, "report": 0.1}
+    results = [Result(decision, "done") for decision in plan.decisions]
+    cycle = Cycle(1, NOW, raw, snapshot, plan, results, seconds, "hash")
+    return registry, SchedulerMetrics(registry), cycle
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Prometheus that has read our metrics for a few seconds."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    registry, metrics, cycle = busy_registry()
+    stub = StubServer()
+    writer = BackgroundWriter(1)
+    transport = stub.transport()
+    RequestMetrics(registry, transport, writer)
+    metrics.observe(cycle)
+    target = HttpServer(
+        "127.0.0.1:0", {"/metrics": lambda _rest: Answer(generate_latest(registry), "text/plain")}
+    )
+    target.start()
+    jobs = [
+        {
+            "job_name": "kai-cp",
+            "scrape_interval": "500ms",
+            "scrape_timeout": "500ms",
+            "static_configs": [{"targets": [f"127.0.0.1:{target.port}"]}],
+        }
+    ]
+    config = folder / "prometheus.yaml"
+    config.write_text(yaml.safe_dump({"scrape_configs": jobs}))
+    port = free_port()
+    arguments = [
+        "prometheus",
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    log = (folder / "log").open("wb")
+    process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        end = time.monotonic() + 60
+        while not asked(address, "count_over_time(kai_cp_cycles_total[1m]) > 3"):
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < end, (folder / "log").read_text()
+            metrics.observe(cycle)
+            transport.get(LEASES, "kai-cp", "nobody")
+            time.sleep(0.3)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(20)
+        log.close()
+        target.stop()
+        writer.stop()
+        transport.close()
+        stub.close()
+
+
+def asked(address: str, query: str) -> list[Any]:
+    """What Prometheus answers; nothing while it starts."""
+    try:
+        with urlopen(f"{address}/api/v1/query?query={quote(query)}", timeout=10) as answer:
+            document = json.load(answer)
+    except OSError:
+        return []
+    assert document["status"] == "success", document
+    result: list[Any] = document["data"]["result"]
+    return result
+
+
+def queries() -> Iterator[Any]:
+    for path in DASHBOARDS:
+        for panel in json.loads(path.read_text("utf-8"))["panels"]:
+            for target in panel["targets"]:
+                yield pytest.param(target["expr"], id=f"{path.stem}: {panel['title']} {target['refId']}")
+
+
+@pytest.mark.parametrize("query", list(queries()))
+def test_every_panel_finds_something(prometheus: str, query: str) -> None:
+    asks = query.replace("$queue", ".*").replace("$__rate_interval", "1m")
+    assert "$" not in asks
+    assert asked(prometheus, asks), query
+
+
+def test_there_are_four_dashboards_and_no_panel_covers_another() -> None:
+    assert [path.stem for path in DASHBOARDS] == ["capacity", "disruption", "queues", "solver"]
+    for path in DASHBOARDS:
+        taken: set[tuple[int, int]] = set()
+        for panel in json.loads(path.read_text("utf-8"))["panels"]:
+            at = panel["gridPos"]
+            cells = {
+                (x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])
+            }
+            assert at["x"] + at["w"] <= 24
+            assert not cells & taken, panel["title"]
+            taken |= cells
+
+
+ALERTS: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
+    # alert: series that fire it, series that must not, after how long
+    "KaiCpCyclesFail": (
+        {'kai_cp_cycles_total{result="failed"}': "0+1x30", 'kai_cp_cycles_total{result="done"}': "5x30"},
+        {'kai_cp_cycles_total{result="failed"}': "0+1x30", 'kai_cp_cycles_total{result="done"}': "0+1x30"},
+        "20m",
+    ),
+    "KaiCpCheckerRejected": (
+        {'kai_cp_checker_rejections_total{action="reclaim"}': "0x5 1x30"},
+        {'kai_cp_checker_rejections_total{action="reclaim"}': "0x40"},
+        "10m",
+    ),
+    "KaiCpGapStays": (
+        {'kai_cp_solve_gap_ratio{stage="reclaim: lost work"}': "0.2x60"},
+        {'kai_cp_solve_gap_ratio{stage="reclaim: lost work"}': "0.2x20 0x40"},
+        "45m",
+    ),
+    "KaiCpPodGroupWaits": (
+        {'kai_cp_oldest_pending_seconds{queue="team-a"}': "90000x10"},
+        {'kai_cp_oldest_pending_seconds{queue="team-a"}': "3600x10"},
+        "5m",
+    ),
+    "KaiCpEvictsAgain": (
+        {"kai_cp_repeat_evictions_total": "0+1x60"},
+        {"kai_cp_repeat_evictions_total": "0x30 1x30"},
+        "50m",
+    ),
+    "KaiCpFallsBack": (
+        {'kai_cp_fallback_total{reason="time"}': "0+1x90", 'kai_cp_cycles_total{result="done"}': "0+1x90"},
+        {'kai_cp_fallback_total{reason="time"}': "0x90", 'kai_cp_cycles_total{result="done"}': "0+1x90"},
+        "80m",
+    ),
+}
+
+
+def test_every_alert_has_a_case() -> None:
+    rules = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text("utf-8"))
+    assert {rule["alert"] for group in rules["groups"] for rule in group["rules"]} == set(ALERTS)
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+@pytest.mark.parametrize("fires", [True, False], ids=["fires", "is quiet"])
+def test_alerts_fire_when_they_should(alert: str, fires: bool, tmp_path: Path) -> None:
+    shutil.copy(CHART / "files" / "alerts.yaml", tmp_path / "alerts.yaml")
+    bad, good, after = ALERTS[alert]
+    series = [{"series": name, "values": values} for name, values in (bad if fires else good).items()]
+    # promtool compares whole alerts; counting them by name leaves the wording free.
+    test: Object = {
+        "interval": "1m",
+        "input_series": series,
+        "promql_expr_test": [
+            {
+                "expr": f'count(ALERTS{{alertname="{alert}", alertstate="firing"}}) by (alertname)',
+                "eval_time": after,
+                "exp_samples": [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if fires else [],
+            }
+        ],
+    }
+    suite = tmp_path / "suite.yaml"
+    suite.write_text(yaml.safe_dump({"rule_files": ["alerts.yaml"], "tests": [test]}))
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(suite)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
