@@ -11,6 +11,7 @@ import yaml
 from kai_cp.kube.access import ACCESS, Grant, Verb
 
 MODES: Final = ("observe", "advise", "enforce")
+VERBS: Final = get_args(Verb)
 READING: Final = ("get", "list", "watch")
 HEADER: Final = "# Exactly what kai_cp/kube/access.py declares, written by deploy/make_chart.py.\n"
 Rule = dict[str, Any]
@@ -29,17 +30,24 @@ def needed(grant: Grant, mode: str) -> bool:
 
 
 def rules(grants: Iterable[Grant]) -> list[Rule]:
-    """Rules with as few entries as the same verbs allow."""
-    order = get_args(Verb)
-    verbs: dict[tuple[str, str], set[str]] = defaultdict(set)
+    """Rules with as few entries as the same verbs, and the same names of objects, allow."""
+    verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = defaultdict(set)
+    names: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for grant in grants:
-        verbs[grant.group, grant.resource].add(grant.verb)
-    merged: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
-    for (group, resource), allowed in verbs.items():
-        merged[group, tuple(sorted(allowed, key=order.index))].append(resource)
+        names[grant.group, grant.resource, grant.verb].add(grant.name)
+    for (group, resource, verb), allowed in names.items():
+        verbs[group, resource, tuple(sorted(allowed))].add(verb)
+    merged: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
+    for (group, resource, named), granted in verbs.items():
+        merged[group, tuple(sorted(granted, key=VERBS.index)), named].append(resource)
     return [
-        {"apiGroups": [group], "resources": sorted(names), "verbs": list(allowed)}
-        for (group, allowed), names in sorted(merged.items())
+        {
+            "apiGroups": [group],
+            "resources": sorted(kinds),
+            **({"resourceNames": list(named)} if any(named) else {}),
+            "verbs": list(granted),
+        }
+        for (group, granted, named), kinds in sorted(merged.items())
     ]
 
 

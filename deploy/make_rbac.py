@@ -1,13 +1,14 @@
-"""Write ``deploy/base/rbac.yaml`` from the declared access: ``python deploy/make_rbac.py``."""
+"""Write every ``deploy/*/rbac.yaml`` from the declared access: ``python deploy/make_rbac.py``."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final
 
-from kai_cp.kube.access import ACCESS, Grant, Process, Verb
+from chart_rights import rules
+
+from kai_cp.kube.access import ACCESS, Grant, Process
 
 HEADER: Final = (
     "# Exactly what kai_cp/kube/access.py declares, written by deploy/make_rbac.py;\n"
@@ -18,7 +19,10 @@ ACCOUNTS: Final[dict[Process, tuple[str, str]]] = {
     "scheduler": ("kai-cp-scheduler", "kai-scheduler"),
     "binder": ("kai-cp-binder", "kai-scheduler"),
     "gpu-reservation": ("kai-resource-reservation", "kai-resource-reservation"),
+    "admission": ("kai-cp-admission", "kai-scheduler"),
 }
+FOLDERS: Final[dict[Process, str]] = {"admission": "admission"}
+"""Where an account's rights are written, if not to ``base``: parts that are installed by themselves."""
 PEOPLE: Final[dict[Process, tuple[str, str]]] = {
     "reader": (
         "kai-cp-reader",
@@ -26,24 +30,18 @@ PEOPLE: Final[dict[Process, tuple[str, str]]] = {
     ),
     "admin": ("kai-cp-crd-installer", "For `kai-cp crds --apply`: bind it to whoever installs."),
 }
-VERBS: Final = get_args(Verb)
 API: Final = "rbac.authorization.k8s.io"
 
 
-def rules(grants: Iterable[Grant]) -> str:
-    """Rules with as few entries as the same verbs allow."""
-    verbs: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for grant in grants:
-        verbs[grant.group, grant.resource].add(grant.verb)
-    merged: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
-    for (group, resource), allowed in verbs.items():
-        merged[group, tuple(sorted(allowed, key=VERBS.index))].append(resource)
-    return "rules:\n" + "".join(
-        f'  - apiGroups: ["{group}"]\n'
-        f"    resources: [{', '.join(sorted(names))}]\n"
-        f"    verbs: [{', '.join(allowed)}]\n"
-        for (group, allowed), names in sorted(merged.items())
-    )
+def written(grants: Iterable[Grant]) -> str:
+    """Rules as YAML."""
+    lines = ["rules:\n"]
+    for rule in rules(grants):
+        lines.append(f'  - apiGroups: ["{rule["apiGroups"][0]}"]\n')
+        for key in ("resources", "resourceNames", "verbs"):
+            if key in rule:
+                lines.append(f"    {key}: [{', '.join(rule[key])}]\n")
+    return "".join(lines)
 
 
 def head(kind: str, name: str, namespace: str, api: str = f"{API}/v1") -> str:
@@ -61,19 +59,22 @@ def binding(kind: str, name: str, namespace: str, home: str) -> str:
     )
 
 
-def documents() -> Iterable[str]:
-    """Every document of the manifest."""
+def documents(folder: str) -> Iterable[str]:
+    """Every document of a folder's manifest."""
     for process, (name, home) in ACCOUNTS.items():
+        if FOLDERS.get(process, "base") != folder:
+            continue
         yield head("ServiceAccount", name, home, "v1")
         for scope in sorted({grant.scope for grant in ACCESS[process]}):
             kind, namespace = ("Role", NAMESPACES[scope]) if scope else ("ClusterRole", "")
             grants = [grant for grant in ACCESS[process] if grant.scope == scope]
-            yield head(kind, name, namespace) + rules(grants)
+            yield head(kind, name, namespace) + written(grants)
             yield binding(kind, name, namespace, home)
-    for process, (name, purpose) in PEOPLE.items():
-        yield f"# {purpose}\n" + head("ClusterRole", name, "") + rules(ACCESS[process])
+    for process, (name, purpose) in PEOPLE.items() if folder == "base" else ():
+        yield f"# {purpose}\n" + head("ClusterRole", name, "") + written(ACCESS[process])
 
 
 if __name__ == "__main__":
-    target = Path(__file__).parent / "base/rbac.yaml"
-    target.write_text(HEADER + "---\n" + "---\n".join(documents()))
+    for folder in ("base", *sorted(set(FOLDERS.values()))):
+        target = Path(__file__).parent / folder / "rbac.yaml"
+        target.write_text(HEADER + "---\n" + "---\n".join(documents(folder)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any, Final
 
 from kai_cp.admission import sharing
@@ -15,15 +16,30 @@ HARMLESS: Final = ("", "void", "none")
 
 def review(request: Request) -> Verdict:
     """Mutate and validate at creation, validate at a change; pods of other schedulers pass as they are."""
+    pod = mutate(request).object
+    assert pod is not None
+    return check(replace(request, object=pod))
+
+
+def mutate(request: Request) -> Verdict:
+    """What the pod becomes at creation; later, and for other schedulers, it stays as it is."""
+    if request.operation != "CREATE" or not _ours(request):
+        return Verdict(allowed=True, object=request.object)
+    return Verdict(allowed=True, object=mutated(request))
+
+
+def check(request: Request) -> Verdict:
+    """Validate the pod as it is."""
     pod = request.object
-    if object_at(pod, "spec").get("schedulerName") != request.settings.scheduler_name:
+    over = request.operation == "DELETE" or not _ours(request)
+    if over or (request.operation == "UPDATE" and _judged_before(request)):
         return Verdict(allowed=True, object=pod)
-    if request.operation == "DELETE" or (request.operation == "UPDATE" and _judged_before(request)):
-        return Verdict(allowed=True, object=pod)
-    if request.operation == "CREATE":
-        pod = mutated(request)
     validate(request, pod)
     return Verdict(allowed=True, warnings=_warnings(request, pod), object=pod)
+
+
+def _ours(request: Request) -> bool:
+    return object_at(request.object, "spec").get("schedulerName") == request.settings.scheduler_name
 
 
 def _judged_before(request: Request) -> bool:

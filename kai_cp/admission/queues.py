@@ -24,27 +24,27 @@ def review(request: Request) -> Verdict:
     if object_at(queue, "spec").get("resources") is None:
         text = "resources must be specified"
         raise Refused(text, (text,))
-    if not request.settings.quota_validation:
+    if not request.settings.quota_validation or request.queues is None:
         return Verdict(allowed=True)
-    found: list[str] = []
+    queues, found = request.queues, list[str]()
     parent = text_at(object_at(queue, "spec"), "parentQueue", "spec")
     if parent:
-        found += _below(request, queue, parent)
+        found += _below(queues, queue, parent)
     if request.operation == "UPDATE":
-        found += _above(request, queue)
+        found += _above(queues, queue)
     return Verdict(allowed=True, warnings=tuple(found))
 
 
-def children(request: Request, queue: Json) -> list[str]:
+def children(queues: Mapping[str, Json], queue: Json) -> list[str]:
     """Names of child queues: those that status lists, and those that are known to name this queue."""
     name = _name(queue)
     listed = texts_at(object_at(queue, "status"), "childQueues", "status.childQueues")
-    known = (n for n, q in request.queues.items() if object_at(q, "spec").get("parentQueue") == name)
+    known = (n for n, q in queues.items() if object_at(q, "spec").get("parentQueue") == name)
     return sorted({*listed, *known} - {name})
 
 
 def _refuse_parents_end(request: Request) -> None:
-    found = children(request, request.object)
+    found = children(request.queues or {}, request.object)
     if found:
         raise Refused(
             f"cannot delete queue {_name(request.object)}: it has child queues [{' '.join(found)}]: delete "
@@ -53,8 +53,8 @@ def _refuse_parents_end(request: Request) -> None:
         )
 
 
-def _below(request: Request, queue: Json, parent_name: str) -> Iterable[str]:
-    parent = request.queues.get(parent_name)
+def _below(queues: Mapping[str, Json], queue: Json, parent_name: str) -> Iterable[str]:
+    parent = queues.get(parent_name)
     if parent is None:
         raise Refused(
             f"failed to get parent queue {parent_name}: there is no such queue: create it before its children"
@@ -62,7 +62,7 @@ def _below(request: Request, queue: Json, parent_name: str) -> Iterable[str]:
     if object_at(parent, "spec").get("resources") is None:
         raise Refused(f"parent queue {parent_name} has no resources defined: write its spec.resources first")
     listed = texts_at(object_at(parent, "status"), "childQueues", "status.childQueues")
-    siblings = [request.queues[n] for n in listed if n in request.queues and n != _name(queue)]
+    siblings = [queues[n] for n in listed if n in queues and n != _name(queue)]
     for word, key, digits in RESOURCES:
         own, limit = _quota(queue, key), _quota(parent, key)
         of_parent = f"parent queue {parent_name} {word} quota ({_shown(limit, digits)})"
@@ -73,8 +73,8 @@ def _below(request: Request, queue: Json, parent_name: str) -> Iterable[str]:
             yield f"total children {word} quota ({_shown(total, digits)}) exceeds {of_parent}"
 
 
-def _above(request: Request, parent: Json) -> Iterable[str]:
-    below = {n: request.queues[n] for n in children(request, parent) if n in request.queues}
+def _above(queues: Mapping[str, Json], parent: Json) -> Iterable[str]:
+    below = {n: queues[n] for n in children(queues, parent) if n in queues}
     for word, key, digits in RESOURCES:
         limit = _quota(parent, key)
         of_parent = f"parent {word} quota ({_shown(limit, digits)})"

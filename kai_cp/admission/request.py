@@ -27,14 +27,14 @@ class AdmissionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. ``runtime_classes``: their names, None when nobody looked."""
+    """One request. ``queues`` by name, and ``runtime_classes``: None when nobody looked."""
 
     settings: AdmissionSettings
     operation: Operation
     object: Json
     namespace: str = ""
     old: Json | None = None
-    queues: Mapping[str, Json] = field(default_factory=dict)
+    queues: Mapping[str, Json] | None = field(default_factory=dict)
     runtime_classes: frozenset[str] | None = None
 
 

@@ -21,8 +21,13 @@ def review(request: Request) -> Verdict:
     """The verdict; a kind that is not known here is allowed as it is."""
     kind = request.object.get("kind")
     judge = KINDS.get(kind) if isinstance(kind, str) else None
-    if judge is None:
+    if not isinstance(kind, str) or judge is None:
         return Verdict(allowed=True)
+    return judged(kind, judge, request)
+
+
+def judged(kind: str, judge: Callable[[Request], Verdict], request: Request) -> Verdict:
+    """The verdict of one judge; what it cannot read is refused, and named."""
     try:
         return judge(request)
     except Refused as problem:

@@ -25,12 +25,13 @@ class Commands(LazyGroup):
         "inspect": LazyCommand("kai_cp.cli.inspect", "Show nodes, queues and who waits.", _OFFLINE),
         "admit": LazyCommand("kai_cp.admission.cli", "Say what admission makes of objects.", _OFFLINE),
         "topology": LazyCommand("kai_cp.cli.topology", "Show racks, NVLink domains and room.", _OFFLINE),
-        "group": LazyCommand("kai_cp.cli.group", "Show the pod groups that workloads get.", _OFFLINE),
         "config": LazyCommand("kai_cp.cli.config", "Explain and show the settings.", _SETTINGS),
         "bench": LazyCommand("kai_cp.bench.cli", "Run the benchmark suites.", _MEASURE),
         "tune": LazyCommand("kai_cp.tune.cli", "Compare settings, or search better ones.", _MEASURE),
         "scheduler": LazyCommand("kai_cp.kube.cli", "Schedule a live cluster.", _CLUSTER),
         "binder": LazyCommand("kai_cp.kube.cli", "Bind pods as bind requests say.", _CLUSTER),
+        "admission": LazyCommand("kai_cp.kube.cli", "Judge objects when they are written.", _CLUSTER),
+        "webhooks": LazyCommand("kai_cp.kube.cli", "Print what sends requests to admission.", _CLUSTER),
         "gpu-reservation": LazyCommand("kai_cp.kube.cli", "Hold a shared GPU (runs in its pod).", _CLUSTER),
         "demo-cluster": LazyCommand(
             "kai_cp.kube.cli", "Show a small cluster being scheduled, live.", _CLUSTER

@@ -13,7 +13,7 @@ from kai_cp.kube import resources as r
 from kai_cp.kube.resources import Resource
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
-Process = Literal["scheduler", "binder", "gpu-reservation", "reader", "admin"]
+Process = Literal["scheduler", "binder", "gpu-reservation", "reader", "admin", "admission"]
 
 
 class Grant(NamedTuple):
@@ -25,15 +25,30 @@ class Grant(NamedTuple):
     group: str
     resource: str
     scope: str = ""
+    name: str = ""
+    """The only object it is for; "": every one."""
 
 
-def grants(verbs: str, *kinds: Resource, subresource: str = "", scope: str = "") -> Iterable[Grant]:
-    """Grants of every verb in ``verbs`` (space separated) on every kind."""
+def grants(
+    verbs: str, *kinds: Resource, subresource: str = "", scope: str = "", names: Iterable[str] = ("",)
+) -> Iterable[Grant]:
+    """Grants of every verb in ``verbs`` (space separated) on every kind, or on objects of these ``names``."""
     for kind in kinds:
         for verb in verbs.split():
-            name = f"{kind.plural}/{subresource}" if subresource else kind.plural
-            yield Grant(verb, kind.group, name, scope)  # type: ignore[arg-type]
+            plural = f"{kind.plural}/{subresource}" if subresource else kind.plural
+            for name in names:
+                yield Grant(verb, kind.group, plural, scope, name)  # type: ignore[arg-type]
 
+
+ADMISSION_SECRET: Final = "kai-cp-admission-tls"
+"""The one Secret that anything here reads: the certificate that admission makes for itself."""
+MUTATING_CONFIGURATIONS: Final = ("mutating-kai-admission",)
+VALIDATING_CONFIGURATIONS: Final = (
+    "validating-kai-admission",
+    "kai-queue-validation-v2",
+    "kai-podgroup-validation-v2alpha2",
+)
+"""Webhook configurations by KAI's names: a second set under other names would call both (components, 2.1)."""
 
 READ: Final = (
     r.PODS,
@@ -95,6 +110,14 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
     "gpu-reservation": frozenset(grants("patch", r.PODS, scope="reservation")),
     "reader": frozenset([*grants("get list watch", *READ), *grants("get list watch", r.SHARDS)]),
     "admin": frozenset(grants("get create", r.CRDS)),
+    "admission": frozenset(
+        [
+            *grants("list watch", r.QUEUES, r.RUNTIME_CLASSES),
+            *grants("get update", r.SECRETS, scope="system", names=[ADMISSION_SECRET]),
+            *grants("get update", r.MUTATING_WEBHOOKS, names=MUTATING_CONFIGURATIONS),
+            *grants("get update", r.VALIDATING_WEBHOOKS, names=VALIDATING_CONFIGURATIONS),
+        ]
+    ),
 }
 """Declared access by process. ``reader`` is the command line's, ``admin`` that of ``kai-cp crds --apply``."""
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from kai_cp.kube.admission.options import AdmissionOptions, RegistrationOptions
 from kai_cp.kube.binder_options import BinderOptions
 from kai_cp.kube.flags import expanded
 from kai_cp.kube.options import BadConfiguration, SchedulerOptions, load_config
@@ -77,6 +78,26 @@ def binder(connection: Connection, options: BinderOptions, service: Service, log
     from kai_cp.kube.binder_process import BinderSetup, run
 
     raise typer.Exit(run(BinderSetup(connection, service, options), _begin(logging)))
+
+
+@app.command()
+@expanded
+def admission(connection: Connection, options: AdmissionOptions, logging: Logging) -> None:
+    """Judge pods, queues, pod groups and topologies when they are written."""
+    from kai_cp.kube.admission.process import run
+
+    raise typer.Exit(run(connection, options, _begin(logging)))
+
+
+@app.command()
+@expanded
+def webhooks(options: RegistrationOptions) -> None:
+    """Print the webhook configurations that send requests to admission."""
+    import yaml
+
+    from kai_cp.kube.admission.registration import configurations
+
+    typer.echo(yaml.safe_dump_all(configurations(options), sort_keys=False), nl=False)
 
 
 @app.command("gpu-reservation")

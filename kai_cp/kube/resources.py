@@ -29,6 +29,7 @@ class Resource(NamedTuple):
 
 
 PODS: Final = Resource("", "v1", "pods", "Pod")
+SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS: Final = Resource("", "v1", "events", "Event")
@@ -59,6 +60,21 @@ TOPOLOGIES: Final = Resource("kai.scheduler", "v1alpha1", "topologies", "Topolog
 SHARDS: Final = Resource("kai.scheduler", "v1", "schedulingshards", "SchedulingShard", namespaced=False)
 NODE_TOPOLOGIES: Final = Resource(
     "topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", "NodeResourceTopology", namespaced=False
+)
+RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+MUTATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+VALIDATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
 )
 CRDS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False

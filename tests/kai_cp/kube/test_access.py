@@ -6,6 +6,7 @@ import ast
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -14,20 +15,25 @@ from kai_cp.kube.install import definitions
 from kai_cp.kube.scheduler_process import SchedulerSetup
 
 ROOT = Path(__file__).parents[3]
-RBAC = ROOT / "deploy/base/rbac.yaml"
+MANIFESTS = sorted((ROOT / "deploy").glob("*/rbac.yaml"))
 NAMESPACES = {"kai-scheduler": "system", "kai-resource-reservation": "reservation"}
 ROLES = {
     "kai-cp-scheduler": "scheduler",
     "kai-cp-binder": "binder",
     "kai-resource-reservation": "gpu-reservation",
+    "kai-cp-admission": "admission",
     "kai-cp-reader": "reader",
     "kai-cp-crd-installer": "admin",
 }
 
 
+def documents() -> list[dict[str, Any]]:
+    return [document for path in MANIFESTS for document in yaml.safe_load_all(path.read_text())]
+
+
 def granted() -> dict[str, set[Grant]]:
     found: dict[str, set[Grant]] = {}
-    for document in yaml.safe_load_all(RBAC.read_text()):
+    for document in documents():
         if document["kind"] not in ("ClusterRole", "Role"):
             continue
         scope = NAMESPACES[document["metadata"]["namespace"]] if document["kind"] == "Role" else ""
@@ -35,10 +41,11 @@ def granted() -> dict[str, set[Grant]]:
         for rule in document["rules"]:
             assert "*" not in str(rule)
             grants |= {
-                Grant(verb, group, resource, scope)
+                Grant(verb, group, resource, scope, name)
                 for group in rule["apiGroups"]
                 for resource in rule["resources"]
                 for verb in rule["verbs"]
+                for name in rule.get("resourceNames", [""])
             }
     return found
 
@@ -47,14 +54,15 @@ def test_the_manifest_grants_what_is_declared_and_nothing_else() -> None:
     assert granted() == {process: set(grants) for process, grants in ACCESS.items()}
 
 
-def test_nobody_reads_secrets() -> None:
-    assert not any("secret" in grant.resource for grants in granted().values() for grant in grants)
+def test_nobody_reads_secrets_but_the_one_that_admission_shows() -> None:
+    secrets = {grant for grants in granted().values() for grant in grants if "secret" in grant.resource}
+    assert {(grant.scope, grant.name) for grant in secrets} == {("system", "kai-cp-admission-tls")}
+    assert secrets <= granted()["admission"]
 
 
 def test_roles_are_bound_to_their_own_accounts() -> None:
-    documents = list(yaml.safe_load_all(RBAC.read_text()))
-    accounts = {d["metadata"]["name"] for d in documents if d["kind"] == "ServiceAccount"}
-    for document in documents:
+    accounts = {d["metadata"]["name"] for d in documents() if d["kind"] == "ServiceAccount"}
+    for document in documents():
         if document["kind"].endswith("Binding"):
             assert [s["name"] for s in document["subjects"]] == [document["roleRef"]["name"]]
             assert document["roleRef"]["name"] in accounts
@@ -91,6 +99,7 @@ MODULES = {
     ),
     "gpu-reservation": ("gpu_reservation",),
     "admin": ("install",),
+    "admission": ("admission/keeper",),
 }
 
 
@@ -153,8 +162,9 @@ def test_definitions_are_complete() -> None:
 
 
 def test_deployments_are_confined() -> None:
-    for name in ("scheduler", "binder"):
-        deployment = yaml.safe_load((ROOT / f"deploy/base/{name}.yaml").read_text())
+    for name in ("base/scheduler", "base/binder", "admission/admission"):
+        path, name = ROOT / f"deploy/{name}.yaml", name.rpartition("/")[2]
+        (deployment,) = (d for d in yaml.safe_load_all(path.read_text()) if d["kind"] == "Deployment")
         spec = deployment["spec"]["template"]["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["serviceAccountName"] == f"kai-cp-{name}"

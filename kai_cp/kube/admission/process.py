@@ -1,0 +1,176 @@
+"""``kai-cp admission``: the webhook server's process from start to end. It holds no state and no lease."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from kai_cp.admission.framing import PATHS, Facts, answer
+from kai_cp.admission.request import AdmissionSettings
+from kai_cp.kube import access
+from kai_cp.kube import resources as r
+from kai_cp.kube.admission.keeper import FileSource, Keeper, Publisher, SecretSource, Source, names_of
+from kai_cp.kube.admission.options import AdmissionOptions
+from kai_cp.kube.admission.server import TlsServer
+from kai_cp.kube.http import Answer, HttpServer
+from kai_cp.kube.process import Connection, Life, connect
+from kai_cp.kube.reflector import Reflector
+from kai_cp.kube.store import Object, Store
+from kai_cp.kube.transport import Transport
+
+LOG = logging.getLogger(__name__)
+FIRST_LOOK_SECONDS: Final = 60.0
+"""A process that has no certificate after this time ends, and says why."""
+SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+
+
+class AdmissionMetrics:
+    """What one admission process exports."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.reviews = Counter(
+            "kai_cp_admission_reviews_total",
+            "Requests judged.",
+            ["kind", "operation", "result"],
+            registry=registry,
+        )
+        self.latency = Histogram(
+            "kai_cp_admission_review_seconds", "Time of a verdict.", buckets=SECONDS, registry=registry
+        )
+        self.certificate = Gauge(
+            "kai_cp_admission_certificate_end_timestamp_seconds",
+            "When the certificate shown ends.",
+            registry=registry,
+        )
+
+
+class Cluster:
+    """Queues and runtime classes as this process follows them: no request ever waits for the API server."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._queues = Store(transform=_queue)
+        self._classes = Store(transform=_nothing)
+        self._reflectors = (
+            Reflector(transport, r.QUEUES, self._queues, optional=True),
+            Reflector(transport, r.RUNTIME_CLASSES, self._classes, metadata_only=True),
+        )
+
+    def start(self) -> None:
+        """Begin to follow."""
+        for reflector in self._reflectors:
+            reflector.start()
+
+    def stop(self) -> None:
+        """End."""
+        for reflector in self._reflectors:
+            reflector.stop()
+
+    def facts(self) -> Facts:
+        """What is known now; nothing until it was listed."""
+        queues, classes = (reflector.synced.is_set() for reflector in self._reflectors)
+        return Facts(
+            queues={queue["metadata"]["name"]: queue for queue in self._queues.all()} if queues else None,
+            runtime_classes=frozenset(item["metadata"]["name"] for item in self._classes.all())
+            if classes
+            else None,
+        )
+
+
+def _queue(queue: Object) -> Object:
+    meta = {key: queue["metadata"].get(key) for key in ("name", "uid", "resourceVersion")}
+    return {"metadata": meta, "spec": queue.get("spec"), "status": queue.get("status")}
+
+
+def _nothing(item: Object) -> Object:
+    return {"metadata": {key: item["metadata"].get(key) for key in ("name", "uid", "resourceVersion")}}
+
+
+class Judging:
+    """What the server calls for each request."""
+
+    def __init__(self, settings: AdmissionSettings, cluster: Cluster, metrics: AdmissionMetrics) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._metrics = metrics
+
+    def __call__(self, path: str, document: Any) -> Any:
+        """The AdmissionReview that answers ``document``."""
+        if path not in PATHS:
+            raise LookupError(path)
+        began = time.perf_counter()
+        review, request, verdict = answer(path, document, self._settings, self._cluster.facts())
+        kind = PATHS[path][0]
+        result = "allowed" if verdict.allowed else "refused"
+        self._metrics.reviews.labels(kind, request.operation, result).inc()
+        self._metrics.latency.observe(time.perf_counter() - began)
+        if not verdict.allowed:
+            meta = request.object.get("metadata") or {}
+            name = f"{request.namespace}/{meta.get('name') or meta.get('generateName')}"
+            LOG.info("refused", extra={"kind": kind, "object": name, "error": verdict.message})
+        return review
+
+
+def run(connection: Connection, options: AdmissionOptions, life: Life) -> int:
+    """Run until ended; the exit status."""
+    transport = connect(connection, "admission", life)
+    registry = CollectorRegistry()
+    metrics = AdmissionMetrics(registry)
+    cluster = Cluster(transport)
+    server = TlsServer(f":{options.webhook_addr}", Judging(options.settings, cluster, metrics))
+    publisher = (
+        Publisher(transport, access.MUTATING_CONFIGURATIONS, access.VALIDATING_CONFIGURATIONS)
+        if options.publish_ca_bundle
+        else None
+    )
+    keeper = Keeper(_source(options, transport), publisher, server.use)
+    metrics.certificate.set_function(lambda: keeper.ends_at)
+
+    def readyz(_rest: str) -> Answer:
+        return OK if server.ready else Answer(b"no certificate yet, or ending\n", status=503)
+
+    routes = {
+        "/metrics": lambda _rest: Answer(generate_latest(registry), CONTENT_TYPE_LATEST),
+        "/healthz": lambda _rest: OK,
+        "/readyz": readyz,
+    }
+    status = HttpServer(options.listen_address, routes) if options.listen_address else None
+    try:
+        if status is not None:
+            status.start()
+        cluster.start()
+        began = time.monotonic()
+        while not life.over:
+            keeper.look()
+            if not keeper.shown and time.monotonic() - began > FIRST_LOOK_SECONDS:
+                LOG.error("no certificate, ending")
+                life.end(1)
+            elif keeper.shown and not server.serving:
+                server.start()
+                LOG.info("admitting", extra={"port": server.port})
+            life.event.wait(keeper.poll_seconds)
+        server.draining = True
+        if not life.status and server.serving:
+            time.sleep(options.drain_seconds)
+    finally:
+        cluster.stop()
+        server.stop()
+        if status is not None:
+            status.stop()
+        transport.close()
+    return life.status
+
+
+OK: Final = Answer(b"ok\n")
+
+
+def _source(options: AdmissionOptions, transport: Transport) -> Source:
+    if options.certificate_directory:
+        return FileSource(Path(options.certificate_directory))
+    names = names_of(options.service_name, options.namespace, options.certificate_names)
+    lifetime = options.certificate_lifetime
+    return SecretSource(transport, options.namespace, access.ADMISSION_SECRET, names, lifetime)

@@ -1,0 +1,188 @@
+"""HTTPS for webhooks: certificates that change while it runs, and limits on what a caller may cost."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+
+from kai_cp.reader.fields import Malformed
+
+LOG = logging.getLogger(__name__)
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""Largest request: the API server takes objects of 3 MiB, and a change brings the old one along."""
+HANDSHAKE_SECONDS: Final = 5.0
+READ_SECONDS: Final = 5.0
+"""Longest silence within a request."""
+IDLE_SECONDS: Final = 120.0
+"""A connection that asks nothing for so long is closed; API servers keep theirs for 90 s."""
+MOST_CONNECTIONS: Final = 256
+
+Judge = Callable[[str, Any], Any]
+"""From path and document to the answer; Malformed and LookupError are the caller's fault."""
+
+
+class TlsServer(ThreadingHTTPServer):
+    """One thread per connection. :meth:`use` takes a new certificate for the connections to come."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: str, judge: Judge) -> None:
+        host, _, port = address.rpartition(":")
+        self.judge = judge
+        self.draining = False
+        self._context: ssl.SSLContext | None = None
+        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        super().__init__((host or "0.0.0.0", int(port)), _Handler)
+        self._thread = threading.Thread(target=self.serve_forever, name="webhooks", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self.server_address[1])
+
+    @property
+    def serving(self) -> bool:
+        """Whether connections are taken."""
+        return self._thread.is_alive()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it should be called: it has a certificate, takes connections, and is not about to end."""
+        return self._context is not None and self.serving and not self.draining
+
+    def use(self, context: ssl.SSLContext) -> None:
+        """Show the certificate of ``context`` from the next connection on."""
+        self._context = context
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no more connections."""
+        if self.serving:
+            self.shutdown()
+        self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give the connection a thread, if there is room for one more."""
+        if self._context is None or not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Handshake and requests of one connection, in its own thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Speak TLS, then HTTP; whoever cannot is closed and costs nobody else anything."""
+        assert self._context is not None
+        request.settimeout(HANDSHAKE_SECONDS)
+        request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            with self._context.wrap_socket(request, server_side=True) as tls:
+                self.RequestHandlerClass(tls, client_address, self)  # type: ignore[arg-type]
+        except OSError as error:
+            LOG.debug("connection ended", extra={"error": str(error)})
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A failure of one connection is logged and over."""
+        LOG.exception("connection failed")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    server: TlsServer
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.settimeout(IDLE_SECONDS)
+
+    def parse_request(self) -> bool:
+        """The head of a request; once it has begun it has to come."""
+        self.connection.settimeout(READ_SECONDS)
+        return super().parse_request()
+
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit() or "chunked" in self.headers.get("Transfer-Encoding", ""):
+            self._refuse(411, "the length must be said")
+            return
+        if int(length) > MOST_BYTES:
+            self._refuse(413, f"more than {MOST_BYTES} bytes")
+            return
+        body = self._read(int(length))
+        if body is None:
+            return
+        path = urlsplit(self.path).path
+        try:
+            answer = self.server.judge(path, orjson.loads(body))
+        except LookupError:
+            self._send(404, b"not found\n", "text/plain")
+        except (Malformed, ValueError, RecursionError) as problem:
+            self._send(400, f"{problem}\n".encode(), "text/plain; charset=utf-8")
+        except Exception:
+            LOG.exception("review failed", extra={"path": path})
+            self._send(500, b"internal error\n", "text/plain")
+        else:
+            self._send(200, orjson.dumps(answer), "application/json")
+
+    def _read(self, length: int) -> bytes | None:
+        """The body, None when it does not come in time: many small pieces are no reason for patience."""
+        deadline = time.monotonic() + READ_SECONDS
+        pieces, missing = [], length
+        try:
+            while missing:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                self.connection.settimeout(left)
+                piece = self.rfile.read1(min(missing, 1 << 16))
+                if not piece:
+                    self.close_connection = True
+                    return None
+                pieces.append(piece)
+                missing -= len(piece)
+        except TimeoutError:
+            self._refuse(408, f"the body did not come within {READ_SECONDS:g} s")
+            return None
+        self.connection.settimeout(IDLE_SECONDS)
+        return b"".join(pieces)
+
+    def _refuse(self, status: int, text: str) -> None:
+        self.close_connection = True
+        self._send(status, f"{text}\n".encode(), "text/plain; charset=utf-8")
+
+    def _send(self, status: int, body: bytes, content: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content)
+        self.send_header("Content-Length", str(len(body)))
+        if self.server.draining:
+            self.close_connection = True
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        LOG.debug("http", extra={"request": format % args})

@@ -1,0 +1,344 @@
+"""The webhook server: TLS that changes while it runs, bad callers, and the certificate's keeper."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kai_cp.kube import access
+from kai_cp.kube import resources as r
+from kai_cp.kube.admission import server as tls_server
+from kai_cp.kube.admission.certificates import Bundle, renewed
+from kai_cp.kube.admission.keeper import (
+    FileSource,
+    Keeper,
+    Material,
+    Publisher,
+    SecretSource,
+    names_of,
+    tls_context,
+)
+from kai_cp.kube.admission.options import AdmissionOptions, FailurePolicy, RegistrationOptions
+from kai_cp.kube.admission.process import AdmissionMetrics, Cluster, Judging
+from kai_cp.kube.admission.registration import configurations
+from kai_cp.kube.admission.server import MOST_BYTES, TlsServer
+from tests.kai_cp.admission.build import pod
+from tests.kai_cp.kube.stub import StubServer
+
+NAMES = ["127.0.0.1"]
+LIFE = 3600.0
+
+
+def bundle() -> Bundle:
+    return renewed(None, NAMES, LIFE, time.time())
+
+
+def context(made: Bundle) -> ssl.SSLContext:
+    return tls_context(Material(made.certificate, made.key, made.authorities))
+
+
+def echo(path: str, document: Any) -> Any:
+    if path != "/echo":
+        raise LookupError(path)
+    if document == "fail":
+        raise RuntimeError("a defect")
+    return document
+
+
+@pytest.fixture
+def serving() -> Iterator[tuple[TlsServer, Bundle]]:
+    made = bundle()
+    server = TlsServer("127.0.0.1:0", echo)
+    server.use(context(made))
+    server.start()
+    yield server, made
+    server.stop()
+
+
+OPEN: list[http.client.HTTPSConnection] = []
+
+
+@pytest.fixture(autouse=True)
+def _hang_up() -> Iterator[None]:
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
+def connect(server: TlsServer, trusted: Bundle) -> http.client.HTTPSConnection:
+    client = ssl.create_default_context(cadata=trusted.authorities.decode())
+    made = http.client.HTTPSConnection("127.0.0.1", server.port, context=client, timeout=20)
+    OPEN.append(made)
+    return made
+
+
+def post(connection: http.client.HTTPSConnection, body: Any, path: str = "/echo") -> tuple[int, bytes]:
+    connection.request("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode())
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def test_bad_callers_get_a_status_and_good_ones_go_on(serving: tuple[TlsServer, Bundle]) -> None:
+    server, made = serving
+    good = connect(server, made)
+    assert post(good, [1]) == (200, b"[1]")
+    assert post(good, b"{")[0] == 400
+    assert post(good, b"[" * 100_000)[0] == 400
+    assert post(good, {}, "/other")[0] == 404
+    assert post(good, "fail") == (500, b"internal error\n")
+    assert post(good, [2]) == (200, b"[2]"), "the same connection"
+    large = connect(server, made)
+    large.putrequest("POST", "/echo")
+    large.putheader("Content-Length", str(MOST_BYTES + 1))
+    large.endheaders()
+    assert large.getresponse().status == 413
+    endless = connect(server, made)
+    endless.request("POST", "/echo", iter([b"1"]), {"Transfer-Encoding": "chunked"})
+    assert endless.getresponse().status == 411
+    assert post(good, [3]) == (200, b"[3]")
+
+
+def test_a_body_that_does_not_come_costs_its_own_connection(
+    serving: tuple[TlsServer, Bundle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_server, "READ_SECONDS", 0.2)
+    server, made = serving
+    slow = connect(server, made)
+    slow.putrequest("POST", "/echo")
+    slow.putheader("Content-Length", "10")
+    slow.endheaders()
+    slow.send(b"1")
+    assert post(connect(server, made), [1])[0] == 200
+    assert slow.getresponse().status == 408
+
+
+def test_whoever_does_not_speak_tls_disturbs_nobody(serving: tuple[TlsServer, Bundle]) -> None:
+    server, made = serving
+    address = ("127.0.0.1", server.port)
+    with socket.create_connection(address), socket.create_connection(address) as plain:
+        plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert post(connect(server, made), [1])[0] == 200
+        with contextlib.suppress(ConnectionResetError):
+            assert b"HTTP" not in plain.recv(100)
+
+
+def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls_server, "MOST_CONNECTIONS", 2)
+    made = bundle()
+    server = TlsServer("127.0.0.1:0", echo)
+    server.use(context(made))
+    server.start()
+    try:
+        first, second = connect(server, made), connect(server, made)
+        assert post(first, [1])[0] == post(second, [1])[0] == 200
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            post(connect(server, made), [1])
+        first.close()
+        end = time.monotonic() + 10
+        while True:
+            try:
+                assert post(connect(server, made), [2])[0] == 200
+                break
+            except OSError:
+                assert time.monotonic() < end, "the room of a closed connection is given back"
+    finally:
+        server.stop()
+
+
+def test_a_new_certificate_is_shown_to_new_connections_and_old_ones_stay(
+    serving: tuple[TlsServer, Bundle],
+) -> None:
+    server, first = serving
+    old = connect(server, first)
+    assert post(old, [1])[0] == 200
+    second = bundle()
+    server.use(context(second))
+    assert post(old, [2])[0] == 200
+    assert post(connect(server, second), [3])[0] == 200
+    with pytest.raises(ssl.SSLCertVerificationError):
+        post(connect(server, first), [4])
+
+
+def test_an_ending_server_answers_and_lets_go(serving: tuple[TlsServer, Bundle]) -> None:
+    server, made = serving
+    assert server.ready
+    connection = connect(server, made)
+    post(connection, [1])
+    server.draining = True
+    assert not server.ready
+    connection.request("POST", "/echo", b"[2]")
+    answer = connection.getresponse()
+    assert (answer.status, answer.getheader("Connection")) == (200, "close")
+
+
+# --- the keeper ----------------------------------------------------------------------------------
+
+SECRET = r.SECRETS.path("kai-scheduler", access.ADMISSION_SECRET)
+
+
+@pytest.fixture
+def stub() -> Iterator[StubServer]:
+    made = StubServer()
+    yield made
+    made.close()
+
+
+def secret_source(stub: StubServer) -> SecretSource:
+    transport = stub.transport("admission")
+    return SecretSource(transport, "kai-scheduler", access.ADMISSION_SECRET, NAMES, LIFE)
+
+
+def empty_secret(stub: StubServer) -> None:
+    meta = {"name": access.ADMISSION_SECRET, "namespace": "kai-scheduler"}
+    stub.put(r.SECRETS, {"kind": "Secret", "metadata": meta, "type": "Opaque"})
+
+
+def test_replicas_agree_on_what_the_secret_holds(stub: StubServer) -> None:
+    empty_secret(stub)
+    one, other = secret_source(stub), secret_source(stub)
+    now = time.time()
+    first = one.current(now)
+    assert other.current(now) == first
+    later = other.current(now + 0.7 * LIFE)
+    assert later.certificate != first.certificate
+    assert one.current(now + 0.7 * LIFE) == later
+    assert later.authorities == first.authorities
+
+
+def test_a_secret_that_somebody_empties_or_garbles_is_written_again(stub: StubServer) -> None:
+    empty_secret(stub)
+    source = secret_source(stub)
+    now = time.time()
+    first = source.current(now)
+    for data in ({}, {"tls.crt": "!", "tls.key": "!", "ca.crt": "!", "ca.key": "!"}):
+        stored = stub.get(r.SECRETS, "kai-scheduler", access.ADMISSION_SECRET)
+        assert stored is not None
+        stub.put(r.SECRETS, {**stored, "data": data})
+        assert source.current(now) == first
+    assert secret_source(stub).current(now) == first
+
+
+def test_a_missing_secret_says_what_to_apply(stub: StubServer, caplog: pytest.LogCaptureFixture) -> None:
+    used: list[ssl.SSLContext] = []
+    keeper = Keeper(secret_source(stub), None, used.append)
+    assert not keeper.look()
+    assert "deploy/admission" in str(caplog.records[-1].__dict__)
+    empty_secret(stub)
+    assert keeper.look()
+    assert keeper.look()
+    assert len(used) == 1
+    assert keeper.ends_at > time.time()
+
+
+def test_the_bundle_is_written_where_it_differs_and_to_our_objects_only(stub: StubServer) -> None:
+    for found in configurations(RegistrationOptions()):
+        kind = r.MUTATING_WEBHOOKS if found["kind"].startswith("Mut") else r.VALIDATING_WEBHOOKS
+        if found["metadata"]["name"] == "kai-queue-validation-v2":
+            found["metadata"]["labels"] = {"app": "queue-controller"}  # KAI's own
+        stub.put(kind, found)
+    publisher = Publisher(
+        stub.transport("admission"), access.MUTATING_CONFIGURATIONS, access.VALIDATING_CONFIGURATIONS
+    )
+    publisher.publish(b"one")
+    assert len(stub.requests("PUT")) == 3
+    assert not stub.requests("PUT", "kai-queue")
+    publisher.publish(b"one")
+    assert len(stub.requests("PUT")) == 3
+    publisher.publish(b"two")
+    hooks = (stub.get(r.VALIDATING_WEBHOOKS, "", "validating-kai-admission") or {})["webhooks"]
+    assert [base64.b64decode(hook["clientConfig"]["caBundle"]) for hook in hooks] == [b"two", b"two"]
+
+
+def test_files_of_cert_manager_are_read_anew(tmp_path: Path) -> None:
+    used: list[ssl.SSLContext] = []
+    keeper = Keeper(FileSource(tmp_path), None, used.append)
+    assert not keeper.look()
+    for made in (bundle(), bundle()):
+        (tmp_path / "tls.crt").write_bytes(made.certificate)
+        (tmp_path / "tls.key").write_bytes(made.key)
+        (tmp_path / "ca.crt").write_bytes(made.authorities)
+        assert keeper.look()
+        assert keeper.look()
+    assert len(used) == 2
+    (tmp_path / "tls.key").write_bytes(bundle().key)
+    assert not keeper.look(), "certificate and key are of two generations for a moment"
+    assert len(used) == 2
+
+
+def test_the_service_is_the_default_name() -> None:
+    assert names_of("admission", "kai", "")[0] == "admission.kai.svc"
+    assert names_of("admission", "kai", "a.b, 127.0.0.1") == ["a.b", "127.0.0.1"]
+
+
+# --- registration and judging --------------------------------------------------------------------
+
+
+def test_the_manifest_is_what_the_command_prints() -> None:
+    import yaml
+
+    root = Path(__file__).parents[4]
+    manifest = list(yaml.safe_load_all((root / "deploy/admission/webhooks.yaml").read_text()))
+    assert manifest == configurations(RegistrationOptions())
+
+
+def test_pods_of_other_schedulers_never_come_here() -> None:
+    found = configurations(
+        RegistrationOptions(FailurePolicy.IGNORE, scheduler_name="mine", url="https://h:1/")
+    )
+    hooks = [hook for configuration in found for hook in configuration["webhooks"]]
+    assert {hook["failurePolicy"] for hook in hooks} == {"Ignore"}
+    pods = [hook for hook in hooks if hook["rules"][0]["resources"] == ["pods"]]
+    assert len(pods) == 2
+    for hook in pods:
+        assert hook["matchConditions"][0]["expression"] == "object.spec.schedulerName == 'mine'"
+        assert hook["clientConfig"]["url"].startswith("https://h:1/")
+
+
+def test_the_old_name_of_the_runtime_class_counts_when_the_new_one_is_not_given() -> None:
+    assert AdmissionOptions(gpu_pod_runtime_class_name="x").settings.gpu_fraction_runtime_class_name == "x"
+    both = AdmissionOptions(gpu_pod_runtime_class_name="x", gpu_fraction_runtime_class_name="y")
+    assert both.settings.gpu_fraction_runtime_class_name == "y"
+
+
+def test_facts_come_from_watches_and_requests_are_counted(stub: StubServer) -> None:
+    from prometheus_client import CollectorRegistry
+
+    registry = CollectorRegistry()
+    cluster = Cluster(stub.transport("admission"))
+    judging = Judging(
+        AdmissionOptions(gpu_sharing_enabled=True).settings, cluster, AdmissionMetrics(registry)
+    )
+    request = {"uid": "u", "operation": "CREATE", "namespace": "team", "object": pod({"gpu-fraction": "0.5"})}
+    request["object"]["spec"]["runtimeClassName"] = "nvidia"
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    assert "warnings" not in judging("/validate--v1-pod", review)["response"], "nothing is known yet"
+    cluster.start()
+    try:
+        end = time.monotonic() + 10
+        while cluster.facts().runtime_classes is None and time.monotonic() < end:
+            threading.Event().wait(0.01)
+        assert "RuntimeClass" in judging("/validate--v1-pod", review)["response"]["warnings"][0]
+        stub.put(r.RUNTIME_CLASSES, {"metadata": {"name": "nvidia"}})
+        while "warnings" in judging("/validate--v1-pod", review)["response"] and time.monotonic() < end:
+            threading.Event().wait(0.01)
+        assert "warnings" not in judging("/validate--v1-pod", review)["response"]
+    finally:
+        cluster.stop()
+    counted = registry.get_sample_value(
+        "kai_cp_admission_reviews_total", {"kind": "Pod", "operation": "CREATE", "result": "allowed"}
+    )
+    assert counted is not None
+    assert counted >= 3
+    with pytest.raises(LookupError):
+        judging("/other", review)
