@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from kai_cp_models.snapshot import (
+    GPU,
+    MILLI,
     ActionName,
     Decision,
     GroupKey,
     Plan,
+    Pod,
     PodKey,
+    PodStatus,
     QueueReport,
     Shares,
     Snapshot,
@@ -30,7 +34,7 @@ SCHEMA: Final = "decisions/1"
 ENGINE: Final = "kai_cp"
 
 _DECISION_KEYS: Final = frozenset(
-    {"kind", "namespace", "pod", "podGroup", "node", "gpuGroups", "action", "for", "message"}
+    {"kind", "namespace", "pod", "podGroup", "queue", "gpus", "node", "gpuGroups", "action", "for", "message"}
 )
 _KINDS: Final[tuple[Literal["Bind", "Nominate", "Evict"], ...]] = ("Bind", "Nominate", "Evict")
 _ACTIONS: Final[tuple[ActionName, ...]] = get_args(ActionName)
@@ -71,29 +75,44 @@ def from_rfc3339(text: str) -> float:
 
 
 def to_json(
-    snapshot: Snapshot, plan: Plan, *, sha256: str = "", timings: Mapping[str, float] | None = None
+    snapshot: Snapshot,
+    plan: Plan,
+    *,
+    sha256: str = "",
+    timings: Mapping[str, float] | None = None,
+    positions: Mapping[GroupKey, int] | None = None,
 ) -> dict[str, Any]:
     """The document of a plan for ``snapshot``.
 
-    ``sha256``: of the snapshot as it was read; ``timings``: seconds of the phases the engine does not know.
+    ``sha256``: of the snapshot as it was read; ``timings``: seconds of the phases the engine does not know;
+    ``positions``: from ``positions_of``, for whoever makes several documents of one snapshot.
     Beyond the format, and left out when there are none: ``localities``, how close the gangs are that got
     places, and ``ignoredFields``, how often the reader met what it did not know.
     """
     seconds = {**plan.timings, **(timings or {})}
     ignored = snapshot.extras.get("ignored_fields")
+    positions = positions_of(snapshot) if positions is None else positions
     document = {
         "schema": SCHEMA,
         "engine": ENGINE,
         "version": version(),
         "snapshotSha256": sha256,
         "now": rfc3339(snapshot.now),
-        "decisions": [_decision(decision) for decision in plan.decisions],
+        "cluster": {
+            "nodes": len(snapshot.nodes),
+            "gpus": _number(sum(node.allocatable[GPU] for node in snapshot.nodes) / MILLI),
+            "pods": len(snapshot.pods),
+            "podGroups": len(snapshot.groups),
+            "waitingPodGroups": len(positions),
+        },
+        "decisions": [_decision(snapshot, decision) for decision in plan.decisions],
         "unscheduled": [
             {
                 "podGroup": str(entry.group),
                 "reason": entry.reason,
                 "message": entry.message,
                 "proof": "proved" if entry.proved else "not proved",
+                **_asks(snapshot, entry.group, positions),
                 "details": dict(entry.details),
             }
             for entry in plan.unscheduled
@@ -118,6 +137,7 @@ def to_json(
         },
         "queues": {
             name: {
+                **_parent(snapshot, name),
                 "fairShare": _shares(report.fair_share),
                 "allocatedBefore": _shares(report.allocated_before),
                 "allocatedAfter": _shares(report.allocated_after),
@@ -143,12 +163,52 @@ def _locality(group: GroupKey, found: Locality) -> dict[str, Any]:
     }
 
 
-def _decision(decision: Decision) -> dict[str, Any]:
+def positions_of(snapshot: Snapshot) -> dict[GroupKey, int]:
+    """The place in the fair order (3.5), from 1, of every pod group that waits; 0: not considered at all."""
+    from kai_cp.report.waiting import waiters
+    from kai_cp_models.fairness.book import QueueBook
+
+    line = waiters(snapshot, QueueBook.of(snapshot))
+    return {waiter.group.key: i if waiter.ready else 0 for i, waiter in enumerate(line, 1)}
+
+
+def gpus_of(snapshot: Snapshot, pod: Pod) -> float:
+    """GPUs that a pod asks for; of a share that part of one."""
+    from kai_cp_models.fairness.amounts import pessimistic_batch
+
+    return pessimistic_batch(snapshot, (pod,))[GPU] / MILLI
+
+
+def _parent(snapshot: Snapshot, queue: str) -> dict[str, str | None]:
+    known = snapshot.queue_by_name.get(queue)
+    return {"parent": None if known is None else known.parent}
+
+
+def _asks(snapshot: Snapshot, key: GroupKey, positions: Mapping[GroupKey, int]) -> dict[str, Any]:
+    """What a waiting pod group asks for, for how long it has, and its place in the fair order."""
+    group = snapshot.group_by_key.get(key)
+    if group is None:
+        return {}
+    waiting = [pod for pod in snapshot.members.get(key, ()) if pod.status is PodStatus.PENDING]
+    return {
+        "queue": group.queue,
+        "pods": len(waiting),
+        "gpus": _number(sum(gpus_of(snapshot, pod) for pod in waiting)),
+        "ageSeconds": int(max(0, snapshot.now - group.created)),
+        "position": positions.get(key) or None,
+    }
+
+
+def _decision(snapshot: Snapshot, decision: Decision) -> dict[str, Any]:
+    group = None if decision.group is None else snapshot.group_by_key.get(decision.group)
+    pod = snapshot.pod_by_key.get(decision.pod)
     document: dict[str, Any] = {
         "kind": decision.kind,
         "namespace": decision.pod.namespace,
         "pod": decision.pod.name,
         "podGroup": None if decision.group is None else decision.group.name,
+        "queue": None if group is None else group.queue,
+        "gpus": None if pod is None else _number(gpus_of(snapshot, pod)),
         "node": decision.node,
     }
     if decision.kind == "Evict":

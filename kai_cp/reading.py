@@ -40,7 +40,8 @@ def inputs(arguments: Iterable[str]) -> tuple[list[Source], list[str]]:
 def read(
     source: str | bytes, *, now: float | None, settings: Settings, usage: Mapping[str, Any] | None = None
 ) -> tuple[Snapshot, str]:
-    """The snapshot of a path, of ``-`` or of bytes, and its SHA-256; raises ``UnreadableSnapshot``.
+    """The snapshot of a path, of ``-`` or of bytes, and its SHA-256; raises ``UnreadableSnapshot``,
+    also for a ``usage`` of queues that are not there.
 
     ``now``: the time at which it is read; None: the time at which it was taken.
     """
@@ -50,7 +51,14 @@ def read(
         loaded = load(source, max_bytes=settings.max_snapshot_bytes)
         if now is None:
             now = decided_at(source) or taken_at(loaded.raw) or time.time()
-        return parse(loaded.raw, now=now, usage=usage), loaded.sha256
+        snapshot = parse(loaded.raw, now=now, usage=usage)
+    unknown = sorted(set(usage or ()) - snapshot.queue_by_name.keys())
+    if unknown:
+        label = "input" if isinstance(source, bytes) else source
+        raise UnreadableSnapshot(
+            f"{label}: --usage names queue {unknown[0]}, which the snapshot does not have."
+        )
+    return snapshot, loaded.sha256
 
 
 def decided_at(source: str | bytes) -> float | None:

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import orjson
 
-from kai_cp.decisions import to_json
+from kai_cp.decisions import gpus_of, positions_of, to_json
 from kai_cp.reader.container import Source, UnreadableSnapshot
 from kai_cp.worker import Channel, End, Reply, Worker
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GPU, MILLI, Plan, PodKey, PodStatus, Snapshot, Stage, Unscheduled
+from kai_cp_models.snapshot import Plan, PodKey, PodStatus, Snapshot, Stage, Unscheduled
 
 ENGINE: Final = 0.95
 """Share of the budget after which the engine itself ends; the rest is for writing."""
@@ -115,6 +115,7 @@ def job(task: Task, channel: Channel) -> None:
     except UnreadableSnapshot as problem:
         channel.answer(str(problem))
         return
+    positions = positions_of(snapshot)
     read_at = time.monotonic()
     channel.until(read_at + budget + max(LEAST_GRACE_SECONDS, GRACE * budget))
 
@@ -123,7 +124,7 @@ def job(task: Task, channel: Channel) -> None:
         timings = (
             {"read": read_at - began} if plan.timings else {"read": read_at - began, "solve": begin - read_at}
         )
-        document = to_json(snapshot, plan, sha256=digest, timings=timings)
+        document = to_json(snapshot, plan, sha256=digest, timings=timings, positions=positions)
         document["timings"]["write"] = round(time.monotonic() - begin, 6)
         channel.answer(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
@@ -142,7 +143,7 @@ def progress(snapshot: Snapshot, plan: Plan) -> Progress:
 
     def gpus(pods: Iterable[PodKey]) -> float:
         known = (snapshot.pod_by_key[pod] for pod in pods if pod in snapshot.pod_by_key)
-        return sum(pod.spec.requests[GPU] for pod in known) / MILLI
+        return sum(gpus_of(snapshot, pod) for pod in known)
 
     last = plan.stages[-1] if plan.stages else None
     return Progress(

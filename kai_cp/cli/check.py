@@ -81,6 +81,11 @@ def check(
         fail(f"{given}: not JSON: {error}", BAD_INPUT)
     except BadDecisions as error:
         fail(f"{given}: {error}", BAD_INPUT)
+    if document.get("selected"):
+        fail(
+            f"{given}: this is a part of an answer (--queue, --namespace or --group); check all of it",
+            BAD_INPUT,
+        )
     said = document.get("now")
     instant = instant_or_exit(now if now is not None or not isinstance(said, str) else said)
     settings = settings_or_exit(config, {})

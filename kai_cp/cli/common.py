@@ -63,6 +63,21 @@ def instant_or_exit(text: str | None) -> float | None:
         fail(f"--now: {text!r} is no RFC 3339 time such as 2026-11-20T12:00:00Z", WRONG_USAGE)
 
 
+def usage_or_exit(path: Path | None) -> Mapping[str, Any] | None:
+    """The file of ``--usage``: shares from 0 to 1 by queue and resource; None without a path."""
+    found = mapping_or_exit(path, "--usage")
+    for queue, shares in (found or {}).items():
+        if not isinstance(shares, dict):
+            fail(f"--usage: {path}: {queue}: expected shares by resource, such as {{gpu: 0.3}}", WRONG_USAGE)
+        for resource, value in shares.items():
+            where = f"--usage: {path}: {queue}.{resource}"
+            if resource not in ("cpu", "memory", "gpu"):
+                fail(f"{where}: unknown resource; cpu, memory or gpu", WRONG_USAGE)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+                fail(f"{where}: {value!r} is no share of the cluster from 0 to 1", WRONG_USAGE)
+    return found
+
+
 def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
     """A YAML or JSON file that holds keys and values; None without a path."""
     import yaml
@@ -98,4 +113,12 @@ def snapshot_or_exit(
         snapshot, digest = read(sources[0].path, now=now, settings=settings, usage=usage)
     except UnreadableSnapshot as problem:
         fail(str(problem), BAD_INPUT)
+    if not snapshot.nodes or not snapshot.pods:
+        complain(f"{sources[0].path}: {empty_world(len(snapshot.nodes), len(snapshot.pods))}")
     return snapshot, sources[0].name, digest
+
+
+def empty_world(nodes: int, pods: int) -> str:
+    """What is said of a snapshot without nodes or pods: most likely the wrong file."""
+    missing = [word for word, count in (("nodes", nodes), ("pods", pods)) if not count]
+    return f"the snapshot has no {' and no '.join(missing)}; is it the right one?"

@@ -36,9 +36,9 @@ def explain(
     if format is ExplainFormat.MARKDOWN:
         typer.echo(as_markdown(describe()), nl=False)
     else:
-        from kai_cp.report.terminal import stdout
+        from kai_cp.report.terminal import show
 
-        stdout().print(as_text(describe()))
+        show(as_text(describe()))
 
 
 @app.command()

@@ -7,8 +7,19 @@ from typing import Annotated
 
 import typer
 
-from kai_cp.cli.common import instant_or_exit, mapping_or_exit, settings_or_exit, snapshot_or_exit
-from kai_cp.cli.options import SHOWN, AllOption, ConfigOption, NowOption, SnapshotArgument, UsageOption
+from kai_cp.cli.common import complain, instant_or_exit, settings_or_exit, snapshot_or_exit, usage_or_exit
+from kai_cp.cli.options import (
+    SHOWN,
+    AllOption,
+    ConfigOption,
+    GroupOption,
+    NamespaceOption,
+    NowOption,
+    QueueOption,
+    SnapshotArgument,
+    UsageOption,
+)
+from kai_cp.cli.output import Format, as_csv, as_json, as_yaml, write
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -24,9 +35,22 @@ class Resource(StrEnum):
 @app.command()
 def inspect(
     snapshot: SnapshotArgument,
+    format: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            "-o",
+            help="Tables (wide: all columns, one row a line), the document inspection/1, names of waiting "
+            "pod groups, or one row for each of them.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = Format.TABLE,
     resource: Annotated[
         Resource, typer.Option(help="Resource in which queues are shown.", rich_help_panel=SHOWN)
     ] = Resource.GPU,
+    queue: QueueOption = None,
+    namespace: NamespaceOption = None,
+    group: GroupOption = None,
     now: NowOption = None,
     usage: UsageOption = None,
     config: ConfigOption = None,
@@ -37,11 +61,40 @@ def inspect(
     Examples:
     kai-cp inspect snapshot.zip
     kai-cp inspect snapshot.zip --resource cpu --all
+    kai-cp inspect snapshot.zip --queue team-a -o json
     """
-    from kai_cp.report.inspect import report
-    from kai_cp.report.terminal import stdout
+    from kai_cp.inspection import inspection
+    from kai_cp.report.inspect import report, selected
+    from kai_cp.report.select import Selection, names
+    from kai_cp.report.terminal import show
 
-    found, name, _ = snapshot_or_exit(
-        snapshot, instant_or_exit(now), settings_or_exit(config, {}), mapping_or_exit(usage, "--usage")
+    found, name, digest = snapshot_or_exit(
+        snapshot, instant_or_exit(now), settings_or_exit(config, {}), usage_or_exit(usage)
     )
-    stdout().print(report(name, found, resource.value, everything=everything))
+    document = inspection(found, digest)
+    selection = Selection(names(queue), names(namespace), names(group))
+    for unknown in selection.unknown({"queues": found.queue_by_name}):
+        complain(f"--queue {unknown}: {name} has no such queue")
+    document = selected(document, selection)
+    match format:
+        case Format.JSON:
+            write(as_json([document]))
+        case Format.YAML:
+            write(as_yaml([document]))
+        case Format.NAME:
+            write("".join(f"podgroup/{waiter['podGroup']}\n" for waiter in document["waiting"]))
+        case Format.CSV:
+            columns = (
+                "position",
+                "podGroup",
+                "queue",
+                "priority",
+                "nextPods",
+                "pendingPods",
+                "gpus",
+                "ageSeconds",
+            )
+            write(as_csv(columns, ([waiter[column] for column in columns] for waiter in document["waiting"])))
+        case _:
+            wide = format is Format.WIDE
+            show(report(name, document, resource.value, everything=everything or wide), wide=wide)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -16,10 +15,11 @@ from kai_cp.cli.common import (
     INTERRUPTED,
     WRONG_USAGE,
     complain,
+    empty_world,
     fail,
     instant_or_exit,
-    mapping_or_exit,
     settings_or_exit,
+    usage_or_exit,
 )
 from kai_cp.cli.options import (
     SEARCH,
@@ -27,11 +27,19 @@ from kai_cp.cli.options import (
     AllOption,
     BudgetOption,
     ConfigOption,
+    GroupOption,
+    NamespaceOption,
     NowOption,
     PatienceOption,
+    QueueOption,
     SnapshotsArgument,
     UsageOption,
 )
+from kai_cp.cli.output import Format, as_csv, as_json, as_yaml, write
+from kai_cp.report.rows import COLUMNS
+from kai_cp.report.rows import names as named
+from kai_cp.report.rows import rows as rows_of
+from kai_cp.report.select import Selection, names
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -44,13 +52,6 @@ BUDGET_SECONDS: Final = 30.0
 """Most time for deciding on a snapshot that is solved by hand; the live scheduler has its period."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-class Format(StrEnum):
-    """What goes to standard output."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 @app.command()
@@ -67,9 +68,33 @@ def solve(
     format: Annotated[
         Format,
         typer.Option(
-            "--format", "-o", help="On standard output: tables, or decisions/1.", rich_help_panel=SHOWN
+            "--format",
+            "-o",
+            help="On standard output: tables (wide: all columns, one row a line), the document decisions/1, "
+            "names of pods and pod groups, or one row for every decision.",
+            rich_help_panel=SHOWN,
         ),
     ] = Format.TABLE,
+    summary: Annotated[
+        bool | None,
+        typer.Option(
+            "--summary/--details",
+            help="One row for every input, or a report for each. Default: --details for one input, "
+            "--summary for several.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = None,
+    stages: Annotated[
+        bool,
+        typer.Option(
+            "--stages",
+            help="Show how the solver got there: bound and gap of each stage.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = False,
+    queue: QueueOption = None,
+    namespace: NamespaceOption = None,
+    group: GroupOption = None,
     now: NowOption = None,
     budget: BudgetOption = None,
     patience: PatienceOption = None,
@@ -93,6 +118,7 @@ def solve(
     Examples:
     kai-cp solve snapshot.zip
     kai-cp solve snapshots/ --output-dir answers/ --budget 5
+    kai-cp solve snapshot.zip --queue team-a --stages
     kai-cp solve snapshot.zip -o json | jq '.unscheduled[]'
     """
     from kai_cp.worker import Worker, warm_up
@@ -113,7 +139,7 @@ def solve(
         defaults={"solver.budget_seconds": BUDGET_SECONDS},
     )
     instant = instant_or_exit(now)
-    usage_by_queue = mapping_or_exit(usage, "--usage")
+    usage_by_queue = usage_or_exit(usage)
     inputs, missing = _inputs(snapshots, output_dir)
     results: list[Result] = []
     with Worker(job) as worker, _progress(inputs) as watched:
@@ -130,10 +156,8 @@ def solve(
             complain(result.problem)
         if debug and result.details:
             complain(result.details)
-    if format is Format.JSON:
-        _print_json(results)
-    else:
-        _print_tables(results, output_dir, everything)
+    selection = Selection(names(queue), names(namespace), names(group))
+    _show(results, format, selection, Look(everything, stages, summary, output_dir))
     if any(result.interrupted for result in results):
         undone = len(inputs) - len(results)
         if undone:
@@ -198,35 +222,67 @@ def _progress(inputs: Sequence[Source]) -> Iterator[Iterable[tuple[Source, Watch
         yield one_by_one()
 
 
-def _print_json(results: Sequence[Result]) -> None:
-    """One document as it is; of several, each on one line."""
+class Look(NamedTuple):
+    """How much of the answers is shown."""
+
+    everything: bool
+    stages: bool
+    summary: bool | None
+    output_dir: Path | None
+
+
+def _show(results: Sequence[Result], format: Format, selection: Selection, look: Look) -> None:
+    """The answers on standard output."""
     import orjson
 
-    documents = [result.document for result in results if result.document is not None]
-    for document in documents:
-        text = document if len(documents) == 1 else orjson.dumps(orjson.loads(document)) + b"\n"
-        sys.stdout.buffer.write(text)
-    sys.stdout.buffer.flush()
+    rows: list[tuple[Result, dict[str, Any] | None]] = []
+    for result in results:
+        document = None if result.document is None else orjson.loads(result.document)
+        cluster = document["cluster"] if document is not None else {}
+        if cluster and not (cluster["nodes"] and cluster["pods"]):
+            complain(f"{result.source.path}: {empty_world(cluster['nodes'], cluster['pods'])}")
+        for name in selection.unknown(document) if document is not None else ():
+            complain(f"--queue {name}: {result.source.name} has no such queue")
+        rows.append((result, None if document is None else selection.of(document)))
+    documents = [document for _, document in rows if document is not None]
+    if format is Format.JSON:
+        whole = [result.document for result, document in rows if document is not None and not selection]
+        write(whole[0] if len(whole) == 1 and whole[0] is not None else as_json(documents))
+    elif format is Format.YAML:
+        write(as_yaml(documents))
+    elif format is Format.NAME:
+        write("".join(f"{name}\n" for document in documents for name in named(document)))
+    elif format is Format.CSV:
+        pairs = [(result.source.name, document) for result, document in rows if document is not None]
+        write(as_csv(COLUMNS, (row for name, document in pairs for row in rows_of(name, document))))
+    else:
+        _print_tables(rows, look, wide=format is Format.WIDE)
 
 
-def _print_tables(results: Sequence[Result], output_dir: Path | None, everything: bool) -> None:
-    """A report for every input (for a batch that is written to files: one row), then the batch."""
-    import orjson
-
+def _print_tables(rows: Sequence[tuple[Result, dict[str, Any] | None]], look: Look, *, wide: bool) -> None:
+    """A report for every input, or one row for each."""
     from kai_cp.report.decisions import report
     from kai_cp.report.headline import batch
-    from kai_cp.report.terminal import plural, stdout
+    from kai_cp.report.terminal import plural, show
 
-    console = stdout()
-    rows = [
-        (result, None if result.document is None else orjson.loads(result.document)) for result in results
-    ]
-    if output_dir is None or len(rows) == 1:
+    summary = look.summary if look.summary is not None else len(rows) > 1
+    if not summary:
         for result, document in rows:
             if document is not None:
-                console.print(report(result.source.name, document, end=result.end, everything=everything))
-    if len(rows) > 1:
-        console.print(batch((r.source.name, document, bool(r.problem)) for r, document in rows))
+                everything = look.everything or wide
+                show(
+                    report(
+                        result.source.name,
+                        document,
+                        end=result.end,
+                        everything=everything,
+                        stages=look.stages,
+                    ),
+                    wide=wide,
+                )
+    if summary or len(rows) > 1:
+        lines = ((r.source.name, document, bool(r.problem)) for r, document in rows)
+        show(batch(lines).render(None), wide=wide)
     written = sum(document is not None for _, document in rows)
-    if output_dir is not None:
-        console.print(f"{plural(written, 'answer')} written to {output_dir}")
+    if look.output_dir is not None:
+        show(f"{plural(written, 'answer')} written to {look.output_dir}", wide=wide)

@@ -21,6 +21,10 @@ NAME_KEYS: Final = frozenset(
     ]
 )
 """Keys whose string is a name of something."""
+_NAMED: Final = frozenset(
+    ("namespace", "pod", "podGroup", "queue", "parent", "node", "gpuGroups", "for", "object")
+)
+"""Keys of ``decisions/1`` whose values are names, or names joined by ``/``."""
 LIST_KEYS: Final = frozenset({"selectedGPUGroups", "namespaces", "values", "childQueues"})
 """Keys whose list holds names."""
 VALUE_MAPS: Final = frozenset({"labels", "nodeSelector", "matchLabels"})
@@ -66,7 +70,7 @@ class Anonymizer:
     def decisions(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """The ``decisions/1`` of the snapshot renamed last, without its messages."""
         result: dict[str, Any] = self._document(document)
-        result["queues"] = {self._name(key): value for key, value in (document.get("queues") or {}).items()}
+        result["queues"] = {self._name(key): value for key, value in (result.get("queues") or {}).items()}
         return result
 
     def _name(self, text: str) -> str:
@@ -77,7 +81,7 @@ class Anonymizer:
             return {k: self._document(v, k) for k, v in value.items() if k not in ("message", "details")}
         if isinstance(value, list):
             return [self._document(entry, key) for entry in value]
-        if isinstance(value, str) and key in ("namespace", "pod", "podGroup", "node", "gpuGroups", "for"):
+        if isinstance(value, str) and key in _NAMED:
             return "/".join(self._name(part) for part in value.split("/"))
         return value
 

@@ -1,100 +1,171 @@
-"""The report of one answer: what is bound, nominated and evicted and why, and why the rest waits."""
+"""The report of one answer, in the order of an operator's questions.
+
+Who stays pending and why; what is lost and for whom; what starts; which queues change. How the solver
+got there is behind ``--stages``.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from kai_cp.report.headline import headline
+from kai_cp.report.headline import as_of, headline
 from kai_cp.report.partition import partition
-from kai_cp.report.section import ROWS_SHOWN, Section, ignored
-from kai_cp.report.terminal import amount
+from kai_cp.report.section import ROWS_SHOWN, Names, Section, Shortening, ignored, skipped
+from kai_cp.report.terminal import age, amount, is_whole
 from kai_cp.worker import End
 from kai_cp_topology.records import Level
-
-_NAMES_SHOWN: Final = 2
 
 Document = Mapping[str, Any]
 
 
-def report(name: str, document: Document, *, end: End = "done", everything: bool = False) -> RenderableType:
-    """The whole report. ``everything``: long tables in full."""
-    most = None if everything else ROWS_SHOWN
-    tables = [section.render(most) for section in _sections(document) if section.rows]
-    return Group(headline(name, document, end), *tables)
+def report(
+    name: str, document: Document, *, end: End = "done", everything: bool = False, stages: bool = False
+) -> RenderableType:
+    """The whole report. ``everything``: long tables in full; ``stages``: how the solver got there."""
+    return _Report(name, document, end, everything, stages)
 
 
-def _sections(document: Document) -> Iterator[Section]:
+class _Report:
+    def __init__(self, name: str, document: Document, end: End, everything: bool, stages: bool) -> None:
+        self._name, self._document, self._end = name, document, end
+        self._most = None if everything else ROWS_SHOWN
+        self._stages = stages
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield headline(self._name, self._document, self._end)
+        shorten = Shortening() if is_whole(options.max_width) else shortening(self._document)
+        yield Text(" ".join(filter(None, (as_of(self._document), shorten.said()))), style="dim")
+        for section in _sections(self._document, self._stages):
+            if section.rows:
+                yield section.render(self._most, shorten)
+
+
+def shortening(document: Document) -> Shortening:
+    """What the names of pod groups, and those of nodes, have in common."""
+    groups = [_group(d) for d in document["decisions"]] + [e["podGroup"] for e in document["unscheduled"]]
+    nodes = [d["node"] for d in document["decisions"]]
+    return Shortening.of([group.partition("/")[0] for group in groups], nodes)
+
+
+def _sections(document: Document, stages: bool) -> Iterator[Section]:
     decisions: Sequence[Document] = document["decisions"]
     of = {kind: [d for d in decisions if d["kind"] == kind] for kind in ("Bind", "Nominate", "Evict")}
     new_place = {_pod(d): d["node"] for d in of["Nominate"]}
     evicted = {_pod(d) for d in of["Evict"]}
-    yield _placed("Bound now", of["Bind"])
-    fresh = [d for d in of["Nominate"] if _pod(d) not in evicted]
-    yield _placed("Nominated: the room is promised, not free yet", fresh)
-    yield _evicted(of["Evict"], new_place)
-    yield _localities(document.get("localities", ()))
     yield _waiting(document["unscheduled"])
     yield _partition(document["unscheduled"])
+    yield _evicted(of["Evict"], new_place)
+    yield _starting(of["Bind"], [d for d in of["Nominate"] if _pod(d) not in evicted])
+    yield _localities(document.get("localities", ()))
     yield _queues(document["queues"])
-    yield _stages(document["stages"])
-    left_out = [(entry["object"], entry["reason"]) for entry in document["setAside"]]
-    yield Section("Set aside: left out of this answer", ("Object", "Reason"), left_out, fixed=("Object",))
+    yield skipped([(entry["object"], entry["reason"]) for entry in document["setAside"]])
     yield ignored(document.get("ignoredFields", {}))
+    if stages:
+        yield _stages(document["stages"])
 
 
 def _pod(decision: Document) -> tuple[str, str]:
     return decision["namespace"], decision["pod"]
 
 
-def _by_group(decisions: Sequence[Document]) -> dict[tuple[str, str, str], list[Document]]:
+def _group(decision: Document) -> str:
+    return f"{decision['namespace']}/{decision['podGroup'] or decision['pod']}"
+
+
+def _by_group(decisions: Sequence[Document]) -> dict[tuple[str, str, tuple[str, ...]], list[Document]]:
     """Decisions by pod group, action and whom an eviction is for."""
-    found: dict[tuple[str, str, str], list[Document]] = defaultdict(list)
+    found: dict[tuple[str, str, tuple[str, ...]], list[Document]] = defaultdict(list)
     for decision in decisions:
-        group = f"{decision['namespace']}/{decision['podGroup'] or decision['pod']}"
-        found[group, decision["action"], _few(decision.get("for", ()))].append(decision)
+        found[_group(decision), decision["action"], tuple(decision.get("for", ()))].append(decision)
     return found
 
 
-def _few(names: Sequence[str]) -> str:
-    shown = list(names[:_NAMES_SHOWN])
-    return ", ".join(shown + ([f"{len(names) - len(shown)} more"] if len(names) > len(shown) else []))
+def _nodes(names: Sequence[str], before: str = "", after: str = "") -> Names:
+    counted = Counter(names).most_common()
+    return Names(tuple(f"{name} ×{count}" if count > 1 else name for name, count in counted), before, after)
 
 
-def _nodes(names: Sequence[str]) -> str:
-    return _few([f"{name} ×{count}" if count > 1 else name for name, count in Counter(names).most_common()])
+def _gpus(decisions: Sequence[Document]) -> str:
+    return amount(sum(d.get("gpus") or 0 for d in decisions))
 
 
-def _why(decisions: Sequence[Document]) -> str:
-    return _few(list(dict.fromkeys(d["message"] for d in decisions if d["message"])))
+def _queue(entry: Document) -> str:
+    return str(entry.get("queue") or "")
 
 
-def _placed(title: str, decisions: Sequence[Document]) -> Section:
-    rows: list[tuple[str, ...]] = [
-        (group, str(len(pods)), _nodes([d["node"] for d in pods]), action, _why(pods))
-        for (group, action, _), pods in _by_group(decisions).items()
+def _waiting(entries: Sequence[Document]) -> Section:
+    """Grouped by queue and reason; inside a group in fair order."""
+    last = 1 << 62
+    ordered = sorted(
+        entries, key=lambda e: (_queue(e), e["reason"], e.get("position") or last, e["podGroup"])
+    )
+    rows = [
+        (
+            _queue(entry),
+            Text(entry["reason"], style="bold"),
+            entry["podGroup"],
+            str(entry.get("position") or "-"),
+            amount(entry.get("gpus") or 0),
+            age(entry.get("ageSeconds")),
+            Text(entry["proof"], style="green" if entry["proof"] == "proved" else "yellow"),
+            entry["message"],
+        )
+        for entry in ordered
     ]
-    columns: tuple[str, ...] = ("Pod group", "Pods", "Nodes", "By", "Why")
-    if len({row[-1] for row in rows}) == 1:  # The same for all says nothing about any.
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    return Section(title, columns, rows, right=("Pods",), fixed=("Pod group", "By"))
+    gpus = sum(entry.get("gpus") or 0 for entry in entries)
+    return Section(
+        f"Stay pending, with {amount(gpus)} GPUs" if gpus else "Stay pending",
+        ("Queue", "Reason", "Pod group", "Position", "GPUs", "Age", "Proof", "Because"),
+        rows,
+        right=("Position", "GPUs", "Age"),
+        fixed=("Queue", "Pod group"),
+        note="Because",
+        drop=("Proof", "Position", "Age"),
+        merged=("Queue", "Reason"),
+    )
 
 
 def _evicted(decisions: Sequence[Document], new_place: Mapping[tuple[str, str], str]) -> Section:
     rows = []
     for (group, action, triggers), pods in _by_group(decisions).items():
         places = [new_place[_pod(d)] for d in pods if _pod(d) in new_place]
-        goes = [f"moves to {_nodes(places)}"] if places else []
-        if len(places) < len(pods):
-            goes.append(f"{len(pods) - len(places)} wait again" if places else "waits again")
+        back = len(pods) - len(places)
+        then = "back to pending" if not places else f"; {back} back to pending" if back else ""
+        goes = _nodes(places, "moves to ", then) if places else then
         old = _nodes([d["node"] for d in pods])
-        rows.append((group, str(len(pods)), old, action, triggers, "; ".join(goes), _why(pods)))
-    columns = ("Pod group", "Pods", "From", "By", "For", "And then", "Why")
-    return Section("Evicted", columns, rows, right=("Pods",), fixed=("Pod group", "By", "For"))
+        whom = Names(triggers) if triggers else "-"
+        rows.append((group, _queue(pods[0]), str(len(pods)), _gpus(pods), whom, goes, old, action))
+    lost = sum(d.get("gpus") or 0 for d in decisions if _pod(d) not in new_place)
+    return Section(
+        f"Evicted; {amount(lost)} GPUs of running work are lost" if lost else "Evicted",
+        ("Pod group", "Queue", "Pods", "GPUs", "For", "And then", "From", "By"),
+        rows,
+        right=("Pods", "GPUs"),
+        fixed=("Pod group", "Queue"),
+        drop=("By", "From", "Pods", "Queue"),
+    )
+
+
+def _starting(bound: Sequence[Document], nominated: Sequence[Document]) -> Section:
+    rows = [
+        (group, _queue(pods[0]), str(len(pods)), _gpus(pods), when, _nodes([d["node"] for d in pods]), action)
+        for when, decisions in (("now", bound), ("when free", nominated))
+        for (group, action, _), pods in _by_group(decisions).items()
+    ]
+    gpus = sum(d.get("gpus") or 0 for d in (*bound, *nominated))
+    return Section(
+        f"Start, with {amount(gpus)} GPUs" if gpus else "Start",
+        ("Pod group", "Queue", "Pods", "GPUs", "When", "Nodes", "By"),
+        rows,
+        right=("Pods", "GPUs"),
+        fixed=("Pod group", "Queue"),
+        drop=("By", "Queue", "Pods"),
+    )
 
 
 def _localities(entries: Sequence[Document]) -> Section:
@@ -110,22 +181,14 @@ def _localities(entries: Sequence[Document]) -> Section:
         for entry in entries
     ]
     numbers = ("Hops", "Worst pair [GB/s]", "NVLink domains", "Segment [GPUs]")
-    columns = ("Pod group", "Share one", *numbers)
-    return Section("Gangs on several nodes", columns, rows, right=numbers, fixed=columns[:2])
-
-
-def _waiting(entries: Sequence[Document]) -> Section:
-    rows = [
-        (
-            entry["podGroup"],
-            Text(entry["reason"], style="bold"),
-            Text(entry["proof"], style="green" if entry["proof"] == "proved" else "yellow"),
-            entry["message"],
-        )
-        for entry in entries
-    ]
-    columns = ("Pod group", "Reason", "Proof", "Because")
-    return Section("Stay pending", columns, rows, fixed=columns[:3])
+    return Section(
+        "Gangs on several nodes",
+        ("Pod group", "Share one", *numbers),
+        rows,
+        right=numbers,
+        fixed=("Pod group",),
+        drop=("Segment [GPUs]", "NVLink domains", "Worst pair [GB/s]"),
+    )
 
 
 def _partition(entries: Sequence[Document]) -> Section:
@@ -162,4 +225,11 @@ def _stages(stages: Sequence[Document]) -> Section:
         for stage in stages
     ]
     numbers = ("Objective", "Bound", "Gap", "Model", "Seconds")
-    return Section("Stages", ("Stage", "Status", *numbers), rows, right=numbers, fixed=("Status",))
+    return Section(
+        "Stages",
+        ("Stage", "Status", *numbers),
+        rows,
+        right=numbers,
+        fixed=("Stage",),
+        drop=("Model", "Bound", "Seconds"),
+    )

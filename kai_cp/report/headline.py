@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rich.table import Table
 from rich.text import Text
 
-from kai_cp.report.terminal import plural, table
+from kai_cp.report.section import Section
+from kai_cp.report.terminal import amount, plural
 from kai_cp.worker import End
 
 _STOPPED: Final = ("late", "interrupted")
@@ -87,10 +87,14 @@ def headline(name: str, document: Mapping[str, Any], end: End) -> Text:
         result = f"no plan found in {time}"
     else:
         result = "nothing to change"
-    line = Text.assemble((name, "bold"), ": ", (result, "bold"), ". ")
+    line = Text.assemble((name, "bold"), _size(document), ": ", (result, "bold"), ". ")
     if counts.waiting:
         verb = "stays" if counts.waiting == 1 else "stay"
-        line.append(f"{plural(counts.waiting, 'pod group')} {verb} pending. ")
+        waited = document.get("cluster", {}).get("waitingPodGroups", 0)
+        several = f"{counts.waiting:,} of {plural(waited, 'waiting pod group')}"
+        line.append(
+            f"{several if waited >= counts.waiting else plural(counts.waiting, 'pod group')} {verb} pending. "
+        )
     word = quality(document)
     style = "green" if word == "proved optimal" else "yellow"
     line.append(word[:1].upper() + word[1:], style=style)
@@ -103,19 +107,43 @@ def headline(name: str, document: Mapping[str, Any], end: End) -> Text:
     return line
 
 
-def batch(rows: Iterable[tuple[str, Mapping[str, Any] | None, bool]]) -> Table:
+def _size(document: Mapping[str, Any]) -> str:
+    """How large the cluster is; a document from elsewhere may not say."""
+    cluster = document.get("cluster")
+    if cluster is None:
+        return ""
+    return f" ({plural(cluster['nodes'], 'node')}, {amount(cluster['gpus'])} GPUs)"
+
+
+def as_of(document: Mapping[str, Any]) -> str:
+    """The time at which the snapshot was read."""
+    return f"As of {document['now']}." if document.get("now") else ""
+
+
+def batch(rows: Iterable[tuple[str, Mapping[str, Any] | None, bool]]) -> Section:
     """One row per input: name, document, whether something went wrong (standard error says what)."""
-    numbers = ("Bound", "Nominated", "Evicted", "Waiting", "Seconds")
-    result = table("Input", *numbers, "Answer", right=numbers, fixed=("Answer",))
+    numbers = ("GPUs", "Bound", "Nominated", "Moved", "Evicted", "Pending", "Seconds")
+    lines: list[tuple[str | Text, ...]] = []
     for name, document, problem in rows:
         if document is None:
-            result.add_row(name, *[""] * len(numbers), Text("bad input", style="red"))
+            lines.append((name, *[""] * len(numbers), Text("bad input", style="red")))
             continue
         counts = Counts.of(document)
-        result.add_row(
-            name,
-            *map(str, (counts.bound, counts.nominated, counts.moved + counts.evicted, counts.waiting)),
-            f"{seconds(document):.2f}",
-            Text("engine failed", style="red") if problem else quality(document),
+        pods = (counts.bound, counts.nominated, counts.moved, counts.evicted, counts.waiting)
+        lines.append(
+            (
+                name,
+                amount(document.get("cluster", {}).get("gpus", 0)),
+                *map(str, pods),
+                f"{seconds(document):.2f}",
+                Text("engine failed", style="red") if problem else quality(document),
+            )
         )
-    return result
+    return Section(
+        plural(len(lines), "snapshot"),
+        ("Input", *numbers, "Answer"),
+        lines,
+        right=numbers,
+        fixed=("Input",),
+        drop=("Moved", "GPUs", "Nominated"),
+    )

@@ -1,25 +1,25 @@
-"""Terminal: the consoles, and the few shapes that every table here shares."""
+"""Terminal: the consoles, and the few words that every report shares."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Sequence
 from typing import Final
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console, RenderableType
 
-_PIPE_WIDTH: Final = 160
-"""Columns when nobody's terminal says: wide enough that most lines stay whole."""
+_WHOLE: Final = 1_000_000
+"""Columns of a console on which nothing is cut or wrapped."""
 
 
-def stdout() -> Console:
-    """The console of results; as wide as the terminal."""
-    piped = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
-    return Console(width=_PIPE_WIDTH if piped else None, highlight=False, markup=False)
+def is_whole(width: int) -> bool:
+    """Whether a console of this width shows everything on one line a row."""
+    return width >= _WHOLE
+
+
+def stdout(*, wide: bool = False) -> Console:
+    """The console of results: as wide as the terminal; in a pipe, or ``wide``, a row is a line."""
+    whole = wide or not sys.stdout.isatty()
+    return Console(width=_WHOLE if whole else None, highlight=False, markup=False, soft_wrap=False)
 
 
 def stderr() -> Console:
@@ -27,23 +27,9 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, markup=False)
 
 
-def table(*columns: str, title: str = "", right: Sequence[str] = (), fixed: Sequence[str] = ()) -> Table:
-    """An empty table: ``right`` columns hold numbers, ``fixed`` ones are never broken."""
-    result = Table(
-        title=Text(title, style="bold") if title else None,
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        header_style="dim",
-        show_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    for name in columns:
-        if name in right:
-            result.add_column(name, justify="right", no_wrap=True)
-        else:
-            result.add_column(name, overflow="fold", no_wrap=name in fixed)
-    return result
+def show(what: RenderableType, *, wide: bool = False) -> None:
+    """Print to standard output."""
+    stdout(wide=wide).print(what, crop=False)
 
 
 def amount(value: float | None) -> str:
@@ -51,6 +37,16 @@ def amount(value: float | None) -> str:
     if value is None or value == -1:
         return "∞"
     return f"{value:,.3f}".rstrip("0").rstrip(".") if value != int(value) else f"{int(value):,}"
+
+
+def age(seconds: float | None) -> str:
+    """A time in its largest unit, as kubectl has it: ``3d``, ``41m``."""
+    if seconds is None:
+        return ""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{max(0.0, seconds):.0f}s"
 
 
 def plural(count: int, noun: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import os
 import re
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from kai_cp.cli.app import Commands, app
@@ -225,7 +228,7 @@ class TestSolve:
         done = run("solve", DEMO, "--now", NOW, "--all", *AMPLE)
         assert done.returncode == 0
         first = done.stdout.splitlines()[0]
-        assert first.startswith("demo-cluster: ")
+        assert first.startswith("demo-cluster (8 nodes, 56 GPUs): ")
         assert "stay pending" in first
         assert "Proved optimal" in first
         for decision in solved["decisions"]:
@@ -233,6 +236,69 @@ class TestSolve:
         for entry in solved["unscheduled"]:
             assert entry["podGroup"] in done.stdout
             assert entry["reason"] in done.stdout
+
+    def test_every_form_holds_every_decision(self, solved: dict[str, Any]) -> None:
+        """Wide, CSV, names and YAML tell the same as the document."""
+        solve = ("solve", DEMO, "--now", NOW, *AMPLE, "-o")
+        wide = run(*solve, "wide").stdout
+        assert all(decision["node"] in wide for decision in solved["decisions"])
+        rows = list(csv.DictReader(io.StringIO(run(*solve, "csv").stdout)))
+        told = [(row["kind"], row["pod"], row["node"]) for row in rows if row["kind"] != "Pending"]
+        assert told == [(d["kind"], d["pod"], d["node"]) for d in solved["decisions"]]
+        assert [r["podGroup"] for r in rows if r["kind"] == "Pending"] == ["giant", "legacy", "replay"]
+        names = run(*solve, "name").stdout.split()
+        assert names[0] == f"pod/default/{solved['decisions'][0]['pod']}"
+        assert names[-1] == "podgroup/default/replay"
+        assert yaml.safe_load(run(*solve, "yaml").stdout)["decisions"] == solved["decisions"]
+
+    @pytest.mark.parametrize(
+        ("option", "pending"),
+        [
+            (("--queue", "research"), ["default/giant", "default/legacy"]),
+            (("--queue", "serving"), ["default/replay"]),
+            (("--group", "giant"), ["default/giant"]),
+            (("--group", "default/giant,replay"), ["default/giant", "default/replay"]),
+            (("--namespace", "other"), []),
+        ],
+    )
+    def test_a_part_is_shown_on_request(self, option: tuple[str, ...], pending: list[str]) -> None:
+        """A queue brings those below it; the document says that it is a part, and check refuses it."""
+        done = run("solve", DEMO, "--now", NOW, *AMPLE, "-o", "json", *option)
+        answer = document(done.stdout)
+        assert [entry["podGroup"] for entry in answer["unscheduled"]] == pending
+        assert {d["queue"] for d in answer["decisions"]} <= {*option, "language", "vision", None}
+        refused = run("check", DEMO, "-", data=done.stdout.encode())
+        assert refused.returncode == 1
+        assert "a part of an answer" in refused.stderr
+
+    def test_an_unknown_queue_is_said(self) -> None:
+        done = run("solve", DEMO, "--now", NOW, "--queue", "resaerch")
+        assert "--queue resaerch: demo-cluster has no such queue" in done.stderr
+
+    def test_several_inputs_are_a_row_each(self, tmp_path: Path) -> None:
+        for name in ("one", "two"):
+            (tmp_path / f"{name}.json").write_bytes(DEMO.read_bytes())
+        short = run("solve", tmp_path, *AMPLE).stdout
+        assert "Stay pending" not in short
+        assert {line.split()[0] for line in short.splitlines() if "proved optimal" in line} == {"one", "two"}
+        assert "Stay pending" in run("solve", tmp_path, "--details", *AMPLE).stdout
+        assert "Stay pending" not in run("solve", DEMO, "--summary", *AMPLE).stdout
+
+    def test_an_empty_world_is_a_warning(self, tmp_path: Path) -> None:
+        (tmp_path / "empty.json").write_text('{"rawObjects": {}}')
+        for command in ("solve", "inspect"):
+            done = run(command, tmp_path / "empty.json")
+            assert "the snapshot has no nodes and no pods; is it the right one?" in done.stderr
+            assert "empty.json" in done.stderr
+
+    def test_usage_of_unknown_queues_or_above_the_whole_is_refused(self, tmp_path: Path) -> None:
+        cases = [("nope: {gpu: 0.3}", 1, "nope"), ("vision: {gpu: 1.5}", 2, "vision.gpu: 1.5 is no share")]
+        for text, status, words in cases:
+            (tmp_path / "usage.yaml").write_text(text)
+            for command in ("solve", "inspect"):
+                done = run(command, DEMO, "--usage", tmp_path / "usage.yaml")
+                assert (done.returncode, done.stdout) == (status, "")
+                assert words in done.stderr
 
     def test_one_bad_input_does_not_stop_the_others(self, tmp_path: Path) -> None:
         text = DEMO.read_bytes()

@@ -59,8 +59,8 @@ SNAPSHOT = Snapshot(
 def test_document_has_exactly_the_keys_of_the_format() -> None:
     document = to_json(SNAPSHOT, PLAN, sha256="ab", timings={"read": 1.5, "write": 0.5})
     assert list(document) == [
-        *("schema", "engine", "version", "snapshotSha256", "now", "decisions", "unscheduled", "setAside"),
-        *("stages", "timings", "queues"),
+        *("schema", "engine", "version", "snapshotSha256", "now", "cluster", "decisions", "unscheduled"),
+        *("setAside", "stages", "timings", "queues"),
     ]
     evict, nominate, bind = document["decisions"]
     assert evict == {
@@ -68,6 +68,8 @@ def test_document_has_exactly_the_keys_of_the_format() -> None:
         "namespace": "default",
         "pod": "v-0",
         "podGroup": "victim",
+        "queue": None,
+        "gpus": None,
         "node": "n0",
         "action": "reclaim",
         "for": ["team/job"],

@@ -1,0 +1,150 @@
+"""``inspection/1``: a first look at a snapshot as a document: its nodes, its queues, and who waits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from kai_cp.decisions import rfc3339, version
+from kai_cp.report.waiting import Waiter, waiters
+from kai_cp_models.devices.mig import mig_report
+from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.snapshot import (
+    ACTIVE_USED,
+    CPU,
+    GPU,
+    MEMORY,
+    MILLI,
+    PODS,
+    Node,
+    Pod,
+    PodStatus,
+    Queue,
+    Snapshot,
+)
+
+SCHEMA: Final = "inspection/1"
+RESOURCES: Final = ("cpu", "memory", "gpu")
+"""As queues count them: millicores, bytes, GPUs."""
+
+
+def inspection(snapshot: Snapshot, sha256: str = "") -> dict[str, Any]:
+    """The document of a snapshot. Amounts: GPUs, millicores, bytes; −1 is unlimited."""
+    book = QueueBook.of(snapshot)
+    line = waiters(snapshot, book.copy())
+    pods_by_node = _by_node(snapshot)
+    nodes = [_node(node, pods_by_node[node.name]) for node in snapshot.nodes]
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "version": version(),
+        "snapshotSha256": sha256,
+        "now": rfc3339(snapshot.now),
+        "cluster": {
+            "nodes": len(nodes),
+            "gpus": _plain(sum(node["gpus"]["allocatable"] for node in nodes)),
+            "gpusUsed": _plain(sum(node["gpus"]["used"] for node in nodes)),
+            "queues": len(snapshot.queues),
+            "podGroups": len(snapshot.groups),
+            "waitingPodGroups": len(line),
+            "pods": len(snapshot.pods),
+            "runningPods": sum(pod.status is PodStatus.RUNNING for pod in snapshot.pods),
+        },
+        "nodes": nodes,
+        "queues": _queues(snapshot, book, line),
+        "waiting": [_waiter(i, waiter, snapshot.now) for i, waiter in enumerate(line, 1)],
+        "setAside": [{"object": entry.item, "reason": entry.reason} for entry in snapshot.set_aside],
+    }
+    if (advice := mig_report(snapshot)) is not None:
+        document["migPartition"] = {
+            "podsNow": advice.admitted_now,
+            "podsThen": advice.admitted_then,
+            "nodes": [
+                {"node": change.node, "now": dict(change.now), "then": dict(change.then)}
+                for change in advice.changes
+            ],
+        }
+    if ignored := snapshot.extras.get("ignored_fields"):
+        document["ignoredFields"] = dict(ignored)
+    return document
+
+
+def _plain(value: float) -> float | int:
+    return int(value) if value == int(value) else round(value, 6)
+
+
+def _by_node(snapshot: Snapshot) -> dict[str, list[Pod]]:
+    found: dict[str, list[Pod]] = defaultdict(list)
+    for pod in snapshot.pods:
+        if pod.node is not None and pod.status in ACTIVE_USED:
+            found[pod.node].append(pod)
+    return found
+
+
+def _node(node: Node, pods: Sequence[Pod]) -> dict[str, Any]:
+    """One node. A shared GPU counts once, however much of it is used."""
+    shared = len({group for pod in pods for group in pod.gpu_groups})
+    gpus = sum(pod.spec.requests[GPU] for pod in pods if not pod.reservation) / MILLI + shared
+    refusing = [node.not_ready] if node.not_ready else []
+    refusing += [f"taint {taint.key}" for taint in node.taints if taint.effect != "PreferNoSchedule"]
+    return {
+        "name": node.name,
+        "gpus": {"used": _plain(gpus), "allocatable": _plain(node.allocatable[GPU] / MILLI)},
+        "sharedGpus": shared,
+        "cpu": {"used": sum(pod.spec.requests[CPU] for pod in pods), "allocatable": node.allocatable[CPU]},
+        "memory": {
+            "used": sum(pod.spec.requests[MEMORY] for pod in pods),
+            "allocatable": node.allocatable[MEMORY],
+        },
+        "pods": {"used": len(pods), "allocatable": node.allocatable[PODS]},
+        "refuses": refusing,
+    }
+
+
+def _queues(snapshot: Snapshot, book: QueueBook, line: Sequence[Waiter]) -> list[dict[str, Any]]:
+    """Parents before their children."""
+    waiting: dict[str, int] = defaultdict(int)
+    for waiter in line:
+        for name in snapshot.queue_path.get(waiter.group.queue, ()):
+            waiting[name] += 1
+    found = []
+    for queue, depth in _tree(snapshot):
+        fair, used = book.fair_share_of(queue.name), book.allocated_shares(queue.name)
+        amounts = {
+            resource: {
+                "quota": _plain(queue.quota[at]),
+                "limit": _plain(queue.limit[at]),
+                "overQuotaWeight": _plain(queue.weight[at]),
+                "fairShare": _plain(fair[at]),
+                "allocated": _plain(used[at]),
+            }
+            for at, resource in enumerate(RESOURCES)
+        }
+        named = {"name": queue.name, "parent": queue.parent, "depth": depth, "priority": queue.priority}
+        found.append({**named, "waitingPodGroups": waiting[queue.name], **amounts})
+    return found
+
+
+def _tree(snapshot: Snapshot) -> Iterator[tuple[Queue, int]]:
+    children: dict[str | None, list[Queue]] = defaultdict(list)
+    for queue in snapshot.queues:
+        children[queue.parent].append(queue)
+    stack = [(queue, 0) for queue in reversed(children[None])]
+    while stack:
+        queue, depth = stack.pop()
+        yield queue, depth
+        stack += [(child, depth + 1) for child in reversed(children[queue.name])]
+
+
+def _waiter(position: int, waiter: Waiter, now: float) -> dict[str, Any]:
+    return {
+        "position": position if waiter.ready else None,
+        "podGroup": str(waiter.group.key),
+        "queue": waiter.group.queue,
+        "priority": waiter.group.priority,
+        "nextPods": waiter.pods,
+        "pendingPods": waiter.pending,
+        "gpus": _plain(waiter.gpus),
+        "ageSeconds": int(max(0, now - waiter.group.created)),
+        "remark": waiter.remark,
+    }

@@ -1,0 +1,31 @@
+"""Answers as plain rows: one for every decision and every pod group that stays pending."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+COLUMNS: Final = (
+    *("input", "kind", "namespace", "podGroup", "queue", "pod", "node", "gpus", "action", "for"),
+    *("reason", "proof", "position", "ageSeconds", "message"),
+)
+"""Empty where a row has no such value; ``kind`` is Bind, Nominate, Evict or Pending."""
+
+
+def rows(name: str, document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """The rows of one answer, in the order of the document."""
+    for entry in document["decisions"]:
+        found = {**entry, "for": " ".join(entry.get("for", ()))}
+        yield tuple(name if column == "input" else found.get(column, "") for column in COLUMNS)
+    for entry in document["unscheduled"]:
+        namespace, _, group = entry["podGroup"].partition("/")
+        found = {**entry, "kind": "Pending", "namespace": namespace, "podGroup": group}
+        yield tuple(name if column == "input" else found.get(column, "") for column in COLUMNS)
+
+
+def names(document: Mapping[str, Any]) -> Iterator[str]:
+    """``pod/NAMESPACE/NAME`` of every decision, ``podgroup/NAMESPACE/NAME`` of what stays pending."""
+    for entry in document["decisions"]:
+        yield f"pod/{entry['namespace']}/{entry['pod']}"
+    for entry in document["unscheduled"]:
+        yield f"podgroup/{entry['podGroup']}"
