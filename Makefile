@@ -12,7 +12,7 @@ PYTEST_FLAGS ?= -n 2 --dist loadgroup
 CONFORMANCE_MIN := 260
 SCENARIOS_STAGE := core
 
-.PHONY: system-packages demo test micro lint judge judge-conformance judge-scenarios judge-admission control-plane demo-cluster docs lock clean
+.PHONY: system-packages demo test micro lint judge judge-conformance judge-scenarios judge-admission judge-grouping control-plane demo-cluster docs lock clean
 
 demo: $(READY)  ## decide on the sample snapshot
 	$(BIN)/kai-cp solve examples/demo-cluster.json --now $(NOW)
@@ -29,7 +29,7 @@ lint: $(READY)  ## style, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-judge: judge-conformance judge-scenarios judge-admission  ## the recorded KAI cases and the users' scenarios
+judge: judge-conformance judge-scenarios judge-admission judge-grouping  ## the recorded KAI cases and the users' scenarios
 
 judge-conformance: $(READY)
 	$(BIN)/python $(SHARED)/conformance/judge.py $(SHARED)/conformance/cases --min-pass $(CONFORMANCE_MIN) \
@@ -41,6 +41,9 @@ judge-scenarios: $(READY)
 
 judge-admission: $(READY)
 	$(BIN)/python $(SHARED)/admission/judge_admission.py $(SHARED)/admission/cases --command '$(BIN)/kai-cp admit {inputs} {outputs}'
+
+judge-grouping: $(READY)
+	$(BIN)/python $(SHARED)/grouping/judge_grouping.py $(SHARED)/grouping/cases --command '$(BIN)/kai-cp group {inputs} {outputs}'
 
 system-packages:  ## Debian's Prometheus and Chromium, for the tests that need them (as root)
 	@command -v prometheus chromium > /dev/null && exit 0; \

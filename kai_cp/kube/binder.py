@@ -60,8 +60,10 @@ class Binder:
         failed: Callable[[], None] = lambda: None,
         retried: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
+        scheduler_name: str = "",
     ) -> None:
         self._transport = transport
+        self._scheduler_name = scheduler_name
         self._pods = pods
         self._nodes = nodes
         self._requests = requests
@@ -165,7 +167,7 @@ class Binder:
         if pod is None:
             # Its events may be on their way; without a pod the garbage collector takes the request.
             return self._wait_for_pod(key)
-        if not orders.belongs_to(request, pod):
+        if not orders.belongs_to(request, pod) or not self._serves(pod):
             return None
         if pod["spec"].get("nodeName"):
             self._close(request, pod)
@@ -182,6 +184,9 @@ class Binder:
             return self._next_pause(key)
         self._bound(time.monotonic() - started)
         return None
+
+    def _serves(self, pod: Object) -> bool:
+        return not self._scheduler_name or pod["spec"].get("schedulerName") == self._scheduler_name
 
     def _wait_for_pod(self, key: Key) -> float | None:
         state = self._states[key]

@@ -15,6 +15,9 @@ from kai_cp.kube.flags import Seconds
 class BinderOptions:
     """Flags of the binder; times in seconds."""
 
+    scheduler_name: Annotated[
+        str, Option(help="Bind only pods of this scheduler, where several binders run; empty: all.")
+    ] = ""
     resource_reservation_namespace: Annotated[str, Option(help="Where reservation pods live.")] = (
         names.RESERVATION_NAMESPACE
     )

@@ -124,6 +124,7 @@ def run(setup: BinderSetup, life: Life) -> int:
         bound=metrics.latency.observe,
         failed=metrics.failures.inc,
         retried=metrics.retries.inc,
+        scheduler_name=options.scheduler_name,
     )
 
     def readyz(_rest: str) -> Answer:

@@ -26,6 +26,7 @@ from kai_cp_models.fitting import Fitting
 from kai_cp_models.rules.closeness import Fabric, fabric_of
 from kai_cp_models.rules.table import NodeTable
 from kai_cp_models.settings import OptionalRules
+from kai_cp_models.shapes import Shape, Shapes
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
     ALLOCATED,
@@ -131,8 +132,11 @@ class Fixed:
         """The places by which gangs are kept close; None: they need not be."""
         return self.fabric if self.close else None
 
-    asked: dict[int, tuple[Batch, Amounts]] = field(default_factory=dict)
-    """What batches ask for, by identity; each is kept, so that no other one gets its id."""
+    @cached_property
+    def shapes(self) -> Shapes:
+        """What batches ask for."""
+        return Shapes(self.snapshot)
+
     chains: dict[GroupKey, object] = field(default_factory=dict)
     """What groups give up while their pods are as read, see ``joint.offers``."""
 
@@ -234,11 +238,11 @@ class Ledger:
 
     def asked(self, batch: Batch) -> Amounts:
         """The size of the batch in order, demand and reclaim (2.3)."""
-        known = self.fixed.asked.get(id(batch))
-        if known is None:
-            known = batch, amounts.pessimistic_batch(self.snapshot, batch.all_pods)
-            self.fixed.asked[id(batch)] = known
-        return known[1]
+        return self.fixed.shapes.of(batch).pessimistic
+
+    def shape(self, batch: Batch) -> Shape:
+        """What the batch asks for, whoever asks."""
+        return self.fixed.shapes.of(batch)
 
     def place_of(self, pod: Pod) -> tuple[int, tuple[str, ...]] | None:
         """(node index, GPU groups) where the pod is or will be, or None."""

@@ -44,7 +44,7 @@ class NoPlace:
 
 def gate(ledger: Ledger, group: PodGroup, batch: Batch) -> tuple[str, str] | None:
     """(reason token, message) when limits or non-preemptible quota refuse the batch (3.7), else None."""
-    asked = amounts.optimistic_batch(ledger.snapshot, batch.all_pods)
+    asked = ledger.shape(batch).optimistic
     refusal = over_limit(ledger.book, group.queue, asked)
     if refusal:
         return "OverLimit", refusal.message

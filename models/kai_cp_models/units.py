@@ -43,6 +43,13 @@ class Batch:
         """Every pod of the batch, in placement order."""
         return self.pods + tuple(pod for part in self.parts for pod in part.all_pods)
 
+    @cached_property
+    def leaves(self) -> tuple[tuple[tuple[Subgroup, ...], Batch], ...]:
+        """Every leaf batch with the constrained subgroups above it (itself included), widest first."""
+        here = (self.subgroup,) if self.subgroup.constraint is not None else ()
+        own = ((here, self),) if self.subgroup.leaf else ()
+        return own + tuple(((*here, *scopes), leaf) for part in self.parts for scopes, leaf in part.leaves)
+
 
 class Standing(NamedTuple):
     """How a gang stands at one moment; ``batch`` is the next one (5.3), None where nothing can be placed."""

@@ -17,7 +17,6 @@ from kai_cp_models.actions.dues import Owners, dues_of, most_lost_milli_gpus, ov
 from kai_cp_models.actions.scenario import play
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Cycle, Waiting
-from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Families, Row
 from kai_cp_models.joint.evicting import Due, EvictingModel
@@ -199,7 +198,7 @@ class Attempts:
             return True
         allowed = reach.scope(self.cycle.snapshot.preemptible_groups)[1:]
         units = {queue: most for queue, most in self._largest_units.items() if queue in allowed}
-        asked = amounts.pessimistic_batch(self.base.snapshot, ask.pods)
+        asked = self.base.asked(ask.batch)
         lost = most_lost_milli_gpus(self.base.book, ask, asked, units)
         return self.counting.spare_milli_gpus([ask], ()) + self.counting.elsewhere_milli_gpus + lost >= 0
 

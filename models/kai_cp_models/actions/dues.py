@@ -38,7 +38,7 @@ def dues_of(
     joined: dict[tuple[frozenset[int], frozenset[str]], frozenset[int]] = {}
     for a, ask in enumerate(asks):
         group = ask.group
-        asked = amounts.pessimistic_batch(base.snapshot, ask.pods)
+        asked = base.asked(ask.batch)
         entitled = entitlement(base, ask, action)
         within = action == "reclaim" and _within_quota(book, group.queue, asked)
         if (entitled, within) not in terms_of:
@@ -92,7 +92,7 @@ def shared_out(
     found: dict[int, tuple[GroupKey, ...]] = {}
     for ask in asks:
         group, mine = ask.group, takes[ask.group.key]
-        asked = amounts.pessimistic_batch(base.snapshot, ask.pods)
+        asked = base.asked(ask.batch)
         need = sum(gpu_weight(pod) for pod in ask.pods)
         while need > 0:
             fit = [
@@ -119,9 +119,7 @@ def shared_out(
                 key=lambda ask: (
                     not _over_due(
                         book,
-                        *due_bounds(
-                            book, ask.group.queue, amounts.pessimistic_batch(base.snapshot, ask.pods), queue
-                        ),
+                        *due_bounds(book, ask.group.queue, base.asked(ask.batch), queue),
                     )
                 )
             )
@@ -210,7 +208,7 @@ def overreaching(
         if any(pod.key in ledger.changed for pod in pods):
             disturbed.setdefault(owners[o][0], set()).add(ranked[o].offer.group.queue)
     for ask in asks:
-        asked = amounts.pessimistic_batch(snapshot, ask.pods)
+        asked = base.asked(ask.batch)
         if can_reclaim(book, ask.group.queue, asked, ask.group.preemptible) is not None or not all(
             victim_allowed(book, ask.group.queue, asked, queue) for queue in disturbed.get(ask.group.key, ())
         ):

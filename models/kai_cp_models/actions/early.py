@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kai_cp_models.cycle import Waiting
-from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.gates import non_preemptible_over_quota
 from kai_cp_models.fairness.reclaim import can_reclaim
@@ -18,23 +17,22 @@ def refused_early(ledger: Ledger, book: QueueBook, ask: Ask, action: ActionName)
 
     ``book``: what queues hold when it is the ask's turn.
     """
-    seen: set[int] = set()
-    for pod in ask.pods:
-        for rule in ledger.rules:
-            if rule.concerns(pod) and (why := rule.dead_end(pod)):
-                return Waiting("DependencyMissing", why, True)
-        if id(pod.spec) not in seen:
-            seen.add(id(pod.spec))
-            if not accepting(ledger.fixed.table, pod).any():
-                return Waiting("NoNodeAccepts", "no node accepts a pod of the group", True, pod)
+    if ledger.rules:
+        for pod in ask.pods:
+            for rule in ledger.rules:
+                if rule.concerns(pod) and (why := rule.dead_end(pod)):
+                    return Waiting("DependencyMissing", why, True)
+    for pod in ledger.shape(ask.batch).examples:
+        if not accepting(ledger.fixed.table, pod).any():
+            return Waiting("NoNodeAccepts", "no node accepts a pod of the group", True, pod)
     group = ask.group
     if not group.preemptible:
-        asked = amounts.optimistic_batch(ledger.snapshot, ask.pods)
+        asked = ledger.shape(ask.batch).optimistic
         refusal = non_preemptible_over_quota(book, group.queue, asked)
         if refusal is not None:
             return Waiting("NonPreemptibleOverQuota", refusal.message, True)
     if action == "reclaim":
-        asked = amounts.pessimistic_batch(ledger.snapshot, ask.pods)
+        asked = ledger.asked(ask.batch)
         refusal = can_reclaim(book, group.queue, asked, group.preemptible)
         if refusal is not None:
             return Waiting("OverFairShare", refusal.message, True)

@@ -27,7 +27,6 @@ from kai_cp_models.actions.first import first_plan
 from kai_cp_models.actions.leftover import nominate_left
 from kai_cp_models.actions.withdraw import settle
 from kai_cp_models.cycle import Cycle, Eviction, Waiting
-from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.order import Entry, FairOrder
 from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.problem import Ask
@@ -233,15 +232,18 @@ def _next(run: _Run, step: int) -> list[Ask]:
     # What a queue loses to others is no reason that it may reclaim itself.
     book = run.attempts.base.book.copy()
     for ask in run.found.asks if run.found else ():
-        book.charge(ask.group.queue, amounts.pessimistic_batch(snapshot, ask.pods), ask.group.preemptible)
+        book.charge(ask.group.queue, run.ledger.asked(ask.batch), ask.group.preemptible)
     order = FairOrder(snapshot, book, {key: run.entries[key] for key in run.open})
     chunk: list[Ask] = []
+    passed: set[object] = set()
     budget = run.cycle.budget
     until = time.monotonic() + _LOOKING * budget.seconds_left()
     while len(chunk) < step and not budget.passed(until) and (key := order.pop()) is not None:
         ask = run.open[key]
         if (why := run.dead.find(ask)) is not None:
             _refuse(run, ask, why)
+            continue
+        if (kind := run.dead.key(ask)) in passed:
             continue
         why = refused_early(ledger, book, ask, run.action)
         if why is None and (run.action == "consolidation" or not (chunk or run.found)):
@@ -253,14 +255,18 @@ def _next(run: _Run, step: int) -> list[Ask]:
             counted = counted or run.attempts.counted(run.found)
             why = None if counted.fits(ask) else TOO_LITTLE
         if why is not None:
-            if not chunk:
+            # What is held only grows, so whoever asks for the same fares alike.
+            if chunk:
+                passed.add(kind)
+            else:
                 _refuse(run, ask, why)
+                run.dead.add_alike(ask, why)
             continue
         chunk.append(ask)
         assert counted is not None
         counted.hold(ask)
         # What is tried next counts as served already, as KAI's order would see it.
-        asked = amounts.pessimistic_batch(snapshot, ask.pods)
+        asked = ledger.asked(ask.batch)
         book.charge(ask.group.queue, asked, ask.group.preemptible)
         order.charged(ask.group.queue)
     return chunk

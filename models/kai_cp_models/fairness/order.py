@@ -20,6 +20,7 @@ SortKey = tuple[int, int, float, str, str]
 """Order of groups inside a leaf queue; smaller is served first and gives way last."""
 Entry = tuple[SortKey, Amounts]
 """A group's sort key, and the size of its next batch, pessimistic."""
+_Waiting = tuple[SortKey, GroupKey, Amounts]
 Rank = tuple[bool, bool, int, bool, float, float]
 """Steps 1 to 6 of the queue order (3.5); smaller is served first."""
 
@@ -41,22 +42,27 @@ class FairOrder:
     """
 
     def __init__(self, snapshot: Snapshot, book: QueueBook, entries: Mapping[GroupKey, Entry]) -> None:
-        self._snapshot = snapshot
+        self._groups = snapshot.group_by_key
         self._book = book
         self._steps = QueueSteps(book)
         tree = book.tree
+        self._children = tree.children
+        self._roots = tree.roots
+        self._leaf_of = {queue.name: i for i, queue in enumerate(tree.queues) if not tree.children[i]}
         self._paths = tuple(path.tolist() for path in tree.paths)
         self._height = [-len(path) for path in self._paths]
-        self._waiting: list[list[tuple[SortKey, GroupKey]]] = [[] for _ in tree.queues]
-        self._entries: dict[GroupKey, Entry] = {}
-        self._heads: list[GroupKey | None] = [None for _ in tree.queues]
-        """The group each queue stands for."""
+        self._waiting: list[list[_Waiting]] = [[] for _ in tree.queues]
+        self._entries: dict[GroupKey, tuple[int, _Waiting]] = {}
+        """Where each group waits: its leaf, and as what."""
+        self._heads: list[tuple[int, _Waiting] | None] = [None for _ in tree.queues]
+        """The group each queue stands for, and its leaf."""
         self._ranks: list[Rank | None] = [None for _ in tree.queues]
-        for group, entry in entries.items():
+        for group, (key, amounts) in entries.items():
             leaf = self._leaf(group)
             if leaf is not None:
-                self._waiting[leaf].append((entry[0], group))
-                self._entries[group] = entry
+                one = (key, group, amounts)
+                self._waiting[leaf].append(one)
+                self._entries[group] = leaf, one
         for waiting in self._waiting:
             waiting.sort()
         self._stale = set(range(len(tree.queues)))
@@ -80,17 +86,18 @@ class FairOrder:
         if leaf is None:
             return
         self.discard(group)
-        insort(self._waiting[leaf], (entry[0], group))
-        self._entries[group] = entry
+        one = (entry[0], group, entry[1])
+        insort(self._waiting[leaf], one)
+        self._entries[group] = leaf, one
         self._stale.update(self._paths[leaf])
 
     def discard(self, group: GroupKey) -> None:
         """Take a group out if it waits."""
-        entry = self._entries.pop(group, None)
-        leaf = self._leaf(group)
-        if entry is not None and leaf is not None:
+        known = self._entries.pop(group, None)
+        if known is not None:
+            leaf, one = known
             waiting = self._waiting[leaf]
-            del waiting[bisect_left(waiting, (entry[0], group))]
+            del waiting[bisect_left(waiting, one)]
             self._stale.update(self._paths[leaf])
 
     def charged(self, queue: str) -> None:
@@ -104,44 +111,49 @@ class FairOrder:
 
     def peek(self) -> GroupKey | None:
         """The group that ``pop`` would give."""
-        if self._stale:
-            for i in sorted(self._stale, key=self._height.__getitem__):
-                self._refresh(i)
-            self._stale.clear()
-        first = self._choose(self._book.tree.roots)
-        return None if first is None else self._heads[first]
+        head = self._head()
+        return None if head is None else head[1][1]
 
     def pop(self) -> GroupKey | None:
         """Take the next group out; None when no group waits."""
-        group = self.peek()
-        leaf = None if group is None else self._leaf(group)
-        if group is None or leaf is None:
+        head = self._head()
+        if head is None:
             return None
-        amounts = self._entries.pop(group)[1]
+        leaf, (_, group, amounts) = head
+        del self._entries[group]
         waiting = self._waiting[leaf]
         del waiting[0]
-        if waiting and self._entries[waiting[0][1]][1] == amounts:
+        if waiting and waiting[0][2] == amounts:
             # The next one has the same size, so no queue of the path has another rank.
+            after = leaf, waiting[0]
             for i in self._paths[leaf]:
-                self._heads[i] = waiting[0][1]
+                self._heads[i] = after
         else:
             self._stale.update(self._paths[leaf])
         return group
 
+    def _head(self) -> tuple[int, _Waiting] | None:
+        if self._stale:
+            for i in sorted(self._stale, key=self._height.__getitem__):
+                self._refresh(i)
+            self._stale.clear()
+        first = self._choose(self._roots)
+        return None if first is None else self._heads[first]
+
     def _leaf(self, group: GroupKey) -> int | None:
-        leaf = self._book.tree.index.get(self._snapshot.group_by_key[group].queue)
-        return None if leaf is None or self._book.tree.children[leaf] else leaf
+        return self._leaf_of.get(self._groups[group].queue)
 
     def _refresh(self, i: int) -> None:
         """Look again which group queue ``i`` stands for and where that puts it; children come first."""
-        children = self._book.tree.children[i]
+        children = self._children[i]
+        head: tuple[int, _Waiting] | None = None
         if children:
             best = self._choose(children)
             head = None if best is None else self._heads[best]
-        else:
-            head = self._waiting[i][0][1] if self._waiting[i] else None
+        elif self._waiting[i]:
+            head = i, self._waiting[i][0]
         self._heads[i] = head
-        self._ranks[i] = None if head is None else self._rank(i, self._entries[head][1])
+        self._ranks[i] = None if head is None else self._rank(i, head[1][2])
 
     def _rank(self, i: int, amounts: Amounts) -> Rank:
         """Steps 1 to 6 for queue ``i`` with a head of this size."""
@@ -156,8 +168,14 @@ class FairOrder:
     def _choose(self, siblings: Sequence[int]) -> int | None:
         """The sibling that comes next; None when no group waits below any."""
         ranks = self._ranks
-        found = [rank for i in siblings if (rank := ranks[i]) is not None]
-        if not found:
-            return None
-        best = min(found)
-        return self._steps.first([i for i in siblings if ranks[i] == best])
+        best: Rank | None = None
+        ties: list[int] = []
+        for i in siblings:
+            rank = ranks[i]
+            if rank is None:
+                continue
+            if best is None or rank < best:
+                best, ties = rank, [i]
+            elif rank == best:
+                ties.append(i)
+        return self._steps.first(ties) if ties else None

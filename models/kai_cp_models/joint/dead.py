@@ -5,22 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kai_cp_models.cycle import Waiting
-from kai_cp_models.fairness import amounts
-from kai_cp_models.joint.problem import Ask, leaves_with_scopes, signature
+from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.table import accepting
 from kai_cp_models.snapshot import ActionName, Pod
-from kai_cp_models.units import Batch
-
-
-@dataclass(frozen=True, slots=True)
-class _Described:
-    """``key``: equal for batches that fare alike; ``plain``: see ``_plain``."""
-
-    batch: Batch
-    key: tuple[object, ...]
-    terms: tuple[object, ...]
-    plain: tuple[Pod, int] | None
 
 
 @dataclass
@@ -31,34 +19,36 @@ class DeadAsks:
     action: ActionName
     _exact: dict[tuple[object, ...], Waiting] = field(default_factory=dict)
     _plain: dict[tuple[object, ...], list[tuple[Pod, int, Waiting]]] = field(default_factory=dict)
-    _described: dict[int, _Described] = field(default_factory=dict)
-    """What is compared of every batch that was asked about, by its identity."""
 
     def proved(self) -> DeadAsks:
         """The refusals that carry a proof, to be added to independently."""
         exact = {key: why for key, why in self._exact.items() if why.proved}
         plain = {terms: [one for one in found if one[2].proved] for terms, found in self._plain.items()}
-        return DeadAsks(self.ledger, self.action, exact, plain, self._described)
+        return DeadAsks(self.ledger, self.action, exact, plain)
 
     def add(self, ask: Ask, why: Waiting) -> None:
         """Note that the batch found no place."""
-        one = self._describe(ask)
-        self._exact[one.key] = why
-        if one.plain is not None:
-            self._plain.setdefault(one.terms, []).append((*one.plain, why))
+        self.add_alike(ask, why)
+        shape = self.ledger.shape(ask.batch)
+        if shape.uniform is not None:
+            self._plain.setdefault(self._terms(ask), []).append((shape.uniform, shape.count, why))
+
+    def add_alike(self, ask: Ask, why: Waiting) -> None:
+        """Note a refusal that says nothing of batches which ask for more."""
+        self._exact[self.key(ask)] = why
 
     def find(self, ask: Ask) -> Waiting | None:
         """The refusal of an equal batch, or of one that asks for no more in any respect."""
-        if any(rule.helped(pod) for rule in self.ledger.rules for pod in ask.pods):
+        if self.ledger.rules and any(rule.helped(pod) for rule in self.ledger.rules for pod in ask.pods):
             # Whoever came since may be the company that the other lacked.
             return None
-        one = self._describe(ask)
-        found = self._exact.get(one.key)
-        if found is not None or one.plain is None:
+        found = self._exact.get(self.key(ask))
+        shape = self.ledger.shape(ask.batch)
+        pod = shape.uniform
+        if found is not None or pod is None:
             return found
-        pod, count = one.plain
-        for easier, fewer, why in self._plain.get(one.terms, []):
-            if fewer <= count and self._easier(easier, pod):
+        for easier, fewer, why in self._plain.get(self._terms(ask), ()):
+            if fewer <= shape.count and self._easier(easier, pod):
                 return why
         return None
 
@@ -77,13 +67,9 @@ class DeadAsks:
             return False
         return not bool((accepting(table, pod) & ~accepting(table, other)).any())
 
-    def _describe(self, ask: Ask) -> _Described:
-        found = self._described.get(id(ask.batch))
-        if found is None:
-            terms = self._terms(ask)
-            found = _Described(ask.batch, (signature(self.ledger, ask), *terms), terms, _plain(ask))
-            self._described[id(ask.batch)] = found
-        return found
+    def key(self, ask: Ask) -> tuple[object, ...]:
+        """Equal for asks that fare alike."""
+        return signature(self.ledger, ask), self._terms(ask)
 
     def _terms(self, ask: Ask) -> tuple[object, ...]:
         """What an ask may do to others: asks with equal terms share their fate."""
@@ -92,15 +78,5 @@ class DeadAsks:
             return ()
         if self.action == "preempt":
             return (group.queue, group.priority, group.preemptible)
-        asked = amounts.pessimistic_batch(self.ledger.snapshot, ask.pods)
+        asked = self.ledger.asked(ask.batch)
         return (group.queue, group.preemptible, tuple(amount > 0 for amount in asked))
-
-
-def _plain(ask: Ask) -> tuple[Pod, int] | None:
-    """(example, count) of a batch of equal pods without topology constraints, else None."""
-    leaves = leaves_with_scopes(ask.batch)
-    if any(scopes for scopes, _ in leaves):
-        return None
-    if len({id(pod.spec) for pod in ask.pods}) != 1:
-        return None
-    return ask.pods[0], len(ask.pods)

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import Pod, PodGroup, PodKey, PodSpec, Subgroup
+from kai_cp_models.snapshot import Pod, PodGroup, PodKey, Subgroup
 from kai_cp_models.units import Batch, Gang
 
 
@@ -59,19 +59,9 @@ class Answer:
     moved: frozenset[PodKey] = frozenset()
 
 
-def leaves_with_scopes(batch: Batch) -> list[tuple[tuple[Subgroup, ...], Batch]]:
+def leaves_with_scopes(batch: Batch) -> Sequence[tuple[tuple[Subgroup, ...], Batch]]:
     """Every leaf batch with the constrained subgroups above it (itself included), widest first."""
-    found: list[tuple[tuple[Subgroup, ...], Batch]] = []
-
-    def walk(part: Batch, above: tuple[Subgroup, ...]) -> None:
-        here = (*above, part.subgroup) if part.subgroup.constraint is not None else above
-        if part.subgroup.leaf:
-            found.append((here, part))
-        for child in part.parts:
-            walk(child, here)
-
-    walk(batch, ())
-    return found
+    return batch.leaves
 
 
 def signature(ledger: Ledger, ask: Ask) -> tuple[object, ...]:
@@ -80,15 +70,8 @@ def signature(ledger: Ledger, ask: Ask) -> tuple[object, ...]:
     A group that is pinned by its own running pods, and a share by memory whose charge depends on the
     queue, stand for themselves.
     """
-    parts: list[object] = []
-    pinned = False
-    for scopes, leaf in leaves_with_scopes(ask.batch):
-        pinned = pinned or bool(scopes)
-        specs: dict[PodSpec, int] = {}
-        for pod in leaf.pods:
-            specs[pod.spec] = specs.get(pod.spec, 0) + 1
-        parts.append((tuple(s.constraint for s in scopes), tuple(specs.items())))
-    started = any(ledger.place_of(pod) is not None for pod in ask.gang.pods)
-    private = pinned and (started or len(parts) > 1)
-    memory = any(pod.spec.gpu.memory_mib for pod in ask.pods)
-    return (tuple(parts), ask.group.key if private else None, ask.group.queue if memory else None)
+    shape = ledger.shape(ask.batch)
+    private = shape.scoped and (
+        shape.leaves > 1 or any(ledger.place_of(pod) is not None for pod in ask.gang.pods)
+    )
+    return (shape, ask.group.key if private else None, ask.group.queue if shape.by_memory else None)

@@ -172,5 +172,6 @@ spec:
 - --leader-elect
 - --namespace={{ .Release.Namespace }}
 - --listen-address=:8080
-- -v={{ .Values.logLevel }}
+- -v
+- "{{ .Values.logLevel }}"
 {{- end -}}

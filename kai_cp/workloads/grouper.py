@@ -1,0 +1,196 @@
+"""One pod in, what to write out: the whole of one reconcile of the pod grouper (1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kai_cp.reader.fields import Json
+from kai_cp.workloads import keys, stored
+from kai_cp.workloads.chain import Chain, walk
+from kai_cp.workloads.groups import Group, Grouped
+from kai_cp.workloads.items import GroupingError, Item
+from kai_cp.workloads.karta import by_karta
+from kai_cp.workloads.kinds import DEFAULT, Kind
+from kai_cp.workloads.reads import Forbidden, Reads
+from kai_cp.workloads.settings import GroupingSettings
+from kai_cp.workloads.shapes import SHAPES
+from kai_cp.workloads.validity import refuse_invalid
+from kai_cp.workloads.workload import Workload
+
+POD: Final = ("", "v1", "Pod")
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """What a pod's reconcile writes; empty when everything is as it should be.
+
+    ``create``: a PodGroup to make. ``change``: a merge patch for the PodGroup ``group``. ``pod``: a merge
+    patch for the pod. ``owners``: uids of the owners that were looked at. ``notes``: what to tell the user.
+    """
+
+    group: str = ""
+    create: Json | None = None
+    change: Json | None = None
+    pod: Json | None = None
+    owners: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to write."""
+        return self.create is None and self.change is None and self.pod is None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a pod belongs, or None when it is left alone; and the owners on the way."""
+
+    grouped: Grouped | None
+    chain: Chain = field(default_factory=Chain)
+
+
+def reconcile(pod: Item, reads: Reads, settings: GroupingSettings) -> Writes:
+    """What to write for ``pod``; GroupingError when it cannot be grouped."""
+    found = group_of(pod, reads, settings)
+    owners = frozenset(owner.uid for owner in found.chain.owners)
+    if found.grouped is None:
+        return Writes(owners=owners)
+    group, subgroup = found.grouped.group, found.grouped.subgroup
+    pool = settings.node_pool_label_key
+    if pool and pool not in group.labels and pool in pod.labels:
+        group = replace(group, labels={**group.labels, pool: pod.labels[pool]})
+    before = reads.pod_group(group.namespace, group.name)
+    notes = (*found.grouped.notes, *_notes(pod, group, found.chain, before, settings))
+    if before is None:
+        body: dict[str, Any] = {"metadata": stored.metadata(group), "spec": group.spec()}
+        refuse_invalid(body, group)
+        return Writes(group.name, body, None, pod_patch(pod, group.name, subgroup), owners, notes)
+    wanted = stored.merged(before, group, settings)
+    refuse_invalid(wanted, group)
+    change = stored.difference(before, wanted)
+    return Writes(group.name, None, change, pod_patch(pod, group.name, subgroup), owners, notes)
+
+
+def group_of(pod: Item, reads: Reads, settings: GroupingSettings) -> Found:
+    """The pod's group; none for pods of other schedulers, skipped ones, and bare ones that name a group."""
+    if not _ours(pod, reads, settings):
+        return Found(None)
+    try:
+        chain = walk(pod, reads)
+    except GroupingError:
+        if pod.deleted:
+            return Found(None)
+        raise
+    if chain.skipped:
+        return Found(None, chain)
+    return Found(_grouped(pod, chain, reads, settings), chain)
+
+
+def _ours(pod: Item, reads: Reads, settings: GroupingSettings) -> bool:
+    spec = pod.raw.get("spec")
+    if not isinstance(spec, Mapping) or spec.get("schedulerName") != settings.scheduler_name:
+        return False
+    if not settings.pod_labels.items() <= pod.labels.items():
+        return False
+    if settings.namespace_labels:
+        labels = reads.namespace_labels(pod.namespace)
+        if labels is None or not settings.namespace_labels.items() <= labels.items():
+            return False
+    if pod.annotations.get(keys.SKIP) == "true":
+        return False
+    return bool(pod.owners) or keys.POD_GROUP not in pod.annotations
+
+
+def _grouped(pod: Item, chain: Chain, reads: Reads, settings: GroupingSettings) -> Grouped:
+    top = chain.owners[-1] if chain.owners else pod
+    kind = _kind(top, settings)
+    if kind is None:
+        found = by_karta(pod, _whole(top, reads), reads, Workload(pod, top, (), DEFAULT, reads, settings))
+        if found is not None:
+            return found
+    return _by_kind(pod, top, chain.owners, kind or DEFAULT, reads, settings)
+
+
+def _by_kind(
+    pod: Item, owner: Item, owners: tuple[Item, ...], kind: Kind, reads: Reads, settings: GroupingSettings
+) -> Grouped:
+    """The group by one row of the table, looking through owners that leave the decision to the one below."""
+    if kind.look_through and owner is not pod:
+        below = owners[:-1]
+        child = below[-1] if below else pod
+        reference = child.reference
+        row = settings.kinds.exactly(reference.group, reference.version, reference.kind) or DEFAULT
+        if row.reads_all and child is not pod:
+            child = _whole(child, reads)
+        labels = {**_defaults(owner, child, reads), **owner.labels}
+        child = child.inheriting(labels, owner.annotations)
+        return _by_kind(pod, child, (*below[:-1], child) if below else (), row, reads, settings)
+    if kind.reads_all and owner is not pod and "spec" not in owner.raw:
+        owner = replace(_whole(owner, reads), labels=owner.labels, annotations=owner.annotations)
+    workload = Workload(pod, owner, owners, kind, reads, settings)
+    return SHAPES[kind.shape](workload)
+
+
+def _kind(owner: Item, settings: GroupingSettings) -> Kind | None:
+    reference = owner.reference
+    return settings.kinds.of(reference.group, reference.version, reference.kind)
+
+
+def _whole(owner: Item, reads: Reads) -> Item:
+    if owner.reference.kind == "Pod" and not owner.reference.group:
+        return owner
+    try:
+        found = reads.whole(owner.reference, owner.namespace)
+    except Forbidden:
+        raise owner.bad("", "may not be read") from None
+    if found is None:
+        raise owner.bad("", "is not there any more")
+    return found
+
+
+def _defaults(owner: Item, child: Item, reads: Reads) -> dict[str, str]:
+    """What the ConfigMap says about a kind that is looked through, as labels below its explicit ones."""
+    usual = reads.kind_defaults().of(owner.reference.kind, owner.reference.group)
+    found = {keys.PRIORITY_CLASS: usual.priority_class, keys.PREEMPTIBILITY: usual.preemptibility.lower()}
+    return {key: value for key, value in found.items() if value}
+
+
+def pod_patch(pod: Item, group: str, subgroup: str) -> Json | None:
+    """The merge patch that tells a pod its group and subgroup, and takes away a subgroup it is not in."""
+    meta: dict[str, Any] = {}
+    if pod.annotations.get(keys.POD_GROUP) != group:
+        meta["annotations"] = {keys.POD_GROUP: group}
+    if (pod.labels.get(keys.SUBGROUP) or "") != subgroup or (keys.SUBGROUP in pod.labels and not subgroup):
+        meta["labels"] = {keys.SUBGROUP: subgroup or None}
+    return {"metadata": meta} if meta else None
+
+
+def _notes(
+    pod: Item, group: Group, chain: Chain, before: Json | None, settings: GroupingSettings
+) -> tuple[str, ...]:
+    """What users of KAI took long to find out: said once, as an event."""
+    found = []
+    key = settings.queue_label_key
+    if chain.forbidden:
+        found.append(
+            f"{chain.forbidden} may not be read, so the pod is grouped by what is below it; "
+            "grant get, list and watch on it to the pod grouper to group by it"
+        )
+    for item in (*chain.owners[-1:], pod):
+        if key in item.annotations and group.queue != item.annotations[key]:
+            found.append(
+                f"{item.what}: metadata.annotations[{key}] does not count; the queue is the label of "
+                f"that name, and {group.queue} without it"
+            )
+            break
+    if before is not None and not group.follows_queue:
+        stays = (before.get("spec") or {}).get("queue")
+        labelled = any(key in item.labels for item in (*chain.owners[-1:], pod))
+        if stays and labelled and stays != group.queue:
+            found.append(
+                f"the queue {group.queue} is asked for, but the pod group stays in {stays}: edit spec.queue "
+                f"of PodGroup {group.name}, or annotate the workload with {keys.FOLLOW_QUEUE}=true to move it"
+            )
+    return tuple(found)

@@ -1,0 +1,116 @@
+"""A pod group as a workload wants it: the values that become a PodGroup object (1.5, 1.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kai_cp.workloads.items import Reference
+
+SPEC_KEYS: Final = (
+    "queue",
+    "priorityClassName",
+    "preemptibility",
+    "preemptionDelay",
+    "stalenessGracePeriod",
+    "topologyConstraint",
+    "minMember",
+    "minSubGroup",
+    "subGroups",
+)
+"""What the grouper writes of a spec; every other field belongs to somebody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Where pods must or should be together: a Topology's name and levels of it; "" is absent."""
+
+    name: str = ""
+    required: str = ""
+    preferred: str = ""
+
+    def json(self) -> dict[str, str]:
+        """As ``topologyConstraint``; empty when there is nothing."""
+        values = {
+            "topology": self.name,
+            "requiredTopologyLevel": self.required,
+            "preferredTopologyLevel": self.preferred,
+        }
+        return {key: value for key, value in values.items() if value}
+
+
+NOWHERE: Final = Topology()
+
+
+@dataclass(frozen=True, slots=True)
+class Subgroup:
+    """A part of the gang: pods (``min_member``), or further parts (``min_subgroup``)."""
+
+    name: str
+    min_member: int | None = None
+    min_subgroup: int | None = None
+    parent: str = ""
+    topology: Topology = NOWHERE
+
+    def json(self) -> dict[str, Any]:
+        """As an entry of ``subGroups``."""
+        found: dict[str, Any] = {"name": self.name}
+        if self.min_subgroup is not None:
+            found["minSubGroup"] = self.min_subgroup
+        elif self.min_member is not None:
+            found["minMember"] = self.min_member
+        if self.parent:
+            found["parent"] = self.parent
+        if self.topology.json():
+            found["topologyConstraint"] = self.topology.json()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One pod group. Durations are Go's (``1m30s``); "" is absent."""
+
+    namespace: str
+    name: str
+    owner: Reference
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    queue: str
+    priority_class: str
+    preemptibility: str = ""
+    preemption_delay: str = ""
+    staleness_grace: str = ""
+    topology: Topology = NOWHERE
+    min_member: int = 1
+    min_subgroup: int | None = None
+    subgroups: tuple[Subgroup, ...] = ()
+    follows_queue: bool = False
+    """Whether ``queue`` is written again when the workload's changes."""
+
+    def spec(self) -> dict[str, Any]:
+        """As ``spec`` of a PodGroup, without what is absent."""
+        values: dict[str, Any] = {
+            "queue": self.queue,
+            "priorityClassName": self.priority_class,
+            "preemptibility": self.preemptibility,
+            "preemptionDelay": self.preemption_delay,
+            "stalenessGracePeriod": self.staleness_grace,
+            "topologyConstraint": self.topology.json(),
+            "subGroups": [subgroup.json() for subgroup in self.subgroups],
+        }
+        found = {key: value for key, value in values.items() if value}
+        if self.min_subgroup is not None:
+            found["minSubGroup"] = self.min_subgroup
+        else:
+            found["minMember"] = self.min_member
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """Where one pod belongs: its group, the subgroup ("" for none), and what its owner should be told."""
+
+    group: Group
+    subgroup: str = ""
+    notes: tuple[str, ...] = ()

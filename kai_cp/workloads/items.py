@@ -1,0 +1,252 @@
+"""Objects of the cluster as the grouper reads them, and the one error for what cannot be read in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kai_cp.reader.fields import EMPTY, Json, Malformed, objects_at, shown, strings_at, text_at
+
+INT32: Final = range(-(2**31), 2**31)
+
+
+class GroupingError(Exception):
+    """Why a pod cannot be grouped: ``str()`` names the object, its field and the problem."""
+
+    def __init__(self, what: str, field: str, problem: str) -> None:
+        super().__init__(f"{what}: {field}: {problem}" if field else f"{what}: {problem}")
+        self.what = what
+        self.field = field
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A link from an object to an owner of it."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def group(self) -> str:
+        """API group, "" for core."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """API version without the group."""
+        return self.api_version.rpartition("/")[2]
+
+    def json(self) -> dict[str, str]:
+        """As an entry of ``ownerReferences``; neither ``controller`` nor ``blockOwnerDeletion`` (1.5)."""
+        return {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One object. ``raw`` is all that was read of it, which may be its metadata alone."""
+
+    reference: Reference
+    namespace: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owners: tuple[Reference, ...] = ()
+    raw: Json = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.reference.name
+
+    @property
+    def uid(self) -> str:
+        """Its uid."""
+        return self.reference.uid
+
+    @property
+    def what(self) -> str:
+        """The object in words, for messages: ``Job team-a/train``."""
+        return f"{self.reference.kind} {self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def deleted(self) -> bool:
+        """Whether it is about to go."""
+        return bool((self.raw.get("metadata") or EMPTY).get("deletionTimestamp"))
+
+    def bad(self, field: str, problem: str) -> GroupingError:
+        """The error about one of its fields."""
+        return GroupingError(self.what, field, problem)
+
+    def inheriting(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Item:
+        """A copy with the given labels and annotations where it has none of its own."""
+        return replace(
+            self, labels={**labels, **self.labels}, annotations={**annotations, **self.annotations}
+        )
+
+
+def item_of(raw: Json, api_version: str = "", kind: str = "") -> Item:
+    """The object in ``raw``. Version and kind stand in where lists and metadata leave them out."""
+    meta = raw.get("metadata")
+    meta = meta if isinstance(meta, dict) else EMPTY
+    name = meta.get("name")
+    where = meta.get("namespace")
+    said = [raw.get("apiVersion"), raw.get("kind")] if not kind else [api_version, kind]
+    what = f"{said[1] or 'object'} {where or ''}/{name or '?'}"
+    try:
+        reference = Reference(
+            said[0] if isinstance(said[0], str) else "",
+            said[1] if isinstance(said[1], str) else "",
+            text_at(meta, "name", "metadata"),
+            text_at(meta, "uid", "metadata"),
+        )
+        return Item(
+            reference,
+            text_at(meta, "namespace", "metadata"),
+            strings_at(meta, "labels", "metadata"),
+            strings_at(meta, "annotations", "metadata"),
+            tuple(
+                _reference(entry, f"metadata.ownerReferences[{i}]")
+                for i, entry in enumerate(objects_at(meta, "ownerReferences", "metadata"))
+            ),
+            raw,
+        )
+    except Malformed as problem:
+        raise GroupingError(what, problem.field, problem.problem) from None
+
+
+def _reference(raw: Json, where: str) -> Reference:
+    return Reference(
+        text_at(raw, "apiVersion", where),
+        text_at(raw, "kind", where),
+        text_at(raw, "name", where),
+        text_at(raw, "uid", where),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A field of an object: keys joined by dots, with keys that hold dots in brackets.
+
+    ``spec.worker.replicas``, ``metadata.annotations[kai.scheduler/segment-size]``.
+    """
+
+    keys: tuple[str, ...]
+
+    def __str__(self) -> str:
+        text = ""
+        for key in self.keys:
+            if "." in key or "/" in key:
+                text += f"[{key}]"
+            else:
+                text += f".{key}" if text else key
+        return text
+
+    def below(self, *keys: str) -> Path:
+        """A field further down."""
+        return Path(self.keys + keys)
+
+
+def path(text: str) -> Path:
+    """Parse a path; ValueError when it is none."""
+    keys: list[str] = []
+    rest = text
+    while rest:
+        if rest[0] == "[":
+            key, closed, rest = rest[1:].partition("]")
+            if not closed:
+                raise ValueError(f"{shown(text)} lacks a closing bracket")
+        else:
+            ends = [i for i in (rest.find("."), rest.find("[")) if i >= 0]
+            end = min(ends, default=len(rest))
+            key, rest = rest[:end], rest[end:]
+        if not key:
+            raise ValueError(f"{shown(text)} has an empty key")
+        keys.append(key)
+        if rest.startswith("."):
+            rest = rest[1:]
+            if not rest:
+                raise ValueError(f"{shown(text)} ends with a dot")
+    if not keys:
+        raise ValueError("an empty path")
+    return Path(tuple(keys))
+
+
+def value_at(item: Item, where: Path) -> Any:
+    """What is there, or None; GroupingError where something on the way is no object.
+
+    Labels and annotations are those that count, which an owner above may have added to.
+    """
+    if where.keys[0] == "metadata" and len(where.keys) == 3 and where.keys[1] in ("labels", "annotations"):
+        return (item.labels if where.keys[1] == "labels" else item.annotations).get(where.keys[2])
+    value: Any = item.raw
+    for depth, key in enumerate(where.keys):
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise item.bad(str(Path(where.keys[:depth])), f"{shown(value)} is not an object")
+        value = value.get(key)
+    return value
+
+
+def object_in(item: Item, where: Path) -> Json | None:
+    """The object there, or None."""
+    value = value_at(item, where)
+    if value is None or isinstance(value, Mapping):
+        return value
+    raise item.bad(str(where), f"{shown(value)} is not an object")
+
+
+def objects_in(item: Item, where: Path) -> Sequence[Json]:
+    """The list of objects there, empty when absent."""
+    value = value_at(item, where)
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise item.bad(str(where), f"{shown(value)} is not a list")
+    for i, entry in enumerate(value):
+        if not isinstance(entry, Mapping):
+            raise item.bad(f"{where}[{i}]", f"{shown(entry)} is not an object")
+    return value
+
+
+def text_in(item: Item, where: Path) -> str | None:
+    """The string there, or None."""
+    value = value_at(item, where)
+    if value is None or isinstance(value, str):
+        return value
+    raise item.bad(str(where), f"{shown(value)} is not a string")
+
+
+def integer_in(item: Item, where: Path) -> int | None:
+    """The whole number (32 bits) there, or None."""
+    return checked_integer(item, str(where), value_at(item, where))
+
+
+def checked_integer(item: Item, where: str, value: Any) -> int | None:
+    """A value as a whole number of 32 bits, or None when there is none."""
+    if value is None:
+        return None
+    if type(value) is not int or value not in INT32:
+        raise item.bad(where, f"{shown(value)} is not a whole number of 32 bits")
+    return value
+
+
+def spelled_integer(item: Item, where: str, text: str) -> int:
+    """A whole number written as text, as labels and annotations hold them (Go's ``Atoi``)."""
+    body = text[1:] if text[:1] in ("+", "-") else text
+    if not body.isascii() or not body.isdigit() or int(text) not in INT32:
+        raise item.bad(where, f"{shown(text)} is not a whole number")
+    return int(text)
+
+
+def annotation(name: str) -> str:
+    """The field of an annotation, for messages."""
+    return f"metadata.annotations[{name}]"
+
+
+def label(name: str) -> str:
+    """The field of a label, for messages."""
+    return f"metadata.labels[{name}]"

@@ -1,0 +1,229 @@
+"""The table of kinds: what each kind of workload means, as rows that a file can hold (1.4, 1.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path as File
+from typing import Any, Final, Literal, TypeAlias
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from kai_cp.workloads.items import Path, path
+
+Shape: TypeAlias = Literal[
+    "", "pod", "job", "cronjob", "pytorch", "mpi", "ray", "jobset", "lws", "grove", "knative", "runai-job"
+]
+TRAIN: Final = "train"
+
+
+class BadKinds(ValueError):
+    """A file of kinds that cannot be used; the text names the file and the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Roles as a map at ``at``, each with ``replicas``; those in ``required`` must be there."""
+
+    at: Path
+    required: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A subgroup: pods with all of ``pods`` as labels, at least as many as the first of ``min_member`` says.
+
+    ``template``: where the pod template is whose annotations may constrain its topology.
+    """
+
+    name: str
+    pods: Mapping[str, str]
+    min_member: tuple[Path, ...] = ()
+    template: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One row.
+
+    ``shape``: the function that says what the other fields cannot. ``look_through``: the object below
+    decides, with this one's labels and annotations. ``chain``: labels of owners in between count as well.
+    ``required``: it is an error when no ``min_member`` is there.
+    """
+
+    group: str
+    name: str
+    versions: tuple[str, ...] = ()
+    shape: Shape = ""
+    look_through: bool = False
+    group_per: Literal["owner", "pod"] = "owner"
+    priority_class: str = TRAIN
+    chain: bool = False
+    min_member: tuple[Path, ...] = ()
+    required: bool = False
+    roles: Roles | None = None
+    parts: tuple[Part, ...] = ()
+    cluster: tuple[Path, ...] = ()
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether more of the object than its metadata is needed."""
+        paths = [*self.min_member, *(p for part in self.parts for p in part.min_member), *self.cluster]
+        inner = any(found.keys[0] != "metadata" for found in paths)
+        return inner or self.roles is not None or self.shape in READ_ALL
+
+
+READ_ALL: Final = frozenset(("pytorch", "mpi", "ray", "jobset", "lws", "runai-job"))
+DEFAULT: Final = Kind("", "", chain=True)
+"""Any kind without a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """Rows by kind. A row without versions holds for every version that no other row names."""
+
+    rows: tuple[Kind, ...] = ()
+    _exact: Mapping[tuple[str, str, str], Kind] = field(init=False, repr=False, compare=False)
+    _any: Mapping[tuple[str, str], Kind] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        exact: dict[tuple[str, str, str], Kind] = {}
+        every: dict[tuple[str, str], Kind] = {}
+        for row in reversed(self.rows):  # The first row of a kind counts.
+            for version in row.versions:
+                exact[row.group, version, row.name] = row
+            if not row.versions:
+                every[row.group, row.name] = row
+        object.__setattr__(self, "_exact", exact)
+        object.__setattr__(self, "_any", every)
+
+    def exactly(self, group: str, version: str, name: str) -> Kind | None:
+        """The row that names the version."""
+        return self._exact.get((group, version, name))
+
+    def of(self, group: str, version: str, name: str) -> Kind | None:
+        """The row that names the version, or else the one for every version."""
+        return self.exactly(group, version, name) or self._any.get((group, name))
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _paths(value: Any) -> Any:
+    values = [value] if isinstance(value, str) else value
+    if isinstance(values, list):
+        for entry in values:
+            if isinstance(entry, str):
+                path(entry)
+    return values
+
+
+class _RolesRow(_Row):
+    at: str
+    required: list[str] = []
+
+    @field_validator("at")
+    @classmethod
+    def _path(cls, value: str) -> str:
+        path(value)
+        return value
+
+
+class _PartRow(_Row):
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    pods: dict[str, str] = Field(min_length=1)
+    minMember: list[str] = []
+    template: str = ""
+
+    _check = field_validator("minMember", mode="before")(_paths)
+
+    @field_validator("template")
+    @classmethod
+    def _path(cls, value: str) -> str:
+        if value:
+            path(value)
+        return value
+
+
+class _KindRow(_Row):
+    kind: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9]*(\.[a-z0-9.-]+)?$")
+    versions: list[str] = []
+    shape: Shape = ""
+    lookThrough: bool = False
+    groupPer: Literal["owner", "pod"] = "owner"
+    priorityClass: str = TRAIN
+    chain: bool = False
+    minMember: list[str] = []
+    required: bool = False
+    roles: _RolesRow | None = None
+    subGroups: list[_PartRow] = []
+    cluster: list[str] = []
+
+    _check = field_validator("minMember", "cluster", mode="before")(_paths)
+
+    def kind_row(self) -> Kind:
+        """As the grouper uses it."""
+        name, _, group = self.kind.partition(".")
+        roles = Roles(path(self.roles.at), tuple(self.roles.required)) if self.roles else None
+        return Kind(
+            group,
+            name,
+            tuple(self.versions),
+            self.shape,
+            self.lookThrough,
+            self.groupPer,
+            self.priorityClass,
+            self.chain,
+            tuple(map(path, self.minMember)),
+            self.required,
+            roles,
+            tuple(
+                Part(
+                    part.name,
+                    part.pods,
+                    tuple(map(path, part.minMember)),
+                    path(part.template) if part.template else None,
+                )
+                for part in self.subGroups
+            ),
+            tuple(map(path, self.cluster)),
+        )
+
+
+class _File(_Row):
+    kinds: list[_KindRow]
+
+
+def parse_kinds(text: str, where: str) -> tuple[Kind, ...]:
+    """The rows of a file; BadKinds names ``where`` and the field."""
+    try:
+        document = yaml.safe_load(text)
+        return tuple(row.kind_row() for row in _File.model_validate(document).kinds)
+    except yaml.YAMLError as problem:
+        raise BadKinds(f"{where}: no YAML: {str(problem).splitlines()[0]}") from None
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        field_name = ".".join(str(part) for part in first["loc"])
+        raise BadKinds(f"{where}: {field_name}: {first['msg']}") from None
+
+
+@lru_cache(maxsize=1)
+def builtin_kinds() -> Kinds:
+    """The rows that come with the program."""
+    text = files("kai_cp.workloads").joinpath("kinds.yaml").read_text("utf-8")
+    return Kinds(parse_kinds(text, "kinds.yaml"))
+
+
+def load_kinds(added: Iterable[File]) -> Kinds:
+    """The rows of files of one's own before those of the program; BadKinds when one cannot be read."""
+    rows: list[Kind] = []
+    for file in added:
+        try:
+            rows += parse_kinds(file.read_text("utf-8"), str(file))
+        except (OSError, UnicodeDecodeError) as problem:
+            raise BadKinds(f"{file}: {problem}") from None
+    return Kinds((*rows, *builtin_kinds().rows))

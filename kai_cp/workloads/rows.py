@@ -1,0 +1,118 @@
+"""What a row of the table says without a function of its own: minimum, roles, subgroups, one group a pod."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kai_cp.reader.fields import Json, shown
+from kai_cp.workloads import keys
+from kai_cp.workloads.groups import NOWHERE, Grouped, Subgroup, Topology
+from kai_cp.workloads.items import (
+    Item,
+    Path,
+    checked_integer,
+    object_in,
+    spelled_integer,
+    value_at,
+)
+from kai_cp.workloads.kinds import Part, Roles
+from kai_cp.workloads.workload import Workload, group_name, inherited, placement
+
+_TEMPLATE_ANNOTATIONS = ("metadata", "annotations")
+
+
+def by_row(workload: Workload) -> Grouped:
+    """The group of a kind that needs no shape."""
+    group = inherited(workload)
+    if workload.kind.group_per == "pod":
+        pod = workload.pod
+        return Grouped(replace(group, name=group_name(pod), owner=pod.reference))
+    least = minimum(workload)
+    if not workload.kind.parts:
+        return Grouped(replace(group, min_member=1 if least is None else least))
+    subgroups = tuple(_subgroup(workload.owner, part) for part in workload.kind.parts)
+    total = sum(subgroup.min_member or 0 for subgroup in subgroups)
+    return Grouped(
+        replace(group, min_member=total if least is None else least, subgroups=subgroups), _part_of(workload)
+    )
+
+
+def minimum(workload: Workload) -> int | None:
+    """The first of the row's paths that is there, else the sum of its roles; None when it names neither."""
+    kind, owner = workload.kind, workload.owner
+    found = first_integer(owner, kind.min_member)
+    if found is None and kind.roles is not None:
+        found = sum(replicas_by_role(owner, kind.roles).values())
+    if found is None and kind.required:
+        raise owner.bad(" or ".join(map(str, kind.min_member)), "is missing")
+    return found
+
+
+def first_integer(item: Item, paths: tuple[Path, ...]) -> int | None:
+    """The whole number at the first path that is there. Labels and annotations spell theirs as text."""
+    for where in paths:
+        value = value_at(item, where)
+        if value is None:
+            continue
+        if where.keys[0] == "metadata" and isinstance(value, str):
+            return spelled_integer(item, str(where), value)
+        return checked_integer(item, str(where), value)
+    return None
+
+
+def replicas_by_role(owner: Item, roles: Roles) -> dict[str, int]:
+    """Replicas of every role; each has at least one, and those required are there."""
+    found = object_in(owner, roles.at)
+    if found is None:
+        raise owner.bad(str(roles.at), "is missing")
+    for role in roles.required:
+        if role not in found:
+            raise owner.bad(str(roles.at), f"the role {role} is missing")
+    replicas: dict[str, int] = {}
+    for role in found:
+        where = roles.at.below(role, "replicas")
+        count = checked_integer(owner, str(where), value_at(owner, where))
+        if not count:
+            raise owner.bad(str(where), "is missing" if count is None else "is 0; at least 1 is needed")
+        replicas[role] = count
+    return replicas
+
+
+def template_annotations(item: Item, template: Path) -> dict[str, str]:
+    """Annotations of a pod template."""
+    where = template.below(*_TEMPLATE_ANNOTATIONS)
+    return strings(item, str(where), object_in(item, where))
+
+
+def strings(item: Item, where: str, values: Json | None) -> dict[str, str]:
+    """A map of strings; GroupingError where a value is none."""
+    found = dict(values or {})
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise item.bad(f"{where}[{name}]", f"{shown(value)} is not a string")
+    return found
+
+
+def template_placement(item: Item, template: Path) -> Topology:
+    """The topology constraint of a pod template: a level without the name of a topology is an error."""
+    wanted = placement(template_annotations(item, template))
+    if not wanted.required and not wanted.preferred:
+        return NOWHERE
+    if not wanted.name:
+        where = template.below(*_TEMPLATE_ANNOTATIONS, keys.TOPOLOGY)
+        raise item.bad(str(where), "is missing, though a level of it is asked for")
+    return wanted
+
+
+def _subgroup(owner: Item, part: Part) -> Subgroup:
+    least = first_integer(owner, part.min_member)
+    topology = template_placement(owner, part.template) if part.template is not None else NOWHERE
+    return Subgroup(part.name, 1 if least is None else least, topology=topology)
+
+
+def _part_of(workload: Workload) -> str:
+    labels = workload.pod.labels
+    for part in workload.kind.parts:
+        if all(labels.get(name) == value for name, value in part.pods.items()):
+            return part.name
+    return ""

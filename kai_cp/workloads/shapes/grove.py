@@ -1,0 +1,183 @@
+"""Grove: the group of a PodGang, which names its pods itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from kai_cp.reader.fields import Json, shown
+from kai_cp.workloads import keys
+from kai_cp.workloads.groups import Group, Grouped, Subgroup, Topology
+from kai_cp.workloads.items import (
+    Item,
+    Reference,
+    checked_integer,
+    label,
+    object_in,
+    objects_in,
+    path,
+    text_in,
+)
+from kai_cp.workloads.reads import Forbidden
+from kai_cp.workloads.workload import Workload, inherited
+
+_GANG: Final = "grove.io/podgang"
+_TOPOLOGY_NAME: Final = "grove.io/topology-name"
+_CLASS: Final = path("spec.priorityClassName")
+_CONSTRAINT: Final = path("spec.topologyConstraint")
+_CONFIGS: Final = path("spec.topologyConstraintGroupConfigs")
+_GROUPS: Final = path("spec.podgroups")
+
+
+def grove(workload: Workload) -> Grouped:
+    """The PodGang as a group; the workload's labels and annotations count where the gang is silent."""
+    gang = _gang(workload)
+    topology = gang.annotations.get(_TOPOLOGY_NAME) or gang.annotations.get(keys.TOPOLOGY, "")
+    name = text_in(gang, _CLASS)
+    group = inherited(workload.about(gang))
+    parents, parent_of = _parents(gang, topology)
+    leaves, inside = _leaves(gang, workload.pod, topology, parent_of)
+    group = replace(
+        group,
+        priority_class=group.priority_class if name is None else name,
+        topology=_constraint(gang, str(_CONSTRAINT), object_in(gang, _CONSTRAINT), topology),
+        min_member=sum(leaf.min_member or 0 for leaf in leaves),
+        subgroups=(*parents, *leaves),
+    )
+    return Grouped(_completed(group, workload, gang), inside)
+
+
+def _gang(workload: Workload) -> Item:
+    pod = workload.pod
+    name = pod.labels.get(_GANG)
+    if not name:
+        raise pod.bad(label(_GANG), "is missing")
+    try:
+        found = workload.reads.whole(
+            Reference("scheduler.grove.io/v1alpha1", "PodGang", name, ""), pod.namespace
+        )
+    except Forbidden:
+        raise pod.bad(label(_GANG), f"the PodGang {name} may not be read") from None
+    if found is None:
+        raise pod.bad(label(_GANG), f"the PodGang {name} is not there")
+    return found
+
+
+def _completed(group: Group, workload: Workload, gang: Item) -> Group:
+    """With what the workload says and the gang does not; its queue label counts too, unlike in KAI."""
+    owner = workload.owner
+    labels = {**owner.labels, **group.labels}
+    annotations = {**owner.annotations, **group.annotations}
+    annotations.pop(keys.LAST_APPLIED, None)
+    group = replace(group, labels=labels, annotations=annotations)
+    queue = workload.settings.queue_label_key
+    if queue in labels and queue not in gang.labels:
+        group = replace(group, queue=labels[queue])
+    if keys.PRIORITY_CLASS in labels:
+        group = replace(group, priority_class=labels[keys.PRIORITY_CLASS])
+    if keys.PREEMPTIBILITY in labels:
+        said = labels[keys.PREEMPTIBILITY]
+        if said not in keys.PREEMPTIBILITIES:
+            whose = gang if keys.PREEMPTIBILITY in gang.labels else owner
+            raise whose.bad(
+                label(keys.PREEMPTIBILITY), f"{shown(said)} is neither preemptible nor non-preemptible"
+            )
+        group = replace(group, preemptibility=said)
+    merged = inherited(workload.about(replace(gang, labels=labels, annotations=annotations)))
+    if keys.PREEMPTION_DELAY in annotations:
+        group = replace(group, preemption_delay=merged.preemption_delay)
+    own, wanted = group.topology, merged.topology
+    return replace(
+        group,
+        topology=Topology(
+            own.name or wanted.name, own.required or wanted.required, own.preferred or wanted.preferred
+        ),
+        follows_queue=merged.follows_queue,
+    )
+
+
+def _parents(gang: Item, topology: str) -> tuple[list[Subgroup], Mapping[str, str]]:
+    """Subgroups of subgroups, and the parent by the name of a child."""
+    found: list[Subgroup] = []
+    parent_of: dict[str, str] = {}
+    for i, config in enumerate(objects_in(gang, _CONFIGS)):
+        where = f"{_CONFIGS}[{i}]"
+        name = _text(gang, where, config, "name")
+        children = _list(gang, where, config, "podGroupNames")
+        if not children:
+            continue
+        for j, child in enumerate(children):
+            if not isinstance(child, str):
+                raise gang.bad(f"{where}.podGroupNames[{j}]", f"{shown(child)} is not a string")
+            parent_of[child] = name
+        inner = f"{where}.topologyConstraint"
+        constraint = _constraint(
+            gang, inner, _object(gang, inner, config.get("topologyConstraint")), topology
+        )
+        found.append(Subgroup(name, min_subgroup=len(children), topology=constraint))
+    return found, parent_of
+
+
+def _leaves(gang: Item, pod: Item, topology: str, parent_of: Mapping[str, str]) -> tuple[list[Subgroup], str]:
+    """Subgroups of pods, and the one that lists ``pod``."""
+    found: list[Subgroup] = []
+    inside = ""
+    for i, entry in enumerate(objects_in(gang, _GROUPS)):
+        where = f"{_GROUPS}[{i}]"
+        name = _text(gang, where, entry, "name")
+        least = checked_integer(gang, f"{where}.minReplicas", entry.get("minReplicas"))
+        if least is None or least <= 0:
+            raise gang.bad(f"{where}.minReplicas", "is missing" if least is None else f"{least} is below 1")
+        if "podReferences" not in entry:
+            raise gang.bad(f"{where}.podReferences", "is missing")
+        for j, reference in enumerate(_list(gang, where, entry, "podReferences")):
+            inner = f"{where}.podReferences[{j}]"
+            if not isinstance(reference, dict):
+                raise gang.bad(inner, f"{shown(reference)} is not an object")
+            namespace = _text(gang, inner, reference, "namespace")
+            if namespace != pod.namespace:
+                raise gang.bad(f"{inner}.namespace", f"{shown(namespace)} is another namespace")
+            if _text(gang, inner, reference, "name") == pod.name:
+                inside = name
+        inner = f"{where}.topologyConstraint"
+        constraint = _constraint(gang, inner, _object(gang, inner, entry.get("topologyConstraint")), topology)
+        found.append(Subgroup(name, least, parent=parent_of.get(name, ""), topology=constraint))
+    return found, inside
+
+
+def _constraint(gang: Item, where: str, raw: Json | None, topology: str) -> Topology:
+    pack = _object(gang, f"{where}.packConstraint", (raw or {}).get("packConstraint")) or {}
+    levels = []
+    for key in ("required", "preferred"):
+        value = pack.get(key)
+        if value is not None and not isinstance(value, str):
+            raise gang.bad(f"{where}.packConstraint.{key}", f"{shown(value)} is not a string")
+        levels.append(value or "")
+    if not any(levels):
+        return Topology()
+    if not topology:
+        raise gang.bad(f"{where}.packConstraint", f"a level without a topology: {_TOPOLOGY_NAME} is missing")
+    return Topology(topology, *levels)
+
+
+def _object(gang: Item, where: str, value: object) -> Json | None:
+    if value is None or isinstance(value, dict):
+        return value
+    raise gang.bad(where, f"{shown(value)} is not an object")
+
+
+def _text(gang: Item, where: str, holder: Json, key: str) -> str:
+    value = holder.get(key)
+    if not isinstance(value, str) or not value:
+        raise gang.bad(f"{where}.{key}", "is missing" if value is None else f"{shown(value)} is no name")
+    return value
+
+
+def _list(gang: Item, where: str, holder: Json, key: str) -> list[object]:
+    value = holder.get(key)
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return value
+    raise gang.bad(f"{where}.{key}", f"{shown(value)} is not a list")

@@ -1,0 +1,60 @@
+"""Bare pods, Spark, Jobs, CronJobs and run.ai's RunaiJob."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from kai_cp.workloads import keys
+from kai_cp.workloads.groups import Grouped
+from kai_cp.workloads.items import integer_in, path
+from kai_cp.workloads.rows import by_row
+from kai_cp.workloads.workload import Workload, group_name, inherited
+
+_SPARK_NAME: Final = "spark-app-name"
+_SPARK_SELECTOR: Final = "spark-app-selector"
+_PARALLELISM: Final = path("spec.parallelism")
+
+
+def pod(workload: Workload) -> Grouped:
+    """A group a pod; driver and executors of a Spark application share one, named after their selector."""
+    group = inherited(workload)
+    labels = workload.pod.labels
+    if _SPARK_NAME in labels and _SPARK_SELECTOR in labels:
+        group = replace(group, name=labels[_SPARK_SELECTOR])
+    return Grouped(group)
+
+
+def job(workload: Workload) -> Grouped:
+    """A group a Job; a pod that has a group of its own from before keeps it."""
+    legacy = f"{keys.GROUP_PREFIX}-{workload.pod.name}-{workload.owner.uid}"
+    if workload.settings.search_legacy_pod_groups and _exists(workload, legacy):
+        return Grouped(replace(inherited(workload), name=legacy))
+    return by_row(workload)
+
+
+def cronjob(workload: Workload) -> Grouped:
+    """Each Job of a CronJob is a group of its own, as if nobody owned it."""
+    pod = workload.pod
+    found = next((owner for owner in pod.owners if owner.kind == "Job"), None)
+    owner = workload.reads.whole(found, pod.namespace) if found is not None else None
+    if owner is None:
+        raise pod.bad("metadata.ownerReferences", "no Job of the CronJob owns it")
+    row = workload.settings.kinds.exactly("batch", "v1", "Job") or workload.kind
+    return by_row(replace(workload.about(owner), kind=row))
+
+
+def runai_job(workload: Workload) -> Grouped:
+    """A group by the pod's name without its last part; those named otherwise before are kept."""
+    pod, owner = workload.pod, workload.owner
+    stem = pod.name.rpartition("-")[0]
+    name = f"{keys.GROUP_PREFIX}-{stem}-{owner.uid}"
+    if workload.settings.search_legacy_pod_groups:
+        many = (integer_in(owner, _PARALLELISM) or 0) > 1
+        legacy = f"{keys.GROUP_PREFIX}-{pod.name}-{owner.uid}" if many else group_name(owner)
+        name = legacy if _exists(workload, legacy) else name
+    return Grouped(replace(inherited(workload), name=name))
+
+
+def _exists(workload: Workload, name: str) -> bool:
+    return workload.reads.pod_group(workload.pod.namespace, name) is not None

@@ -1,0 +1,93 @@
+"""Kubeflow's training jobs beyond what their rows say: PyTorchJob and MPIJob."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from kai_cp.workloads import keys
+from kai_cp.workloads.groups import Group, Grouped, Subgroup
+from kai_cp.workloads.items import Item, integer_in, label, object_in, path, spelled_integer, text_in
+from kai_cp.workloads.rows import by_row, first_integer, minimum
+from kai_cp.workloads.shapes import segments
+from kai_cp.workloads.workload import Workload, inherited
+
+_ROLE: Final = "training.kubeflow.org/replica-type"
+_INDEX: Final = "training.kubeflow.org/replica-index"
+_JOB: Final = "training.kubeflow.org/job-name"
+_JOB_ROLE: Final = "training.kubeflow.org/job-role"
+_LAUNCHER: Final = "launcher"
+_ELASTIC: Final = path("spec.elasticPolicy.minReplicas")
+_LAUNCHER_POLICY: Final = path("spec.launcherCreationPolicy")
+_MASTER: Final = path("spec.pytorchReplicaSpecs.Master")
+_WORKER: Final = path("spec.pytorchReplicaSpecs.Worker")
+
+
+def mpi(workload: Workload) -> Grouped:
+    """A launcher that is made last counts from when its pod exists."""
+    found = by_row(workload)
+    owner = workload.owner
+    if text_in(owner, _LAUNCHER_POLICY) != "WaitForWorkersReady":
+        return found
+    labels = {_JOB: owner.name, _JOB_ROLE: _LAUNCHER}
+    if any(not pod.deleted for pod in workload.reads.pods(workload.pod.namespace, labels)):
+        return found
+    launchers = integer_in(owner, path("spec.mpiReplicaSpecs.Launcher.replicas")) or 0
+    return replace(found, group=replace(found.group, min_member=found.group.min_member - launchers))
+
+
+def pytorch(workload: Workload) -> Grouped:
+    """Master and workers as subgroups, the workers in segments where their size is given."""
+    owner, pod = workload.owner, workload.pod
+    least = first_integer(owner, workload.kind.min_member)
+    if least is None:
+        # The replicas must be sound even where an elastic minimum replaces their sum.
+        total = minimum(workload) or 0
+        elastic = integer_in(owner, _ELASTIC)
+        least = total if elastic is None else elastic
+    group = replace(inherited(workload), min_member=least)
+    masters = integer_in(owner, _MASTER.below("replicas")) or 0
+    subgroups = [Subgroup("master", masters)] if masters > 0 else []
+    role = pod.labels.get(_ROLE, "")
+    subgroup = "master" if role == "master" and masters > 0 else ""
+    if object_in(owner, _WORKER) is not None:
+        workers, inside = _workers(workload, group, max(0, least - masters))
+        subgroups += workers
+        subgroup = inside if role == "worker" else subgroup
+    return Grouped(replace(group, subgroups=tuple(subgroups)), subgroup)
+
+
+def _workers(workload: Workload, group: Group, least: int) -> tuple[list[Subgroup], str]:
+    """The subgroups of the workers, and the one of this pod if it is a worker."""
+    owner, pod = workload.owner, workload.pod
+    template = _WORKER.below("template")
+    size = segments.size_of_pod(pod)
+    asked = pod if size is not None else owner
+    if size is None:
+        size = segments.size_of_template(owner, template)
+    replicas = integer_in(owner, _WORKER.below("replicas"))
+    count = 1 if replicas is None else replicas
+    if size is None or count <= 0:
+        return [Subgroup("worker", least)], "worker"
+    if size <= 0:
+        raise asked.bad(f"metadata.annotations[{keys.SEGMENT_SIZE}]", f"{size} is below 1")
+    pieces = -(-count // size)
+    segments.refuse_too_many(owner, pieces)
+    topology = segments.segment_placement(pod, owner, template)
+    needed = -(-least // size)
+    found = [Subgroup("worker", min_subgroup=pieces)]
+    for i in range(pieces):
+        full = size if i < pieces - 1 else count - size * (pieces - 1)
+        found.append(Subgroup(f"worker-{i}", full if i < needed else 0, parent="worker", topology=topology))
+    inside = f"worker-{_index(pod) // size}" if pod.labels.get(_ROLE) == "worker" else ""
+    return found, inside
+
+
+def _index(pod: Item) -> int:
+    text = pod.labels.get(_INDEX)
+    if text is None:
+        raise pod.bad(label(_INDEX), "is missing; segments need it")
+    index = spelled_integer(pod, label(_INDEX), text)
+    if index < 0:
+        raise pod.bad(label(_INDEX), f"{index} is negative")
+    return index

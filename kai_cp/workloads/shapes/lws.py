@@ -1,0 +1,146 @@
+"""LeaderWorkerSet: one group for each of its groups, with leader, workers and segments as subgroups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from kai_cp.reader.fields import shown
+from kai_cp.workloads import keys
+from kai_cp.workloads.groups import Grouped, Subgroup, Topology
+from kai_cp.workloads.items import (
+    GroupingError,
+    Item,
+    annotation,
+    integer_in,
+    label,
+    path,
+    spelled_integer,
+    text_in,
+)
+from kai_cp.workloads.shapes import segments
+from kai_cp.workloads.workload import Workload, inherited
+
+_SIZE: Final = path("spec.leaderWorkerTemplate.size")
+_POLICY: Final = path("spec.startupPolicy")
+_SEGMENT: Final = path("spec.leaderWorkerTemplate.subGroupPolicy.subGroupSize")
+_SEGMENT_TYPE: Final = path("spec.leaderWorkerTemplate.subGroupPolicy.subGroupPolicyType")
+_TEMPLATE: Final = path("spec.leaderWorkerTemplate.workerTemplate")
+_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+_WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+_STATED_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+_LEADER: Final = Subgroup("leader", 1)
+
+
+def lws(workload: Workload) -> Grouped:
+    """The group of one leader and its workers."""
+    owner, pod = workload.owner, workload.pod
+    size = integer_in(owner, _SIZE)
+    if size is None or size <= 0:
+        raise owner.bad(str(_SIZE), "is missing" if size is None else f"{size} is below 1")
+    index = _worker_index(pod)
+    least, alone = _minimum(workload, size, index)
+    subgroups, inside = _subgroups(workload, least, index, alone=alone)
+    group = inherited(workload)
+    return Grouped(replace(group, name=_name(group.name, pod), min_member=least, subgroups=subgroups), inside)
+
+
+def _worker_index(pod: Item) -> int | None:
+    text = pod.labels.get(_WORKER_INDEX)
+    if text is None:
+        return None
+    index = spelled_integer(pod, label(_WORKER_INDEX), text)
+    if index < 0:
+        raise pod.bad(label(_WORKER_INDEX), f"{index} is negative")
+    return index
+
+
+def _name(usual: str, pod: Item) -> str:
+    try:
+        index = spelled_integer(pod, "", pod.labels.get(_GROUP_INDEX, ""))
+    except GroupingError:
+        return usual
+    return f"{usual}-group-{index}"
+
+
+def _minimum(workload: Workload, size: int, index: int | None) -> tuple[int, bool]:
+    """Pods that must be there at once, and whether that is the leader alone, before it has a node."""
+    owner, pod = workload.owner, workload.pod
+    policy = text_in(owner, _POLICY)
+    if policy in (None, "LeaderCreated"):
+        return size, False
+    if policy != "LeaderReady":
+        raise owner.bad(str(_POLICY), f"{shown(policy)} is neither LeaderCreated nor LeaderReady")
+    spec = pod.raw.get("spec")
+    if index == 0 and not (isinstance(spec, dict) and spec.get("nodeName")):
+        return 1, True
+    try:
+        return spelled_integer(pod, "", pod.annotations.get(_STATED_SIZE, "")), False
+    except GroupingError:
+        return size, False
+
+
+def _subgroups(
+    workload: Workload, least: int, index: int | None, *, alone: bool
+) -> tuple[tuple[Subgroup, ...], str]:
+    owner, pod = workload.owner, workload.pod
+    leads = index == 0
+    size = None if alone else _segment_size(owner, least)
+    if size is None:
+        workers = (Subgroup("workers", least - 1),) if least > 1 else ()
+        if leads:
+            return (_LEADER, *workers), "leader"
+        return (_LEADER, *workers), "workers" if workers else ""
+    if index is None:
+        raise pod.bad(label(_WORKER_INDEX), "is missing; segments need it")
+    topology = segments.segment_placement(pod, owner, _TEMPLATE)
+    extra = (least - 1) % size == 0
+    pieces = _pieces(owner, least, size, topology, extra=extra)
+    number = 0 if leads else (index - 1 if extra else index) // size
+    if number >= len(pieces):
+        raise pod.bad(label(_WORKER_INDEX), f"{index} is beyond the group's size, {least}")
+    kind = text_in(owner, _SEGMENT_TYPE)
+    if kind == "LeaderExcluded":
+        if not extra:
+            raise owner.bad(str(_SEGMENT), f"{least - 1} workers cannot be divided by {size}")
+        return (_LEADER, *pieces), "leader" if leads else pieces[number].name
+    if kind not in (None, "LeaderWorker"):
+        return pieces, pieces[number].name
+    first = pieces[0].name
+    beside = (pieces[0].min_member or 0) - (0 if extra else 1)
+    inner = (
+        replace(pieces[0], min_member=None, min_subgroup=2),
+        *pieces[1:],
+        replace(_LEADER, parent=first),
+        Subgroup("workers", beside, parent=first),
+    )
+    if number:
+        return inner, pieces[number].name
+    return inner, "leader" if leads else "workers"
+
+
+def _pieces(owner: Item, least: int, size: int, topology: Topology, *, extra: bool) -> tuple[Subgroup, ...]:
+    """The segments. A leader that is one too many belongs to the first, whose workers are counted here."""
+    divided = least - 1 if extra else least
+    count = -(-divided // size)
+    segments.refuse_too_many(owner, count)
+    last = divided - size * (count - 1)
+    return tuple(
+        Subgroup(f"segment-{i}", size if i < count - 1 else last, topology=topology) for i in range(count)
+    )
+
+
+def _segment_size(owner: Item, least: int) -> int | None:
+    size = integer_in(owner, _SEGMENT)
+    where = str(_SEGMENT)
+    if size is None:
+        where = annotation(keys.SEGMENT_SIZE)
+        size = segments.stated_size(owner, where, owner.annotations.get(keys.SEGMENT_SIZE))
+    if size is None:
+        where = str(_TEMPLATE.below("metadata", "annotations", keys.SEGMENT_SIZE))
+        size = segments.size_of_template(owner, _TEMPLATE)
+    if size is None:
+        return None
+    if not 1 < size <= least:
+        raise owner.bad(where, f"{size} is not between 2 and the group's size, {least}")
+    return size

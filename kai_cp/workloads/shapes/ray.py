@@ -1,0 +1,123 @@
+"""Ray clusters, and the jobs and services that make them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from kai_cp.reader.fields import Json, shown
+from kai_cp.workloads import keys
+from kai_cp.workloads.groups import NOWHERE, Grouped, Subgroup, Topology
+from kai_cp.workloads.items import (
+    Item,
+    Reference,
+    checked_integer,
+    object_in,
+    objects_in,
+    path,
+    text_in,
+)
+from kai_cp.workloads.reads import Forbidden
+from kai_cp.workloads.rows import strings
+from kai_cp.workloads.workload import Workload, inherited, placement
+
+HEAD: Final = "headgroup"
+_GROUP: Final = "ray.io/group"
+_CLASS: Final = "ray.io/priority-class-name"
+_HEAD_SPEC: Final = path("spec.headGroupSpec")
+_WORKERS: Final = path("spec.workerGroupSpecs")
+
+
+def ray(workload: Workload) -> Grouped:
+    """The head and every worker group are subgroups; a flat group from before stays flat."""
+    owner = workload.owner
+    cluster = _cluster(workload)
+    subgroups = _subgroups(cluster)
+    group = replace(
+        inherited(workload),
+        min_member=sum(subgroup.min_member or 0 for subgroup in subgroups),
+    )
+    if _CLASS in owner.labels:
+        group = replace(group, priority_class=owner.labels[_CLASS])
+    stored = workload.reads.pod_group(group.namespace, group.name)
+    if stored is not None and not (stored.get("spec") or {}).get("subGroups"):
+        return Grouped(group)
+    wanted = workload.pod.labels.get(_GROUP, "")
+    inside = wanted if any(subgroup.name == wanted for subgroup in subgroups) else ""
+    return Grouped(replace(group, subgroups=subgroups), inside)
+
+
+def _cluster(workload: Workload) -> Item:
+    """The RayCluster: the workload itself, or the one that its status names."""
+    owner, paths = workload.owner, workload.kind.cluster
+    if not paths:
+        return owner
+    where, name = paths[-1], ""
+    for candidate in paths:
+        found = text_in(owner, candidate)
+        if found is not None:
+            where, name = candidate, found
+            break
+    if not name:
+        raise owner.bad(str(where), "names no RayCluster yet")
+    reference = Reference(owner.reference.api_version, "RayCluster", name, "")
+    try:
+        cluster = workload.reads.whole(reference, workload.pod.namespace)
+    except Forbidden:
+        raise owner.bad(str(where), f"the RayCluster {name} may not be read") from None
+    if cluster is None:
+        raise owner.bad(str(where), f"the RayCluster {name} is not there")
+    return cluster
+
+
+def _subgroups(cluster: Item) -> tuple[Subgroup, ...]:
+    head = object_in(cluster, _HEAD_SPEC)
+    found = [Subgroup(HEAD, 1, topology=_topology(cluster, str(_HEAD_SPEC), head or {}))]
+    for i, spec in enumerate(objects_in(cluster, _WORKERS)):
+        where = f"{_WORKERS}[{i}]"
+        least = _least(cluster, where, spec)
+        if least is None:
+            continue
+        name = spec.get("groupName")
+        name = name if isinstance(name, str) and name else f"worker-group-{i}"
+        found.append(Subgroup(name, least, topology=_topology(cluster, where, spec)))
+    return tuple(found)
+
+
+def _least(cluster: Item, where: str, spec: Json) -> int | None:
+    """Pods of a worker group that must be there at once; None for a group that has none now."""
+
+    def integer(key: str, default: int) -> int:
+        found = checked_integer(cluster, f"{where}.{key}", spec.get(key))
+        return default if found is None else found
+
+    suspended = spec.get("suspended")
+    if suspended is not None and not isinstance(suspended, bool):
+        raise cluster.bad(f"{where}.suspended", f"{shown(suspended)} is neither true nor false")
+    if suspended:
+        return None
+    replicas, least, hosts = integer("replicas", 0), integer("minReplicas", 0), integer("numOfHosts", 1)
+    if least > replicas:
+        raise cluster.bad(f"{where}.minReplicas", f"{least} is more than the replicas, {replicas}")
+    if not least and not replicas:
+        return None
+    return (least if least > 0 else replicas) * hosts
+
+
+def _topology(cluster: Item, where: str, spec: Json) -> Topology:
+    holder: object = spec
+    for key in ("template", "metadata", "annotations"):
+        holder = holder.get(key) if isinstance(holder, dict) else None
+    wanted = placement(
+        strings(
+            cluster, f"{where}.template.metadata.annotations", holder if isinstance(holder, dict) else None
+        )
+    )
+    if not wanted.required and not wanted.preferred:
+        return NOWHERE
+    if not wanted.name:
+        raise cluster.bad(
+            f"{where}.template.metadata.annotations[{keys.TOPOLOGY}]",
+            "is missing, though a level of it is asked for",
+        )
+    return wanted

@@ -1,0 +1,181 @@
+"""One pod and the workload it belongs to, and what every kind of workload gives its pod group (1.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from kai_cp.reader.times import go_duration
+from kai_cp.workloads import keys
+from kai_cp.workloads.defaults import KindDefaults
+from kai_cp.workloads.groups import Group, Topology
+from kai_cp.workloads.items import Item, Reference
+from kai_cp.workloads.reads import Reads
+
+if TYPE_CHECKING:
+    from kai_cp.workloads.kinds import Kind
+    from kai_cp.workloads.settings import GroupingSettings
+
+_UNITS: Final = ((3_600_000_000_000, "h"), (60_000_000_000, "m"))
+_SECOND: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What a pod group is made of. ``owner`` is the workload itself, which is the pod for a bare one.
+
+    ``chain``: the owners whose labels and annotations count, the pod's direct owner first.
+    """
+
+    pod: Item
+    owner: Item
+    chain: tuple[Item, ...]
+    kind: Kind
+    reads: Reads
+    settings: GroupingSettings
+
+    def about(self, owner: Item) -> Workload:
+        """The same pod as part of another workload, whose word alone counts."""
+        return replace(self, owner=owner, chain=(owner,))
+
+    @property
+    def counted(self) -> Sequence[Item]:
+        """Owners that may name class, preemptibility and delays."""
+        return self.chain if self.kind.chain and self.chain else (self.owner,)
+
+
+def group_name(item: Item) -> str:
+    """The usual name of a pod group: ``pg-<name>-<uid>``."""
+    return f"{keys.GROUP_PREFIX}-{item.name}-{item.uid}"
+
+
+def inherited(workload: Workload) -> Group:
+    """The pod group that any workload gets; shapes change what is theirs."""
+    owner, pod = workload.owner, workload.pod
+    counted = workload.counted
+    defaults = workload.reads.kind_defaults()
+    return Group(
+        namespace=pod.namespace,
+        name=group_name(owner),
+        owner=owner.reference,
+        labels=_labels(owner, pod),
+        annotations=_annotations(owner, pod),
+        queue=queue_of(workload),
+        priority_class=_priority_class(workload, counted, defaults),
+        preemptibility=_preemptibility(pod, counted, defaults),
+        preemption_delay=_duration(keys.PREEMPTION_DELAY, (*counted, pod), negative=False),
+        staleness_grace=_duration(keys.STALENESS_GRACE, (*counted, pod), negative=True),
+        topology=placement(owner.annotations),
+        follows_queue=owner.annotations.get(keys.FOLLOW_QUEUE) == "true",
+    )
+
+
+def queue_of(workload: Workload) -> str:
+    """The queue: label of the workload, of the pod, project, default."""
+    key, owner, pod = workload.settings.queue_label_key, workload.owner, workload.pod
+    for labels in (owner.labels, pod.labels):
+        if key in labels:
+            return labels[key]
+    project = owner.labels.get(keys.PROJECT, pod.labels.get(keys.PROJECT, ""))
+    if not project:
+        return keys.DEFAULT_QUEUE
+    pool = pod.labels.get(workload.settings.node_pool_label_key)
+    return project if pool is None else f"{project}-{pool}"
+
+
+def top_owner_metadata(reference: Reference) -> str:
+    """YAML about the workload, as KAI's other parts read it."""
+    values = {
+        "name": reference.name,
+        "uid": reference.uid,
+        "group": reference.group or '""',
+        "version": reference.version,
+        "kind": reference.kind,
+    }
+    return "".join(f"{key}: {value}\n" for key, value in values.items())
+
+
+def placement(annotations: Mapping[str, str]) -> Topology:
+    """The topology constraint that annotations ask for."""
+    return Topology(
+        annotations.get(keys.TOPOLOGY, ""),
+        annotations.get(keys.TOPOLOGY_REQUIRED, ""),
+        annotations.get(keys.TOPOLOGY_PREFERRED, ""),
+    )
+
+
+def _labels(owner: Item, pod: Item) -> dict[str, str]:
+    found = {keys.USER: pod.labels[keys.USER]} if keys.USER in pod.labels else {}
+    return {**found, **owner.labels}
+
+
+def _annotations(owner: Item, pod: Item) -> dict[str, str]:
+    found = {keys.USER: pod.annotations[keys.USER]} if keys.USER in pod.annotations else {}
+    found[keys.TOP_OWNER] = top_owner_metadata(owner.reference)
+    own = {name: value for name, value in owner.annotations.items() if name != keys.LAST_APPLIED}
+    return {**found, **own}
+
+
+def _priority_class(workload: Workload, counted: Sequence[Item], defaults: KindDefaults) -> str:
+    """The first class that exists: said by an owner, or the pod where an owner is silent; then by default."""
+    pod = workload.pod
+    spec = pod.raw.get("spec")
+    in_spec = spec.get("priorityClassName") if isinstance(spec, Mapping) else None
+    silent = pod.labels.get(keys.PRIORITY_CLASS, in_spec if isinstance(in_spec, str) else "")
+    said = [owner.labels.get(keys.PRIORITY_CLASS, silent) for owner in counted]
+    usual = [defaults.of(o.reference.kind, o.reference.group).priority_class for o in counted]
+    for name in (*said, *usual):
+        if name and workload.reads.has_priority_class(name):
+            return name
+    return workload.kind.priority_class
+
+
+def _preemptibility(pod: Item, counted: Sequence[Item], defaults: KindDefaults) -> str:
+    for item in (*counted, pod):
+        said = item.labels.get(keys.PREEMPTIBILITY)
+        if said in keys.PREEMPTIBILITIES:
+            return said or ""
+    for owner in counted:
+        usual = defaults.of(owner.reference.kind, owner.reference.group).preemptibility.lower()
+        if usual and usual in keys.PREEMPTIBILITIES:
+            return usual
+    return ""
+
+
+def _duration(key: str, items: Sequence[Item], *, negative: bool) -> str:
+    """The first annotation that can be read, in Go's canonical form."""
+    for item in items:
+        text = item.annotations.get(key)
+        if text is None:
+            continue
+        try:
+            nanoseconds = round(go_duration(text) * _SECOND)
+        except ValueError:
+            continue
+        if negative or nanoseconds >= 0:
+            return canonical_duration(nanoseconds)
+    return ""
+
+
+def canonical_duration(nanoseconds: int) -> str:
+    """A duration as Go writes it: ``1m30s``, ``1.5s``, ``250ms``, ``0s``."""
+    if not nanoseconds:
+        return "0s"
+    sign, rest = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    if rest < _SECOND:
+        for unit, name in ((1_000_000, "ms"), (1000, "µs"), (1, "ns")):
+            if rest >= unit:
+                return f"{sign}{_decimal(rest, unit)}{name}"
+    text = ""
+    for unit, name in _UNITS:
+        if rest >= unit or text:
+            text += f"{rest // unit}{name}"
+            rest %= unit
+    return f"{sign}{text}{_decimal(rest, _SECOND)}s"
+
+
+def _decimal(amount: int, unit: int) -> str:
+    whole, part = divmod(amount, unit)
+    digits = len(str(unit)) - 1
+    return f"{whole}.{part:0{digits}d}".rstrip("0") if part else str(whole)

@@ -1,0 +1,104 @@
+"""What a waiting pod group asks for, class by class, and which node rules refuse it where."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kai_cp_models.explain.families import DEVICE_FAMILY, STATIC_FAMILY, Family
+from kai_cp_models.joint.problem import leaves_with_scopes
+from kai_cp_models.ledger import Ledger, Mask, Vector
+from kai_cp_models.rules import STATIC_RULES, size
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod, Subgroup
+from kai_cp_models.units import Batch, Gang
+
+
+@dataclass
+class PodClass:
+    """Pods of the batch that no rule can tell apart. ``scopes``: constrained subgroups above them."""
+
+    example: Pod
+    scopes: tuple[Subgroup, ...]
+    count: int = 0
+    refused: Mapping[Family, Mask] = field(default_factory=dict)
+    """[N] nodes that a static family refuses."""
+    missing: str = ""
+    """What the pod needs and does not exist (4.3)."""
+
+    def milli_gpus(self, ledger: Ledger) -> int:
+        """GPUs of one pod in parts; a share by memory counts its least part of any device."""
+        gpu = self.example.spec.gpu
+        if not gpu.shares:
+            return self.example.spec.requests[GPU]
+        if gpu.kind is GpuKind.FRACTION:
+            return gpu.milli_portion * gpu.devices
+        largest = int(ledger.fixed.gpu_memory_mib.max(initial=1))
+        return max(1, MILLI * gpu.memory_mib // largest) * gpu.devices
+
+
+def classes_of(ledger: Ledger, gang: Gang, batch: Batch | None) -> list[PodClass]:
+    """The classes of a batch; of a gang of which no batch can be made, its pods that wait."""
+    found: dict[Hashable, PodClass] = {}
+    parts = leaves_with_scopes(batch) if batch is not None else []
+    for scopes, leaf in parts:
+        name = leaf.subgroup.name if scopes else ""
+        for pod in leaf.pods:
+            _count(found, ledger, pod, scopes, name)
+    if not parts:
+        for pod in gang.pods or gang.strangers:
+            if ledger.status(pod) not in ACTIVE_ALLOCATED:
+                _count(found, ledger, pod, (), "")
+    return list(found.values())
+
+
+def _count(
+    found: dict[Hashable, PodClass], ledger: Ledger, pod: Pod, scopes: tuple[Subgroup, ...], name: str
+) -> None:
+    special = tuple((rule.name, rule.identity(pod)) for rule in ledger.rules if rule.concerns(pod))
+    key = (name, pod.spec, special)
+    if key not in found:
+        found[key] = PodClass(pod, scopes, 0, _refused(ledger, pod), _missing(ledger, pod))
+    found[key].count += 1
+
+
+def _refused(ledger: Ledger, pod: Pod) -> dict[Family, Mask]:
+    table = ledger.fixed.table
+    found: dict[Family, Mask] = {}
+    for rule in STATIC_RULES:
+        allowed = None if rule is size else rule.mask(table, pod)
+        if allowed is not None and not allowed.all():
+            found[STATIC_FAMILY[rule.NAME]] = ~allowed
+    return found
+
+
+def _missing(ledger: Ledger, pod: Pod) -> str:
+    """What does not exist; a rule that says how no empty node could serve the pod is no such thing."""
+    for rule in ledger.rules:
+        if rule.name != "numa" and rule.concerns(pod) and (words := rule.dead_end(pod)):
+            return words
+    return ""
+
+
+def device_families(ledger: Ledger, classes: list[PodClass]) -> list[tuple[Family, int]]:
+    """(family, position of the rule in the ledger) of the device rules that concern the ask."""
+    found: list[tuple[Family, int]] = []
+    for i, rule in enumerate(ledger.rules):
+        family = DEVICE_FAMILY.get(rule.name)
+        concerned = any(rule.concerns(item.example) for item in classes)
+        if family == "pdb" or (family is not None and concerned):
+            found.append((family, i))
+    return found
+
+
+def domains_of(ledger: Ledger, scope: Subgroup) -> tuple[Mask, Vector | None]:
+    """[N] nodes where a constrained subgroup may be at all, and [N] the domain of its required level."""
+    constraint = scope.constraint
+    nodes = len(ledger.idle)
+    if constraint is None or not ledger.snapshot.policy.plugin("topology"):
+        return np.ones(nodes, dtype=bool), None
+    if constraint.error:
+        return np.zeros(nodes, dtype=bool), None
+    tree = ledger.fixed.table.trees[constraint.topology]
+    return tree.member, tree.domain_at(constraint.required) if constraint.required else None

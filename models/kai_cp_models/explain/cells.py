@@ -1,0 +1,257 @@
+"""Cells and leavers: nodes that nothing in the question can tell apart, and alike pods that may go from them.
+
+A small cluster keeps every node and every eviction unit for itself, so the answer is exact. In a large one
+equal nodes are one cell and alike pods of a cell are counted; a gang is then as many single pods, which
+allows more than the rules do and never less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from kai_cp_models.explain.ask import PodClass, domains_of
+from kai_cp_models.explain.families import Families
+from kai_cp_models.explain.holders import Holder
+from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.joint.offers import Charges
+from kai_cp_models.ledger import Ledger, Mask, Vector
+from kai_cp_models.rules.table import accepting
+from kai_cp_models.snapshot import GPU, Pod, PodKey, PodSpec, Subgroup
+
+MOST_NODES: Final = 64
+MOST_HOLDERS: Final = 400
+"""Sizes up to which every node and every eviction unit stands for itself."""
+
+
+@dataclass
+class Leaver:
+    """Pods of one cell that may go on the same terms. ``holders``: positions of their units, one each.
+
+    ``request``: what one of them frees on its node; ``holds``: what it is charged in its queue.
+    """
+
+    cell: int
+    kept: Families
+    fixed: Families | None
+    request: tuple[int, ...]
+    holds: Amounts
+    queue: str
+    level: str
+    placed_now: bool
+    mover: int
+    pods: list[Pod] = field(default_factory=list)
+    holders: list[int] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many pods."""
+        return len(self.pods)
+
+
+@dataclass
+class Mover:
+    """Where pods of one spec may be moved to: static rules, and the topology that pins them."""
+
+    example: Pod
+    mask: Mask
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The partition. ``of``: [N] cell of every node; ``nodes``: those of every cell."""
+
+    of: Vector
+    nodes: tuple[tuple[int, ...], ...]
+    leavers: tuple[Leaver, ...]
+    movers: tuple[Mover, ...]
+    exact: bool
+    """Every node and every unit stands for itself."""
+
+    @property
+    def leaver_of(self) -> dict[PodKey, int]:
+        """The leaver of every pod that may go."""
+        return {pod.key: i for i, leaver in enumerate(self.leavers) for pod in leaver.pods}
+
+
+def request_of(pod: Pod) -> tuple[int, ...]:
+    """What a pod is charged on its node; shares are charged on their devices."""
+    requests = pod.spec.requests
+    if pod.spec.gpu.shares or pod.reservation:
+        return (*requests[:GPU], 0, *requests[GPU + 1 :])
+    return requests
+
+
+def partition(
+    ledger: Ledger, classes: Sequence[PodClass], holders: Sequence[Holder], *, apart: bool
+) -> Cells:
+    """The cells for an ask. ``apart``: nodes are told apart whatever their number (device rules, shares)."""
+    exact = len(ledger.idle) <= MOST_NODES and len(holders) <= MOST_HOLDERS
+    movers: list[Mover] = []
+    drafts = _drafts(ledger, holders, movers, exact=exact)
+    if exact or apart:
+        of: Vector = np.arange(len(ledger.idle))
+        nodes: tuple[tuple[int, ...], ...] = tuple((n,) for n in range(len(of)))
+    else:
+        of, nodes = _cells(ledger, classes, drafts, movers)
+    found: dict[Hashable, Leaver] = {}
+    for key, leaver in drafts.items():
+        leaver.cell = int(of[leaver.cell])
+        merged: Hashable = key if exact else (*key[1:], leaver.cell)
+        if merged in found:
+            found[merged].pods += leaver.pods
+            found[merged].holders += leaver.holders
+        else:
+            found[merged] = leaver
+    return Cells(of, nodes, tuple(found.values()), tuple(movers), exact)
+
+
+def _drafts(
+    ledger: Ledger, holders: Sequence[Holder], movers: list[Mover], *, exact: bool
+) -> dict[tuple[Hashable, ...], Leaver]:
+    """Leavers node by node; ``cell`` is the node for now."""
+    charges = Charges(ledger)
+    numbers: dict[Hashable, int] = {}
+    specs: dict[PodSpec, int] = {}
+    by_id: dict[int, int] = {}
+    found: dict[tuple[Hashable, ...], Leaver] = {}
+    for u, holder in enumerate(holders):
+        root = holder.group.root
+        for pod in holder.pods:
+            place = ledger.place_of(pod)
+            if place is None:
+                continue
+            node = place[0]
+            mover = _mover(ledger, holder, pod, node, root, numbers, movers)
+            spec = by_id.get(id(pod.spec))
+            if spec is None:
+                spec = by_id[id(pod.spec)] = specs.setdefault(pod.spec, len(specs))
+            share = pod.key if pod.spec.gpu.shares else None
+            holds = charges.of((pod,))
+            key = (
+                node if not exact else (node, pod.key),
+                spec,
+                share,
+                holder.kept,
+                holder.fixed,
+                holder.level,
+                holder.group.queue,
+                holder.placed_now,
+                mover,
+                holds,
+            )
+            leaver = found.get(key)
+            if leaver is None:
+                leaver = found[key] = Leaver(
+                    node,
+                    holder.kept,
+                    holder.fixed,
+                    request_of(pod),
+                    holds,
+                    holder.group.queue,
+                    holder.level,
+                    holder.placed_now,
+                    mover,
+                )
+            leaver.pods.append(pod)
+            leaver.holders.append(u)
+    return found
+
+
+def _mover(
+    ledger: Ledger,
+    holder: Holder,
+    pod: Pod,
+    node: int,
+    root: Subgroup,
+    numbers: dict[Hashable, int],
+    movers: list[Mover],
+) -> int:
+    """The mover of a pod, -1 where it cannot be moved."""
+    if holder.fixed is None:
+        return -1
+    pinned = _pin(ledger, root, pod, node)
+    key = (id(pod.spec), pinned)
+    number = numbers.get(key)
+    if number is None:
+        mask = _move_mask(ledger, root, pod, node)
+        allowed = accepting(ledger.fixed.table, pod)
+        number = numbers[key] = len(movers)
+        movers.append(Mover(pod, allowed if mask is None else allowed & mask))
+    return number
+
+
+def _pin(ledger: Ledger, root: Subgroup, pod: Pod, node: int) -> Hashable:
+    """What tells apart pods of one spec that are pinned by topology constraints."""
+    return tuple(
+        (scope.constraint, None if domain is None else int(domain[node]))
+        for scope in _scopes(root, pod)
+        for _, domain in (domains_of(ledger, scope),)
+    )
+
+
+def _scopes(root: Subgroup, pod: Pod) -> list[Subgroup]:
+    """Constrained subgroups above a pod, widest first."""
+    found: list[Subgroup] = []
+    here: Subgroup | None = root
+    name = pod.subgroup or "default"
+    while here is not None:
+        if here.constraint is not None and not here.constraint.error:
+            found.append(here)
+        here = next((s for s in here.children if any(leaf.name == name for leaf in s.leaves())), None)
+    return found
+
+
+def _move_mask(ledger: Ledger, root: Subgroup, pod: Pod, node: int) -> Mask | None:
+    """Nodes that the topology constraints above a pod leave to it; None: all (8.3)."""
+    mask: Mask | None = None
+    for scope in _scopes(root, pod):
+        inside, domain = domains_of(ledger, scope)
+        if domain is not None:
+            inside = inside & (domain == domain[node])
+        mask = inside if mask is None else mask & inside
+    return mask
+
+
+def _cells(
+    ledger: Ledger,
+    classes: Sequence[PodClass],
+    drafts: dict[tuple[Hashable, ...], Leaver],
+    movers: Sequence[Mover],
+) -> tuple[Vector, tuple[tuple[int, ...], ...]]:
+    """Nodes that agree in room, refusals, domains, and in who may go from them."""
+    free = ledger.idle + ledger.releasing
+    masks = [mask for item in classes for mask in item.refused.values()] + [m.mask for m in movers]
+    bits = np.packbits(np.array(masks, dtype=bool).reshape(len(masks), len(free)), axis=0)
+    domains = [
+        domain if domain is not None else inside.astype(np.int64)
+        for item in classes
+        for scope in item.scopes
+        for inside, domain in (domains_of(ledger, scope),)
+    ]
+    where = np.array(domains, dtype=np.int64).reshape(len(domains), len(free))
+    profile: dict[int, list[tuple[int, int]]] = {}
+    kinds: dict[Hashable, int] = {}
+    for key, leaver in drafts.items():
+        kind = kinds.setdefault(key[1:], len(kinds))
+        profile.setdefault(leaver.cell, []).append((kind, leaver.count))
+    numbers: dict[Hashable, int] = {}
+    members: list[list[int]] = []
+    of = np.zeros(len(free), dtype=np.int64)
+    for n in range(len(free)):
+        alone = n if ledger.groups_on.get(n) else -1
+        key = (
+            alone,
+            free[n].tobytes(),
+            bits[:, n].tobytes(),
+            where[:, n].tobytes(),
+            tuple(sorted(profile.get(n, ()))),
+        )
+        of[n] = numbers.setdefault(key, len(numbers))
+        if of[n] == len(members):
+            members.append([])
+        members[of[n]].append(n)
+    return of, tuple(map(tuple, members))

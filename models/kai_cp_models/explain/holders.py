@@ -1,0 +1,197 @@
+"""Who holds room that a waiting pod group could have: units, and which families keep each where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from kai_cp_models.actions.dues import due_bounds
+from kai_cp_models.explain.families import Families
+from kai_cp_models.explain.situation import Situation
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.reclaim import can_reclaim, levelled, victim_allowed
+from kai_cp_models.fairness.runtime import delayed, granted, protected
+from kai_cp_models.joint.evicting import Bounds
+from kai_cp_models.joint.offers import Charges
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    ActionName,
+    GroupKey,
+    Pod,
+    PodGroup,
+    PodStatus,
+)
+from kai_cp_models.units import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One eviction unit (5.4) of a pod group that holds room.
+
+    ``kept``: the families each of which forbids to evict it; ``fixed``: those that forbid to move it, None
+    where it can never be moved. ``chain``: its position in its group. ``placed_now``: the cycle gave it its
+    place. ``level``: the levelled queue whose due bounds what is lost from it, "" where none does.
+    """
+
+    group: PodGroup
+    pods: tuple[Pod, ...]
+    chain: int
+    kept: Families
+    fixed: Families | None
+    holds: Amounts
+    placed_now: bool = False
+    level: str = ""
+
+
+class Holders:
+    """The holders that stand against one pod group."""
+
+    def __init__(self, situation: Situation, group: PodGroup, batch: Batch | None) -> None:
+        self._situation = situation
+        self._snapshot = situation.snapshot
+        self._ledger = situation.after
+        self._group = group
+        pods = batch.all_pods if batch is not None else ()
+        self._asked = amounts.pessimistic_batch(self._snapshot, pods)
+        self._served = situation.served_before(group.key)
+        self._delayed = delayed(self._snapshot, group) is not None
+        self._known = group.queue in self._snapshot.leaf_queues
+        self._families: dict[tuple[object, ...], Families] = {}
+        self._allowed: dict[str, bool] = {}
+
+    @cached_property
+    def dues(self) -> dict[str, Bounds]:
+        """What levelled queues must hold more than, per resource, before a unit below them goes (4.4)."""
+        book = self._ledger.book
+        found: dict[str, Bounds] = {}
+        for queue in sorted(self._snapshot.leaf_queues):
+            if queue == self._group.queue or not self._known or not self._may_reclaim(queue):
+                continue
+            level, bounds = due_bounds(book, self._group.queue, self._asked, queue)
+            found.setdefault(level, bounds)
+        return found
+
+    def all(self) -> list[Holder]:
+        """All of them, by pod group and in the order in which its units go."""
+        found: list[Holder] = []
+        for group in self._snapshot.groups:
+            if group.key != self._group.key:
+                found += self._of(group)
+        return found
+
+    def _of(self, group: PodGroup) -> Iterator[Holder]:
+        ledger, situation = self._ledger, self._situation
+        gang = ledger.fixed.gangs[group.key]
+        if not any(ledger.status(pod) in ACTIVE_ALLOCATED for pod in gang.pods):
+            return
+        untouched = ledger.untouched(gang)
+        units = gang.units_at_first if untouched else gang.units(ledger.status)
+        movable = gang.satisfied_at_first if untouched else gang.satisfied(group.root, ledger.status)
+        charges = self._charges
+        for chain, unit in enumerate(units):
+            now = [pod.status is PodStatus.PENDING for pod in unit.pods]
+            moved = any(pod.key in situation.evicted for pod in unit.pods)
+            holds = charges.of(unit.pods)
+            if any(now):
+                kept: Families = frozenset(("order",)) if group.key in self._served else frozenset()
+                yield Holder(group, unit.pods, chain, kept, frozenset() if all(now) else None, holds, True)
+                continue
+            kept = self._kept(group, whole=unit.whole)
+            fixed = self._fixed(group) if movable and not moved else None
+            yield Holder(group, unit.pods, chain, kept, fixed, holds, False, self._level(group))
+
+    @cached_property
+    def _charges(self) -> Charges:
+        return Charges(self._ledger)
+
+    def _level(self, group: PodGroup) -> str:
+        if (
+            not self._known
+            or group.queue == self._group.queue
+            or group.queue not in self._snapshot.leaf_queues
+        ):
+            return ""
+        if not self._may_reclaim(group.queue):
+            return ""
+        return levelled(self._ledger.book, self._group.queue, group.queue)[1]
+
+    def _kept(self, group: PodGroup, *, whole: bool) -> Families:
+        """The families that forbid to evict a running group for the asker (4.1, 4.3, 4.4, 4.6)."""
+        same = group.queue == self._group.queue
+        shielded = whole and self._protected(group)
+        outranked = same and group.priority < self._group.priority
+        key = ("kept", same or group.queue, outranked, group.preemptible, shielded)
+        found = self._families.get(key)
+        if found is None:
+            found = self._families[key] = self._kept_by(group, same, outranked, shielded)
+        return found
+
+    def _kept_by(self, group: PodGroup, same: bool, outranked: bool, shielded: bool) -> Families:
+        found = set()
+        if same and not outranked:
+            found.add("priority")
+        if not same and not self._may_reclaim(group.queue):
+            found.add("fair-share")
+        if not group.preemptible:
+            found.add("non-preemptible")
+        if shielded:
+            found.add("min-runtime")
+        if self._delayed:
+            found.add("delay")
+        action = "preempt" if same else "reclaim"
+        if action not in self._snapshot.policy.actions:
+            found.add(f"action:{action}")
+        return frozenset(found)
+
+    def _protected(self, group: PodGroup) -> bool:
+        if not self._known or group.queue not in self._snapshot.queue_by_name:
+            return False
+        action: ActionName = "preempt" if group.queue == self._group.queue else "reclaim"
+        seconds = granted(self._snapshot, group.queue, action, self._group.queue)
+        return protected(self._snapshot, group, seconds)
+
+    def _fixed(self, group: PodGroup) -> Families:
+        """The families that forbid to move a running group for the asker (4.5)."""
+        policy = self._snapshot.policy
+        found = set()
+        if "consolidation" not in policy.actions:
+            found.add("action:consolidation")
+        spread = "spread" in (policy.gpu_strategy, policy.cpu_strategy)
+        if spread or not self._group.preemptible or policy.max_consolidation_preemptees == 0:
+            found.add("consolidation")
+        if not group.preemptible:
+            found.add("non-preemptible")
+        if self._delayed:
+            found.add("delay")
+        return frozenset(found)
+
+    def _may_reclaim(self, queue: str) -> bool:
+        """CanReclaim and the victim filter (4.4); a queue that does not exist may take from anybody."""
+        if not self._known:
+            return True
+        allowed = self._allowed.get(queue)
+        if allowed is None:
+            book, mine = self._ledger.book, self._group
+            allowed = queue in self._snapshot.leaf_queues and (
+                can_reclaim(book, mine.queue, self._asked, mine.preemptible) is None
+                and victim_allowed(book, mine.queue, self._asked, queue)
+                and self._over_due(queue)
+            )
+            self._allowed[queue] = allowed
+        return allowed
+
+    def _over_due(self, queue: str) -> bool:
+        book = self._ledger.book
+        level, bounds = due_bounds(book, self._group.queue, self._asked, queue)
+        held = book.allocated_of(level)
+        return any(bound is not None and have > bound for have, bound in zip(held, bounds, strict=True))
+
+
+def groups_of(holders: list[Holder]) -> dict[GroupKey, list[int]]:
+    """Positions of the holders of every pod group, in the order in which they go."""
+    found: dict[GroupKey, list[int]] = {}
+    for i, holder in enumerate(holders):
+        found.setdefault(holder.group.key, []).append(i)
+    return found

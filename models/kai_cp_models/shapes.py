@@ -1,0 +1,79 @@
+"""Shapes: what batches ask for, whoever asks. There are many batches and few shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.snapshot import Pod, Snapshot
+from kai_cp_models.units import Batch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """What batches of equal pods under equal topology constraints have in common; one object for all of them.
+
+    ``pessimistic`` and ``optimistic``: sizes (2.3). ``examples``: one pod of each spec. ``count``: pods.
+    ``leaves``: how many leaf batches. ``scoped``: whether a topology constraint holds for some of them.
+    ``by_memory``: whether a pod asks for GPU memory, whose charge depends on the node.
+    """
+
+    pessimistic: Amounts
+    optimistic: Amounts
+    examples: tuple[Pod, ...]
+    count: int
+    leaves: int
+    scoped: bool
+    by_memory: bool
+
+    @property
+    def uniform(self) -> Pod | None:
+        """An example of a batch of equal pods without topology constraints, else None."""
+        return self.examples[0] if len(self.examples) == 1 and not self.scoped else None
+
+
+class Shapes:
+    """The shapes of a snapshot's batches."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._claims = snapshot.extras.get("claim_milli_gpus", {})
+        self._by_batch: dict[int, tuple[Batch, Shape]] = {}
+        """By the identity of the batch, which is kept, so that no other one gets its id."""
+        self._by_content: dict[tuple[object, ...], Shape] = {}
+
+    def of(self, batch: Batch) -> Shape:
+        """The shape of a batch."""
+        known = self._by_batch.get(id(batch))
+        if known is None:
+            known = self._by_batch[id(batch)] = batch, self._look(batch)
+        return known[1]
+
+    def _look(self, batch: Batch) -> Shape:
+        content = tuple(
+            (tuple(one.constraint for one in scopes), *self._kinds(leaf)) for scopes, leaf in batch.leaves
+        )
+        shape = self._by_content.get(content)
+        if shape is None:
+            pods = batch.all_pods
+            shape = self._by_content[content] = Shape(
+                amounts.pessimistic_batch(self._snapshot, pods),
+                amounts.optimistic_batch(self._snapshot, pods),
+                tuple({id(pod.spec): pod for pod in pods}.values()),
+                len(pods),
+                len(batch.leaves),
+                any(scopes for scopes, _ in batch.leaves),
+                any(pod.spec.gpu.memory_mib for pod in pods),
+            )
+        return shape
+
+    def _kinds(self, leaf: Batch) -> tuple[object, ...]:
+        """What the pods of a leaf ask for, with numbers; equal specs are one object, alive all through."""
+        counts: dict[object, int] = {}
+        for pod in leaf.pods:
+            kind: object = id(pod.spec)
+            if self._claims and pod.key in self._claims:
+                kind = (kind, pod.key)
+            counts[kind] = counts.get(kind, 0) + 1
+        return tuple(counts.items())

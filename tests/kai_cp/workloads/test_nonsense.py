@@ -1,0 +1,97 @@
+"""Nonsense in any field of any kind of workload: one error that names object and field, never a crash."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kai_cp.workloads.batch import group_documents
+from kai_cp.workloads.settings import GroupingSettings
+from tests.support.workloads import pod, samples
+
+SAMPLES = samples()
+INSTALLED = {"kind": "GroupingSettings", "spec": {"kartaInstalled": True}}
+ANNOTATIONS = (
+    "kai.scheduler/batch-min-member",
+    "kai.scheduler/segment-size",
+    "kai.scheduler/preemption-delay",
+    "kai.scheduler/staleness-grace-period",
+    "kai.scheduler/topology-required-placement",
+    "kai.scheduler/topology",
+    "leaderworkerset.sigs.k8s.io/size",
+)
+LABELS = (
+    "kai.scheduler/queue",
+    "priorityClassName",
+    "kai.scheduler/preemptibility",
+    "ray.io/group",
+    "project",
+)
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 12),
+    st.sampled_from([2**31, -(2**31) - 1, 2**70, 0.5, "", "0", "-1", "3", "x", "99999999999", "é", "A b"]),
+)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.just("name"), inner), max_leaves=3
+)
+
+
+def grouped(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    return group_documents([INSTALLED, *documents], GroupingSettings())
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_the_samples_are_sound(kind: str) -> None:
+    answer = grouped(deepcopy(SAMPLES[kind]))
+    assert answer["errors"] == []
+    assert answer["podGroups"]
+    assert all("pod-group-name" in found["annotations"] for found in answer["pods"])
+
+
+def places(value: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Paths to everything below ``value``."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for key, child in inner for found in ((*above, key), *places(child, (*above, key)))]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_nonsense_costs_its_own_workload_only(data: st.DataObject) -> None:
+    documents = deepcopy(SAMPLES[data.draw(st.sampled_from(sorted(SAMPLES)))])
+    for _ in range(data.draw(st.integers(1, 3))):
+        target = data.draw(st.sampled_from(documents))
+        choices = [
+            path
+            for path in places(target)
+            if path[:2] not in (("metadata", "name"), ("metadata", "namespace"))
+        ]
+        choices = [
+            path for path in choices if path[0] not in ("apiVersion", "kind") and path != ("metadata",)
+        ]
+        path = data.draw(st.sampled_from(choices))
+        holder: Any = target
+        for key in path[:-1]:
+            holder = holder[key]
+        holder[path[-1]] = data.draw(values)
+    for target in documents:
+        meta = target["metadata"]
+        for field, names in (("annotations", ANNOTATIONS), ("labels", LABELS)):
+            if isinstance(meta.get(field, {}), dict) and data.draw(st.booleans()):
+                said = meta.setdefault(field, {})
+                said[data.draw(st.sampled_from(names))] = data.draw(
+                    st.sampled_from(["", "0", "-1", "2", "x", "1m30s", "1e9", "default", "é"])
+                )
+    bystander = pod("bystander")
+    answer = grouped([*documents, bystander])
+    for error in answer["errors"]:
+        assert error["pod"] != "team-a/bystander"
+        assert ": " in error["message"]
+        assert "Traceback" not in error["message"]
+    names = [found["metadata"]["name"] for found in answer["podGroups"]]
+    assert f"pg-bystander-{bystander['metadata']['uid']}" in names
