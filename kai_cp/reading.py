@@ -51,7 +51,7 @@ def read(
         loaded = load(source, max_bytes=settings.max_snapshot_bytes)
         if now is None:
             now = decided_at(source) or taken_at(loaded.raw) or time.time()
-        snapshot = parse(loaded.raw, now=now, usage=usage)
+        snapshot = parse(loaded.raw, now=now, usage=usage, limits=settings.limits)
     unknown = sorted(set(usage or ()) - snapshot.queue_by_name.keys())
     if unknown:
         label = "input" if isinstance(source, bytes) else source

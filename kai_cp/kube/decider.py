@@ -13,13 +13,15 @@ from kai_cp_models.snapshot import Plan, Snapshot
 class Decided:
     """A snapshot as it was read, the plan for it, and the seconds from raw snapshot to plan.
 
-    ``problem``: set when the engine failed; the plan is then the last checked one.
+    ``problem``: set when the engine failed; the plan is then the last checked one. ``unfinished``: whether
+    objects wait for a later cycle because others took what this one could spend on them.
     """
 
     snapshot: Snapshot
     plan: Plan
     seconds: float = 0.0
     problem: str = ""
+    unfinished: bool = False
 
 
 class Decider(Protocol):

@@ -179,7 +179,7 @@ class Scheduler:
             candidates.append(now + self._options.schedule_period)
         proved = all(stage.status == "OPTIMAL" for stage in decided.plan.stages)
         undecided = any(entry.reason == "NotDecidedInTime" for entry in decided.plan.unscheduled)
-        if decided.problem or undecided or (decided.plan.unscheduled and not proved):
+        if decided.problem or undecided or decided.unfinished or (decided.plan.unscheduled and not proved):
             candidates.append(now + unproved_pause(self._unproved))
         return min((instant for instant in candidates if instant is not None), default=None)
 

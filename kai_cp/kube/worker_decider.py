@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -19,8 +19,9 @@ from kai_cp.kube.store import Key, Object, key_of
 from kai_cp.reader import ParseMemo, parse
 from kai_cp.reader.collection import no_collection
 from kai_cp.worker import Channel, Reply, Worker
+from kai_cp_models.devices import claims_wait
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan
+from kai_cp_models.snapshot import Plan, SetAside
 
 GRACE_SECONDS: Final = 20.0
 """The engine ends at its budget by itself; one that is this late hangs, and is ended."""
@@ -52,6 +53,14 @@ class Task:
     settings: Settings
     budget: float
     """Seconds for deciding, reading excluded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What the worker found while reading, and only it can: the selectors of claims are evaluated there."""
+
+    set_aside: tuple[SetAside, ...]
+    unfinished: bool
 
 
 @dataclass
@@ -90,7 +99,11 @@ def job(task: Task, channel: Channel) -> None:
 
     # Most of a cluster stays as it was first read; what leaves is freed without the collector.
     with no_collection(for_good=task.fresh):
-        snapshot = parse(_MIRROR.apply(task), now=task.now, usage=task.usage, memo=_MIRROR.memo)
+        limits = task.settings.limits
+        snapshot = parse(
+            _MIRROR.apply(task), now=task.now, usage=task.usage, memo=_MIRROR.memo, limits=limits
+        )
+    channel.progress(Noted(snapshot.set_aside, claims_wait(snapshot)))
     deadline = time.monotonic() + task.budget
     channel.until(deadline + GRACE_SECONDS)
     channel.answer(decide(snapshot, task.settings, deadline=deadline, emit=channel.answer))
@@ -170,8 +183,9 @@ class WorkerDecider:
         started = time.monotonic()
         budget = self._settings.solver.budget_seconds * self._stretch
         task = self._differ.task(raw, now, usage, self._settings, budget)
-        pending = self._aside.submit(self._worker.run, task, started + READ_SECONDS)
-        snapshot = parse(raw, now=now, usage=usage, memo=self._memo)
+        noted: list[Noted] = []
+        pending = self._aside.submit(self._worker.run, task, started + READ_SECONDS, noted.append)
+        snapshot = parse(raw, now=now, usage=usage, memo=self._memo, judged=False)
         reply: Reply = pending.result()
         problem = ""
         if reply.end == "late":
@@ -181,6 +195,9 @@ class WorkerDecider:
         if reply.end != "done":
             self._differ.forget()
             self._worker.stop()
+        for said in noted:
+            snapshot = replace(snapshot, set_aside=said.set_aside)
+        unfinished = any(said.unfinished for said in noted)
         plan = reply.answer if reply.answer is not None else Plan()
         self._stretch = stretched(self._stretch, plan, problem)
-        return Decided(snapshot, plan, time.monotonic() - started, problem)
+        return Decided(snapshot, plan, time.monotonic() - started, problem, unfinished)

@@ -26,6 +26,8 @@ from kai_cp.reader.queues import read_queues
 from kai_cp.reader.subgroups import lowered
 from kai_cp.reader.topologies import read_topologies, report_outside
 from kai_cp_models.devices import enriched
+from kai_cp_models.devices.dra.judging import JUDGED, LIMITS, MEMORY, Paid
+from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import (
     GroupKey,
     PodGroup,
@@ -83,6 +85,7 @@ class ParseMemo:
     groups: Remembered[PodGroup] = field(default_factory=Remembered)
     nodes: Remembered[NodeDraft] = field(default_factory=Remembered)
     aligned: Aligned = field(default_factory=Aligned)
+    selectors: Paid = field(default_factory=Paid)
 
     def reader(self, namespaces: Namespaces) -> FactReader:
         """The reader of a snapshot's pods. Namespace selectors are resolved inside the specs."""
@@ -97,15 +100,22 @@ def parse(
     now: float,
     usage: Mapping[str, Any] | None = None,
     memo: ParseMemo | None = None,
+    limits: Limits | None = None,
+    judged: bool = True,
 ) -> Snapshot:
     """The cluster that a raw snapshot shows at the instant ``now``.
 
     ``usage``: historic share of the cluster by queue name, ``{"cpu": 0..1, "memory": …, "gpu": …}``
-    (3.4). ``memo``: see :class:`ParseMemo`. Objects that cannot be used are set aside, never raised;
-    only something that is no snapshot at all raises :class:`UnreadableSnapshot`.
+    (3.4). ``memo``: see :class:`ParseMemo`. ``limits``: how much objects may cost. ``judged``: whether
+    anything is to be decided on the snapshot; if not, no selector of a claim is evaluated. Objects that
+    cannot be used are set aside, never raised; only something that is no snapshot at all raises
+    :class:`UnreadableSnapshot`.
     """
     with no_collection():
-        return _parse(raw, now, usage, ParseMemo() if memo is None else memo)
+        memory = ParseMemo() if memo is None else memo
+        found = _parse(raw, now, usage, memory)
+        for_devices = {LIMITS: limits or Limits(), MEMORY: memory.selectors, JUDGED: judged}
+        return enriched(replace(found, extras={**found.extras, **for_devices}))
 
 
 def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, memo: ParseMemo) -> Snapshot:
@@ -162,7 +172,7 @@ def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, 
     records = memo.aligned = Aligned.of(node_drafts, placed, policy, memo.aligned)
     nodes = tuple(node for _, node in records.nodes.values())
     report_outside(fabrics, nodes, notes)
-    found = Snapshot(
+    return Snapshot(
         now=now,
         dimensions=records.dimensions,
         nodes=nodes,
@@ -179,7 +189,6 @@ def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, 
             "ignored_fields": dict(sorted(notes.ignored.items())),
         },
     )
-    return enriched(found)
 
 
 def _of_our_nodes(handed_on: dict[str, Any], left_out: Set[str]) -> dict[str, Any]:

@@ -74,12 +74,33 @@ class OptionalRules(Frozen):
     pod_disruption_budgets: bool = Field(False, description="Never evict beyond a PodDisruptionBudget.")
 
 
+class Limits(Frozen):
+    """How much one tenant's objects may cost everybody. Work is counted, not timed."""
+
+    cel_steps_per_device: int = Field(
+        10_000,
+        ge=1,
+        description="Steps that a CEL selector of a claim may take for one device (one of those that it "
+        "cannot tell apart); about ten microseconds each. A claim that needs more is set aside.",
+    )
+    cel_steps_per_namespace: int = Field(
+        100_000,
+        ge=1,
+        description="Steps that the selectors of all claims of a namespace may take in one cycle, parsing "
+        "included. A claim that alone needs more is set aside, others wait for a later cycle.",
+    )
+    cel_steps_per_cycle: int = Field(
+        300_000, ge=1, description="Steps that the selectors of all claims may take in one cycle."
+    )
+
+
 class Settings(Frozen):
     """Everything an operator may set for the engine."""
 
     solver: SolverSettings = SolverSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
     rules: OptionalRules = OptionalRules()
+    limits: Limits = Limits()
     max_snapshot_bytes: int = Field(
         2 * 1024**3, gt=0, description="Largest decompressed snapshot that is read [bytes]."
     )

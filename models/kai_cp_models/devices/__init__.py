@@ -12,7 +12,18 @@ from kai_cp_models.devices.protocol import DeviceRule, Mask, Row, RuleState, Sco
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot
 
-__all__ = ["RULES", "DeviceRule", "Mask", "Row", "RuleState", "Scores", "enriched", "open_rules", "set_aside"]
+__all__ = [
+    "RULES",
+    "DeviceRule",
+    "Mask",
+    "Row",
+    "RuleState",
+    "Scores",
+    "claims_wait",
+    "enriched",
+    "open_rules",
+    "set_aside",
+]
 
 RULES: Final[tuple[DeviceRule, ...]] = (objects, ports, affinity, dra, numa, storage, spread, budgets)
 
@@ -35,6 +46,11 @@ def enriched(snapshot: Snapshot) -> Snapshot:
     """The snapshot as everybody shall read it, with what device objects add; see :mod:`.enrich`."""
     parsed = enrich.with_catalog(snapshot)
     return enrich.enriched(parsed, set_aside(parsed))
+
+
+def claims_wait(snapshot: Snapshot) -> bool:
+    """Whether claims wait for a later cycle, because selectors took all that this one spends on them."""
+    return enrich.claims_wait(snapshot)
 
 
 def _active(snapshot: Snapshot, options: OptionalRules | None) -> tuple[DeviceRule, ...]:

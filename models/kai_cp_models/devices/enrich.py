@@ -9,6 +9,7 @@ import numpy as np
 
 from kai_cp_models.devices.dra.amounts import claim_milli_gpus
 from kai_cp_models.devices.dra.catalog import EXTRA, Catalog
+from kai_cp_models.devices.dra.judging import JUDGED
 from kai_cp_models.devices.dra.objects import Wanted
 from kai_cp_models.devices.dra.refs import classed
 from kai_cp_models.devices.dra.state import DraState
@@ -32,14 +33,16 @@ def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
     ``set_aside``: objects that the device rules could not use. Claims count as GPUs in queues
     (``extras["claim_milli_gpus"]``, 2.5). Where DRA serves an extended resource that the node does not
     advertise, the node's vector gets the number of devices, so that vector checks are necessary and
-    the DRA rule alone decides. Pods that only the names of their own claims tell apart get one spec.
+    the DRA rule alone decides. Pods that only the names of their own claims tell apart get one spec. Where
+    nothing is decided (``extras["selectors_judged"]`` is False) no selector is evaluated for any of this.
     """
     extras = dict(snapshot.extras)
     catalog = extras.get(EXTRA)
     served: dict[int, dict[str, int]] = {}
+    judged = bool(extras.get(JUDGED, True))
     if isinstance(catalog, Catalog):
         claims = claim_milli_gpus(snapshot, catalog.claims)
-        served = _served(snapshot, catalog)
+        served = _served(snapshot, catalog) if judged else {}
         if claims:
             extras["claim_milli_gpus"] = claims
         if served:
@@ -52,7 +55,14 @@ def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
         set_aside=(*snapshot.set_aside, *set_aside),
         extras=extras,
     )
-    return classed(found, DraState(found).identity) if isinstance(catalog, Catalog) else found
+    known = isinstance(catalog, Catalog) and judged
+    return classed(found, DraState(found).identity) if known else found
+
+
+def claims_wait(snapshot: Snapshot) -> bool:
+    """Whether claims wait for a later cycle, because selectors took all that this one spends on them."""
+    catalog = snapshot.extras.get(EXTRA)
+    return isinstance(catalog, Catalog) and catalog.waiting
 
 
 def _served(snapshot: Snapshot, catalog: Catalog) -> dict[int, dict[str, int]]:

@@ -71,3 +71,56 @@ def test_versions_order_as_semver_does() -> None:
 )
 def test_quantities(written: object, value: float) -> None:
     assert quantity(written) == value
+
+
+def rounds(depth: int, body: str = "true", items: str = "[1,2,3,4,5,6,7,8,9,10]") -> str:
+    """Macros in each other: ten times as many rounds with every level."""
+    for level in range(depth):
+        body = f"{items}.all(x{level}, {body})"
+    return body
+
+
+def doubled(times: int, start: str, value: str = "{0} + {0}") -> str:
+    body = f"x{times} == x{times}"
+    for level in range(times, 0, -1):
+        body = f"cel.bind(x{level}, {value.format(f'x{level - 1}')}, {body})"
+    return f"cel.bind(x0, {start}, {body})"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        rounds(5),
+        doubled(40, '"a"'),
+        doubled(40, "[1]"),
+        doubled(40, "[1]", "[{0}, {0}]"),
+        doubled(12, '"' + "a" * 100 + '"', '{0}.replace("a", "' + "a" * 100 + '")'),
+        doubled(12, '["' + "a" * 100 + '"]', '{0}.join("").split("").map(y, {0}.join(""))'),
+        rounds(2, '"' + "a" * 2000 + '".matches("' + "(a?){50}" * 20 + '")'),
+        "1 in " + rounds(1, "true").replace(".all(x0, true)", "") * 1 + " || " + rounds(4, "7 in [7, 8]"),
+    ],
+)
+def test_what_would_take_minutes_ends_at_its_budget(expression: str) -> None:
+    verdict = cel.judge(expression, GPU, 5_000)
+    assert verdict == cel.Verdict(holds=False, steps=5_000, over=True)
+
+
+def test_steps_are_counted_the_same_way_every_time() -> None:
+    few, many = cel.judge(rounds(1), GPU), cel.judge(rounds(3), GPU)
+    assert few.holds
+    assert 100 < few.steps < 500
+    assert 50 * few.steps < many.steps < 200 * few.steps
+    # One that ran out of a small budget is tried again with a larger one, and not with a smaller one.
+    assert cel.judge(rounds(2), GPU, 100).over
+    assert cel.judge(rounds(2), GPU, 50).steps == 100
+    assert cel.judge(rounds(2), GPU).holds
+
+
+def test_regular_expressions_are_of_the_kind_that_ends() -> None:
+    assert not cel.matches('"' + "a" * 1000 + '!".matches("^(a+)+$")', GPU)
+    assert not cel.matches('"a".matches("(")', GPU)
+
+
+def test_an_expression_that_the_server_would_not_take() -> None:
+    with pytest.raises(cel.SelectorError, match="longer than 10240 characters"):
+        cel.check("true || " * 2000 + "true")

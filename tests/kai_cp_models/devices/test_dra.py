@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kai_cp_models.devices import dra, enriched
+from kai_cp_models.devices.dra import cel
+from kai_cp_models.devices.dra.judging import JUDGED, LIMITS, MEMORY, Paid
 from kai_cp_models.devices.dra.state import DraState
-from kai_cp_models.settings import OptionalRules
+from kai_cp_models.settings import Limits, OptionalRules
 from kai_cp_models.snapshot import (
     BASE_DIMENSIONS,
     EXTENDED_RESOURCES,
@@ -629,3 +631,59 @@ def test_gpus_of_one_island_are_taken_first(
     details = dra.open(found).place(x, 0, pipelined=False)
     results = details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"]
     assert sorted(int(result["device"].removeprefix("gpu-")) for result in results) == expected
+
+
+def demanding(name: str, namespace: str, levels: int) -> Raw:
+    """A claim whose selector takes some 25 steps, ten times as many with every level."""
+    body = "true"
+    for level in range(levels):
+        body = f"[1,2,3,4,5,6,7,8,9,10].all(x{level}, {body})"
+    found = claim(name, exact(selectors=[{"cel": {"expression": f'{body} && "{name}" != ""'}}]))
+    found["metadata"]["namespace"] = namespace
+    return found
+
+
+def judged(claims: list[Raw], memory: Paid | None = None, **limits: int) -> dict[str, str]:
+    found = cluster([pod("p")], TWO, claims)
+    extras = {**found.extras, LIMITS: Limits(**limits), MEMORY: memory or Paid()}
+    found = enriched(replace(found, extras=extras))
+    return {item.item.removeprefix("ResourceClaim "): item.reason for item in found.set_aside}
+
+
+def test_a_claim_that_costs_too_much_is_set_aside_alone() -> None:
+    reasons = judged([demanding("a", "bad", 4), demanding("b", "bad", 0), demanding("c", "good", 1)])
+    assert reasons == {
+        "bad/a": "a selector takes more than 10000 steps for one device (limits.cel_steps_per_device)"
+    }
+
+
+def test_a_namespace_pays_for_its_claims_and_others_do_not_wait_for_it() -> None:
+    claims = [demanding(f"c{i}", "bad", 2) for i in range(6)] + [demanding("good", "good", 1)]
+    memory, waiting = Paid(), []
+    for _ in range(4):
+        reasons = judged(claims, memory, cel_steps_per_namespace=4000, cel_steps_per_cycle=4500)
+        assert all("it is looked at in a later one" in reason for reason in reasons.values())
+        waiting.append(sorted(reasons))
+    # Two a cycle, in their order; none comes to nothing.
+    assert waiting == [["bad/c2", "bad/c3", "bad/c4", "bad/c5"], ["bad/c4", "bad/c5"], [], []]
+    assert judged(claims, memory, cel_steps_per_namespace=1000)["bad/c0"] == (
+        "its selectors take more than 1000 steps (limits.cel_steps_per_namespace)"
+    )
+
+
+def test_devices_that_look_alike_are_evaluated_once() -> None:
+    many = [device(f"gpu-{i}", attributes=attributes(uuid=f"U{i}", model="A")) for i in range(500)]
+    claims = [
+        claim("c", exact(selectors=[{"cel": {"expression": f'device.attributes["{DRIVER}"].model == "A"'}}]))
+    ]
+    found = enriched(cluster([pod("p")], [slice_of("n0", *many)], claims))
+    spent = found.extras["dra"].judge.spent
+    # One evaluation of some 30 steps, the text of the selector twice, and 500 devices at four a step.
+    assert 200 < sum(spent.values()) < 400
+
+
+def test_where_nothing_is_decided_nothing_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = cluster([pod("p")], TWO, [demanding("a", "bad", 4)])
+    monkeypatch.setattr(cel, "_evaluate", None)
+    monkeypatch.setattr(cel, "_program", None)
+    assert enriched(replace(found, extras={**found.extras, JUDGED: False})).set_aside == ()

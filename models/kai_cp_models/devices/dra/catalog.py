@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Final
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.devices.dra import cel
+from kai_cp_models.devices.dra.judging import JUDGED, LIMITS, MEMORY, Account, Judge, Paid, TooCostly
 from kai_cp_models.devices.dra.objects import (
     REFUSING,
     Claim,
@@ -26,6 +28,7 @@ from kai_cp_models.devices.dra.objects import (
 from kai_cp_models.devices.nodes import selected
 from kai_cp_models.devices.protocol import Mask
 from kai_cp_models.devices.raw import collect
+from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import SetAside, Snapshot, Taint, Toleration
 
 IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
@@ -74,10 +77,23 @@ class Catalog:
         self.claims = {
             c.key: c for c in collect(snapshot, "resourceClaims", "ResourceClaim", parse, problems)
         }
-        self.dead = {key: reason for key, c in self.claims.items() if (reason := self._dead(c))}
+        extras = snapshot.extras
+        self.judge = Judge(
+            [device.view for device in self.devices],
+            extras.get(LIMITS, Limits()),
+            extras.get(MEMORY) or Paid(),
+        )
+        self._same_amounts = _alike([(d.id.driver, d.view.capacity) for d in self.devices])
+        self._same_taints = _alike([d.taints for d in self.devices])
+        self._refused: dict[Hashable, str] = {}
+        self._judged = bool(extras.get(JUDGED, True))
         self._suiting: dict[tuple[object, ...], Mask] = {}
-        self._vectors: dict[tuple[object, ...], Mask] = {}
+        self._members: dict[str, Mask] = {}
+        self._vectors: dict[Hashable, Mask] = {}
         self._taints: dict[tuple[Toleration, ...], Mask] = {}
+        self.waiting = False
+        """Whether claims wait for a later cycle, because the selectors of others took this one's steps."""
+        self.dead = self._dead_claims()
         bad = ((f"DeviceClass {name}", reason) for name, reason in self._bad_classes.items() if reason)
         problems += [SetAside(*entry) for entry in bad]
         problems += [SetAside(f"ResourceClaim {'/'.join(key)}", reason) for key, reason in self.dead.items()]
@@ -128,22 +144,53 @@ class Catalog:
             )
         )
 
+    def _dead_claims(self) -> dict[tuple[str, str], str]:
+        """Claims that cannot be allocated, and why. One of each namespace is judged at a time."""
+        ranks: Counter[str] = Counter()
+        order = []
+        for key, found in sorted(self.claims.items()):
+            ranks[key[0]] += 1
+            order.append((ranks[key[0]], key, found))
+        dead = {}
+        for _, key, found in sorted(order, key=lambda entry: entry[:2]):
+            reason = self._dead(found)
+            if reason:
+                dead[key] = reason
+        return dead
+
     def _dead(self, found: Claim) -> str:
-        """Why the claim can never be allocated; "" if nothing is wrong with it."""
+        """Why the claim cannot be allocated; "" if nothing is wrong with it."""
         if found.allocation:
             return ""
-        for alternatives in found.requests:
-            reasons = [self._unusable(wanted) for wanted in alternatives]
-            if all(reasons):
-                return reasons[0]
+        account = Account(self.judge, found.key[0])
+        try:
+            for alternatives in found.requests:
+                reasons = [self._unusable(wanted, account) for wanted in alternatives]
+                if all(reasons):
+                    return reasons[0]
+        except TooCostly as problem:
+            self.waiting |= problem.later
+            wanted = (_question(w) for alternatives in found.requests for w in alternatives)
+            self._refused |= dict.fromkeys(wanted, str(problem))
+            return str(problem)
         return ""
 
-    def _unusable(self, wanted: Wanted) -> str:
+    def _unusable(self, wanted: Wanted, account: Account | None = None) -> str:
         name = wanted.device_class
         if name not in self.classes:
             return f"device class {name} does not exist"
-        problem = self._bad_classes[name]
-        return f"device class {name}: {problem}" if problem else _cel_problem(wanted.selectors)
+        if self._bad_classes[name]:
+            return f"device class {name}: {self._bad_classes[name]}"
+        question = _question(wanted)
+        if not self._judged or question in self._vectors:
+            return ""
+        if account is None:
+            return self._refused.get(question) or _cel_problem(wanted.selectors)
+        account.charge(sum(map(len, wanted.selectors)), hash(wanted.selectors))
+        problem = _cel_problem(wanted.selectors)
+        if not problem:
+            self._matching(wanted, account)
+        return problem
 
     def usable(self, wanted: Wanted) -> bool:
         """Whether the request's class exists and all its selectors can be parsed."""
@@ -160,29 +207,28 @@ class Catalog:
         """Devices that a request for all of them means and cannot have, as it does not tolerate a taint."""
         return self._matching(wanted) & self._tainted(wanted.tolerations)
 
-    def _matching(self, wanted: Wanted) -> Mask:
-        key = (wanted.device_class, wanted.selectors, wanted.capacity)
-        if key not in self._vectors:
-            chosen = self.classes[wanted.device_class].selectors + wanted.selectors
-            self._vectors[key] = np.array(
-                [
-                    holds_capacity(device, wanted.capacity)
-                    and all(cel.matches(expression, device.view) for expression in chosen)
-                    for device in self.devices
-                ],
-                dtype=np.bool_,
-            )
-        return self._vectors[key]
+    def _matching(self, wanted: Wanted, account: Account | None = None) -> Mask:
+        question = _question(wanted)
+        if question not in self._vectors:
+            found = self._of_class(wanted.device_class)
+            if wanted.capacity:
+                first, same = self._same_amounts
+                enough = [holds_capacity(self.devices[i], wanted.capacity) for i in first]
+                found = found & np.array(enough, dtype=np.bool_)[same]
+            self._vectors[question] = self.judge.holding(wanted.selectors, account, among=found)
+        return self._vectors[question]
+
+    def _of_class(self, name: str) -> Mask:
+        """Devices that a class means; who wrote the class is no tenant."""
+        if name not in self._members:
+            self._members[name] = self.judge.holding(self.classes[name].selectors)
+        return self._members[name]
 
     def _tainted(self, tolerations: tuple[Toleration, ...]) -> Mask:
         if tolerations not in self._taints:
-            self._taints[tolerations] = np.array(
-                [
-                    any(not _tolerated(taint, tolerations) for taint in device.taints)
-                    for device in self.devices
-                ],
-                dtype=np.bool_,
-            )
+            first, same = self._same_taints
+            refused = [any(not _tolerated(t, tolerations) for t in self.devices[i].taints) for i in first]
+            self._taints[tolerations] = np.array(refused, dtype=np.bool_)[same]
         return self._taints[tolerations]
 
     def reaches(self, device: int, node: int) -> bool:
@@ -226,6 +272,24 @@ def holds_capacity(device: Device, needs: tuple[tuple[str, Fraction], ...]) -> b
     """Whether the whole device has the capacities that a request asks for."""
     have = dict(device.view.capacity)
     return all(have.get(capacity_of(device, name), Fraction(-1)) >= amount for name, amount in needs)
+
+
+def _question(wanted: Wanted) -> Hashable:
+    """What of a request decides which devices satisfy it, taints aside."""
+    return (wanted.device_class, wanted.selectors, wanted.capacity)
+
+
+def _alike(values: Sequence[Hashable]) -> tuple[list[int], NDArray[np.int64]]:
+    """The first of equal values by place, and for every value the number of its first one."""
+    numbers: dict[Hashable, int] = {}
+    first: list[int] = []
+    same = np.empty(len(values), dtype=np.int64)
+    for i, value in enumerate(values):
+        if value not in numbers:
+            numbers[value] = len(numbers)
+            first.append(i)
+        same[i] = numbers[value]
+    return first, same
 
 
 def _cel_problem(selectors: tuple[str, ...]) -> str:

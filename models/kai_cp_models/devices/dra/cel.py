@@ -1,8 +1,8 @@
 """CEL selectors over devices: ``device.driver``, ``device.attributes``, ``device.capacity``.
 
 The CEL library is imported when the first expression is compiled. A result depends only on the
-expression and on the part of the device that the expression can see, so results are cached by both:
-devices that differ in their UUID alone are evaluated once.
+expression and on the part of the device that the expression can see, so results are kept by both:
+devices that differ in their UUID alone are evaluated once. Work is counted in steps (:mod:`.metered`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ _OPTIONAL: Final = re.compile(
 )
 _BIND: Final = re.compile(r"\bcel\.bind\s*\(")
 
+LONGEST: Final = 10 * 1024
+"""Characters; the API server takes no longer expression."""
+MOST_STEPS: Final = 1_000_000
+"""For expressions that no user wrote; a step is about ten microseconds."""
+_MOST_VERDICTS: Final = 65_536
+
 Value = tuple[str, str | int | bool | Version]
 """Kind (``string``, ``int``, ``bool``, ``version``) and value, so that true and 1 differ."""
 Named = tuple[tuple[tuple[str, str], Value], ...]
@@ -43,8 +49,20 @@ class View(NamedTuple):
     shareable: bool = False
 
 
+_VERDICTS: Final[dict[tuple[str, View], Verdict]] = {}
+"""What was found by expression and what it sees: a result depends on nothing else."""
+
+
 class SelectorError(ValueError):
     """An expression that cannot be parsed."""
+
+
+class Verdict(NamedTuple):
+    """What an expression says of a device, and in how many steps; ``over``: it did not come to an end."""
+
+    holds: bool
+    steps: int
+    over: bool = False
 
 
 def check(expression: str) -> None:
@@ -54,58 +72,87 @@ def check(expression: str) -> None:
 
 def matches(expression: str, device: View) -> bool:
     """Whether the device satisfies the expression; an evaluation error means no."""
-    return _evaluate(expression, _visible(expression, device))
+    return judge(expression, visible(device, tokens(expression))).holds
 
 
-def _visible(expression: str, device: View) -> View:
-    """The device without the attributes and capacities that the expression cannot name."""
-    tokens = _tokens(expression)
-    if tokens is None:
+def visible(device: View, names: frozenset[str] | None) -> View:
+    """The device without the attributes and capacities of other names; None: with all."""
+    if names is None:
         return device
     return device._replace(
-        attributes=tuple(item for item in device.attributes if item[0][1] in tokens),
-        capacity=tuple(item for item in device.capacity if item[0][1] in tokens),
+        attributes=tuple(item for item in device.attributes if item[0][1] in names),
+        capacity=tuple(item for item in device.capacity if item[0][1] in names),
     )
 
 
 @lru_cache(maxsize=4096)
-def _tokens(expression: str) -> frozenset[str] | None:
+def tokens(expression: str) -> frozenset[str] | None:
+    """Words of the expression, one of which is the name of whatever it looks at; None: it looks at all."""
     return None if _WHOLE.search(expression) else frozenset(_TOKEN.findall(expression))
 
 
-@lru_cache(maxsize=65536)
-def _evaluate(expression: str, device: View) -> bool:
+def judge(expression: str, device: View, most_steps: int = MOST_STEPS) -> Verdict:
+    """Evaluate, within so many steps. ``device`` has only what the expression can see."""
+    key = (expression, device)
+    known = _VERDICTS.get(key)
+    if known is None or (known.over and known.steps < most_steps):
+        known = _evaluate(expression, device, most_steps)
+        if len(_VERDICTS) >= _MOST_VERDICTS:
+            _VERDICTS.clear()
+        _VERDICTS[key] = known
+    return known
+
+
+def _evaluate(expression: str, device: View, most_steps: int) -> Verdict:
     from celpy.celtypes import BoolType
     from celpy.evaluation import CELEvalError
 
+    from kai_cp_models.devices.dra.metered import Meter, OverBudget
+
     program = _program(expression)
+    meter = Meter(most_steps)
     try:
-        result = program.evaluate({"device": _as_cel(device)})
-    except (CELEvalError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return False
-    return isinstance(result, BoolType) and bool(result)
+        result = program.metered({"device": _as_cel(device)}, meter)
+    except OverBudget:
+        return Verdict(holds=False, steps=most_steps, over=True)
+    except (
+        CELEvalError,
+        ArithmeticError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+    ):
+        return Verdict(holds=False, steps=meter.spent)
+    return Verdict(isinstance(result, BoolType) and bool(result), meter.spent)
 
 
 @lru_cache(maxsize=4096)
 def _program(expression: str) -> Any:
     from celpy.celparser import CELParseError
 
+    if len(expression) > LONGEST:
+        raise SelectorError(f"cannot parse CEL {expression[:60]!r}…: it is longer than {LONGEST} characters")
     environment = _environment()
     try:
         return environment.program(environment.compile(_plain(expression)), functions=_functions())
     except (CELParseError, RecursionError) as error:
         detail = str(error).strip().splitlines()
-        raise SelectorError(f"cannot parse CEL {expression!r}: {detail[0] if detail else error}") from error
+        shown = expression if len(expression) <= 200 else f"{expression[:200]}…"
+        raise SelectorError(f"cannot parse CEL {shown!r}: {detail[0] if detail else error}") from error
 
 
 @lru_cache(maxsize=1)
 def _environment() -> Any:
     from celpy import Environment
 
+    from kai_cp_models.devices.dra.metered import MeteredRunner
+
     # The library changes the recursion limit of the whole program; a selector does not need that.
     limit = sys.getrecursionlimit()
     try:
-        return Environment()
+        return Environment(runner_class=MeteredRunner)
     finally:
         sys.setrecursionlimit(limit)
 
@@ -148,6 +195,9 @@ def _functions() -> dict[str, Callable[..., Any]]:
     """The Kubernetes functions on quantities, versions and strings."""
     from celpy.celtypes import BoolType, DoubleType, IntType, ListType, StringType
 
+    from kai_cp_models.devices.dra.metered import matches as matches_charged
+    from kai_cp_models.devices.dra.metered import spend, spend_text
+
     def parses(parse: Callable[[str], object]) -> Callable[..., Any]:
         def test(written: str) -> Any:
             try:
@@ -160,6 +210,21 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
     def substring(written: str, *bounds: int) -> Any:
         return StringType(written[slice(*bounds)] if len(bounds) > 1 else written[bounds[0] :])
+
+    def replace(written: str, old: str, new: str, most: int = -1) -> Any:
+        # What comes out can be the product of what goes in: it is paid for before it is made.
+        count = written.count(old) if most < 0 else min(int(most), written.count(old))
+        spend_text(len(written), max(0, count * len(new)))
+        return StringType(written.replace(old, new, int(most)))
+
+    def split(written: str, by: str, most: int = -1) -> Any:
+        spend(len(written) + 1 if not by else written.count(by) + 1)
+        parts = (written.split(by) if by else list(written)) if most < 0 else written.split(by, int(most) - 1)
+        return ListType([StringType(part) for part in parts])
+
+    def join(parts: Any, by: str = "") -> Any:
+        spend_text(sum(map(len, parts)), len(by) * len(parts))
+        return StringType(by.join(parts))
 
     return {
         "quantity": lambda written: quantity(str(written)),
@@ -183,15 +248,14 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "lowerAscii": lambda a: StringType(a.lower()),
         "upperAscii": lambda a: StringType(a.upper()),
         "trim": lambda a: StringType(a.strip()),
-        "replace": lambda a, old, new, n=-1: StringType(a.replace(old, new, int(n))),
-        "split": lambda a, by, n=-1: ListType(
-            [StringType(part) for part in a.split(by, int(n) if n < 0 else int(n) - 1)]
-        ),
+        "replace": replace,
+        "split": split,
+        "matches": matches_charged,
         "substring": substring,
         "indexOf": lambda a, b: IntType(a.find(b)),
         "lastIndexOf": lambda a, b: IntType(a.rfind(b)),
         "charAt": lambda a, i: StringType(a[int(i) : int(i) + 1]),
-        "join": lambda a, by="": StringType(by.join(a)),
+        "join": join,
     }
 
 
