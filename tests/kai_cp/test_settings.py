@@ -41,7 +41,7 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
             "solver:\n  budget_second: 1\n",
             ":2: solver.budget_second: unknown key; did you mean solver.budget_",
         ),
-        ("limits: off\n", ":1: limits: unknown key; `kai-cp config explain` lists all keys"),
+        ("ceilings: off\n", ":1: ceilings: unknown key; `kai-cp config explain` lists all keys"),
         ("solver:\n  workers: 0\n", ":2: solver.workers: input should be greater than or equal to 1, not 0"),
         ("solver:\n  seed: 1\n  seed: 2\n", ":3: solver.seed: given twice"),
         ("solver: [1\n", "not YAML"),
