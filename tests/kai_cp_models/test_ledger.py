@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -287,7 +286,7 @@ def picture(ledger: Ledger) -> tuple[object, ...]:
         dict(sorted(ledger.devices.items())),
         dict(sorted(ledger.groups_on.items())),
         [book.allocated_shares(q.name) for q in ledger.snapshot.queues],
-        np.asarray(book.non_preemptible).tolist(),
+        list(book.firm),
         dict(ledger.changed),
         sorted(ledger.held),
     )

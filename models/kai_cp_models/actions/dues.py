@@ -158,13 +158,12 @@ def _over_due(book: QueueBook, level: str, bounds: Bounds) -> bool:
 
 def _within_quota(book: QueueBook, queue: str, asked: amounts.Amounts) -> tuple[bool, ...]:
     """For every queue from the leaf up, whether it stays within its quota with the batch."""
-    return tuple(_fits_quota(book, i, asked) for i in book.path(queue).tolist())
+    return tuple(_fits_quota(book, i, asked) for i in book.line(queue))
 
 
 def _fits_quota(book: QueueBook, i: int, asked: amounts.Amounts) -> bool:
     return all(
-        int(book.quota[i, r]) == UNLIMITED or int(book.allocated[i, r]) + asked[r] <= int(book.quota[i, r])
-        for r in range(3)
+        book.quota[i][r] == UNLIMITED or book.held[i][r] + asked[r] <= book.quota[i][r] for r in range(3)
     )
 
 
@@ -175,9 +174,9 @@ def due_bounds(book: QueueBook, queue: str, asked: amounts.Amounts, victim: str)
     entitled = _fits_quota(book, i, asked)
     found: list[int | None] = []
     for r in range(3):
-        options = [int(book.allocatable_share_floor[v, r])]
+        options = [book.allocatable_share_floor[v][r]]
         if entitled:
-            options.append(int(book.quota[v, r]))
+            options.append(book.quota[v][r])
         finite = [option for option in options if option != UNLIMITED]
         found.append(min(finite) if finite else None)
     return theirs, (found[0], found[1], found[2])

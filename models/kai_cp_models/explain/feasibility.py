@@ -470,19 +470,19 @@ class Feasibility:
             return
         pods = self._batch.all_pods if self._batch is not None else [item.example for item in self.classes]
         size = amounts.optimistic_batch(snapshot, pods)
-        for i in book.path(self.group.queue).tolist():
+        for i in book.line(self.group.queue):
             below = [
                 j
                 for j, leaver in enumerate(self.cells.leavers)
-                if leaver.queue in snapshot.queue_by_name and i in book.path(leaver.queue)
+                if leaver.queue in snapshot.queue_by_name and i in book.line(leaver.queue)
             ]
             for r in range(3):
-                limit, held = int(book.limit[i, r]), int(book.allocated[i, r])
+                limit, held = book.limit[i][r], book.held[i][r]
                 if size[r] and limit != UNLIMITED and held + size[r] > limit:
                     gives = [self.cells.leavers[j].holds[r] * self.lost[j] for j in below]
                     row = self.cp.add(held + size[r] - sum(gives) <= limit)
                     self._under(row, f"limit:{book.name(i)}")
-                quota, firm = int(book.quota[i, r]), int(book.non_preemptible[i, r])
+                quota, firm = book.quota[i][r], book.firm[i][r]
                 if self.group.preemptible or not size[r] or quota == UNLIMITED or firm + size[r] <= quota:
                     continue
                 gives = [
@@ -505,7 +505,7 @@ class Feasibility:
             i = book.index(level)
             ways: list[cp_model.IntVar] = []
             for r, bound in enumerate(bounds):
-                held = int(book.allocated[i, r])
+                held = book.held[i][r]
                 if bound is None or held <= bound:
                     continue
                 way = self.cp.new_bool_var(f"due[{level},{r}]")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,26 +11,29 @@ from kai_cp_models.fairness.share import cluster_total, divide
 from kai_cp_models.fairness.totals import SCALE, Floats, Ints, QueueTotals, QueueTree, to_amounts, to_shares
 from kai_cp_models.snapshot import UNLIMITED, Shares, Snapshot
 
+Rows = list[Amounts]
+"""Amounts of every queue as plain numbers."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class QueueBook:
-    """Queue totals of a cycle. Arrays are [queues, 3] in the units of ``Amounts``.
+    """Queue totals of a cycle, by position in the tree, in the units of ``Amounts``; "unlimited" is -1.
 
-    Only ``allocated`` and ``non_preemptible`` ever change, through ``charge``. "Unlimited" is -1.
-    ``*_floor``: the bound in whole units, so that an allocation is within it if and only if it is
-    at most the floor.
+    Only ``held`` and ``firm`` ever change, through ``charge``: what a queue holds with all below it, and
+    what of that is not preemptible. ``*_floor``: the bound in whole units, so that an allocation is within it
+    if and only if it is at most the floor.
     """
 
     tree: QueueTree
-    allocated: Ints
-    non_preemptible: Ints
-    quota: Ints
-    limit: Ints
+    held: Rows
+    firm: Rows
+    quota: Rows
+    limit: Rows
     fair_share: Floats
-    fair_share_floor: Ints
+    fair_share_floor: Rows
     allocatable_share: Floats
     """Limit if the quota is unlimited, else the larger of quota and fair share, within the limit (3.1)."""
-    allocatable_share_floor: Ints
+    allocatable_share_floor: Rows
     cluster: Amounts
     """What there is to divide."""
 
@@ -44,44 +47,58 @@ class QueueBook:
         allocatable = [allocatable_share(q.quota, q.limit, by_name[q.name]) for q in queues]
         return QueueBook(
             tree=totals.tree,
-            allocated=totals.allocated,
-            non_preemptible=totals.non_preemptible,
-            quota=_ints([queue.quota for queue in queues]),
-            limit=_ints([queue.limit for queue in queues]),
+            held=_rows(totals.allocated),
+            firm=_rows(totals.non_preemptible),
+            quota=[to_amounts(queue.quota) for queue in queues],
+            limit=[to_amounts(queue.limit) for queue in queues],
             fair_share=_floats([by_name[queue.name] for queue in queues]),
-            fair_share_floor=_ints([by_name[queue.name] for queue in queues]),
+            fair_share_floor=[to_amounts(by_name[queue.name]) for queue in queues],
             allocatable_share=_floats(allocatable),
-            allocatable_share_floor=_ints(allocatable),
+            allocatable_share_floor=[to_amounts(shares) for shares in allocatable],
             cluster=to_amounts(cluster),
         )
 
     def charge(self, queue: str, amounts: Amounts, preemptible: bool, sign: int = 1) -> None:
         """Add ``amounts`` to the queue and all its ancestors; ``sign`` -1 takes them back."""
-        path = self.path(queue)
-        row = np.array(amounts, dtype=np.int64) * sign
-        self.allocated[path] += row
-        if not preemptible:
-            self.non_preemptible[path] += row
+        cpu, memory, gpu = sign * amounts[0], sign * amounts[1], sign * amounts[2]
+        held, firm = self.held, self.firm
+        for i in self.line(queue):
+            have = held[i]
+            held[i] = have[0] + cpu, have[1] + memory, have[2] + gpu
+            if not preemptible:
+                have = firm[i]
+                firm[i] = have[0] + cpu, have[1] + memory, have[2] + gpu
 
     def copy(self) -> QueueBook:
         """An independent book; what never changes is shared."""
-        return replace(self, allocated=self.allocated.copy(), non_preemptible=self.non_preemptible.copy())
+        return QueueBook(
+            self.tree,
+            list(self.held),
+            list(self.firm),
+            self.quota,
+            self.limit,
+            self.fair_share,
+            self.fair_share_floor,
+            self.allocatable_share,
+            self.allocatable_share_floor,
+            self.cluster,
+        )
 
     def index(self, queue: str) -> int:
-        """Row of a queue in every array."""
+        """Position of a queue in all rows."""
         return self.tree.index[queue]
 
     def name(self, index: int) -> str:
         """Queue of a row."""
         return self.tree.queues[index].name
 
-    def path(self, queue: str) -> Ints:
-        """Rows from the queue up to its root, itself first."""
-        return self.tree.paths[self.tree.index[queue]]
+    def line(self, queue: str) -> tuple[int, ...]:
+        """Positions from the queue up to its root, itself first."""
+        return self.tree.lines[self.tree.index[queue]]
 
     def allocated_of(self, queue: str) -> Amounts:
         """What a queue holds, everything below it included."""
-        return row(self.allocated, self.index(queue))
+        return self.held[self.index(queue)]
 
     def fair_share_of(self, queue: str) -> Shares:
         """The queue's fair share as KAI writes it (GPUs in devices)."""
@@ -91,12 +108,6 @@ class QueueBook:
     def allocated_shares(self, queue: str) -> Shares:
         """What a queue holds as KAI writes it (GPUs in devices)."""
         return to_shares(self.allocated_of(queue))
-
-
-def row(array: Ints, index: int) -> Amounts:
-    """One row of an integer array as plain integers."""
-    cpu, memory, gpu = array[index].tolist()
-    return cpu, memory, gpu
 
 
 def allocatable_share(quota: Shares, limit: Shares, fair_share: Shares) -> Shares:
@@ -111,8 +122,8 @@ def allocatable_share(quota: Shares, limit: Shares, fair_share: Shares) -> Share
     return Shares(*found)
 
 
-def _ints(rows: list[Shares]) -> Ints:
-    return np.array([to_amounts(shares) for shares in rows], dtype=np.int64).reshape(-1, 3)
+def _rows(array: Ints) -> Rows:
+    return [(cpu, memory, gpu) for cpu, memory, gpu in array.tolist()]
 
 
 def _floats(rows: list[Shares]) -> Floats:

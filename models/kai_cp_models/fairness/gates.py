@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.totals import Ints
+from kai_cp_models.fairness.book import QueueBook, Rows
 from kai_cp_models.snapshot import MILLI, UNLIMITED
 
 Bound = Literal["limit", "quota", "fair share"]
@@ -38,23 +37,23 @@ class Refusal:
 
 def over_limit(book: QueueBook, queue: str, amounts: Amounts) -> Refusal | None:
     """The first limit, leaf to root, that ``amounts`` more would exceed."""
-    return first_over(book, queue, amounts, book.allocated, book.limit, "limit")
+    return first_over(book, queue, amounts, book.held, book.limit, "limit")
 
 
 def non_preemptible_over_quota(book: QueueBook, queue: str, amounts: Amounts) -> Refusal | None:
     """The first quota, leaf to root, that ``amounts`` more of non-preemptible pods would exceed."""
-    return first_over(book, queue, amounts, book.non_preemptible, book.quota, "quota")
+    return first_over(book, queue, amounts, book.firm, book.quota, "quota")
 
 
 def first_over(
-    book: QueueBook, queue: str, amounts: Amounts, used: Ints, bounds: Ints, bound: Bound
+    book: QueueBook, queue: str, amounts: Amounts, used: Rows, bounds: Rows, bound: Bound
 ) -> Refusal | None:
     """The first bound on the queue's path that ``used`` plus ``amounts`` exceeds in a requested resource."""
-    path = book.path(queue)
-    for i, held, most in zip(path.tolist(), used[path].tolist(), bounds[path].tolist(), strict=True):
-        for resource, requested in enumerate(amounts):
-            unlimited = most[resource] == UNLIMITED
-            if requested != 0 and not unlimited and held[resource] + requested > most[resource]:
+    for i in book.line(queue):
+        held, most = used[i], bounds[i]
+        for resource in range(3):
+            requested = amounts[resource]
+            if requested != 0 and most[resource] != UNLIMITED and held[resource] + requested > most[resource]:
                 return Refusal(book.name(i), resource, most[resource], held[resource], requested, bound)
     return None
 

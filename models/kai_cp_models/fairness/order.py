@@ -12,7 +12,7 @@ from copy import copy
 from typing import Self
 
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.book import QueueBook, row
+from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.steps import QueueSteps
 from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot
 
@@ -49,7 +49,7 @@ class FairOrder:
         self._children = tree.children
         self._roots = tree.roots
         self._leaf_of = {queue.name: i for i, queue in enumerate(tree.queues) if not tree.children[i]}
-        self._paths = tuple(path.tolist() for path in tree.paths)
+        self._paths = tree.lines
         self._height = [-len(path) for path in self._paths]
         self._waiting: list[list[_Waiting]] = [[] for _ in tree.queues]
         self._entries: dict[GroupKey, tuple[int, _Waiting]] = {}
@@ -157,7 +157,7 @@ class FairOrder:
 
     def _rank(self, i: int, amounts: Amounts) -> Rank:
         """Steps 1 to 6 for queue ``i`` with a head of this size."""
-        steps, held = self._steps, row(self._book.allocated, i)
+        steps, held = self._steps, self._book.held[i]
         with_batch = (held[0] + amounts[0], held[1] + amounts[1], held[2] + amounts[2])
         return (
             *steps.standing(i, held, with_batch),

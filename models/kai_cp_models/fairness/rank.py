@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.book import QueueBook, row
+from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.steps import QueueSteps
 
 Key = TypeVar("Key", bound=Hashable)
@@ -81,7 +81,7 @@ class _Merge:
         sequences = {i: units for i in siblings if len(units := self._sequence(i))}
         if len(sequences) < 2:
             return next(iter(sequences.values()), _NOTHING)
-        held = {i: row(self._book.allocated, i) for i in sequences}
+        held = {i: self._book.held[i] for i in sequences}
         standing = {
             i: (self._steps.standing(i, held[i], held[i]), self._steps.dominant(i, held[i])) for i in held
         }

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import inf
 
 from kai_cp_models.fairness.amounts import Amounts, Mask, add, subtract
-from kai_cp_models.fairness.book import QueueBook, row
+from kai_cp_models.fairness.book import QueueBook, Rows
 from kai_cp_models.fairness.gates import RESOURCE_NAMES, Refusal
-from kai_cp_models.fairness.totals import Floats, Ints
+from kai_cp_models.fairness.totals import Floats
 from kai_cp_models.snapshot import UNLIMITED
 
 Unit = tuple[str, Amounts, Mask]
@@ -21,11 +21,11 @@ def can_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool
     Every resource is tested, also one that the batch does not ask for (14: keep).
     """
     i = book.index(queue)
-    found = _first_over(book.allocated, book.fair_share_floor, i, amounts)
+    found = _first_over(book.held, book.fair_share_floor, i, amounts)
     if found is not None:
         return Refusal(queue, *found, "fair share")
     if not preemptible:
-        found = _first_over(book.non_preemptible, book.quota, i, amounts)
+        found = _first_over(book.firm, book.quota, i, amounts)
         if found is not None:
             return Refusal(queue, *found, "quota")
     return None
@@ -40,12 +40,12 @@ def levelled(book: QueueBook, trigger_queue: str, victim_queue: str) -> tuple[st
 def victim_allowed(book: QueueBook, trigger_queue: str, amounts: Amounts, victim_queue: str) -> bool:
     """The victim filter: whether a batch of ``trigger_queue`` may look at victims of ``victim_queue``."""
     trigger, victim = _levelled(book, trigger_queue, victim_queue)
-    held = row(book.allocated, victim)
-    quota = row(book.quota, victim)
-    if _within(add(row(book.allocated, trigger), amounts), row(book.quota, trigger)):
+    held = book.held[victim]
+    quota = book.quota[victim]
+    if _within(add(book.held[trigger], amounts), book.quota[trigger]):
         asked = [r for r in range(3) if amounts[r] != 0 and quota[r] != UNLIMITED]
         return any(held[r] > quota[r] for r in asked) or not any(held[r] < quota[r] for r in asked)
-    return not _within(held, row(book.allocatable_share_floor, victim))
+    return not _within(held, book.allocatable_share_floor[victim])
 
 
 def validate(
@@ -67,46 +67,46 @@ def validate(
     left: dict[int, Amounts] = {}
 
     def remaining(i: int) -> Amounts:
-        return left.get(i) or row(book.allocated, i)
+        return left.get(i) or book.held[i]
 
     masks: dict[int, Mask] = {}
     for victim_queue, given, mask in units:
         trigger, victim = _levelled(book, trigger_queue, victim_queue)
         held = remaining(victim)
-        if _within(held, row(book.allocatable_share_floor, victim)):
-            entitled = _within(add(remaining(trigger), amounts), row(book.quota, trigger))
-            if not entitled or _within(held, row(book.quota, victim)):
+        if _within(held, book.allocatable_share_floor[victim]):
+            entitled = _within(add(remaining(trigger), amounts), book.quota[trigger])
+            if not entitled or _within(held, book.quota[victim]):
                 return _kept(book, trigger, victim, entitled)
-        for i in book.path(victim_queue).tolist():
+        for i in book.line(victim_queue):
             left[i] = subtract(remaining(i), given)
         masks[victim] = _either(masks.get(victim, (False, False, False)), mask)
 
     asked = trigger_involved or (amounts[0] > 0, amounts[1] > 0, amounts[2] > 0)
     parents = book.tree.parents
-    for i in book.path(trigger_queue).tolist():
+    for i in book.line(trigger_queue):
         mine = add(remaining(i), amounts)
         for sibling, mask in masks.items():
             if parents[sibling] != parents[i]:
                 continue
             involved = _either(asked, mask)
             for resource in range(3):
-                if not involved[resource] or mine[resource] <= book.fair_share_floor[i, resource]:
+                if not involved[resource] or mine[resource] <= book.fair_share_floor[i][resource]:
                     continue
                 saturation = _ratio(mine[resource], book.fair_share, i, resource)
                 theirs = _ratio(remaining(sibling)[resource], book.fair_share, sibling, resource)
                 if book.fair_share[sibling, resource] > 0 and saturation * multiplier >= theirs:
                     return _less_saturated(book, i, sibling, resource, saturation, theirs)
     if not preemptible:
-        for i in book.path(trigger_queue).tolist():
-            found = _first_over(book.non_preemptible, book.quota, i, amounts)
+        for i in book.line(trigger_queue):
+            found = _first_over(book.firm, book.quota, i, amounts)
             if found is not None:
                 return Refusal(book.name(i), *found, "quota").message
     return None
 
 
 def _levelled(book: QueueBook, trigger_queue: str, victim_queue: str) -> tuple[int, int]:
-    trigger = book.path(trigger_queue).tolist()[::-1]
-    victim = book.path(victim_queue).tolist()[::-1]
+    trigger = book.line(trigger_queue)[::-1]
+    victim = book.line(victim_queue)[::-1]
     for mine, theirs in zip(trigger, victim, strict=False):
         if mine != theirs:
             return mine, theirs
@@ -117,9 +117,9 @@ def _within(amounts: Amounts, bounds: Amounts) -> bool:
     return all(bound == UNLIMITED or have <= bound for have, bound in zip(amounts, bounds, strict=True))
 
 
-def _first_over(used: Ints, bounds: Ints, i: int, amounts: Amounts) -> tuple[int, int, int, int] | None:
+def _first_over(used: Rows, bounds: Rows, i: int, amounts: Amounts) -> tuple[int, int, int, int] | None:
     """(resource, bound, used, requested) of the first bound exceeded, whatever the batch asks for."""
-    for resource, (have, most) in enumerate(zip(row(used, i), row(bounds, i), strict=True)):
+    for resource, (have, most) in enumerate(zip(used[i], bounds[i], strict=True)):
         if most != UNLIMITED and have + amounts[resource] > most:
             return resource, most, have, amounts[resource]
     return None

@@ -19,8 +19,8 @@ class QueueSteps:
 
     def __init__(self, book: QueueBook) -> None:
         queues = book.tree.queues
-        self._fair_share = book.fair_share_floor.tolist()
-        self._quota = [_bounds(quota) for quota in book.quota.tolist()]
+        self._fair_share = book.fair_share_floor
+        self._quota = [_bounds(quota) for quota in book.quota]
         self._share = [_bounds(shares) for shares in book.allocatable_share.tolist()]
         self._without = [tuple(r for r in range(3) if shares[r] == 0) for shares in self._share]
         """Resources of which a queue has no share at all."""

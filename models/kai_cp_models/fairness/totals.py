@@ -49,7 +49,7 @@ class QueueTree:
     parents: tuple[int, ...]
     children: tuple[tuple[int, ...], ...]
     roots: tuple[int, ...]
-    paths: tuple[Ints, ...]
+    lines: tuple[tuple[int, ...], ...]
     """Indices from each queue up to its root, itself first."""
 
     @staticmethod
@@ -62,12 +62,9 @@ class QueueTree:
         for i, parent in enumerate(parents):
             if parent >= 0:
                 children[parent].append(i)
-        paths = tuple(
-            np.array([index[name] for name in snapshot.queue_path[queue.name]], dtype=np.int64)
-            for queue in queues
-        )
+        lines = tuple(tuple(index[name] for name in snapshot.queue_path[queue.name]) for queue in queues)
         roots = tuple(i for i, parent in enumerate(parents) if parent < 0)
-        return QueueTree(queues, index, parents, tuple(map(tuple, children)), roots, paths)
+        return QueueTree(queues, index, parents, tuple(map(tuple, children)), roots, lines)
 
 
 @dataclass(frozen=True)
@@ -182,5 +179,5 @@ def _times(amounts: Amounts, count: int) -> Amounts:
 def _propagate(totals: Ints, tree: QueueTree) -> None:
     """Add every queue's own total to all its ancestors, in place."""
     own = totals.copy()
-    for i, path in enumerate(tree.paths):
-        totals[path[1:]] += own[i]
+    for i, line in enumerate(tree.lines):
+        totals[list(line[1:])] += own[i]

@@ -125,22 +125,22 @@ class EvictingModel:
         asked: dict[int, list[tuple[Amounts, cp_model.IntVar]]] = {}
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
             size = amounts.optimistic_batch(snapshot, ask.pods)
-            for i in book.path(ask.group.queue).tolist():
+            for i in book.line(ask.group.queue):
                 asked.setdefault(i, []).append((size, admitted))
         for i, sizes in asked.items():
             for r in range(3):
-                limit = int(book.limit[i, r])
+                limit = book.limit[i][r]
                 wanted = [(size[r], admitted) for size, admitted in sizes if size[r]]
                 if limit == UNLIMITED or not wanted:
                     continue
                 given = [
                     item.holds[r] * lost
                     for item, lost in zip(self.ranked, self.lost, strict=True)
-                    if item.holds[r] and i in book.path(item.offer.group.queue).tolist()
+                    if item.holds[r] and i in book.line(item.offer.group.queue)
                 ]
                 total = sum(size * admitted for size, admitted in wanted)
-                row = self.cp.add(int(book.allocated[i, r]) + total - sum(given) <= limit)
-                if int(book.allocated[i, r]) > limit:
+                row = self.cp.add(book.held[i][r] + total - sum(given) <= limit)
+                if book.held[i][r] > limit:
                     # Inherited trouble stays as it is while nothing is added to it.
                     some = self.cp.new_bool_var(f"adds[{i},{r}]")
                     self.cp.add_max_equality(some, [admitted for _, admitted in wanted])
@@ -154,14 +154,14 @@ class EvictingModel:
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
             if not ask.group.preemptible:
                 size = amounts.optimistic_batch(ledger.snapshot, ask.pods)
-                for i in book.path(ask.group.queue).tolist():
+                for i in book.line(ask.group.queue):
                     asked.setdefault(i, []).append((size, admitted))
         for i, sizes in asked.items():
             for r in range(3):
-                quota = int(book.quota[i, r])
+                quota = book.quota[i][r]
                 wanted = [size[r] * admitted for size, admitted in sizes if size[r]]
                 if quota != UNLIMITED and wanted:
-                    self.cp.add(int(book.non_preemptible[i, r]) + sum(wanted) <= quota)
+                    self.cp.add(book.firm[i][r] + sum(wanted) <= quota)
 
     def _stay_before(self) -> None:
         """No unit is lost that would return into an admitted trigger's room (1.3 d, inside a queue)."""
@@ -219,9 +219,7 @@ class EvictingModel:
         for level, members in by_level.items():
             i = book.index(level)
             bounds = next(due.bounds[self.ranked[o].offer.group.queue][1] for o in members)
-            useful = [
-                r for r in range(3) if (bound := bounds[r]) is not None and int(book.allocated[i, r]) > bound
-            ]
+            useful = [r for r in range(3) if (bound := bounds[r]) is not None and book.held[i][r] > bound]
             if not useful:
                 for o in members:
                     self.cp.add(part[o] == 0)
@@ -243,10 +241,10 @@ class EvictingModel:
         """
         book = self.ledger.book
         i = book.index(level)
-        below = [o for o, item in enumerate(self.ranked) if i in book.path(item.offer.group.queue).tolist()]
+        below = [o for o, item in enumerate(self.ranked) if i in book.line(item.offer.group.queue)]
         if len(useful) == 1:
             r = useful[0]
-            slack = int(book.allocated[i, r]) - (bounds[r] or 0) - 1
+            slack = book.held[i][r] - (bounds[r] or 0) - 1
             sizes = [self.ranked[o].holds[r] for o in below if self.ranked[o].holds[r]]
             total = sum(self.ranked[o].holds[r] * self.lost[o] for o in below)
             equal = len(set(sizes)) <= 1 and len(sizes) == len(below)
@@ -254,7 +252,7 @@ class EvictingModel:
                 self.exact = self.exact and equal
                 some = [part[o] for o in members]
                 row = self.cp.add(total <= slack + min(sizes, default=0))
-                if len(some) < len(below) or int(book.allocated[i, r]) <= (bounds[r] or 0):
+                if len(some) < len(below) or book.held[i][r] <= (bounds[r] or 0):
                     any_taken = self.cp.new_bool_var(f"any_taken[{level},{r}]")
                     self.cp.add_max_equality(any_taken, some)
                     row.only_enforce_if(any_taken)
@@ -283,7 +281,7 @@ class EvictingModel:
             for o in members:
                 self.cp.add_bool_or([*(whys[r][o] for r in useful), ~part[o]])
         for r in useful:
-            slack = int(book.allocated[i, r]) - (bounds[r] or 0) - 1
+            slack = book.held[i][r] - (bounds[r] or 0) - 1
             if len(useful) == 1:
                 # Implied, but it shows at once when the due of the queue is too little.
                 most = max((self.ranked[o].holds[r] for o in members), default=0)

@@ -80,7 +80,7 @@ def _due_units(
     """Units that may go one after the other, in reverse fair order."""
     left = {level: list(book.allocated_of(level)) for due in dues for level, _ in due.bounds.values()}
     paths = {
-        queue: {book.name(i) for i in book.path(queue).tolist()} & left.keys()
+        queue: {book.name(i) for i in book.line(queue)} & left.keys()
         for queue in {item.offer.group.queue for item in ranked}
     }
     taken = {o for due in dues for o in due.takes}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +30,7 @@ def test_what_a_queue_holds_is_what_is_below_it() -> None:
     book = QueueBook.of(tree())
     held = {name: book.allocated_of(name)[2] for name in ("a", "b", "c", "d0", "d1")}
     assert held == {"a": 1000, "b": 2000, "c": 3000, "d0": 3000, "d1": 3000}
-    assert book.non_preemptible[:, 2].tolist() == [1000, 0, 0, 1000, 0]
+    assert [firm[2] for firm in book.firm] == [1000, 0, 0, 1000, 0]
 
 
 def test_pipelined_and_leaving_pods_are_not_held_at_the_start() -> None:
@@ -71,11 +70,11 @@ def test_charge_reaches_the_ancestors_and_can_be_taken_back() -> None:
     assert other.allocated_of("a") == (5, 7, 2000)
     assert other.allocated_of("d0") == (5, 7, 4000)
     assert other.allocated_of("b") == book.allocated_of("b")
-    assert other.non_preemptible[:, 2].tolist() == [1000, 0, 500, 1000, 500]
+    assert [firm[2] for firm in other.firm] == [1000, 0, 500, 1000, 500]
     other.charge("a", (5, 7, 1000), preemptible=True, sign=-1)
     other.charge("c", (0, 0, 500), preemptible=False, sign=-1)
-    assert np.array_equal(other.allocated, book.allocated)
-    assert np.array_equal(other.non_preemptible, book.non_preemptible)
+    assert other.held == book.held
+    assert other.firm == book.firm
     assert other.limit is book.limit
 
 
@@ -86,8 +85,8 @@ def test_bounds_in_whole_units() -> None:
         queue("b", quotas=Shares(500, 1e6, UNLIMITED), limit=-0.001),
     ]
     book = QueueBook.of(cluster([node()], queues))
-    assert book.quota.tolist() == [[-1, -1, 290], [500, 1_000_000, -1]]
-    assert book.limit[:, 2].tolist() == [333, -2]
+    assert book.quota == [(-1, -1, 290), (500, 1_000_000, -1)]
+    assert [limit[2] for limit in book.limit] == [333, -2]
     assert book.cluster == (64_000, 256 * GIB, 8000)
 
 
@@ -158,7 +157,6 @@ def test_a_refused_amount_breaks_a_limit_and_an_accepted_one_does_not(gpus: list
         after = book.copy()
         after.charge(name, (0, 0, amount), preemptible=True)
         broken = any(
-            after.limit[i, 2] != UNLIMITED and after.allocated[i, 2] > after.limit[i, 2]
-            for i in after.path(name)
+            after.limit[i][2] != UNLIMITED and after.held[i][2] > after.limit[i][2] for i in after.line(name)
         )
         assert (over_limit(book, name, (0, 0, amount)) is not None) == (broken and amount > 0)

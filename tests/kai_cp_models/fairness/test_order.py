@@ -286,7 +286,7 @@ class Naive:
             counted = list(held)
             changed = [h - g - a for h, g, a in zip(held, self.gone[name], asked, strict=True)]
         fair = self.book.fair_share[i].tolist()
-        quota = self.book.quota[i].tolist()
+        quota = self.book.quota[i]
         share = self.book.allocatable_share[i].tolist()
         return (
             all(f < h for f, h in zip(fair, held, strict=True)),
@@ -419,7 +419,7 @@ class OneByOne:
             giving, k = self.givings[key], self.turn[key]
             found.append((key, k))
             self.turn[key] += 1
-            for i in self.book.path(giving.queue).tolist():
+            for i in self.book.line(giving.queue):
                 self.gone[i] = add(self.gone[i], giving.gives[k])
         return found
 
