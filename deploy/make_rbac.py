@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from chart_rights import rules
 
-from kai_cp.kube.access import ACCESS, Grant, Process
+from kai_cp.kube.access import ACCESS, ControllerName, Grant, Process
 
 HEADER: Final = (
     "# Exactly what kai_cp/kube/access.py declares, written by deploy/make_rbac.py;\n"
@@ -20,8 +20,11 @@ ACCOUNTS: Final[dict[Process, tuple[str, str]]] = {
     "binder": ("kai-cp-binder", "kai-scheduler"),
     "gpu-reservation": ("kai-resource-reservation", "kai-resource-reservation"),
     "admission": ("kai-cp-admission", "kai-scheduler"),
+    "controllers": ("kai-cp-controllers", "kai-scheduler"),
 }
-FOLDERS: Final[dict[Process, str]] = {"admission": "admission"}
+GUESTS: Final[dict[Process, tuple[ControllerName, ...]]] = {"controllers": get_args(ControllerName)}
+"""Parts that an account hosts, each with a role of its own: leave out those that are switched off."""
+FOLDERS: Final[dict[Process, str]] = {"admission": "admission", "controllers": "controllers"}
 """Where an account's rights are written, if not to ``base``: parts that are installed by themselves."""
 PEOPLE: Final[dict[Process, tuple[str, str]]] = {
     "reader": (
@@ -50,12 +53,12 @@ def head(kind: str, name: str, namespace: str, api: str = f"{API}/v1") -> str:
     return f"apiVersion: {api}\nkind: {kind}\nmetadata:\n  name: {name}\n{where}"
 
 
-def binding(kind: str, name: str, namespace: str, home: str) -> str:
-    """A binding of a role to the account of the same name in ``home``."""
+def binding(kind: str, name: str, namespace: str, home: str, account: str = "") -> str:
+    """A binding of a role to an account in ``home``, by default that of the same name."""
     return (
         head(f"{kind}Binding", name, namespace)
         + f"roleRef:\n  apiGroup: {API}\n  kind: {kind}\n  name: {name}\n"
-        + f"subjects:\n  - kind: ServiceAccount\n    name: {name}\n    namespace: {home}\n"
+        + f"subjects:\n  - kind: ServiceAccount\n    name: {account or name}\n    namespace: {home}\n"
     )
 
 
@@ -70,6 +73,10 @@ def documents(folder: str) -> Iterable[str]:
             grants = [grant for grant in ACCESS[process] if grant.scope == scope]
             yield head(kind, name, namespace) + written(grants)
             yield binding(kind, name, namespace, home)
+        for guest in GUESTS.get(process, ()):
+            role = f"kai-cp-{guest}"
+            yield head("ClusterRole", role, "") + written(ACCESS[guest])
+            yield binding("ClusterRole", role, "", home, account=name)
     for process, (name, purpose) in PEOPLE.items() if folder == "base" else ():
         yield f"# {purpose}\n" + head("ClusterRole", name, "") + written(ACCESS[process])
 

@@ -31,6 +31,7 @@ class Commands(LazyGroup):
         "tune": LazyCommand("kai_cp.tune.cli", "Compare settings, or search better ones.", _MEASURE),
         "scheduler": LazyCommand("kai_cp.kube.cli", "Schedule a live cluster.", _CLUSTER),
         "binder": LazyCommand("kai_cp.kube.cli", "Bind pods as bind requests say.", _CLUSTER),
+        "controllers": LazyCommand("kai_cp.kube.cli", "Group pods; status of groups and queues.", _CLUSTER),
         "admission": LazyCommand("kai_cp.kube.cli", "Judge objects when they are written.", _CLUSTER),
         "webhooks": LazyCommand("kai_cp.kube.cli", "Print what sends requests to admission.", _CLUSTER),
         "gpu-reservation": LazyCommand("kai_cp.kube.cli", "Hold a shared GPU (runs in its pod).", _CLUSTER),

@@ -11,9 +11,14 @@ from typing import Final, Literal, NamedTuple
 
 from kai_cp.kube import resources as r
 from kai_cp.kube.resources import Resource
+from kai_cp.workloads.kinds import builtin_reads
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
-Process = Literal["scheduler", "binder", "gpu-reservation", "reader", "admin", "admission"]
+ControllerName = Literal["podgrouper", "podgroup-controller", "queue-controller"]
+"""What ``kai-cp controllers`` may host; each has rights of its own, so that one that is off has none."""
+Process = Literal[
+    "scheduler", "binder", "gpu-reservation", "reader", "admin", "admission", "controllers", ControllerName
+]
 
 
 class Grant(NamedTuple):
@@ -75,6 +80,9 @@ READ: Final = (
 )
 """What a snapshot is made of (snapshot format, section 2)."""
 
+OWNERS: Final = tuple(Resource(group, "", f"{kind.lower()}s", kind) for group, kind in builtin_reads())
+"""Kinds of workloads that the pod grouper knows; others are granted to it by an administrator."""
+
 ACCESS: Final[dict[Process, frozenset[Grant]]] = {
     "scheduler": frozenset(
         [
@@ -118,6 +126,30 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
             *grants("get update", r.VALIDATING_WEBHOOKS, names=VALIDATING_CONFIGURATIONS),
         ]
     ),
+    "controllers": frozenset(
+        [*grants("create patch", r.EVENTS), *grants("get create update", r.LEASES, scope="system")]
+    ),
+    "podgrouper": frozenset(
+        [
+            *grants("get list watch", *OWNERS),
+            *grants("get list watch patch", r.PODS),
+            *grants("get list watch create patch", r.POD_GROUPS),
+            *grants("list watch", r.PRIORITY_CLASSES, r.KARTAS, r.NAMESPACES),
+            *grants("get", r.CONFIG_MAPS),
+        ]
+    ),
+    "podgroup-controller": frozenset(
+        [
+            *grants("list watch", r.PODS, r.POD_GROUPS, r.NODES, r.PRIORITY_CLASSES, r.RESOURCE_CLAIMS),
+            *grants("patch", r.POD_GROUPS, subresource="status"),
+        ]
+    ),
+    "queue-controller": frozenset(
+        [
+            *grants("list watch", r.QUEUES, r.POD_GROUPS),
+            *grants("patch", r.QUEUES, subresource="status"),
+        ]
+    ),
 }
 """Declared access by process. ``reader`` is the command line's, ``admin`` that of ``kai-cp crds --apply``."""
 
@@ -130,8 +162,15 @@ IMPLIED: Final[dict[tuple[str, str], tuple[str, str]]] = {
 
 def permits(process: Process, verb: Verb, resource: Resource, subresource: str, namespace: str) -> bool:
     """Whether the table allows the call. A scoped grant needs a namespace; RBAC knows which one."""
+    return listed(ACCESS[process], verb, resource, subresource, namespace)
+
+
+def listed(
+    allowed: Iterable[Grant], verb: Verb, resource: Resource, subresource: str, namespace: str
+) -> bool:
+    """Whether one of the grants allows the call."""
     name = f"{resource.plural}/{subresource}" if subresource else resource.plural
     return any(
         grant[:3] == (verb, resource.group, name) and (not grant.scope or bool(namespace))
-        for grant in ACCESS[process]
+        for grant in allowed
     )

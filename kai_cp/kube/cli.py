@@ -10,6 +10,7 @@ import typer
 
 from kai_cp.kube.admission.options import AdmissionOptions, RegistrationOptions
 from kai_cp.kube.binder_options import BinderOptions
+from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.flags import expanded
 from kai_cp.kube.options import BadConfiguration, SchedulerOptions, load_config
 from kai_cp.kube.process import Connection, Life, Logging, Service
@@ -98,6 +99,32 @@ def webhooks(options: RegistrationOptions) -> None:
     from kai_cp.kube.admission.registration import configurations
 
     typer.echo(yaml.safe_dump_all(configurations(options), sort_keys=False), nl=False)
+
+
+@app.command()
+@expanded
+def controllers(
+    connection: Connection,
+    options: ControllerOptions,
+    service: Service,
+    logging: Logging,
+    controllers: Annotated[
+        str, typer.Option(help="Which to run, joined by commas; the others may be KAI's.")
+    ] = "podgrouper,podgroup-controller,queue-controller",
+) -> None:
+    """Group pods, and keep the status of pod groups and queues."""
+    from kai_cp.kube.controllers.catalogue import chosen
+    from kai_cp.kube.controllers.podgrouper import grouping_settings
+    from kai_cp.kube.controllers.process import ControllersSetup, run
+
+    life = _begin(logging)
+    try:
+        names = tuple(chosen(controllers))
+        grouping_settings(options)
+    except ValueError as problem:
+        typer.echo(str(problem), err=True)
+        raise typer.Exit(2) from None
+    raise typer.Exit(run(ControllersSetup(names, connection, service, options), life))
 
 
 @app.command("gpu-reservation")

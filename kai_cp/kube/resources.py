@@ -76,6 +76,7 @@ VALIDATING_WEBHOOKS: Final = Resource(
     "ValidatingWebhookConfiguration",
     namespaced=False,
 )
+KARTAS: Final = Resource("run.ai", "v1alpha1", "kartas", "Karta", namespaced=False)
 CRDS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )

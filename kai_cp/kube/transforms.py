@@ -14,6 +14,7 @@ import orjson
 from kai_cp.kube.store import Object
 
 CONTAINER_KEYS: Final = ("name", "ports", "resources", "volumeMounts", "volumeDevices", "restartPolicy")
+FINISHED_SPEC: Final = frozenset({"nodeName", "schedulerName", "priorityClassName"})
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 NOISE: Final = frozenset({"managedFields", "selfLink"})
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -39,7 +40,7 @@ def pod(item: Object) -> Object:
     if status.get("phase") in FINISHED:
         kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
         short = {key: meta[key] for key in (*kept, "annotations", "labels", "ownerReferences") if key in meta}
-        spec = {key: value for key, value in item["spec"].items() if key in ("nodeName", "schedulerName")}
+        spec = {key: value for key, value in item["spec"].items() if key in FINISHED_SPEC}
         return {"metadata": short, "spec": spec, "status": {"phase": status["phase"]}}
     spec = dict(item["spec"])
     for key in ("containers", "initContainers", "ephemeralContainers"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kai_cp.reader.fields import Json
 from kai_cp.workloads import keys, stored
@@ -22,6 +22,14 @@ from kai_cp.workloads.workload import Workload
 POD: Final = ("", "v1", "Pod")
 
 
+class Note(NamedTuple):
+    """Something to tell the user once; ``about_group``: of the pod group, not of the pod."""
+
+    reason: str
+    text: str
+    about_group: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Writes:
     """What a pod's reconcile writes; empty when everything is as it should be.
@@ -35,7 +43,7 @@ class Writes:
     change: Json | None = None
     pod: Json | None = None
     owners: frozenset[str] = frozenset()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def nothing(self) -> bool:
@@ -62,7 +70,7 @@ def reconcile(pod: Item, reads: Reads, settings: GroupingSettings) -> Writes:
     if pool and pool not in group.labels and pool in pod.labels:
         group = replace(group, labels={**group.labels, pool: pod.labels[pool]})
     before = reads.pod_group(group.namespace, group.name)
-    notes = (*found.grouped.notes, *_notes(pod, group, found.chain, before, settings))
+    notes = _notes(pod, group, found.chain, before, settings)
     if before is None:
         body: dict[str, Any] = {"metadata": stored.metadata(group), "spec": group.spec()}
         refuse_invalid(body, group)
@@ -169,28 +177,31 @@ def pod_patch(pod: Item, group: str, subgroup: str) -> Json | None:
 
 def _notes(
     pod: Item, group: Group, chain: Chain, before: Json | None, settings: GroupingSettings
-) -> tuple[str, ...]:
+) -> tuple[Note, ...]:
     """What users of KAI took long to find out: said once, as an event."""
-    found = []
+    found: list[Note] = []
     key = settings.queue_label_key
     if chain.forbidden:
-        found.append(
+        text = (
             f"{chain.forbidden} may not be read, so the pod is grouped by what is below it; "
             "grant get, list and watch on it to the pod grouper to group by it"
         )
+        found.append(Note("OwnerNotReadable", text))
     for item in (*chain.owners[-1:], pod):
         if key in item.annotations and group.queue != item.annotations[key]:
-            found.append(
+            text = (
                 f"{item.what}: metadata.annotations[{key}] does not count; the queue is the label of "
                 f"that name, and {group.queue} without it"
             )
+            found.append(Note("QueueAnnotationIgnored", text))
             break
     if before is not None and not group.follows_queue:
         stays = (before.get("spec") or {}).get("queue")
         labelled = any(key in item.labels for item in (*chain.owners[-1:], pod))
         if stays and labelled and stays != group.queue:
-            found.append(
-                f"the queue {group.queue} is asked for, but the pod group stays in {stays}: edit spec.queue "
-                f"of PodGroup {group.name}, or annotate the workload with {keys.FOLLOW_QUEUE}=true to move it"
+            text = (
+                f"the workload names the queue {group.queue}, and the pod group stays in {stays}: edit "
+                f"spec.queue to move it, or annotate the workload with {keys.FOLLOW_QUEUE}=true"
             )
+            found.append(Note("QueueKept", text, about_group=True))
     return tuple(found)

@@ -109,8 +109,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Where one pod belongs: its group, the subgroup ("" for none), and what its owner should be told."""
+    """Where one pod belongs: its group and its subgroup; "" is none."""
 
     group: Group
     subgroup: str = ""
-    notes: tuple[str, ...] = ()

@@ -196,6 +196,7 @@ class _KindRow(_Row):
 
 class _File(_Row):
     kinds: list[_KindRow]
+    reads: list[str] = []
 
 
 def parse_kinds(text: str, where: str) -> tuple[Kind, ...]:
@@ -211,11 +212,24 @@ def parse_kinds(text: str, where: str) -> tuple[Kind, ...]:
         raise BadKinds(f"{where}: {field_name}: {first['msg']}") from None
 
 
+def _builtin() -> str:
+    return files("kai_cp.workloads").joinpath("kinds.yaml").read_text("utf-8")
+
+
 @lru_cache(maxsize=1)
 def builtin_kinds() -> Kinds:
     """The rows that come with the program."""
-    text = files("kai_cp.workloads").joinpath("kinds.yaml").read_text("utf-8")
-    return Kinds(parse_kinds(text, "kinds.yaml"))
+    return Kinds(parse_kinds(_builtin(), "kinds.yaml"))
+
+
+def builtin_reads() -> list[tuple[str, str]]:
+    """(group, kind) of everything but pods that the rows of the program make the grouper read."""
+    between = _File.model_validate(yaml.safe_load(_builtin())).reads
+    found = {(row.group, row.name) for row in builtin_kinds().rows if row.group}
+    for text in between:
+        name, _, group = text.partition(".")
+        found.add((group, name))
+    return sorted(found)
 
 
 def load_kinds(added: Iterable[File]) -> Kinds:

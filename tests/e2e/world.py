@@ -22,11 +22,13 @@ from kai_cp.kube.resources import Resource
 from kai_cp.kube.transport import Transport, configuration
 from tests.e2e.admin import AdminTransport
 
-RBAC = Path(__file__).parents[2] / "deploy/base/rbac.yaml"
+DEPLOY = Path(__file__).parents[2] / "deploy"
+RBAC = [*sorted(DEPLOY.glob("*/rbac.yaml")), DEPLOY / "controllers/kinds.yaml"]
 POOL = "kai.scheduler/node-pool"
 ACCOUNTS = {
     "kai-cp-scheduler": ("scheduler", "scheduler2"),
     "kai-cp-binder": ("binder",),
+    "kai-cp-controllers": ("controllers",),
 }
 GPU = "nvidia.com/gpu"
 NAMESPACES = ("kai-scheduler", "kai-resource-reservation")
@@ -65,7 +67,7 @@ def prepare(plane: ControlPlane) -> None:
     api = admin(plane)
     for name in NAMESPACES:
         api.create(NAMESPACE, "", {"metadata": {"name": name}})
-    for document in yaml.safe_load_all(RBAC.read_text()):
+    for document in (found for path in RBAC for found in yaml.safe_load_all(path.read_text())):
         if document["kind"] in ("ClusterRoleBinding", "RoleBinding"):
             subjects = [
                 {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
@@ -231,6 +233,10 @@ class World:
     def binder(self, *flags: str, user: str = "binder", url: str = "") -> Program:
         """Start ``kai-cp binder``."""
         return self._start("binder", user, url, *flags)
+
+    def controllers(self, *flags: str, user: str = "controllers", url: str = "") -> Program:
+        """Start ``kai-cp controllers``."""
+        return self._start("controllers", user, url, *flags)
 
     def _start(self, command: str, user: str, url: str, *flags: str, data: int = 0) -> Program:
         kubeconfig = self.plane.kubeconfig(user, url=url)

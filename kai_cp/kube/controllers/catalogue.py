@@ -1,0 +1,37 @@
+"""The controllers there are. A new one is a module and a line here, and its rights in ``access.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, get_args
+
+from kai_cp.kube.access import ACCESS, ControllerName, Grant
+from kai_cp.kube.controllers.base import Factory
+from kai_cp.kube.controllers.podgroup import PodGroupController
+from kai_cp.kube.controllers.podgrouper import PodGrouper
+from kai_cp.kube.controllers.queue import QueueController
+
+CONTROLLERS: Final[dict[ControllerName, Factory]] = {
+    "podgrouper": PodGrouper,
+    "podgroup-controller": PodGroupController,
+    "queue-controller": QueueController,
+}
+ALL: Final = ",".join(CONTROLLERS)
+
+
+def chosen(text: str) -> list[ControllerName]:
+    """The controllers that ``--controllers`` names; ValueError for one that does not exist."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = sorted(set(names) - CONTROLLERS.keys())
+    if unknown or not names:
+        what = f"{unknown[0]!r} is none" if unknown else "none is named"
+        raise ValueError(f"--controllers: {what}; there are {', '.join(CONTROLLERS)}")
+    return [name for name in get_args(ControllerName) if name in names]
+
+
+def rights(names: Iterable[ControllerName]) -> frozenset[Grant]:
+    """What a process with these controllers may do."""
+    found = set(ACCESS["controllers"])
+    for name in names:
+        found |= ACCESS[name]
+    return frozenset(found)

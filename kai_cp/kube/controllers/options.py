@@ -1,0 +1,52 @@
+"""Flags of ``kai-cp controllers``, with KAI's names and defaults where KAI has them (1.1, 3, 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from typer import Option
+
+
+def pairs(text: str, flag: str) -> dict[str, str]:
+    """``a=b,c=d`` as a mapping; ValueError names the flag."""
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals or not key:
+            raise ValueError(f"{flag}: {part!r} is not of the form key=value")
+        found[key.strip()] = value.strip()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerOptions:
+    """What the controllers are told."""
+
+    scheduler_name: Annotated[str, Option(help="schedulerName of the pods served.")] = "kai-scheduler"
+    queue_label_key: Annotated[str, Option(help="Label that names the queue.")] = "kai.scheduler/queue"
+    nodepool_label_key: Annotated[str, Option(help="Label that divides the cluster.")] = (
+        "kai.scheduler/node-pool"
+    )
+    max_concurrent_reconciles: Annotated[int, Option(help="Threads of each controller.", min=1)] = 10
+    search_legacy_pg: Annotated[bool, Option(help="Keep pod groups that older versions named otherwise.")] = (
+        True
+    )
+    knative_gang_schedule: Annotated[bool, Option(help="One pod group a Knative revision.")] = True
+    generic_karta_fallback: Annotated[
+        bool, Option(help="Kinds without a row may be described by Kartas.")
+    ] = True
+    default_priorities_configmap_name: Annotated[str, Option(help="ConfigMap with defaults by kind.")] = ""
+    default_priorities_configmap_namespace: Annotated[str, Option(help="Its namespace.")] = ""
+    pod_label_selector: Annotated[str, Option(help="Only pods with these labels (k=v,k=v) are grouped.")] = ""
+    namespace_label_selector: Annotated[
+        str, Option(help="Only pods in namespaces with these labels (k=v,k=v) are grouped.")
+    ] = ""
+    workload_kinds: Annotated[str, Option(help="Files with kinds of your own, joined by commas.")] = ""
+    metrics_namespace: Annotated[str, Option(help="Prefix of KAI's metrics.")] = "kai"
+    queue_label_to_metric_label: Annotated[
+        str, Option(help="Labels of queues as labels of metrics (label=metric,...).")
+    ] = ""
+    queue_label_to_default_metric_value: Annotated[
+        str, Option(help="Values for queues without them (label=value,...).")
+    ] = ""

@@ -1,0 +1,307 @@
+"""A live cluster as the pod grouper reads it, and which pods depend on what was read."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from kai_cp.kube import resources as r
+from kai_cp.kube import transforms as t
+from kai_cp.kube.controllers.base import Context
+from kai_cp.kube.controllers.served import Served
+from kai_cp.kube.errors import ApiError, NotGranted
+from kai_cp.kube.resources import Resource
+from kai_cp.kube.store import Key, Object, Store, key_of
+from kai_cp.reader.fields import Json
+from kai_cp.workloads.defaults import KindDefaults, read_defaults
+from kai_cp.workloads.items import GroupingError, Item, Reference, item_of
+from kai_cp.workloads.karta import GROUP_LABEL, KIND_LABEL, VERSION_LABEL
+from kai_cp.workloads.reads import Forbidden
+from kai_cp.workloads.settings import GroupingSettings
+
+LOG = logging.getLogger(__name__)
+DEFAULTS_SECONDS: Final = 30.0
+"""How old the ConfigMap of defaults may be."""
+INDEXED: Final = ("serving.knative.dev/revision", "training.kubeflow.org/job-name")
+"""Labels by which pods of one workload are looked for."""
+_UNREAD: Final = frozenset(("containers", "initContainers", "volumes", "ephemeralContainers"))
+
+
+class Seen(NamedTuple):
+    """An object that a pod's group depends on."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+
+
+class Cluster:
+    """Objects from watches where there are any, and by single reads where not.
+
+    The first owner of a kind that can be read begins a watch of that kind: a kind that nobody uses, or that
+    is not installed, costs nothing. ``dependants``: called with what a change touched.
+    """
+
+    def __init__(
+        self, context: Context, settings: GroupingSettings, dependants: Callable[[Seen], None], fields: str
+    ) -> None:
+        self._context = context
+        self._settings = settings
+        self._dependants = dependants
+        self._served = Served(context.transport.raw)
+        informers = context.informers
+        self.pod_store = informers.store(r.PODS, transform=t.pod, fields=fields)
+        self.group_store = informers.store(r.POD_GROUPS)
+        self._classes = informers.store(r.PRIORITY_CLASSES)
+        self._kartas = (
+            informers.store(r.KARTAS, optional=True) if context.options.generic_karta_fallback else None
+        )
+        self._namespaces = (
+            informers.store(r.NAMESPACES, metadata_only=True) if settings.namespace_labels else None
+        )
+        self._owners: dict[tuple[Resource, bool], Store] = {}
+        self._lock = threading.Lock()
+        self._labelled: dict[tuple[str, str, str], dict[Key, Object]] = defaultdict(dict)
+        self._named: dict[str, dict[str, Object]] = defaultdict(dict)
+        self._defaults: tuple[float, KindDefaults] = (-DEFAULTS_SECONDS, KindDefaults())
+        self.pod_store.listen(self._pod_changed)
+        self.group_store.listen(self._group_changed)
+
+    def owner(self, reference: Reference, namespace: str) -> Item | None:
+        """At least the metadata of an owner."""
+        return self._read(reference, namespace, whole=self._whole_wanted(reference))
+
+    def whole(self, reference: Reference, namespace: str) -> Item | None:
+        """All of an object."""
+        return self._read(reference, namespace, whole=True)
+
+    def pod_group(self, namespace: str, name: str) -> Json | None:
+        """A PodGroup."""
+        return self.group_store.get((namespace, name))
+
+    def pod_groups(self, namespace: str, prefix: str) -> Iterable[Json]:
+        """PodGroups by the beginning of their names."""
+        with self._lock:
+            found = self._named.get(namespace, {})
+            return [raw for name, raw in found.items() if name.startswith(prefix)]
+
+    def pods(self, namespace: str, labels: Mapping[str, str]) -> Iterable[Item]:
+        """Pods by labels, one of which is indexed."""
+        key = next(name for name in INDEXED if name in labels)
+        with self._lock:
+            found = list(self._labelled.get((namespace, key, labels[key]), {}).values())
+        for raw in found:
+            try:
+                pod = item_of(raw, "v1", "Pod")
+            except GroupingError:
+                continue
+            if labels.items() <= pod.labels.items():
+                yield pod
+
+    def has_priority_class(self, name: str) -> bool:
+        """Whether a PriorityClass exists."""
+        return self._classes.get(("", name)) is not None
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a namespace."""
+        found = self._namespaces.get(("", name)) if self._namespaces is not None else None
+        return None if found is None else found["metadata"].get("labels") or {}
+
+    def kind_defaults(self) -> KindDefaults:
+        """Defaults by kind of the configured ConfigMap."""
+        options = self._context.options
+        name, namespace = (
+            options.default_priorities_configmap_name,
+            options.default_priorities_configmap_namespace,
+        )
+        if not name or not namespace:
+            return KindDefaults()
+        read, known = self._defaults
+        now = time.monotonic()
+        if now - read < DEFAULTS_SECONDS:
+            return known
+        try:
+            known = read_defaults(self._context.transport.get(r.CONFIG_MAPS, namespace, name))
+        except (ValueError, ApiError) as problem:
+            LOG.warning(
+                "defaults by kind are not used",
+                extra={"configmap": f"{namespace}/{name}", "error": str(problem)},
+            )
+            known = KindDefaults()
+        self._defaults = (now, known)
+        return known
+
+    def kartas(self, group: str, version: str, kind: str) -> Sequence[Item]:
+        """Kartas of a kind."""
+        if self._kartas is None:
+            return ()
+        wanted = {GROUP_LABEL: group, VERSION_LABEL: version, KIND_LABEL: kind}
+        found = []
+        for raw in self._kartas.all():
+            try:
+                item = item_of(raw, r.KARTAS.api_version, r.KARTAS.kind)
+            except GroupingError:
+                continue
+            if wanted.items() <= item.labels.items():
+                found.append(item)
+        return found
+
+    def _whole_wanted(self, reference: Reference) -> bool:
+        row = self._settings.kinds.of(reference.group, reference.version, reference.kind)
+        if row is not None:
+            return row.reads_all
+        return bool(self.kartas(reference.group, reference.version, reference.kind))
+
+    def _read(self, reference: Reference, namespace: str, *, whole: bool) -> Item | None:
+        resource = self._served.resource(reference.api_version, reference.kind)
+        if resource is None:
+            return None
+        key = (namespace if resource.namespaced else "", reference.name)
+        store = self._store(resource, whole=whole)
+        raw = store.get(key) if store is not None else None
+        uid = reference.uid
+        if raw is None or (uid and raw["metadata"].get("uid") != uid):
+            raw = self._fetch(resource, key, whole=whole) or None
+        if raw is None:
+            return None
+        return item_of(raw, reference.api_version, reference.kind)
+
+    def _fetch(self, resource: Resource, key: Key, *, whole: bool) -> Object | None:
+        """One object as it is now; from now on its kind is watched."""
+        try:
+            raw = self._context.transport.get(resource, *key)
+        except NotGranted:
+            raise Forbidden from None
+        except ApiError as error:
+            if error.status == 403:
+                raise Forbidden from None
+            raise
+        if raw is None:
+            # The kind itself may be gone.
+            self._served.forget(resource.api_version)
+            return None
+        if resource == r.PODS:
+            return t.pod(raw)
+        store = self._follow(resource, whole=whole)
+        store.put(raw, ours=True)
+        return self._kept(resource, whole=whole)(raw)
+
+    def _store(self, resource: Resource, *, whole: bool) -> Store | None:
+        if resource == r.PODS:
+            return self.pod_store
+        with self._lock:
+            return self._owners.get((resource, whole)) or (
+                None if whole else self._owners.get((resource, True))
+            )
+
+    def _follow(self, resource: Resource, *, whole: bool) -> Store:
+        store = self._store(resource, whole=whole)
+        if store is not None:
+            return store
+        store = self._context.informers.store(
+            resource, transform=self._kept(resource, whole=whole), metadata_only=not whole, optional=True
+        )
+        with self._lock:
+            if (resource, whole) in self._owners:
+                return store
+            self._owners[resource, whole] = store
+        LOG.info("owners are followed", extra={"resource": f"{resource.plural}.{resource.group}"})
+
+        def changed(old: Object | None, new: Object | None) -> None:
+            if old is None or new is None or t.any_change(old, new):
+                key = key_of(new if new is not None else old or {})
+                self._dependants(Seen(resource.group, resource.kind, *key))
+
+        store.listen(changed)
+        return store
+
+    def _kept(self, resource: Resource, *, whole: bool) -> Callable[[Object], Object]:
+        if not whole:
+            return _metadata
+        known = [
+            row
+            for row in self._settings.kinds.rows
+            if (row.group, row.name) == (resource.group, resource.kind)
+        ]
+        if not known:
+            return t.plain
+        return _with_status if any(row.cluster for row in known) else _without_status
+
+    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
+        with self._lock:
+            for state, present in ((old, False), (new, True)):
+                if state is None:
+                    continue
+                key = key_of(state)
+                labels = state["metadata"].get("labels") or {}
+                for name in INDEXED:
+                    if name not in labels:
+                        continue
+                    where = (key[0], name, labels[name])
+                    if present:
+                        self._labelled[where][key] = state
+                    elif (
+                        self._labelled.get(where, {}).pop(key, None) is not None and not self._labelled[where]
+                    ):
+                        del self._labelled[where]
+
+    def _group_changed(self, old: Object | None, new: Object | None) -> None:
+        state = new if new is not None else old or {}
+        namespace, name = key_of(state)
+        with self._lock:
+            if new is not None:
+                self._named[namespace][name] = new
+            else:
+                self._named[namespace].pop(name, None)
+
+
+class Looked:
+    """A cluster that remembers which owners one pod's group was made from."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.seen: set[Seen] = set()
+        self.pod_group = cluster.pod_group
+        self.pod_groups = cluster.pod_groups
+        self.pods = cluster.pods
+        self.has_priority_class = cluster.has_priority_class
+        self.namespace_labels = cluster.namespace_labels
+        self.kind_defaults = cluster.kind_defaults
+        self.kartas = cluster.kartas
+
+    def owner(self, reference: Reference, namespace: str) -> Item | None:
+        """At least the metadata of an owner."""
+        self.seen.add(Seen(reference.group, reference.kind, namespace, reference.name))
+        return self._cluster.owner(reference, namespace)
+
+    def whole(self, reference: Reference, namespace: str) -> Item | None:
+        """All of an object."""
+        self.seen.add(Seen(reference.group, reference.kind, namespace, reference.name))
+        return self._cluster.whole(reference, namespace)
+
+
+def _metadata(item: Object) -> Object:
+    return {"metadata": t.plain(item)["metadata"]}
+
+
+def _without_status(item: Object) -> Object:
+    plain = t.plain(item)
+    kept = {key: value for key, value in plain.items() if key != "status"}
+    return {**kept, "spec": _pruned(plain.get("spec"))}
+
+
+def _with_status(item: Object) -> Object:
+    plain = t.plain(item)
+    return {**plain, "spec": _pruned(plain.get("spec"))}
+
+
+def _pruned(value: Any) -> Any:
+    """Without what is large and never read: the containers and volumes of pod templates."""
+    if isinstance(value, dict):
+        return {key: _pruned(inner) for key, inner in value.items() if key not in _UNREAD}
+    return value if not isinstance(value, list) else [_pruned(inner) for inner in value]

@@ -1,0 +1,139 @@
+"""The pod-group controller: what the pods of a group ask for and hold, in its status (3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from kai_cp.kube import names
+from kai_cp.kube import resources as r
+from kai_cp.kube import transforms as t
+from kai_cp.kube.controllers.base import Context, Want, changed
+from kai_cp.kube.members import Members
+from kai_cp.kube.orders import annotations_of, labels_of
+from kai_cp.kube.store import Key, Object, key_of
+from kai_cp.workloads.sums import FIELDS, Usage, group_status, is_preemptible, usage_of
+
+PROBLEM: Final = "PodGroupStatus"
+
+
+class PodGroupController:
+    """Keeps ``status.resourcesStatus`` of every pod group."""
+
+    settle_seconds = 0.1
+
+    def __init__(self, context: Context) -> None:
+        self.workers = context.options.max_concurrent_reconciles
+        self._context = context
+        self._fields = f"spec.schedulerName={context.options.scheduler_name}"
+        informers = context.informers
+        self._groups = informers.store(r.POD_GROUPS)
+        self._pods = informers.store(r.PODS, transform=t.pod, fields=self._fields)
+        self._nodes = informers.store(r.NODES, metadata_only=True)
+        self._classes = informers.store(r.PRIORITY_CLASSES)
+        self._claims = informers.store(r.RESOURCE_CLAIMS, optional=True)
+        self._members = Members(self._pods)
+
+    def wants(self) -> Sequence[Want]:
+        """Pod groups and their pods; classes and claims, which change what they count for."""
+        return (
+            Want(r.POD_GROUPS, changed(lambda group: (key_of(group),), _group_change)),
+            Want(r.PODS, changed(_group_of, _pod_change), transform=t.pod, fields=self._fields),
+            Want(r.NODES, changed(self._groups_on, _label_change), metadata_only=True),
+            Want(r.PRIORITY_CLASSES, changed(self._groups_of_class)),
+            Want(r.RESOURCE_CLAIMS, changed(self._groups_of_claim), optional=True),
+        )
+
+    def reconcile(self, key: Key, attempt: int) -> float | None:
+        """Write the sums of one group, if they are others than those it has."""
+        group = self._groups.get(key)
+        if group is None:
+            return None
+        usages = [self._usage(pod) for pod in self._members.of(key)]
+        classes = {item["metadata"]["name"]: item for item in self._classes.all()}
+        namespace = key[0]
+        wanted = {name for usage in usages for name in usage.claims}
+        claims = {
+            name: claim for name in wanted if (claim := self._claims.get((namespace, name))) is not None
+        }
+        preemptible = is_preemptible(group.get("spec") or {}, classes)
+        status = group_status(usages, claims, preemptible=preemptible)
+        before = (group.get("status") or {}).get("resourcesStatus") or {}
+        patch = differing(before, status)
+        if patch:
+            body = {"status": {"resourcesStatus": patch}}
+            answer = self._context.transport.patch(r.POD_GROUPS, *key, body, subresource="status")
+            if answer is not None:
+                self._groups.put(answer, ours=True)
+        return None
+
+    def _usage(self, pod: Object) -> Usage:
+        node = pod["spec"].get("nodeName")
+        found = self._nodes.get(("", node)) if node else None
+        usage = usage_of(pod, labels_of(found) if found is not None else {})
+        if usage.problem:
+            self._context.recorder.say(
+                pod, r.PODS, "Warning", PROBLEM, f"{usage.problem}; the rest of the pod is counted"
+            )
+        return usage
+
+    def _groups_on(self, node: Object) -> Iterable[Key]:
+        name = node["metadata"]["name"]
+        for pod in self._pods.all():
+            if pod["spec"].get("nodeName") == name and names.GPU_MEMORY in annotations_of(pod):
+                yield from _group_of(pod)
+
+    def _groups_of_class(self, priority_class: Object) -> Iterable[Key]:
+        name = priority_class["metadata"]["name"]
+        every = bool(priority_class.get("globalDefault"))
+        for group in self._groups.all():
+            if every or (group.get("spec") or {}).get("priorityClassName") == name:
+                yield key_of(group)
+
+    def _groups_of_claim(self, claim: Object) -> Iterable[Key]:
+        holders = (claim.get("status") or {}).get("reservedFor") or ()
+        for holder in holders:
+            pod = self._pods.get((claim["metadata"]["namespace"], holder.get("name") or ""))
+            if pod is not None:
+                yield from _group_of(pod)
+
+
+def differing(before: Any, wanted: dict[str, dict[str, str]]) -> dict[str, Any]:
+    """The merge patch between two statuses of resource lists; empty when they are equal."""
+    found: dict[str, Any] = {}
+    for field in FIELDS:
+        old, new = before.get(field) or {}, wanted[field]
+        if old != new:
+            found[field] = {**dict.fromkeys(old.keys() - new.keys()), **new}
+    return found
+
+
+def _group_of(pod: Object) -> Iterable[Key]:
+    name = annotations_of(pod).get(names.GROUP)
+    return ((pod["metadata"].get("namespace") or "", name),) if name else ()
+
+
+def _pod_change(old: Object, new: Object) -> bool:
+    return _view(old) != _view(new)
+
+
+def _view(pod: Object) -> tuple[Any, ...]:
+    status = pod.get("status") or {}
+    scheduled = [c.get("status") for c in status.get("conditions") or () if c.get("type") == "PodScheduled"]
+    return (
+        pod["metadata"].get("annotations"),
+        pod["spec"],
+        status.get("phase"),
+        scheduled,
+        status.get("resourceClaimStatuses"),
+    )
+
+
+def _group_change(old: Object, new: Object) -> bool:
+    """Its own words, and its sums, which somebody else may have overwritten."""
+    sums = [(item.get("status") or {}).get("resourcesStatus") for item in (old, new)]
+    return sums[0] != sums[1] or t.spec_change(old, new)
+
+
+def _label_change(old: Object, new: Object) -> bool:
+    return labels_of(old) != labels_of(new)

@@ -1,0 +1,138 @@
+"""Keys that wait to be reconciled: each once, after a while, and later each time it fails."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from kai_cp.kube.store import Key
+
+FIRST_SECONDS: Final = 1.0
+LONGEST_SECONDS: Final = 60.0
+"""Pauses after failures, as KAI's: doubled from the first to the longest, with jitter."""
+
+
+class WorkQueue:
+    """A queue of keys for several threads.
+
+    A key that waits is not added twice; one that is being worked on is taken up again when that has ended.
+    """
+
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._settle = 0.0
+        self._monotonic = monotonic
+        self._ready: deque[Key] = deque()
+        self._waiting: set[Key] = set()
+        """In ``_ready``."""
+        self._due: dict[Key, float] = {}
+        self._later: list[tuple[float, Key]] = []
+        self._working: set[Key] = set()
+        self._again: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._stopped = False
+        self._condition = threading.Condition()
+
+    def settle(self, seconds: float) -> None:
+        """Wait this long for further changes of a key before it is handed out."""
+        self._settle = seconds
+
+    def add(self, keys: Iterable[Key]) -> None:
+        """Have keys reconciled soon."""
+        with self._condition:
+            for key in keys:
+                if key in self._working:
+                    self._again.add(key)
+                elif self._settle:
+                    self._schedule(key, self._settle)
+                else:
+                    self._append(key)
+
+    def get(self) -> tuple[Key, int] | None:
+        """The next key and how often it failed in a row, waiting for one; None when the queue has ended."""
+        with self._condition:
+            while not self._stopped:
+                pause = self._promote()
+                if self._ready:
+                    key = self._ready.popleft()
+                    self._waiting.discard(key)
+                    self._working.add(key)
+                    return key, self._failures.get(key, 0)
+                self._condition.wait(pause)
+        return None
+
+    def done(self, key: Key, after: float | None = None) -> None:
+        """The key is in order; look at it again ``after`` seconds, if given."""
+        with self._condition:
+            self._failures.pop(key, None)
+            self._finish(key, after)
+
+    def failed(self, key: Key) -> None:
+        """The key is not in order; it is tried again after a pause."""
+        with self._condition:
+            failures = self._failures.get(key, 0)
+            self._failures[key] = failures + 1
+            step = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(failures, 16))
+            self._again.discard(key)
+            self._finish(key, step * random.uniform(0.75, 1.0))
+
+    def stop(self) -> None:
+        """End: everybody who waits gets None."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify_all()
+
+    def __len__(self) -> int:
+        """Keys that wait to be worked on now."""
+        return len(self._ready)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, is due or is being worked on."""
+        with self._condition:
+            return not (self._ready or self._working or self._due)
+
+    def _finish(self, key: Key, after: float | None) -> None:
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            if self._settle:
+                self._schedule(key, self._settle)
+            else:
+                self._append(key)
+        elif after is not None:
+            self._schedule(key, after)
+
+    def _append(self, key: Key) -> None:
+        self._due.pop(key, None)
+        if key not in self._waiting:
+            self._waiting.add(key)
+            self._ready.append(key)
+            self._condition.notify()
+
+    def _schedule(self, key: Key, seconds: float) -> None:
+        """The earliest time counts."""
+        due = self._monotonic() + seconds
+        if key in self._waiting or self._due.get(key, due + 1.0) <= due:
+            return
+        self._due[key] = due
+        heapq.heappush(self._later, (due, key))
+        self._condition.notify()
+
+    def _promote(self) -> float | None:
+        """Move what is due to the ready ones; seconds until the next is due."""
+        now = self._monotonic()
+        while self._later:
+            due, key = self._later[0]
+            if self._due.get(key) != due:
+                heapq.heappop(self._later)
+            elif due <= now:
+                heapq.heappop(self._later)
+                self._append(key)
+            else:
+                return due - now
+        return None
