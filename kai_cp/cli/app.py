@@ -26,6 +26,7 @@ class Commands(LazyGroup):
         "admit": LazyCommand("kai_cp.admission.cli", "Say what admission makes of objects.", _OFFLINE),
         "topology": LazyCommand("kai_cp.cli.topology", "Show racks, NVLink domains and room.", _OFFLINE),
         "group": LazyCommand("kai_cp.cli.group", "Show the pod groups that workloads get.", _OFFLINE),
+        "view": LazyCommand("kai_cp.cli.view", "Make a page to look at in a browser.", _OFFLINE),
         "config": LazyCommand("kai_cp.cli.config", "Explain and show the settings.", _SETTINGS),
         "bench": LazyCommand("kai_cp.bench.cli", "Run the benchmark suites.", _MEASURE),
         "tune": LazyCommand("kai_cp.tune.cli", "Compare settings, or search better ones.", _MEASURE),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from kai_cp.kube.amounts import gpus_of
+from kai_cp.report.amounts import gpus_of
 from kai_cp.kube.cycles import Cycle
 
 HOUR: Final = 3600.0

@@ -9,7 +9,7 @@ from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from kai_cp.kube.amounts import gpus_of, starving
+from kai_cp.report.amounts import gpus_of, starving
 from kai_cp.kube.board import Board
 from kai_cp.kube.capacity_metrics import CapacityMetrics
 from kai_cp.kube.cycles import Cycle

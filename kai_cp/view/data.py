@@ -1,0 +1,280 @@
+"""``view/1``: what the page shows, as one JSON document, from one snapshot and one plan.
+
+Pod groups and nodes are listed once and named by their place in the list, so that 50,000 pods stay small. A
+node's GPUs are a list of cells; a cell is FREE, the number of the pod group that holds the device, or the
+list of them where it is shared.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kai_cp.decisions import ENGINE, rfc3339, version
+from kai_cp.report.amounts import gpus_of, starving
+from kai_cp.report.waiting import Waiter, waiters
+from kai_cp.topology_view import fabric
+from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.snapshot import (
+    ACTIVE_USED,
+    GPU,
+    MILLI,
+    Decision,
+    GroupKey,
+    Plan,
+    PodKey,
+    Queue,
+    Shares,
+    Snapshot,
+    Unscheduled,
+)
+from kai_cp_topology.report import Report
+
+SCHEMA: Final = "view/1"
+FREE: Final = -1
+OTHER: Final = -2
+"""A cell held by a pod without pod group: another scheduler's."""
+Cell = int | list[int]
+Object = dict[str, Any]
+
+
+def view(name: str, snapshot: Snapshot, plan: Plan | None, *, mode: str = "") -> Object:
+    """The document of a snapshot; without ``plan`` nothing was decided yet. ``mode``: of the scheduler."""
+    report = fabric(snapshot)
+    book = QueueBook.of(snapshot)
+    line = waiters(snapshot, book.copy())
+    groups = [group.key for group in snapshot.groups]
+    number = {key: i for i, key in enumerate(groups)}
+    return {
+        "schema": SCHEMA,
+        "engine": f"{ENGINE} {version()}",
+        "name": name,
+        "mode": mode,
+        "now": rfc3339(snapshot.now),
+        "decided": plan is not None,
+        "groups": [_group(snapshot, key) for key in groups],
+        "queues": _queues(snapshot, plan, book, line),
+        "pending": _pending(snapshot, plan, line, number),
+        "levels": _levels(report, snapshot),
+        "nodes": _nodes(snapshot, report),
+        "cells": _cells(snapshot, (), number),
+        "cellsAfter": _after(snapshot, plan, number),
+        "starts": _starts(plan, number),
+        "evictions": _evictions(snapshot, plan, number),
+        "stages": _stages(plan),
+        "skipped": [{"item": entry.item, "reason": entry.reason} for entry in snapshot.set_aside],
+    }
+
+
+def _group(snapshot: Snapshot, key: GroupKey) -> Object:
+    group = snapshot.group_by_key[key]
+    members = snapshot.members[key]
+    return {
+        "name": str(key),
+        "queue": group.queue,
+        "priority": group.priority,
+        "preemptible": group.preemptible,
+        "pods": len(members),
+        "running": sum(pod.status in ACTIVE_USED for pod in members),
+        "created": rfc3339(group.created),
+    }
+
+
+def _queues(snapshot: Snapshot, plan: Plan | None, book: QueueBook, line: Sequence[Waiter]) -> list[Object]:
+    """The tree, parents first; amounts in milli-CPUs, bytes and GPUs; -1 is unlimited."""
+    waiting: dict[str, int] = defaultdict(int)
+    for waiter in line:
+        for name in snapshot.queue_path.get(waiter.group.queue, ()):
+            waiting[name] += 1
+    starved = starving(snapshot, plan) if plan is not None else {}
+    return [
+        {
+            "name": queue.name,
+            "title": queue.display_name,
+            "depth": depth,
+            "priority": queue.priority,
+            "quota": list(queue.quota),
+            "limit": list(queue.limit),
+            "weight": list(queue.weight),
+            "fair": list(book.fair_share_of(queue.name)),
+            "used": list(book.allocated_shares(queue.name)),
+            "after": _after_queue(plan, queue.name),
+            "waiting": waiting[queue.name],
+            "starved": starved.get(queue.name, 0),
+        }
+        for queue, depth in _tree(snapshot)
+    ]
+
+
+def _after_queue(plan: Plan | None, name: str) -> list[float] | None:
+    found: Shares | None = None
+    if plan is not None and name in plan.queues:
+        found = plan.queues[name].allocated_after
+    return list(found) if found is not None else None
+
+
+def _tree(snapshot: Snapshot) -> Iterable[tuple[Queue, int]]:
+    children: dict[str | None, list[Queue]] = defaultdict(list)
+    for queue in sorted(snapshot.queues, key=lambda queue: queue.name):
+        children[queue.parent].append(queue)
+    stack = [(queue, 0) for queue in reversed(children[None])]
+    while stack:
+        queue, depth = stack.pop()
+        yield queue, depth
+        stack += [(child, depth + 1) for child in reversed(children[queue.name])]
+
+
+def _pending(
+    snapshot: Snapshot, plan: Plan | None, line: Sequence[Waiter], number: Mapping[GroupKey, int]
+) -> list[Object]:
+    """Who waits, in fair order; after a plan only those it leaves pending."""
+    why = {entry.group: entry for entry in plan.unscheduled} if plan is not None else {}
+    placed = _placed(plan)
+    found = []
+    for waiter in line:
+        key = waiter.group.key
+        if plan is not None and key not in why and key in placed:
+            continue
+        found.append(_waits(snapshot, waiter, number[key], why.get(key)))
+    return found
+
+
+def _placed(plan: Plan | None) -> set[GroupKey | None]:
+    return {d.group for d in plan.decisions if d.kind != "Evict"} if plan is not None else set()
+
+
+def _waits(snapshot: Snapshot, waiter: Waiter, number: int, why: Unscheduled | None) -> Object:
+    return {
+        "group": number,
+        "gpus": waiter.gpus,
+        "pods": waiter.pods,
+        "pending": waiter.pending,
+        "seconds": max(0.0, snapshot.now - waiter.group.created),
+        "reason": why.reason if why is not None else "",
+        "message": why.message if why is not None else waiter.remark,
+        "proved": why.proved if why is not None else False,
+        "fixes": [str(fix) for fix in why.details.get("fixes", ())] if why is not None else [],
+    }
+
+
+def _levels(report: Report, snapshot: Snapshot) -> list[Object]:
+    """Trees of domains: names of the levels, and each node's path of values, or null outside the tree."""
+    found: list[Object] = []
+    for tree in report.trees:
+        labels = [level.label for level in tree.levels]
+        outside = set(tree.outside)
+        paths = [
+            None if node.name in outside else [node.labels.get(label, "") for label in labels]
+            for node in snapshot.nodes
+        ]
+        found.append({"name": tree.name, "levels": [level.name for level in tree.levels], "paths": paths})
+    return found
+
+
+def _nodes(snapshot: Snapshot, report: Report) -> list[Object]:
+    return [
+        {
+            "name": node.name,
+            "gpus": node.allocatable[GPU] // MILLI,
+            "closed": node.not_ready,
+            "domain": report.nodes[node.name].clique,
+            "product": report.nodes[node.name].product,
+        }
+        for node in snapshot.nodes
+    ]
+
+
+def _cells(
+    snapshot: Snapshot, decisions: Iterable[Decision], number: Mapping[GroupKey, int]
+) -> list[list[Cell]]:
+    """Cells of every node once ``decisions`` are carried out."""
+    at: dict[PodKey, tuple[str, tuple[str, ...]]] = {
+        pod.key: (pod.node, pod.gpu_groups)
+        for pod in snapshot.pods
+        if pod.node is not None and pod.status in ACTIVE_USED and not pod.reservation
+    }
+    for decision in decisions:
+        if decision.kind == "Evict":
+            at.pop(decision.pod, None)
+        elif decision.pod in snapshot.pod_by_key:
+            at[decision.pod] = (decision.node, decision.gpu_groups)
+    whole: dict[str, list[Cell]] = defaultdict(list)
+    shared: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for key, (node, devices) in at.items():
+        pod = snapshot.pod_by_key[key]
+        owner = number.get(pod.group, OTHER) if pod.group is not None else OTHER
+        if devices:
+            for device in devices:
+                shared[node][device].append(owner)
+        else:
+            whole[node] += [owner] * round(gpus_of(snapshot, pod, node))
+    return [
+        _node_cells(node.allocatable[GPU] // MILLI, whole[node.name], shared[node.name])
+        for node in snapshot.nodes
+    ]
+
+
+def _node_cells(gpus: int, whole: list[Cell], shared: Mapping[str, list[int]]) -> list[Cell]:
+    """Cells in a fixed order: whole devices by pod group, shared ones, then what is free."""
+    cells: list[Cell] = sorted(whole, key=lambda cell: cell if isinstance(cell, int) else 0)
+    cells += [sorted(owners) for _, owners in sorted(shared.items())]
+    return cells + [FREE] * max(0, gpus - len(cells))
+
+
+def _after(snapshot: Snapshot, plan: Plan | None, number: Mapping[GroupKey, int]) -> dict[str, list[Cell]]:
+    """By number of the node: its cells after the plan, where they differ."""
+    if plan is None:
+        return {}
+    before, after = _cells(snapshot, (), number), _cells(snapshot, _evictions_first(plan), number)
+    pairs = enumerate(zip(before, after, strict=True))
+    return {str(i): new for i, (old, new) in pairs if old != new}
+
+
+def _evictions_first(plan: Plan) -> list[Decision]:
+    return sorted(plan.decisions, key=lambda decision: decision.kind != "Evict")
+
+
+def _starts(plan: Plan | None, number: Mapping[GroupKey, int]) -> list[Object]:
+    """Who gets places, by pod group and action; moved pods are told with the evictions."""
+    if plan is None:
+        return []
+    gone = {decision.pod for decision in plan.decisions if decision.kind == "Evict"}
+    found: dict[tuple[int, str, str], list[str]] = defaultdict(list)
+    for decision in plan.decisions:
+        group = number.get(decision.group, OTHER) if decision.group is not None else OTHER
+        if decision.kind != "Evict" and decision.pod not in gone and group != OTHER:
+            found[group, decision.kind, decision.action].append(decision.node)
+    return [
+        {"group": group, "kind": kind, "action": action, "pods": len(nodes), "nodes": sorted(set(nodes))}
+        for (group, kind, action), nodes in found.items()
+    ]
+
+
+def _evictions(snapshot: Snapshot, plan: Plan | None, number: Mapping[GroupKey, int]) -> list[Object]:
+    if plan is None:
+        return []
+    moved = {decision.pod: decision.node for decision in plan.decisions if decision.kind == "Nominate"}
+    return [
+        {
+            "pod": str(decision.pod),
+            "group": number.get(decision.group, OTHER) if decision.group is not None else OTHER,
+            "gpus": gpus_of(snapshot, snapshot.pod_by_key[decision.pod]),
+            "from": decision.node,
+            "to": moved.get(decision.pod, ""),
+            "action": decision.action,
+            "for": [number[key] for key in decision.triggers if key in number],
+            "message": decision.message,
+        }
+        for decision in plan.decisions
+        if decision.kind == "Evict" and decision.pod in snapshot.pod_by_key
+    ]
+
+
+def _stages(plan: Plan | None) -> list[Object]:
+    if plan is None:
+        return []
+    return [
+        {"name": s.name, "status": s.status, "objective": s.objective, "bound": s.bound, "gap": s.gap}
+        for s in plan.stages
+    ]
