@@ -46,9 +46,11 @@ judge-grouping: $(READY)
 	$(BIN)/python $(SHARED)/grouping/judge_grouping.py $(SHARED)/grouping/cases --command '$(BIN)/kai-cp group {inputs} {outputs}'
 
 system-packages:  ## Debian's Prometheus and Chromium, for the tests that need them (as root)
-	@command -v prometheus chromium > /dev/null && exit 0; \
+	@for command in prometheus chromium chromedriver; do command -v $$command > /dev/null || missing=yes; done; \
+	if [ -n "$$missing" ]; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-		prometheus chromium fonts-dejavu-core > /dev/null
+			prometheus chromium chromium-driver fonts-dejavu-core > /dev/null; \
+	fi
 
 control-plane: $(READY)  ## the API server and the Helm that the tests run against (built once, then cached)
 	$(BIN)/python -m tests.kubetest.build

@@ -1,0 +1,204 @@
+"""The page in a real Chromium: what it says, that it is safe, and that the keyboard is enough."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from kai_cp.reader import parse
+from kai_cp.view.data import view
+from kai_cp.view.page import page
+from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Stage, Unscheduled
+from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
+from tests.kai_cp.view.browser import chromium, installed
+
+pytestmark = [
+    pytest.mark.skipif(not installed(), reason="there is no Chromium; `make system-packages` installs it"),
+    pytest.mark.xdist_group("browser"),
+]
+NOW = 1_800_000_000.0
+EVIL = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+VIEWS = ("queues", "pending", "cluster", "cycles", "evictions")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chrome]:
+    with chromium() as driver:
+        yield driver
+
+
+def world() -> dict[str, Any]:
+    """Two racks; v makes room for t, which is promised its place; w waits; names that try to be markup."""
+    nodes = [node(f"n{i}", gpus=4) for i in range(4)]
+    for i, item in enumerate(nodes):
+        item["metadata"]["labels"] |= {"rack": f"r{i // 2}", "kubernetes.io/hostname": f"n{i}"}
+    levels = [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]
+    return snapshot(
+        nodes=nodes,
+        pods=[
+            pod("v-0", "v", gpus=4, node="n0", phase="Running"),
+            pod("r-0", "r", gpus=2, node="n1", phase="Running"),
+            pod("t-0", "t", gpus=4),
+            pod("w-0", "w", gpus=4),
+        ],
+        queues=[queue()],
+        podGroups=[group("v"), group("r"), group("t"), group("w")],
+        topologies=[{"metadata": {"name": "hall", "uid": "t"}, "spec": {"levels": levels}}],
+    )
+
+
+def plan(message: str = "no room") -> Plan:
+    t, w = GroupKey("ns", "t"), GroupKey("ns", "w")
+    return Plan(
+        decisions=(
+            Decision("Evict", PodKey("ns", "v-0"), GroupKey("ns", "v"), "n0", "reclaim", triggers=(t,)),
+            Decision("Nominate", PodKey("ns", "t-0"), t, "n0", "reclaim"),
+        ),
+        unscheduled=(Unscheduled(w, "OverLimit", message, True),),
+        stages=(Stage("reclaim: lost work", "OPTIMAL", 1, 1, 0.0),),
+    )
+
+
+def document(message: str = "no room", name: str = "cluster") -> dict[str, Any]:
+    return view(name, parse(world(), now=NOW), plan(message))
+
+
+def opened(browser: Chrome, tmp_path: Path, made: dict[str, Any], at: str = "queues") -> str:
+    """Show the page in a view; all its text."""
+    path = tmp_path / "page.html"
+    path.write_text(page(made), "utf-8")
+    browser.get("about:blank")
+    browser.get(f"{path.as_uri()}#{at}")
+    WebDriverWait(browser, 20).until(lambda b: not b.find_elements(By.ID, "loading"))
+    return text(browser)
+
+
+def text(browser: Chrome) -> str:
+    return str(browser.find_element(By.TAG_NAME, "body").text)
+
+
+def complaints(browser: Chrome) -> list[Any]:
+    """What the console says of errors and refused resources."""
+    return [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("queues", ["q", "Fair share", "Borrowed"]),
+        ("pending", ["ns/w", "OverLimit", "no room", "proved"]),
+        ("cluster", ["r0", "r1", "ns/t", "2 of 8 free", "GPUs"]),
+        ("cycles", ["ns/t", "Nominate", "reclaim: lost work", "OPTIMAL"]),
+        ("evictions", ["v-0", "back to pending", "ns/t", "GPUs lost"]),
+    ],
+)
+def test_each_view_answers_its_question(browser: Chrome, tmp_path: Path, at: str, said: list[str]) -> None:
+    shown = opened(browser, tmp_path, document(), at)
+    assert [words for words in said if words not in shown] == []
+    assert complaints(browser) == []
+
+
+def test_before_and_after_are_two_links(browser: Chrome, tmp_path: Path) -> None:
+    # v holds all of n0 before, and t after: the cells of the first node change hands.
+    before = opened(browser, tmp_path, document(), "cluster?at=before")
+    after = opened(browser, tmp_path, document(), "cluster?at=after")
+    assert "ns/v" in before
+    assert "ns/t" not in before
+    assert "ns/t" in after
+    assert "ns/v" not in after
+
+
+def test_a_search_is_a_link_and_leaves_what_matches(browser: Chrome, tmp_path: Path) -> None:
+    assert "OverLimit" in opened(browser, tmp_path, document(), "pending?q=overlimit")
+    assert "Nothing matches" in opened(browser, tmp_path, document(), "pending?q=nobody")
+
+
+def test_names_are_text_and_never_markup(browser: Chrome, tmp_path: Path) -> None:
+    made = document(EVIL, EVIL)
+    made["nodes"][0]["name"] = EVIL
+    made["groups"] = [{**entry, "name": EVIL, "queue": EVIL} for entry in made["groups"]]
+    made["queues"][0]["name"] = EVIL
+    made["evictions"][0]["pod"] = made["starts"][0]["nodes"][0] = EVIL
+    made["skipped"] = [{"item": EVIL, "reason": "</script><script>document.title='owned'</script>"}]
+    for at in VIEWS:
+        assert EVIL in opened(browser, tmp_path, made, at), at
+        assert browser.title != "owned"
+        assert browser.find_elements(By.CSS_SELECTOR, "main img, main script, header img") == []
+        assert complaints(browser) == []
+
+
+def test_the_policy_refuses_what_is_not_the_page_itself(browser: Chrome, tmp_path: Path) -> None:
+    opened(browser, tmp_path, document())
+    browser.execute_script(
+        "const s = document.createElement('script'); s.textContent = \"document.title='owned'\";"
+        "document.body.append(s); const i = new Image(); i.src = 'http://127.0.0.1:9/x';"
+        "document.body.append(i);"
+    )
+    WebDriverWait(browser, 10).until(lambda b: len(complaints(b)) >= 1)
+    assert browser.title != "owned"
+
+
+def test_the_keyboard_is_enough(browser: Chrome, tmp_path: Path) -> None:
+    opened(browser, tmp_path, document())
+    body = browser.find_element(By.TAG_NAME, "body")
+    for number, at in enumerate(VIEWS, 1):
+        body.send_keys(str(number))
+        WebDriverWait(browser, 5).until(lambda b, at=at: b.current_url.endswith(f"#{at}"))
+        assert browser.find_element(By.CSS_SELECTOR, "nav [aria-current=page]").text.lower().startswith(at)
+    body.send_keys("2")
+    body.send_keys("/")
+    search = browser.switch_to.active_element
+    assert search.get_attribute("id") == "search"
+    search.send_keys("nobody")
+    WebDriverWait(browser, 5).until(lambda b: "Nothing matches" in text(b))
+    search.send_keys(Keys.ESCAPE)
+    WebDriverWait(browser, 5).until(lambda b: "OverLimit" in text(b))
+
+
+def test_light_and_dark(browser: Chrome, tmp_path: Path) -> None:
+    opened(browser, tmp_path, document())
+    body = browser.find_element(By.TAG_NAME, "body")
+    one = body.value_of_css_property("background-color")
+    body.send_keys("d")
+    WebDriverWait(browser, 5).until(lambda b: body.value_of_css_property("background-color") != one)
+
+
+@pytest.mark.parametrize("at", VIEWS)
+def test_a_phone_needs_no_sideways_scrolling(tmp_path: Path, at: str) -> None:
+    with chromium(500, 900) as narrow:
+        narrow.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True},
+        )
+        opened(narrow, tmp_path, document("a long message " * 20), at)
+        assert narrow.execute_script("return document.documentElement.scrollWidth") <= 390
+
+
+def test_a_large_cluster_draws_what_is_in_sight(browser: Chrome, tmp_path: Path) -> None:
+    made = document()
+    count = 3000
+    made["nodes"] = [{**made["nodes"][0], "name": f"node-{i}"} for i in range(count)]
+    made["cells"] = [[0, -1, 1, -1, [0, 1]]] * count
+    made["cellsAfter"] = {}
+    made["levels"] = [{"name": "hall", "levels": ["rack"], "paths": [[f"r{i // 30}"] for i in range(count)]}]
+    assert "3,000" in opened(browser, tmp_path, made, "cluster")
+    drawn = browser.execute_script(
+        "return [...document.querySelectorAll('canvas')].filter((c) => c.width !== 300).length"
+    )
+    assert 0 < drawn < len(browser.find_elements(By.TAG_NAME, "canvas"))
+    assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == 200
+
+
+def test_the_document_is_json_and_holds_no_pod_twice() -> None:
+    made = json.loads(json.dumps(document()))
+    assert made["schema"] == "view/1"
+    assert made["cells"] == [[2] * 4, [0, 0, -1, -1], [-1] * 4, [-1] * 4]
+    assert made["cellsAfter"] == {"0": [1] * 4}
+    assert [entry["group"] for entry in made["pending"]] == [3]
