@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kai_cp.report.amounts import gpus_of
 from kai_cp.kube.cycles import Cycle
+from kai_cp.report.amounts import gpus_of
 from kai_cp.topology_view import fabric
 from kai_cp_models.snapshot import Plan, Snapshot
 from kai_cp_topology.report import Report

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from kai_cp.report.amounts import gpus_of
 from kai_cp.kube.cycles import Cycle
+from kai_cp.report.amounts import gpus_of
 
 HOUR: Final = 3600.0
 

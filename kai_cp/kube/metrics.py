@@ -9,13 +9,13 @@ from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from kai_cp.report.amounts import gpus_of, starving
 from kai_cp.kube.board import Board
 from kai_cp.kube.capacity_metrics import CapacityMetrics
 from kai_cp.kube.cycles import Cycle
 from kai_cp.kube.disruption import HOUR, Disruption
 from kai_cp.kube.kai_metrics import KaiMetrics
 from kai_cp.kube.port import Result
+from kai_cp.report.amounts import gpus_of, starving
 from kai_cp_models.snapshot import FAILED, REJECTED, ActionName, GroupKey, PodKey
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
