@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from kai_cp.cli.common import BUG, INTERRUPTED, MISSING, complain
+from kai_cp.cli.extras import sentence
 
 DEBUG_VARIABLE: Final = "KAI_CP_DEBUG"
 """Set to anything, it shows tracebacks."""
@@ -45,6 +46,12 @@ def guarded(body: Callable[[], object]) -> int:
         where = f"{error.filename}: " if error.filename else "output cannot be written: "
         complain(f"{where}{error.strerror or error}")
         status = _without_output(MISSING)
+    except ModuleNotFoundError as error:
+        missing = sentence(error)
+        if missing is None:
+            raise
+        complain(missing)
+        status = MISSING
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
