@@ -16,6 +16,7 @@ from kai_cp.kube.http import Answer, Route, as_json
 from kai_cp.kube.job_order import job_order
 from kai_cp.kube.scheduler import Scheduler
 from kai_cp.kube.snapshot_file import archive
+from kai_cp.kube.view_routes import LastView, view_routes
 
 ZIP = "application/zip"
 
@@ -40,7 +41,7 @@ def public_routes(registry: CollectorRegistry, cache: ClusterCache, scheduler: S
 
 
 def data_routes(cache: ClusterCache, scheduler: Scheduler, *, anonymize: bool) -> dict[str, Route]:
-    """``/get-snapshot``, ``/get-job-order`` and ``/debug/cycles``."""
+    """``/get-snapshot``, ``/get-job-order``, ``/debug/cycles`` and the page."""
 
     def shown(raw: Mapping[str, Any]) -> Mapping[str, Any]:
         return Anonymizer().snapshot(raw) if anonymize else raw
@@ -61,7 +62,9 @@ def data_routes(cache: ClusterCache, scheduler: Scheduler, *, anonymize: bool) -
         found = scheduler.cycles.get(int(rest)) if rest.isdigit() else None
         return _recorded(found, anonymize=anonymize) if found is not None else None
 
-    return {"/get-snapshot": snapshot, "/get-job-order": order, "/debug/cycles": cycles}
+    last = LastView(scheduler.cycles, scheduler.mode, anonymize=anonymize)
+    routes: dict[str, Route] = {"/get-snapshot": snapshot, "/get-job-order": order, "/debug/cycles": cycles}
+    return routes | view_routes(last)
 
 
 def _recorded(cycle: Cycle, *, anonymize: bool) -> Answer:

@@ -67,6 +67,11 @@ class Scheduler:
         self.last_success = 0.0
         """Clock time of the end of the last cycle that went through."""
 
+    @property
+    def mode(self) -> str:
+        """What it does with its plans."""
+        return self._options.mode.value
+
     def alive(self) -> bool:
         """Whether cycles still come to an end."""
         began = self._busy_since
