@@ -17,7 +17,7 @@ PYTEST_FLAGS ?= -n 2 --dist loadgroup
 CONFORMANCE_MIN := 260
 SCENARIOS_STAGE := core
 
-.PHONY: help release system-packages demo test micro lint judge judge-conformance judge-scenarios judge-admission judge-grouping control-plane demo-cluster docs lock clean
+.PHONY: help release system-packages demo test micro lint judge judge-conformance judge-scenarios judge-admission judge-grouping judge-time-axis control-plane demo-cluster docs lock clean
 
 help:  ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ lint: $(READY)  ## style, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-judge: judge-conformance judge-scenarios judge-admission judge-grouping  ## the recorded KAI cases and the users' scenarios
+judge: judge-conformance judge-scenarios judge-admission judge-grouping judge-time-axis  ## the recorded KAI cases and the users' scenarios
 
 judge-conformance: $(READY)
 	$(BIN)/python $(SHARED)/conformance/judge.py $(SHARED)/conformance/cases --min-pass $(CONFORMANCE_MIN) \
@@ -52,6 +52,11 @@ judge-admission: $(READY)
 
 judge-grouping: $(READY)
 	$(BIN)/python $(SHARED)/grouping/judge_grouping.py $(SHARED)/grouping/cases --command '$(BIN)/kai-cp group {inputs} {outputs}'
+
+judge-time-axis: $(READY)
+	$(BIN)/python $(SHARED)/time-axis/judge_time_axis.py --cases $(SHARED)/time-axis/cases --quiet \
+		--command '$(BIN)/kai-cp solve {inputs} --output-dir {outputs} --now {now} --config {config}' \
+		--defrag '$(BIN)/kai-cp defrag {input} {question} --now {now} --config {config} --output {output}'
 
 system-packages:  ## Debian's Prometheus and Chromium, for the tests that need them (as root)
 	@for command in prometheus chromium chromedriver; do command -v $$command > /dev/null || missing=yes; done; \

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args
 
+from kai_cp.instants import from_rfc3339 as from_rfc3339
+from kai_cp.instants import rfc3339 as rfc3339
+from kai_cp.starts import estimate_document, read_reservation, reservation_document
 from kai_cp_models.snapshot import (
     GPU,
     MILLI,
@@ -21,6 +23,7 @@ from kai_cp_models.snapshot import (
     PodKey,
     PodStatus,
     QueueReport,
+    Reservation,
     Shares,
     Snapshot,
     Stage,
@@ -63,17 +66,6 @@ def version() -> str:
     return installed("kai-cp")
 
 
-def rfc3339(seconds: float) -> str:
-    """An instant in UTC, ``Z`` at the end; a fraction only where there is one."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-
-
-def from_rfc3339(text: str) -> float:
-    """Seconds since the epoch; a time without zone is UTC. Raises ValueError."""
-    when = datetime.fromisoformat(text)
-    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
-
-
 def to_json(
     snapshot: Snapshot,
     plan: Plan,
@@ -114,10 +106,14 @@ def to_json(
                 "proof": "proved" if entry.proved else "not proved",
                 **_asks(snapshot, entry.group, positions),
                 "details": dict(entry.details),
+                **({} if entry.estimate is None else {"estimate": estimate_document(entry.estimate)}),
             }
             for entry in plan.unscheduled
         ],
-        "setAside": [{"object": entry.item, "reason": entry.reason} for entry in snapshot.set_aside],
+        "setAside": [
+            {"object": entry.item, **({"field": entry.field} if entry.field else {}), "reason": entry.reason}
+            for entry in (*snapshot.set_aside, *plan.set_aside)
+        ],
         "stages": [
             {
                 "name": stage.name,
@@ -147,6 +143,8 @@ def to_json(
     }
     if plan.localities:
         document["localities"] = [_locality(*item) for item in sorted(plan.localities.items())]
+    if plan.reservations is not None:
+        document["reservations"] = [reservation_document(entry) for entry in plan.reservations]
     if ignored:
         document["ignoredFields"] = dict(ignored)
     return document
@@ -250,6 +248,7 @@ def from_json(document: Any) -> Plan:
         },
         timings=_object(document, "timings"),
         localities=dict(_all(document, "localities", _read_locality)),
+        reservations=_all(document, "reservations", _read_start) if "reservations" in document else None,
     )
 
 
@@ -355,6 +354,13 @@ def _read_locality(entry: Any, where: str) -> tuple[GroupKey, Locality]:
         int(_amount(entry, "nvlinkDomains", where)),
         int(_amount(entry, "segmentGpus", where)),
     )
+
+
+def _read_start(entry: Any, where: str) -> Reservation:
+    try:
+        return read_reservation(entry, where)
+    except ValueError as problem:
+        raise BadDecisions(str(problem)) from None
 
 
 def _read_queue(report: Any, where: str) -> QueueReport:

@@ -88,4 +88,6 @@ def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:
         scaling=facts.scaling,
         claim_allocations={} if row.promise is None else row.promise.claim_allocations,
         numa_zones=row.numa_zones,
+        started=facts.started,
+        deadline_seconds=facts.deadline,
     )

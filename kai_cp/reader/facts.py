@@ -55,6 +55,8 @@ class PodFacts:
     numa_zones: Zones
     warnings: tuple[str, ...] = ()
     """Annotations that were read as absent, and why."""
+    started: float | None = None
+    deadline: float | None = None
 
 
 class FactReader:
@@ -113,6 +115,8 @@ class FactReader:
             gpu_groups=group_labels(labels),
             numa_zones=zones,
             warnings=warnings,
+            started=_started(status),
+            deadline=_deadline(spec),
         )
 
     def _draft(
@@ -124,6 +128,20 @@ class FactReader:
             known = read_spec(pod, spec, annotations, namespace, name, self._namespaces)
             self._specs[key] = known
         return known
+
+
+def _started(status: Json) -> float | None:
+    """``startTime``; only the time axis reads it, so a bad one counts as missing and harms nobody else."""
+    try:
+        return instant_at(status, "startTime", "status")
+    except Malformed:
+        return None
+
+
+def _deadline(spec: Json) -> float | None:
+    """``activeDeadlineSeconds``, read as tolerantly."""
+    value = spec.get("activeDeadlineSeconds")
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _order(labels: Mapping[str, str]) -> tuple[int, int, int, int]:

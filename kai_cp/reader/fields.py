@@ -9,6 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+OURS: Final = "kai-cp/"
+"""Prefix of the annotations that this program reads and writes."""
+
 Json = Mapping[str, Any]
 
 EMPTY: Final[Json] = {}
@@ -142,3 +145,17 @@ def bool_at(holder: Json, key: str, where: str = "", *, default: bool = False) -
     if isinstance(value, bool):
         return value
     raise Malformed(path(where, key), f"{shown(value)} is neither true nor false")
+
+
+def ours_at(metadata: Json) -> tuple[tuple[str, str], ...]:
+    """Our own annotations (``kai-cp/…``) of an object as they are written, by name; never an error."""
+    annotations = metadata.get("annotations")
+    if not isinstance(annotations, dict):
+        return ()
+    return tuple(
+        sorted(
+            (name, text)
+            for name, text in annotations.items()
+            if isinstance(name, str) and name.startswith(OURS) and isinstance(text, str)
+        )
+    )

@@ -14,6 +14,7 @@ from kai_cp.reader.fields import (
     int_at,
     object_at,
     objects_at,
+    ours_at,
     shown,
     strings_at,
     text_at,
@@ -136,6 +137,7 @@ def _group(
         staleness_grace_seconds=duration_at(spec, "stalenessGracePeriod", "spec"),
         backed_off=_backed_off(obj, spec, metadata, policy),
         mark_unschedulable=bool_at(spec, "markUnschedulable", "spec", default=True),
+        notes=ours_at(metadata),
     )
 
 

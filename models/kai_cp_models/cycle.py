@@ -26,7 +26,18 @@ from kai_cp_models.snapshot import (
 )
 
 _ORDER: Final[dict[str, int]] = {
-    name: i for i, name in enumerate(("stalegangeviction", "allocate", "consolidation", "reclaim", "preempt"))
+    name: i
+    for i, name in enumerate(
+        (
+            "maxruntime",
+            "stalegangeviction",
+            "reservation",
+            "allocate",
+            "consolidation",
+            "reclaim",
+            "preempt",
+        )
+    )
 }
 
 
@@ -70,6 +81,8 @@ class Cycle:
     withdraws: bool = True
     """Whether places given earlier in the cycle may be taken back."""
     _budget: Budget | None = None
+    time: Any = None
+    """What the cycle knows of the time axis (``reservations``), never changed but replaced; None: off."""
 
     @property
     def budget(self) -> Budget:
@@ -93,6 +106,7 @@ class Cycle:
             self.turns,
             self.withdraws,
             self.budget,
+            self.time,
         )
 
     def out_of_time(self) -> bool:

@@ -21,6 +21,13 @@ from kai_cp_models.devices.mig import advised
 from kai_cp_models.explain import unscheduled
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.localities import localities
+from kai_cp_models.reservations.maxruntime import end_overdue
+from kai_cp_models.reservations.prepare import prepare
+from kai_cp_models.reservations.refit import settle
+from kai_cp_models.reservations.report import estimated, reservations
+from kai_cp_models.reservations.state import TimeState
+from kai_cp_models.reservations.times import Times
+from kai_cp_models.reservations.walk import allocate_in_time
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     CUT,
@@ -71,7 +78,8 @@ def decide(
     started = time.monotonic()
     if deadline is None:
         deadline = started + settings.solver.budget_seconds
-    return _Engine(snapshot, settings, started, deadline, emit).run()
+    seen, times = prepare(snapshot, settings)
+    return _Engine(seen, settings, started, deadline, emit, times).run()
 
 
 class _Engine:
@@ -84,7 +92,9 @@ class _Engine:
         started: float,
         deadline: float,
         emit: Callable[[Plan], None] | None,
+        times: Times | None = None,
     ) -> None:
+        self._times = times
         self._snapshot = snapshot
         self._emit = emit
         self._started = started
@@ -98,14 +108,21 @@ class _Engine:
             Ledger.of(snapshot, settings.rules, close_gangs=settings.objective.close_gangs),
             deadline - _RESERVE * max(0.0, deadline - started),
         )
+        if times is not None and settings.reservations.enabled:
+            self._cycle.time = TimeState(times)
+        self._first = self._cycle.ledger
         book = self._cycle.ledger.book
         self._before = {q.name: book.allocated_shares(q.name) for q in snapshot.queues}
         self._prepared = time.monotonic()
 
     def run(self) -> Plan:
         """All actions in their order; the plan with everything that explains it."""
+        if self._times is not None and self._times.settings.max_runtime.enforce:
+            self._act("maxruntime", partial(end_overdue, times=self._times))
         for action in self._snapshot.policy.actions:
-            if action == "allocate":
+            if action == "allocate" and self._cycle.time is not None:
+                self._act("allocate", allocate_in_time)
+            elif action == "allocate":
                 self._allocate()
             elif action in ACTIONS:
                 self._act(action, ACTIONS[action])
@@ -144,6 +161,7 @@ class _Engine:
         whole = not budget.cut
         try:
             run(self._cycle)
+            settle(self._cycle)
             decisions = self._cycle.decisions()
         except Exception:
             # A fault in one action must not cost the answers of the others.
@@ -157,7 +175,10 @@ class _Engine:
             return True
         started = time.monotonic()
         broken = violations(
-            self._snapshot, Plan(decisions=decisions), self._cycle.settings.rules, start=self._start
+            self._snapshot,
+            Plan(decisions=decisions, reservations=reservations(self._cycle)),
+            self._cycle.settings.rules,
+            start=self._start,
         )
         self._checked += time.monotonic() - started
         if broken:
@@ -191,12 +212,14 @@ class _Engine:
         }
         plan = Plan(
             self._decisions,
-            unscheduled(self._cycle),
+            estimated(self._cycle, unscheduled(self._cycle), self._first),
             tuple(self._cycle.stages),
             queues,
             timings,
             localities(self._cycle.ledger, self._decisions),
             self._cycle.turns,
+            reservations(self._cycle),
+            () if self._times is None else self._times.aside,
         )
         if self._emit is not None:
             self._emit(plan)

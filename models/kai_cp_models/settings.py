@@ -5,7 +5,9 @@ Only preferences live here. Contract rules (limits, gangs, eligibility) cannot b
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Frozen(BaseModel):
@@ -94,6 +96,101 @@ class Limits(Frozen):
     )
 
 
+class TimeSettings(Frozen):
+    """How long pod groups run, where they do not say it themselves."""
+
+    default_runtime_seconds: int = Field(
+        0, ge=0, description="Estimate for pod groups and queues that say nothing; 0: unknown."
+    )
+    longest_runtime_seconds: int = Field(
+        2_592_000, gt=0, description="No declared run time counts for more, so a wrong one does bounded harm."
+    )
+    margin_seconds: int = Field(0, ge=0, description="Added to every end that is known.")
+    overrun: Literal["double", "unknown"] = Field(
+        "double",
+        description="What an estimate is worth that has passed: it doubles, or the end is unknown.",
+    )
+
+
+class MaxRuntimeSettings(Frozen):
+    """Maximum run times (`kai-cp/max-runtime` of pod groups and queues)."""
+
+    enforce: bool = Field(False, description="Evict a pod group whole when it has run for its maximum.")
+    requeue_delay_seconds: int = Field(
+        0, ge=0, description="How long a pod group that was ended so waits before it may start again."
+    )
+
+
+class ReservationSettings(Frozen):
+    """Starts in the future for large gangs, and who may use the room that is kept for them."""
+
+    enabled: bool = Field(False, description="Keep room for gangs that cannot start yet.")
+    most: int = Field(4, ge=0, description="Most pod groups that hold room at the same time.")
+    min_gpus: int = Field(8, ge=1, description="Smallest gang that may hold room.")
+    after_seconds: int = Field(
+        3600, ge=-1, description="A gang holds room by itself after waiting so long; -1: never."
+    )
+    horizon_seconds: int = Field(604_800, gt=0, description="No start is promised later than this from now.")
+    within: Literal["fair_share", "limit"] = Field(
+        "fair_share", description="What a queue may reserve: up to its allocatable share, or to its limit."
+    )
+    backfill: Literal["none", "ends_before", "preemptible"] = Field(
+        "ends_before",
+        description="Who may use kept room: nobody; who is gone by the start; also preemptible pod groups "
+        "without a run time, which are evicted at the start.",
+    )
+    max_idle_gpu_hours: float = Field(
+        -1.0, ge=-1, description="Most GPU-hours that may stand idle for one start; -1: any number."
+    )
+    max_backfill_loss_gpu_hours: float = Field(
+        -1.0,
+        ge=-1,
+        description="Most GPU-hours of preemptible backfill that may be lost at a start; -1: any number.",
+    )
+    without_ends: Literal["none", "drain"] = Field(
+        "none",
+        description="Where no end is known: no room is kept, or the places with the fewest busy GPUs are "
+        "closed until they are empty or max_idle_gpu_hours is used up.",
+    )
+    max_overdue_seconds: int = Field(
+        3600, ge=0, description="A start that is overdue by more is given up, for as long again."
+    )
+    charge_idle: bool = Field(False, description="Count idle kept room as usage of the holder's queue.")
+    hero: bool = Field(
+        False,
+        description="Queues marked `kai-cp/hero` are offered starts that evict others, with their price.",
+    )
+
+    @model_validator(mode="after")
+    def _drains_within_a_cap(self) -> Self:
+        if self.without_ends == "drain" and self.max_idle_gpu_hours < 0:
+            raise ValueError("without_ends: drain needs max_idle_gpu_hours")
+        return self
+
+
+class AgingSettings(Frozen):
+    """Priority that grows with waiting, inside a leaf queue."""
+
+    step_seconds: int = Field(0, ge=0, description="Waiting time that is worth one point; 0: none ever.")
+    most_points: int = Field(0, ge=0, description="Most points that waiting is worth.")
+
+
+class DefragSettings(Frozen):
+    """Defragmentation: moving pods so that nodes, domains or room for gangs become free."""
+
+    mode: Literal["report", "act"] = Field("report", description="Say what could be had, or carry it out.")
+    goal: str = Field(
+        "",
+        description="What `act` works for, and how much of it: `nodes=4`, `rack=1` or `gang=8x8@rack=2`.",
+    )
+    windows: tuple[str, ...] = Field(
+        (), description="When `act` may move pods, in UTC: `Mon-Fri 02:00-05:00`; none: never."
+    )
+    max_moves: int = Field(-1, ge=-1, description="Most pods that one plan restarts; -1: any number.")
+    max_moves_per_hour: int = Field(0, ge=0, description="Most pods that `act` restarts in an hour.")
+    min_runtime_seconds: int = Field(0, ge=0, description="Pod groups that started later are not moved.")
+
+
 class Settings(Frozen):
     """Everything an operator may set for the engine."""
 
@@ -101,6 +198,11 @@ class Settings(Frozen):
     objective: ObjectiveSettings = ObjectiveSettings()
     rules: OptionalRules = OptionalRules()
     limits: Limits = Limits()
+    time: TimeSettings = TimeSettings()
+    max_runtime: MaxRuntimeSettings = MaxRuntimeSettings()
+    reservations: ReservationSettings = ReservationSettings()
+    aging: AgingSettings = AgingSettings()
+    defrag: DefragSettings = DefragSettings()
     max_snapshot_bytes: int = Field(
         2 * 1024**3, gt=0, description="Largest decompressed snapshot that is read [bytes]."
     )

@@ -247,6 +247,10 @@ class Pod:
     ``EXTENDED_RESOURCES`` that of the synthetic claim for extended resources."""
     numa_zones: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
     """Predicted or observed NUMA zones: (zone, ((dimension name, amount), ...))."""
+    started: float | None = None
+    """``status.startTime``."""
+    deadline_seconds: float | None = None
+    """``spec.activeDeadlineSeconds``: the kubelet ends the pod so long after ``started``."""
 
     @property
     def sort_key(self) -> tuple[object, ...]:
@@ -288,6 +292,10 @@ class Node:
     """Devices of gpu drivers in node-bound ResourceSlices (2.5); included in ``allocatable``."""
 
 
+Notes = tuple[tuple[str, str], ...]
+"""Annotations of ours (``kai-cp/…``) as they are written; read only where a setting asks for it."""
+
+
 class Shares(NamedTuple):
     """An amount of the three fair resources: milli-CPUs, memory bytes, GPUs (as KAI's floats)."""
 
@@ -312,6 +320,7 @@ class Queue:
     reclaim_min_runtime_seconds: float | None = None
     usage: Shares = Shares(0, 0, 0)
     """Historic share of the cluster, 0 to 1 (3.4); from ``--usage``, a snapshot has none."""
+    notes: Notes = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +375,11 @@ class PodGroup:
     backed_off: bool = False
     """schedulingBackoff=1 and the last condition names the present node pool (9.7): not tried."""
     mark_unschedulable: bool = True
+    notes: Notes = ()
+    aged: int = 0
+    """Points that waiting adds to the priority in the order of the queue (``aging``)."""
+    aged_at_start: int = 0
+    """Points with which the group started or would start now: as a victim of preempt it keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +390,11 @@ class Topology:
     levels: tuple[str, ...]
 
 
-ActionName = Literal["allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"]
+ActionName = Literal[
+    "maxruntime", "reservation", "allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"
+]
+TIME_ACTIONS: Final[frozenset[ActionName]] = frozenset(("maxruntime", "reservation"))
+"""Actions of the time axis. No policy names them; settings switch them on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,10 +440,14 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """An input object that was left out, and why; ``item`` like ``Pod default/x``."""
+    """An input object that was left out, and why; ``item`` like ``Pod default/x``.
+
+    ``field``: where only one field of it is left out.
+    """
 
     item: str
     reason: str
+    field: str = ""
 
 
 @dataclass(frozen=True)
@@ -564,6 +586,61 @@ class Unscheduled:
     message: str
     proved: bool
     details: Mapping[str, Any] = field(default_factory=dict)
+    estimate: Estimate | None = None
+    """When it might start; None where nobody asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """When a pod group that waits might start.
+
+    ``reserved``: at ``start``. ``notBefore``: it would fit alone at ``start``, all that waits or holds room
+    ignored. ``none``: not even when all known ends have passed. ``unknown_ends``: running groups without one.
+    """
+
+    kind: Literal["reserved", "notBefore", "none"]
+    start: float | None = None
+    unknown_ends: int = 0
+
+
+class Offer(NamedTuple):
+    """A start that a hero could have, and what others would lose for it."""
+
+    start: float
+    lost_gpu_hours: float
+    idle_gpu_hours: float
+    victims: tuple[GroupKey, ...] = ()
+
+
+HoldState = Literal["made", "kept", "earlier", "later", "started", "dropped", "offered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What became of a pod group's start in the future in this cycle.
+
+    ``nodes``: GPUs held by node. ``domain``: (level, name) of the one it has to lie in. ``waits_for``: groups
+    on its places that end at its start. ``drained``: held nodes that stand idle for it. ``victims``: whom an
+    accepted price evicts at the start. ``expired``: when an overdue one was given up.
+    """
+
+    group: GroupKey
+    queue: str
+    state: HoldState
+    start: float | None = None
+    promised: float | None = None
+    made: float | None = None
+    nodes: Mapping[str, float] = field(default_factory=dict)
+    domain: tuple[str, str] | None = None
+    waits_for: tuple[GroupKey, ...] = ()
+    drained: tuple[str, ...] = ()
+    idle_gpu_hours: float = 0.0
+    lost_gpu_hours: float = 0.0
+    victims: tuple[GroupKey, ...] = ()
+    cause: str | None = None
+    message: str = ""
+    offers: tuple[Offer, ...] = ()
+    expired: float | None = None
 
 
 REJECTED: Final = "rejected by the checker"
@@ -615,3 +692,7 @@ class Plan:
     """How close the GPUs of pod groups are that got places, where they are on several nodes."""
     turns: tuple[GroupKey, ...] = ()
     """Who was popped in allocate, in order (3.5): before whom it was served, or refused."""
+    reservations: tuple[Reservation, ...] | None = None
+    """Starts in the future; None: they are switched off."""
+    set_aside: tuple[SetAside, ...] = ()
+    """What settings asked for and could not be read, beyond what the snapshot set aside."""

@@ -6,6 +6,8 @@ from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.fairness.order import Entry, group_sort_key
 from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.reservations.held import EXTRA
+from kai_cp_models.reservations.times import Times
 from kai_cp_models.snapshot import ActionName, GroupKey, PodGroup, PodStatus
 from kai_cp_models.units import Batch, Gang, Standing
 
@@ -45,6 +47,11 @@ def _refusal(
             "NotReady",
             f"the gang is not complete: {alive} pending pods, the subgroups ask for {needed} in all",
             True,
+        )
+    times = snapshot.extras.get(EXTRA)
+    if isinstance(times, Times) and (delay := times.requeue_delay_left(group)) > 0:
+        return Waiting(
+            "RequeueDelay", f"its maximum run time ended it; it may start again in {delay:.0f} s", True
         )
     if action != "allocate":
         if action == "consolidation" and not group.preemptible:

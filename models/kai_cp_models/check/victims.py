@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check.world import World
-from kai_cp_models.snapshot import UNLIMITED, Decision, GroupKey, Pod, PodGroup
+from kai_cp_models.snapshot import TIME_ACTIONS, UNLIMITED, Decision, GroupKey, Pod, PodGroup
 
 
 def broken(world: World) -> Iterator[str]:
     """Evictions without a right to them."""
     for key, decision in world.evictions.items():
         victim = world.group_of(world.pod(key))
-        if victim is not None and decision.action != "stalegangeviction":
+        if victim is not None and decision.action not in ("stalegangeviction", *TIME_ACTIONS):
             yield from _victim(world, world.pod(key), victim, decision)
     yield from _triggers(world)
     yield from _consolidated(world)
@@ -59,8 +59,9 @@ def _refusal(trigger: PodGroup, victim: PodGroup, action: str) -> str:
         return f"{trigger.key} is the victim itself"
     if action == "preempt" and trigger.queue != victim.queue:
         return f"{trigger.key} is in queue {trigger.queue}, the victim in {victim.queue}"
-    if action == "preempt" and trigger.priority <= victim.priority:
-        return f"{trigger.key} has priority {trigger.priority}, the victim {victim.priority}"
+    protected = victim.priority + victim.aged_at_start
+    if action == "preempt" and trigger.priority <= protected:
+        return f"{trigger.key} has priority {trigger.priority}, the victim {protected}"
     if action == "reclaim" and trigger.queue == victim.queue:
         return f"{trigger.key} is in the victim's queue {victim.queue}"
     if action == "consolidation" and not trigger.preemptible:

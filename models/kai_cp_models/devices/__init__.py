@@ -9,6 +9,7 @@ from typing import Final
 
 from kai_cp_models.devices import affinity, budgets, dra, enrich, numa, objects, ports, spread, storage
 from kai_cp_models.devices.protocol import DeviceRule, Mask, Row, RuleState, Scores
+from kai_cp_models.reservations import held
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot
 
@@ -25,7 +26,17 @@ __all__ = [
     "set_aside",
 ]
 
-RULES: Final[tuple[DeviceRule, ...]] = (objects, ports, affinity, dra, numa, storage, spread, budgets)
+RULES: Final[tuple[DeviceRule, ...]] = (
+    objects,
+    ports,
+    affinity,
+    dra,
+    numa,
+    storage,
+    spread,
+    budgets,
+    held,
+)
 
 
 OPTIONS: Final = "optional_rules"

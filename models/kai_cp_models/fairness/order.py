@@ -29,9 +29,9 @@ def group_sort_key(group: PodGroup, elastic_state: int) -> SortKey:
     """Order of a group inside its leaf queue (3.6).
 
     ``elastic_state``: 0 below the minimum in any pod set, 1 exactly at it, 2 above. The namespace
-    only tells groups of one name apart.
+    only tells groups of one name apart. Points for waiting count as priority (``aging``); who runs has none.
     """
-    return (-group.priority, elastic_state, group.created, group.key.name, group.key.namespace)
+    return (-group.priority - group.aged, elastic_state, group.created, group.key.name, group.key.namespace)
 
 
 class FairOrder:

@@ -247,7 +247,8 @@ class Reach:
         if self._action == "consolidation":
             return True
         if self._action == "preempt":
-            return group.queue == self._group.queue and group.priority < self._group.priority
+            guarded = group.priority + group.aged_at_start
+            return group.queue == self._group.queue and guarded < self._group.priority
         return self.reclaims_from(group.queue)
 
     def reclaims_from(self, queue: str) -> bool:

@@ -1,0 +1,136 @@
+"""A gang as the time axis sees it: parts of equal pods, where they may go, and what keeps them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.joint.problem import Ask, leaves_with_scopes
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.reservations.vectors import Vector, demand
+from kai_cp_models.rules.table import accepting
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodSpec, Subgroup
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """Pods that share one domain of a required level. ``domain``: [N], -1 where they may not go."""
+
+    name: str
+    level: str
+    domain: Vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Equal pods of one pod set. ``need``: [D] of one; ``mask``: [N]; ``scopes``: by position."""
+
+    pods: tuple[Pod, ...]
+    need: Vector
+    mask: Mask
+    scopes: tuple[int, ...]
+
+    @property
+    def gpus(self) -> int:
+        """Milli-GPUs of one pod."""
+        return int(self.need[GPU])
+
+    def capacity(self, room: Vector) -> Vector:
+        """[N] how many pods fit into ``room`` [N, D]."""
+        asked = np.flatnonzero(self.need)
+        most = np.full(len(room), len(self.pods), dtype=np.int64)
+        for d in asked:
+            most = np.minimum(most, room[:, d] // self.need[d])
+        return np.where(self.mask, np.maximum(most, 0), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """What an ask needs of nodes."""
+
+    parts: tuple[Part, ...]
+    scopes: tuple[Scope, ...]
+
+    @property
+    def simple(self) -> bool:
+        """Equal pods with at most one common domain: what fits can be counted."""
+        return len(self.parts) == 1 and len(self.parts[0].scopes) <= 1
+
+    @cached_property
+    def pods(self) -> tuple[Pod, ...]:
+        """All pods, part by part."""
+        return tuple(pod for part in self.parts for pod in part.pods)
+
+    @cached_property
+    def milli_gpus(self) -> int:
+        """Milli-GPUs of all pods."""
+        return sum(part.gpus * len(part.pods) for part in self.parts)
+
+
+def unsuited(ledger: Ledger, ask: Ask) -> str:
+    """Why room cannot be kept for the ask: only whole GPUs are planned ahead (section 12); "" if it can."""
+    for pod in ask.pods:
+        if pod.spec.gpu.shares or pod.spec.gpu.kind is GpuKind.MIG:
+            return "only gangs of whole GPUs hold room"
+        if pod.spec.claims:
+            return "gangs that ask for devices by claim hold no room"
+    return ""
+
+
+def shape_of(ledger: Ledger, ask: Ask) -> Shape | None:
+    """The shape of an ask; None where a constraint cannot be resolved, so that it goes nowhere."""
+    scopes: list[Scope] = []
+    known: dict[str, int] = {}
+    grouped: dict[tuple[str, PodSpec], tuple[tuple[int, ...], list[Pod], Mask]] = {}
+    topology = ledger.snapshot.policy.plugin("topology")
+    for above, leaf in leaves_with_scopes(ask.batch):
+        inside: Mask = np.ones(len(ledger.idle), dtype=bool)
+        positions: list[int] = []
+        for subgroup in above if topology else ():
+            constraint = subgroup.constraint
+            if constraint is None:
+                continue
+            if constraint.error:
+                return None
+            tree = ledger.fixed.table.trees[constraint.topology]
+            inside = inside & tree.member
+            if constraint.required:
+                if subgroup.name not in known:
+                    known[subgroup.name] = len(scopes)
+                    scopes.append(_scope(ledger, ask, subgroup, tree.domain_at(constraint.required)))
+                positions.append(known[subgroup.name])
+        for pod in leaf.pods:
+            key = (leaf.subgroup.name, pod.spec)
+            if key not in grouped:
+                grouped[key] = (tuple(positions), [], accepting(ledger.fixed.table, pod) & inside)
+            grouped[key][1].append(pod)
+    parts = tuple(
+        Part(tuple(pods), demand(pods[0]), _within(mask, positions, scopes), positions)
+        for positions, pods, mask in grouped.values()
+    )
+    return Shape(parts, tuple(scopes))
+
+
+def _within(mask: Mask, positions: Sequence[int], scopes: Sequence[Scope]) -> Mask:
+    for position in positions:
+        mask = mask & (scopes[position].domain >= 0)
+    return mask
+
+
+def _scope(ledger: Ledger, ask: Ask, subgroup: Subgroup, domain: Vector) -> Scope:
+    """The scope of a subgroup, pinned to the domain of its pods that run."""
+    started = {
+        int(domain[place[0]])
+        for pod in ask.gang.pods_below(subgroup)
+        if ledger.status(pod) in ACTIVE_ALLOCATED and (place := ledger.place_of(pod)) is not None
+    }
+    if started:
+        domain = np.where(np.isin(domain, sorted(started)), domain, -1)
+    assert subgroup.constraint is not None
+    return Scope(subgroup.name, subgroup.constraint.required, domain)

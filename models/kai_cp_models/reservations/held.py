@@ -1,0 +1,307 @@
+"""Held room: a node rule with a memory that keeps what is reserved from every other placement (section 5).
+
+It is one of the ledger's rules, so allocate, moves of consolidation, reclaim, preempt and what is left over
+all meet it: as a mask where pods are placed one by one, as rows where a model places them together. At the
+start of every reservation what is there by then must fit beside it: pods that run on, pods placed in this
+cycle that are not due by then, and all other holds.
+
+A group that could preempt the holder if it ran ignores its hold, unless ``strict``; whatever it takes is
+planned anew afterwards. A holder ignores its own hold; once any of its pods has a place the hold is gone.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.devices.protocol import Mask, Row, RuleState
+from kai_cp_models.reservations.times import NEVER, Times
+from kai_cp_models.reservations.vectors import Vector, demand
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Pod, PodKey, SetAside, Snapshot
+
+if TYPE_CHECKING:
+    from kai_cp_models.reservations.timeline import Timeline
+
+NAME: Final = "reservations"
+EXTRA: Final = "time"
+"""Key in ``Snapshot.extras`` under which a cycle carries its ``Times``; absent: the time axis is off."""
+
+_HOUR: Final = 3600.0
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """Room that a group holds. ``usage``: [D] by node position."""
+
+    group: GroupKey
+    start: float
+    end: float
+    usage: Mapping[int, Vector]
+
+    def active(self, instant: float) -> bool:
+        """Whether the holder will run at an instant."""
+        return self.start <= instant < self.end
+
+
+@dataclass(frozen=True)
+class Window:
+    """How pods of a group count in held room: until when, whether they give way, whose holds they ignore."""
+
+    until: float = NEVER
+    gives_way: bool = False
+    ignores: frozenset[GroupKey] = frozenset()
+
+
+def active(snapshot: Snapshot, options: OptionalRules) -> bool:
+    """Whether reservations are switched on."""
+    times = snapshot.extras.get(EXTRA)
+    return isinstance(times, Times) and times.settings.reservations.enabled
+
+
+def open(snapshot: Snapshot) -> RuleState:
+    """No holds yet."""
+    return HeldRoom(snapshot.extras[EXTRA])
+
+
+def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
+    """What annotations say wrongly is named by the plan."""
+    yield from ()
+
+
+class HeldRoom(RuleState):
+    """The holds of one state, and what is free beside them at each of their starts."""
+
+    name = NAME
+
+    def __init__(self, times: Times) -> None:
+        self._times = times
+        self._count = len(times.snapshot.nodes)
+        self.claims: tuple[Claim, ...] = ()
+        self._windows: Mapping[GroupKey, Window] = {}
+        self._ends: Mapping[PodKey, float] = {}
+        self._instants: NDArray[np.float64] = np.zeros(0)
+        self._nodes: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._row: dict[int, int] = {}
+        self._room: NDArray[np.int64] = np.zeros((0, 0, 0), dtype=np.int64)
+        self._started: dict[GroupKey, int] = {}
+        self._lost_gpu_hours = 0.0
+        self.strict = False
+
+    @classmethod
+    def of(
+        cls,
+        timeline: Timeline,
+        claims: Sequence[Claim],
+        windows: Mapping[GroupKey, Window],
+        *,
+        strict: bool,
+    ) -> HeldRoom:
+        """The holds ``claims`` in the state that ``timeline`` shows.
+
+        ``strict``: nobody ignores a hold of somebody else.
+        """
+        occupancy = timeline.occupancy
+        found = cls(occupancy.times)
+        found.claims, found._windows, found.strict = tuple(claims), windows, strict
+        found._instants = np.array(sorted({claim.start for claim in claims}), dtype=np.float64)
+        found._nodes = np.array(sorted({n for claim in claims for n in claim.usage}), dtype=np.int64)
+        found._row = {int(node): h for h, node in enumerate(found._nodes)}
+        width = len(occupancy.times.snapshot.dimensions)
+        found._room = np.array([timeline.free(t)[found._nodes] for t in found._instants], dtype=np.int64)
+        found._room = found._room.reshape(len(found._instants), len(found._nodes), width)
+        by_key = occupancy.times.snapshot.pod_by_key
+        found._ends = {
+            key: occupancy.end(by_key[key].group) for key in occupancy.rows if by_key[key].node is not None
+        }
+        for key in timeline.placed:
+            group = by_key[key].group
+            if group is not None and found._holds(group):
+                found._started[group] = found._started.get(group, 0) + 1
+        return found
+
+    def copy(self) -> HeldRoom:
+        twin = copy.copy(self)
+        if self.claims:
+            twin.detach()
+        return twin
+
+    def detach(self) -> None:
+        """Own what changes, after a shallow copy."""
+        self._room = self._room.copy()
+        self._started = dict(self._started)
+
+    def concerns(self, pod: Pod) -> bool:
+        return bool(self.claims)
+
+    def identity(self, pod: Pod) -> Hashable:
+        return self._windows.get(pod.group) if pod.group is not None else None
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def _holds(self, group: GroupKey) -> bool:
+        return any(claim.group == group for claim in self.claims)
+
+    def _window(self, pod: Pod) -> Window:
+        found = self._windows.get(pod.group) if pod.group is not None else None
+        return found or Window()
+
+    def _ignored(self, pod: Pod) -> frozenset[GroupKey]:
+        """Holds that do not bind the pod."""
+        own = frozenset((pod.group,)) if pod.group is not None else frozenset[GroupKey]()
+        gone = frozenset(self._started)
+        return own | gone if self.strict else own | gone | self._window(pod).ignores
+
+    def _binding(self, ignored: frozenset[GroupKey]) -> list[Claim]:
+        return [claim for claim in self.claims if claim.group not in ignored]
+
+    def _left(self, k: int, claims: Iterable[Claim]) -> NDArray[np.int64]:
+        """[H, D] free at the k-th start beside the given holds."""
+        room: NDArray[np.int64] = self._room[k].copy()
+        for claim in claims:
+            if claim.active(float(self._instants[k])):
+                for node, usage in claim.usage.items():
+                    room[self._row[node]] -= usage
+        return room
+
+    def mask(self, pod: Pod, *, now: bool) -> Mask | None:
+        claims = self._binding(self._ignored(pod))
+        window = self._window(pod)
+        if not claims:
+            return None
+        if window.gives_way:
+            return self._within_loss(pod, claims)
+        need = demand(pod)
+        asked = np.flatnonzero(need)
+        fits = np.ones(len(self._nodes), dtype=bool)
+        starts = {claim.start for claim in claims}
+        for k, instant in enumerate(self._instants.tolist()):
+            if instant < window.until and instant in starts:
+                left = self._left(k, claims)
+                held = np.zeros(len(self._nodes), dtype=bool)
+                for claim in claims:
+                    if claim.active(instant):
+                        held[[self._row[node] for node in claim.usage]] = True
+                fits &= ~held | (left[:, asked] >= need[asked]).all(axis=1)
+        return self._everywhere(fits)
+
+    def _everywhere(self, fits: Mask) -> Mask:
+        mask = np.ones(self._count, dtype=bool)
+        mask[self._nodes] = fits
+        return mask
+
+    def _within_loss(self, pod: Pod, claims: Sequence[Claim]) -> Mask | None:
+        """Nodes where what is lost at the start stays within what the settings let be lost."""
+        most = self._times.settings.reservations.max_backfill_loss_gpu_hours
+        if most < 0:
+            return None
+        fits = np.ones(len(self._nodes), dtype=bool)
+        for node, h in self._row.items():
+            fits[h] = self._lost_gpu_hours + self._loss(pod, node, claims) <= most
+        return self._everywhere(fits)
+
+    def _loss(self, pod: Pod, node: int, claims: Sequence[Claim]) -> float:
+        starts = [claim.start for claim in claims if node in claim.usage]
+        return int(demand(pod)[GPU]) / MILLI * (min(starts) - self._times.now) / _HOUR if starts else 0.0
+
+    def refusals(self, pod: Pod) -> str:
+        mask = self.mask(pod, now=False)
+        held = 0 if mask is None else int(np.count_nonzero(~mask))
+        names = ", ".join(sorted({str(claim.group) for claim in self._binding(self._ignored(pod))})[:3])
+        return f"{held} node(s) are held for {names}" if held else ""
+
+    # --- operations ------------------------------------------------------------------------------
+
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, object]:
+        self._count_pod(pod, node, 1)
+        return {}
+
+    def remove(self, pod: Pod, node: int) -> None:
+        self._count_pod(pod, node, -1)
+
+    def _count_pod(self, pod: Pod, node: int, sign: int) -> None:
+        group = pod.group
+        window = self._window(pod)
+        if group is not None and self._holds(group):
+            left = self._started.get(group, 0) + sign
+            if left > 0:
+                self._started[group] = left
+            else:
+                self._started.pop(group, None)
+        h = self._row.get(node)
+        if h is None:
+            return
+        if window.gives_way:
+            self._lost_gpu_hours += sign * self._loss(pod, node, self._binding(self._ignored(pod)))
+            return
+        self._room[self._instants < window.until, h] -= sign * demand(pod)
+
+    def evict(self, pod: Pod) -> None:
+        self._leave(pod, 1)
+
+    def unevict(self, pod: Pod) -> None:
+        self._leave(pod, -1)
+
+    def _leave(self, pod: Pod, sign: int) -> None:
+        node = self._times.snapshot.node_index.get(pod.node or "")
+        h = None if node is None else self._row.get(node)
+        if h is not None:
+            self._room[self._instants < self._ends.get(pod.key, NEVER), h] += sign * demand(pod)
+
+    # --- rows ------------------------------------------------------------------------------------
+
+    def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
+        """What enters held nodes and is there at a start, against what is free then beside the holds.
+
+        Exact while nobody ignores a hold and no holder asks; else every set of ignored holds has rows.
+        """
+        ignored = [self._ignored(pod) for pod in classes]
+        windows = [self._window(pod) for pod in classes]
+        needs = [demand(pod) for pod in classes]
+        leaving = self._leaving()
+        for without in sorted(set(ignored), key=lambda keys: (len(keys), sorted(keys))):
+            claims = self._binding(without)
+            starts = {claim.start for claim in claims}
+            counted = [c for c in range(len(classes)) if ignored[c] <= without and not windows[c].gives_way]
+            for k, instant in enumerate(self._instants.tolist()):
+                present = [c for c in counted if instant < windows[c].until]
+                if instant in starts and present:
+                    left = self._left(k, claims)
+                    held = sorted({n for claim in claims if claim.active(instant) for n in claim.usage})
+                    for node in held:
+                        yield from self._node_rows(node, left, present, needs, leaving, instant)
+
+    def _node_rows(
+        self,
+        node: int,
+        left: NDArray[np.int64],
+        present: Sequence[int],
+        needs: Sequence[Vector],
+        leaving: Mapping[int, Sequence[Pod]],
+        instant: float,
+    ) -> Iterator[Row]:
+        for d in range(left.shape[1]):
+            entering = {(c, node): int(needs[c][d]) for c in present if needs[c][d]}
+            if entering:
+                freed = {
+                    pod.key: int(demand(pod)[d])
+                    for pod in leaving.get(node, ())
+                    if instant < self._ends.get(pod.key, NEVER)
+                }
+                # Where a hold is broken already nothing may enter; the mask knows how much has to leave.
+                yield Row(entering, max(0, int(left[self._row[node], d])), freed, NAME)
+
+    def _leaving(self) -> dict[int, list[Pod]]:
+        """Pods that run on held nodes."""
+        found: dict[int, list[Pod]] = {}
+        index = self._times.snapshot.node_index
+        for pod in self._times.snapshot.pods:
+            node = index.get(pod.node or "")
+            if node in self._row:
+                found.setdefault(node, []).append(pod)
+        return found

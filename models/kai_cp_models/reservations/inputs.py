@@ -1,0 +1,233 @@
+"""What annotations say about run times and reservations; what cannot be read counts as missing."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+from kai_cp_models.snapshot import GPU, MILLI, Notes, PodGroup, Queue, SetAside, Snapshot
+
+Value = TypeVar("Value")
+
+EXPECTED: Final = "kai-cp/expected-runtime"
+MAXIMUM: Final = "kai-cp/max-runtime"
+DEFAULT: Final = "kai-cp/default-runtime"
+RESERVE: Final = "kai-cp/reserve"
+AFTER: Final = "kai-cp/reserve-after"
+PRICE: Final = "kai-cp/hero-price-gpu-hours"
+HERO: Final = "kai-cp/hero"
+DEFRAG: Final = "kai-cp/defrag"
+RESERVATION: Final = "kai-cp/reservation"
+ENDED: Final = "kai-cp/ended"
+
+SCHEMA: Final = "reservation/1"
+
+_DURATION: Final = re.compile(r"(?:\d{1,12}(?:\.\d{1,9})?(?:h|ms|m|s))+", re.ASCII)
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)", re.ASCII)
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
+_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_MOST_PRICE: Final = 1e9
+_SHOWN: Final = 60
+
+
+class Unreadable(ValueError):
+    """A value that cannot be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A reservation as the pod group's annotation has it. ``nodes``: GPUs by node name."""
+
+    start: float
+    promised: float
+    made: float
+    nodes: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNotes:
+    """What a pod group says of itself. Durations in seconds; None: nothing, or nothing readable."""
+
+    expected: float | None = None
+    maximum: float | None = None
+    reserve: bool | None = None
+    price: float | None = None
+    ended: float | None = None
+    stored: Stored | None = None
+    expired: float | None = None
+    noted: bool = False
+    """Whether it carries a reservation at all, readable or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueNotes:
+    """What a queue says. ``after``: infinite for ``never``."""
+
+    maximum: float | None = None
+    default: float | None = None
+    after: float | None = None
+    hero: bool | None = None
+
+
+def duration(text: str) -> float:
+    """Seconds of a positive Go duration such as ``1h30m``."""
+    if not _DURATION.fullmatch(text):
+        raise Unreadable(f"{shown(text)} is not a duration such as 90m or 1h30m")
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
+    if not 0 < seconds < math.inf:
+        raise Unreadable(f"{shown(text)} is not longer than nothing")
+    return seconds
+
+
+@lru_cache(maxsize=65536)
+def instant(text: object) -> float:
+    """Seconds since the epoch of an RFC 3339 time."""
+    if not isinstance(text, str) or not _INSTANT.fullmatch(text):
+        raise Unreadable(f"{shown(text)} is not an RFC 3339 time")
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise Unreadable(f"{shown(text)} is not an RFC 3339 time") from None
+
+
+def shown(value: object) -> str:
+    """A value as short text for a message."""
+    text = json.dumps(value, default=repr, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def truth(text: str) -> bool:
+    """``true`` or ``false``."""
+    if text not in ("true", "false"):
+        raise Unreadable(f"{shown(text)} is neither true nor false")
+    return text == "true"
+
+
+def _price(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= _MOST_PRICE:
+        raise Unreadable(f"{shown(text)} is not a number of GPU-hours")
+    return value
+
+
+def _after(text: str) -> float:
+    return math.inf if text == "never" else duration(text)
+
+
+class Reader:
+    """Reads annotations; ``aside`` collects what could not be used."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self.aside: list[SetAside] = []
+
+    def queue(self, queue: Queue) -> QueueNotes:
+        """What the queue says."""
+        if not queue.notes:
+            return QueueNotes()
+        found = _Fields(f"Queue {queue.name}", queue.notes, self.aside)
+        return QueueNotes(
+            maximum=found.read(MAXIMUM, duration),
+            default=found.read(DEFAULT, duration),
+            after=found.read(AFTER, _after),
+            hero=found.read(HERO, truth),
+        )
+
+    def group(self, group: PodGroup) -> GroupNotes:
+        """What the pod group says."""
+        if not group.notes:
+            return GroupNotes()
+        found = _Fields(f"PodGroup {group.key}", group.notes, self.aside)
+        stored = found.read(RESERVATION, lambda text: self._stored(group, text))
+        return GroupNotes(
+            expected=found.read(EXPECTED, duration),
+            maximum=found.read(MAXIMUM, duration),
+            reserve=found.read(RESERVE, truth),
+            price=found.read(PRICE, _price),
+            ended=found.read(ENDED, instant),
+            stored=stored if isinstance(stored, Stored) else None,
+            expired=stored if isinstance(stored, float) else None,
+            noted=found.has(RESERVATION),
+        )
+
+    def future_start(self, group: PodGroup) -> None:
+        """Set the last start of a group aside, which lies in the future."""
+        field = "metadata.annotations[kai.scheduler/last-start-timestamp]"
+        self.aside.append(SetAside(f"PodGroup {group.key}", f"{field}: lies in the future", field))
+
+    def _stored(self, group: PodGroup, text: str) -> Stored | float:
+        """The reservation, or when it expired."""
+        try:
+            document = json.loads(text)
+        except ValueError:
+            raise Unreadable("is not JSON") from None
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            raise Unreadable(f"is not of schema {SCHEMA}")
+        now = self._snapshot.now
+        if "expired" in document:
+            expired = instant(document["expired"])
+            if expired > now:
+                raise Unreadable("expired: lies in the future")
+            return expired
+        start, promised, made = (instant(document.get(key)) for key in ("start", "promised", "made"))
+        if made > now:
+            raise Unreadable("made: lies in the future")
+        if made < group.created:
+            raise Unreadable("made: lies before the pod group's creation")
+        if start < made:
+            raise Unreadable("start: lies before made")
+        return Stored(start, promised, made, self._nodes(group, document.get("nodes")))
+
+    def _nodes(self, group: PodGroup, nodes: Any) -> Mapping[str, float]:
+        if not isinstance(nodes, dict):
+            raise Unreadable("nodes: is not an object")
+        total = 0.0
+        for name, gpus in nodes.items():
+            if name not in self._snapshot.node_index:
+                raise Unreadable(f"nodes: there is no node {shown(name)}")
+            number = isinstance(gpus, int | float) and not isinstance(gpus, bool)
+            if not number or not 0 < gpus < math.inf:
+                raise Unreadable(f"nodes: {shown(gpus)} is not a number of GPUs")
+            total += gpus
+        need = sum(pod.spec.requests[GPU] for pod in self._snapshot.members[group.key]) / MILLI
+        if total > need:
+            raise Unreadable(f"nodes: {total:g} GPUs are more than the gang's {need:g}")
+        return {str(name): float(gpus) for name, gpus in sorted(nodes.items())}
+
+
+class _Fields:
+    """The annotations of one object."""
+
+    def __init__(self, item: str, notes: Notes, aside: list[SetAside]) -> None:
+        self._item = item
+        self._notes = dict(notes)
+        self._aside = aside
+
+    def has(self, name: str) -> bool:
+        return name in self._notes
+
+    def read(self, name: str, parse: Callable[[str], Value]) -> Value | None:
+        """The value of an annotation; None when it is missing or set aside."""
+        text = self._notes.get(name)
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except Unreadable as problem:
+            field = f"metadata.annotations[{name}]"
+            self._aside.append(SetAside(self._item, f"{field}: {problem}; read as absent", field))
+            return None
+
+
+def capped(seconds: float | None, longest: float) -> float | None:
+    """A declared run time, no longer than the settings let one count."""
+    return None if seconds is None else min(seconds, longest)

@@ -1,0 +1,141 @@
+"""What queues hold at later instants, against their limits, quotas and shares (4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.book import Rows
+from kai_cp_models.fairness.gates import in_words
+from kai_cp_models.joint.offers import Charges
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.reservations.state import Hold, TimeState
+from kai_cp_models.reservations.times import NEVER
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, PodGroup
+
+Bound = Literal["limit", "quota", "share"]
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """A bound of a queue that would be exceeded at an instant."""
+
+    bound: Bound
+    queue: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Somebody who counts in a queue from ``start`` to ``end``. ``reserved``: its share counts then."""
+
+    group: PodGroup
+    cost: Amounts
+    start: float
+    end: float
+    reserved: bool
+
+
+@dataclass(eq=False)
+class Loads:
+    """Queue totals over time, seen from a ledger, by position of the queue as in its book."""
+
+    state: TimeState
+    ledger: Ledger
+    _known: dict[float, tuple[Rows, Rows]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        snapshot, ledger = self.ledger.snapshot, self.ledger
+        charges = Charges(ledger)
+        self._ending: list[tuple[float, str, Amounts, bool]] = []
+        for group in snapshot.groups:
+            if group.queue not in snapshot.queue_by_name:
+                continue
+            pods = [p for p in snapshot.members[group.key] if ledger.status(p) in ACTIVE_ALLOCATED]
+            if not pods:
+                continue
+            kept = [p for p in pods if p.key not in ledger.held]
+            new = [p for p in pods if p.key in ledger.held]
+            end, until = self.state.occupancy.end(group.key), self.state.untils.get(group.key, NEVER)
+            for part, gone in ((kept, end), (new, until)):
+                if part and gone < NEVER:
+                    self._ending.append((gone, group.queue, charges.of(part), group.preemptible))
+
+    def _at(self, instant: float) -> tuple[Rows, Rows]:
+        """What queues hold at an instant, in all and by non-preemptible groups, without any reservation."""
+        known = self._known.get(instant)
+        if known is None:
+            book = self.ledger.book.copy()
+            for end, queue, cost, preemptible in self._ending:
+                if end <= instant:
+                    book.charge(queue, cost, preemptible, -1)
+            known = self._known[instant] = book.held, book.firm
+        return known
+
+    def beyond(self, one: Load, others: Sequence[Load]) -> Beyond | None:
+        """The first bound that ``one`` beside ``others`` would break while it runs, or None."""
+        everybody = [one, *others]
+        for start in sorted({load.start for load in everybody if one.start <= load.start < one.end}):
+            found = self._beyond_at(start, one, everybody)
+            if found is not None:
+                return found
+        return None
+
+    def _beyond_at(self, start: float, one: Load, everybody: Sequence[Load]) -> Beyond | None:
+        book = self.ledger.book
+        line = book.line(one.group.queue)
+        held, firm = self._at(start)
+        total = {q: list(held[q]) for q in line}
+        strict = {q: list(firm[q]) for q in line}
+        sharing: set[int] = set()
+        for load in everybody:
+            if not load.start <= start < load.end:
+                continue
+            path = book.line(load.group.queue)
+            if load.reserved and load.start == start and self._within_share:
+                sharing.update(path)
+            for q in set(path) & total.keys():
+                total[q] = [a + b for a, b in zip(total[q], load.cost, strict=True)]
+                if not load.group.preemptible:
+                    strict[q] = [a + b for a, b in zip(strict[q], load.cost, strict=True)]
+        for q in line:
+            for r in (r for r, amount in enumerate(one.cost) if amount):
+                if _over(book.limit[q][r], total[q][r]):
+                    return self._beyond("limit", q, r, book.limit[q][r], total[q][r])
+                if not one.group.preemptible and _over(book.quota[q][r], strict[q][r]):
+                    return self._beyond("quota", q, r, book.quota[q][r], strict[q][r])
+                share = book.allocatable_share_floor[q][r]
+                if q in sharing and _over(share, total[q][r]):
+                    return self._beyond("share", q, r, share, total[q][r])
+        return None
+
+    @property
+    def _within_share(self) -> bool:
+        return self.state.times.settings.reservations.within == "fair_share"
+
+    def _beyond(self, bound: Bound, q: int, resource: int, most: int, used: int) -> Beyond:
+        queue = self.ledger.book.name(q)
+        words = {"limit": "limit", "quota": "quota of non-preemptible pods", "share": "allocatable share"}
+        most_words, used_words, _ = in_words(resource, most, used, 0)
+        return Beyond(bound, queue, f"queue {queue}: {words[bound]} {most_words}, it would hold {used_words}")
+
+
+def _over(most: int, used: int) -> bool:
+    return most != UNLIMITED and used > most
+
+
+def cost_of(ledger: Ledger, hold: Hold) -> Amounts:
+    """What the holder costs its queue."""
+    return amounts.optimistic_batch(ledger.snapshot, hold.shape.pods)
+
+
+def loads_of(ledger: Ledger, holds: Iterable[Hold], without: GroupKey | None = None) -> list[Load]:
+    """The loads of holds."""
+    return [
+        Load(hold.ask.group, cost_of(ledger, hold), hold.start, hold.end, True)
+        for hold in holds
+        if hold.key != without
+    ]

@@ -1,0 +1,466 @@
+"""Places for several gangs with given starts, together: the model of section 4.4.
+
+All starts are constants, so everything is linear. Nodes that are equal for every gang and at every start are
+one class; of a class only counts are decided, and places are read off afterwards.
+
+    sum over classes of x[j,p,c] = pods of part p of gang j
+    sum over classes in domain k of x[j,p,c] <= pods * chosen[j,s,k];   sum over k of chosen[j,s,k] = 1
+    for every class c, start t and dimension d:
+        sum over what is there at t of need[p,d] * x[j,p,c] <= nodes of c * free(c, t, d)
+
+The last row is exact for single nodes and where every pod takes a whole node (intervals on equal nodes can
+always be coloured). Elsewhere it is necessary; what cannot be read off splits its class into single nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.sat.python import cp_model
+
+from kai_cp_models.budget import Allowance
+from kai_cp_models.joint.search import Goal, lexicographic, solve
+from kai_cp_models.reservations.gang import Shape
+from kai_cp_models.reservations.vectors import Vector
+from kai_cp_models.settings import SolverSettings
+from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodKey
+
+_MOST_SPLITS: Final = 4
+_MOST_PAIRS: Final = 4_000
+"""Pairs of gangs on one node whose idle time is worked out together."""
+_MOST_NAMED: Final = 20_000
+"""Count variables up to which equal answers are told apart by node names."""
+_TICKS: Final = 1000
+"""Idle time is counted in GPU-milliseconds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """A gang with its interval. ``stored``: GPUs by node of its present reservation.
+
+    ``reserved``: it starts later, so what stands idle for it counts. ``domains``: [N] per level at which it
+    is drawn together, the closest first.
+    """
+
+    key: GroupKey
+    shape: Shape
+    start: float
+    end: float
+    reserved: bool = True
+    stored: Mapping[int, float] = field(default_factory=dict)
+    domains: tuple[Vector, ...] = ()
+
+    def active(self, instant: float) -> bool:
+        """Whether it runs at an instant."""
+        return self.start <= instant < self.end
+
+
+Nodes = Mapping[PodKey, int]
+"""The node of every pod of a gang."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``places``: by gang; None: there are none, ``proved`` or not found in time."""
+
+    places: Mapping[GroupKey, Nodes] | None
+    proved: bool
+    variables: int = 0
+    constraints: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Idle:
+    """GPUs that nobody uses by time and node, before any start: what a reservation would keep idle.
+
+    ``edges``: instants [K + 1] from now on; ``unused``: [K, N] whole GPUs between them.
+    """
+
+    edges: NDArray[np.float64]
+    unused: Vector
+
+    @staticmethod
+    def of(free: Callable[[float], Vector], points: Sequence[float], last: float) -> Idle:
+        """Unused GPUs from the first of ``points`` (now) to ``last``."""
+        edges = sorted({point for point in points if point < last} | {last})
+        rows = [np.maximum(free(edge)[:, GPU], 0) // MILLI for edge in edges[:-1]]
+        width = len(free(points[0]))
+        return Idle(np.array(edges), np.array(rows, dtype=np.int64).reshape(-1, width))
+
+    def _lengths(self, start: float, first: float = -np.inf) -> NDArray[np.float64]:
+        """Seconds of every interval that lie between ``first`` and ``start``."""
+        low = np.maximum(self.edges[:-1], first)
+        found: NDArray[np.float64] = np.maximum(np.minimum(self.edges[1:], start) - low, 0.0)
+        return found
+
+    def cost(self, gpus: int, start: float) -> Vector:
+        """[N] GPU-milliseconds that ``gpus`` held on a node from ``start`` on stand idle before."""
+        ticks = np.rint(self._lengths(start) * _TICKS).astype(np.int64)
+        found: Vector = (np.minimum(self.unused, gpus) * ticks[:, None]).sum(axis=0)
+        return found
+
+    def saved(self, node: int, gpus: int, start: float, other: int, since: float, until: float) -> int:
+        """GPU-milliseconds of ``cost`` that do not stand idle because another gang runs on the node then."""
+        ticks = np.rint(self._lengths(min(start, until), since) * _TICKS).astype(np.int64)
+        unused = self.unused[:, node]
+        less = np.minimum(unused, gpus) - np.minimum(np.maximum(unused - other, 0), gpus)
+        return int((less * ticks).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class _Class:
+    nodes: NDArray[np.int64]
+
+    @property
+    def size(self) -> int:
+        return len(self.nodes)
+
+
+class PlacesModel:
+    """One CP-SAT model; see the module's docstring."""
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        free: Callable[[float], Vector],
+        *,
+        idle: Idle | None = None,
+        single: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """``idle``: places are chosen by goals too. ``single``: [N] nodes that form classes of their own."""
+        self.items = tuple(items)
+        self._idle = idle
+        self.starts = sorted({item.start for item in items})
+        self._free = {start: free(start) for start in self.starts}
+        self.cp = cp_model.CpModel()
+        self._x: dict[tuple[int, int, int], cp_model.IntVar] = {}
+        self.feasible = True
+        self.classes = self._classes(single)
+        self._counts()
+        if self.feasible:
+            self._scopes()
+            self._room()
+
+    # --- classes ---------------------------------------------------------------------------------
+
+    def _capacity(self, j: int, p: int) -> Vector:
+        item = self.items[j]
+        return item.shape.parts[p].capacity(self._free[item.start])
+
+    def _classes(self, single: NDArray[np.bool_] | None) -> list[_Class]:
+        count = len(next(iter(self._free.values())))
+        columns: list[Vector] = []
+        useful = np.zeros(count, dtype=bool)
+        for j, item in enumerate(self.items):
+            for p, part in enumerate(item.shape.parts):
+                capacity = self._capacity(j, p)
+                useful |= capacity > 0
+                columns.append(capacity)
+                if self._idle is not None and item.reserved:
+                    most = int(capacity.max(initial=0))
+                    columns += [
+                        self._idle.cost(k * part.gpus // MILLI, item.start) for k in range(1, most + 1)
+                    ]
+            columns += [scope.domain for scope in item.shape.scopes]
+            if self._idle is not None and item.reserved:
+                columns += item.domains
+                columns.append(_stored(item, count))
+        for free in self._free.values():
+            columns += [free[:, d] for d in range(free.shape[1]) if self._asked(d)]
+        if single is not None:
+            columns.append(np.where(single, np.arange(count) + 1, 0))
+        nodes = np.flatnonzero(useful)
+        table = np.stack(columns, axis=1)[nodes] if columns else np.zeros((len(nodes), 1), dtype=np.int64)
+        if not len(nodes):
+            return []
+        _, inverse = np.unique(table, axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        order = np.argsort(inverse, kind="stable")
+        bounds = np.flatnonzero(np.diff(inverse[order], prepend=-1, append=-1))
+        return [_Class(np.sort(nodes[order[a:b]])) for a, b in pairwise(bounds)]
+
+    def _asked(self, d: int) -> bool:
+        return any(part.need[d] for item in self.items for part in item.shape.parts)
+
+    # --- rows ------------------------------------------------------------------------------------
+
+    def _counts(self) -> None:
+        for j, item in enumerate(self.items):
+            for p, part in enumerate(item.shape.parts):
+                capacity = self._capacity(j, p)
+                variables = []
+                for c, one in enumerate(self.classes):
+                    most = min(len(part.pods), one.size * int(capacity[one.nodes[0]]))
+                    if most > 0:
+                        variable = self._x[j, p, c] = self.cp.new_int_var(0, most, f"x[{j},{p},{c}]")
+                        variables.append((variable, most))
+                if sum(most for _, most in variables) < len(part.pods):
+                    self.feasible = False
+                    return
+                self.cp.add(sum(variable for variable, _ in variables) == len(part.pods))
+
+    def _scopes(self) -> None:
+        for j, item in enumerate(self.items):
+            for s, scope in enumerate(item.shape.scopes):
+                inside: dict[int, list[tuple[int, int]]] = {}
+                for p, part in enumerate(item.shape.parts):
+                    if s in part.scopes:
+                        for c, one in enumerate(self.classes):
+                            if (j, p, c) in self._x:
+                                inside.setdefault(int(scope.domain[one.nodes[0]]), []).append((p, c))
+                chosen = {k: self.cp.new_bool_var(f"chosen[{j},{s},{k}]") for k in sorted(inside)}
+                self.cp.add_exactly_one(chosen.values())
+                for k, terms in inside.items():
+                    for p in sorted({p for p, _ in terms}):
+                        pods = len(item.shape.parts[p].pods)
+                        here = sum(self._x[j, p, c] for q, c in terms if q == p)
+                        self.cp.add(here <= pods * chosen[k])
+
+    def _room(self) -> None:
+        by_class: dict[int, list[tuple[int, int]]] = {}
+        for j, p, c in self._x:
+            by_class.setdefault(c, []).append((j, p))
+        for c, pairs in by_class.items():
+            if len(pairs) < 2:
+                continue
+            one = self.classes[c]
+            for start in self.starts:
+                present = [(j, p) for j, p in pairs if self.items[j].active(start)]
+                if len(present) < 2:
+                    continue
+                room = self._free[start][one.nodes[0]]
+                for d in range(len(room)):
+                    terms = [
+                        int(self.items[j].shape.parts[p].need[d]) * self._x[j, p, c]
+                        for j, p in present
+                        if self.items[j].shape.parts[p].need[d]
+                    ]
+                    if len(terms) > 1:
+                        self.cp.add(sum(terms) <= one.size * max(int(room[d]), 0))
+
+    # --- goals -----------------------------------------------------------------------------------
+
+    def goals(self) -> list[Goal]:
+        """What makes places better, one after the other (4.3)."""
+        assert self._idle is not None
+        reserved = {j for j, item in enumerate(self.items) if item.reserved}
+        found = [Goal("idle GPU time", self._idle_cost(reserved))]
+        changed = [
+            variable
+            for (j, _, c), variable in self._x.items()
+            if j in reserved
+            and self.items[j].stored
+            and int(self.classes[c].nodes[0]) not in self.items[j].stored
+        ]
+        if changed:
+            found.append(Goal("pods on other nodes", sum(changed)))
+        apart = self._apart(reserved)
+        if apart:
+            found.append(Goal("domains", sum(apart)))
+        if len(self._x) <= _MOST_NAMED:
+            named = [
+                int(self.classes[c].nodes[0]) * variable
+                for (j, _, c), variable in self._x.items()
+                if j in reserved
+            ]
+            found.append(Goal("names", sum(named)))
+        return found
+
+    def _idle_cost(self, reserved: set[int]) -> cp_model.LinearExpr | int:
+        assert self._idle is not None
+        terms: list[cp_model.LinearExpr] = []
+        held: dict[int, list[tuple[int, int, cp_model.IntVar]]] = {}
+        for (j, p, c), variable in self._x.items():
+            if j not in reserved:
+                continue
+            item, one = self.items[j], self.classes[c]
+            gpus = item.shape.parts[p].gpus // MILLI
+            node = int(one.nodes[0])
+            most = int(self._capacity(j, p)[node])
+            if most == 1:
+                terms.append(int(self._idle.cost(gpus, item.start)[node]) * variable)
+                if one.size == 1:
+                    held.setdefault(c, []).append((j, gpus, variable))
+                continue
+            levels = [self.cp.new_bool_var(f"held[{j},{p},{c},{k}]") for k in range(1, most + 1)]
+            self.cp.add(sum((k + 1) * level for k, level in enumerate(levels)) == variable)
+            self.cp.add_at_most_one(levels)
+            for k, level in enumerate(levels, 1):
+                terms.append(int(self._idle.cost(k * gpus, item.start)[node]) * level)
+                held.setdefault(c, []).append((j, k * gpus, level))
+        return sum(terms) - sum(self._savings(held))
+
+    def _savings(
+        self, held: Mapping[int, Sequence[tuple[int, int, cp_model.IntVar]]]
+    ) -> list[cp_model.LinearExpr]:
+        """What does not stand idle for a later gang because an earlier one runs on the same node."""
+        assert self._idle is not None
+        found: list[cp_model.LinearExpr] = []
+        for c, entries in held.items():
+            node = int(self.classes[c].nodes[0])
+            for j, gpus, mine in entries:
+                for i, other, theirs in entries:
+                    earlier, later = self.items[i], self.items[j]
+                    if i == j or earlier.start >= later.start or len(found) >= _MOST_PAIRS:
+                        continue
+                    saved = self._idle.saved(node, gpus, later.start, other, earlier.start, earlier.end)
+                    if saved > 0:
+                        both = self.cp.new_bool_var(f"both[{j},{i},{c},{gpus},{other}]")
+                        self.cp.add_implication(both, mine)
+                        self.cp.add_implication(both, theirs)
+                        found.append(saved * both)
+        return found
+
+    def _apart(self, reserved: set[int]) -> list[cp_model.IntVar]:
+        """One literal per domain that a gang uses, at every level at which it is drawn together."""
+        found: list[cp_model.IntVar] = []
+        for j in sorted(reserved):
+            item = self.items[j]
+            for level, domain in enumerate(item.domains):
+                inside: dict[int, list[cp_model.IntVar]] = {}
+                for (i, _, c), variable in self._x.items():
+                    if i == j:
+                        inside.setdefault(int(domain[self.classes[c].nodes[0]]), []).append(variable)
+                if len(inside) < 2:
+                    continue
+                for k, variables in sorted(inside.items()):
+                    used = self.cp.new_bool_var(f"used[{j},{level},{k}]")
+                    pods = len(item.shape.pods)
+                    self.cp.add(sum(variables) <= pods * used)
+                    found.append(used)
+        return found
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def hint(self, places: Mapping[GroupKey, Nodes]) -> None:
+        """Start from these places."""
+        where = {int(node): c for c, one in enumerate(self.classes) for node in one.nodes}
+        for j, item in enumerate(self.items):
+            nodes = places.get(item.key)
+            if nodes is None:
+                continue
+            for p, part in enumerate(item.shape.parts):
+                counts: dict[int, int] = {}
+                for pod in part.pods:
+                    c = where.get(nodes.get(pod.key, -1))
+                    if c is not None:
+                        counts[c] = counts.get(c, 0) + 1
+                for c in range(len(self.classes)):
+                    variable = self._x.get((j, p, c))
+                    if variable is not None:
+                        self.cp.add_hint(variable, counts.get(c, 0))
+
+    def read(self, solver: cp_model.CpSolver) -> tuple[dict[GroupKey, dict[PodKey, int]], set[int]]:
+        """Nodes of all pods, and the classes in which some pod found none."""
+        found: dict[GroupKey, dict[PodKey, int]] = {item.key: {} for item in self.items}
+        left: dict[tuple[int, int], list[PodKey]] = {}
+        failed: set[int] = set()
+        by_class: dict[int, list[tuple[int, int, int]]] = {}
+        for (j, p, c), variable in self._x.items():
+            count = solver.value(variable)
+            if count:
+                by_class.setdefault(c, []).append((j, p, count))
+        for c, entries in sorted(by_class.items()):
+            one = self.classes[c]
+            rooms = [{start: self._free[start][node].copy() for start in self.starts} for node in one.nodes]
+            # Intervals by their start; of equal ones the largest first.
+            entries.sort(key=lambda e: (self.items[e[0]].start, -self.items[e[0]].shape.parts[e[1]].gpus, e))
+            for j, p, count in entries:
+                item, part = self.items[j], self.items[j].shape.parts[p]
+                waiting = left.setdefault((j, p), [pod.key for pod in part.pods])
+                during = [start for start in self.starts if item.active(start)]
+                for _ in range(count):
+                    h = next(
+                        (
+                            h
+                            for h, room in enumerate(rooms)
+                            if all(
+                                (room[start][part.need > 0] >= part.need[part.need > 0]).all()
+                                for start in during
+                            )
+                        ),
+                        None,
+                    )
+                    if h is None:
+                        failed.add(c)
+                        break
+                    for start in during:
+                        rooms[h][start] -= part.need
+                    found[item.key][waiting.pop(0)] = int(one.nodes[h])
+        return found, failed
+
+
+def places(
+    items: Sequence[Item],
+    free: Callable[[float], Vector],
+    settings: SolverSettings,
+    allowance: Allowance,
+    *,
+    idle: Idle | None = None,
+    hint: Mapping[GroupKey, Nodes] | None = None,
+) -> Answer:
+    """Places of all items together, or a proof that there are none.
+
+    ``idle``: the best ones by the goals of section 4.3; else any.
+    """
+    if not items:
+        return Answer({}, True)
+    count = len(free(items[0].start))
+    single: NDArray[np.bool_] = np.zeros(count, dtype=bool)
+    if idle is not None:
+        # Steps in cost by the number of pods are told apart on single nodes only.
+        single |= _shared(items, free)
+    for _ in range(_MOST_SPLITS):
+        model = PlacesModel(items, free, idle=idle, single=single)
+        if not model.feasible:
+            return Answer(None, True)
+        if hint:
+            model.hint(hint)
+        if idle is None:
+            seconds = allowance.budget.seconds_left()
+            outcome, solver = solve(model.cp, settings, allowance.left(), seconds=seconds)
+            allowance.spend(outcome.work)
+            proved = True
+        else:
+            best, stages, outcome = lexicographic(model.cp, model.goals(), settings, allowance)
+            proved = all(stage.proved for stage in stages)
+            if best is None and outcome.status == "solved":
+                return Answer(None, False)
+            solver = best if best is not None else cp_model.CpSolver()
+        if outcome.cut:
+            allowance.budget.cut = True
+            return Answer(None, False)
+        sizes = len(model.cp.proto.variables), len(model.cp.proto.constraints)
+        if outcome.status != "solved":
+            return Answer(None, outcome.status == "infeasible", *sizes)
+        found, failed = model.read(solver)
+        if not failed:
+            return Answer(found, proved, *sizes)
+        for c in failed:
+            single[model.classes[c].nodes] = True
+    return Answer(None, False)
+
+
+def _shared(items: Sequence[Item], free: Callable[[float], Vector]) -> NDArray[np.bool_]:
+    """[N] nodes that may take more than one pod of a reserved gang, or pods of several."""
+    count = len(free(items[0].start))
+    found: NDArray[np.bool_] = np.zeros(count, dtype=bool)
+    reserved = [item for item in items if item.reserved]
+    for item in reserved:
+        for part in item.shape.parts:
+            found |= part.capacity(free(item.start)) > 1
+    if len({item.start for item in reserved}) > 1 and count <= _MOST_PAIRS // 8:
+        found[:] = True
+    return found
+
+
+def _stored(item: Item, count: int) -> Vector:
+    found = np.zeros(count, dtype=np.int64)
+    for node, gpus in item.stored.items():
+        found[node] = round(gpus * MILLI) + 1
+    return found

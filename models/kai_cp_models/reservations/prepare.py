@@ -1,0 +1,85 @@
+"""What settings of the time axis make of a snapshot before the cycle: aged priorities, windows of pods."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kai_cp_models.reservations.held import EXTRA
+from kai_cp_models.reservations.state import window_of
+from kai_cp_models.reservations.times import Times
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import (
+    ACTIVE_USED,
+    GroupKey,
+    Pod,
+    PodGroup,
+    PodSpec,
+    PodStatus,
+    Snapshot,
+)
+
+
+def prepare(snapshot: Snapshot, settings: Settings) -> tuple[Snapshot, Times | None]:
+    """The snapshot as the cycle shall see it, and its run times; the snapshot itself where all is off."""
+    aging = settings.aging.step_seconds > 0 and settings.aging.most_points > 0
+    planning = settings.reservations.enabled
+    if not (aging or planning or settings.max_runtime.enforce):
+        return snapshot, None
+    if aging:
+        snapshot = replace(snapshot, groups=tuple(_aged(snapshot, settings, g) for g in snapshot.groups))
+    times = Times(snapshot, settings)
+    if planning:
+        snapshot = replace(snapshot, pods=_windowed(times))
+    return replace(snapshot, extras={**snapshot.extras, EXTRA: times}), times
+
+
+def points(settings: Settings, seconds: float) -> int:
+    """What waiting for so long is worth (7)."""
+    aging = settings.aging
+    if aging.step_seconds <= 0 or seconds < 0:
+        return 0
+    return min(aging.most_points, int(seconds // aging.step_seconds))
+
+
+def _aged(snapshot: Snapshot, settings: Settings, group: PodGroup) -> PodGroup:
+    """The group with the points that it has while it waits, and those with which it started or starts now."""
+    pods = snapshot.members[group.key]
+    evicted = group.created if group.last_eviction is None else max(group.created, group.last_eviction)
+    if any(pod.status in ACTIVE_USED for pod in pods):
+        if group.last_start is None or group.last_start > snapshot.now:
+            return group
+        since = evicted if evicted <= group.last_start else group.created
+        return replace(group, aged_at_start=points(settings, group.last_start - since))
+    found = points(settings, snapshot.now - evicted)
+    return replace(group, aged=found, aged_at_start=found)
+
+
+def _windowed(times: Times) -> tuple[Pod, ...]:
+    """Pods whose specs tell windows apart, so that whoever counts pods by spec never mixes them."""
+    snapshot = times.snapshot
+    asking = [
+        group
+        for group in snapshot.waiting_groups
+        if times.notes(group.key).stored is not None or times.asks_for_reservation(group)
+    ]
+    keys: dict[GroupKey, str] = {}
+    for group in snapshot.groups:
+        window = window_of(times, group, asking)
+        ignored = ",".join(sorted(map(str, window.ignores)))
+        own = str(group.key) if group in asking else ""
+        keys[group.key] = f"|until {window.until} {window.gives_way} {ignored} {own}"
+    finished: dict[tuple[int, str], PodSpec] = {}
+    found: list[Pod] = []
+    for pod in snapshot.pods:
+        owner = snapshot.group_by_key.get(pod.group) if pod.group is not None else None
+        if owner is None or not (pod.status is PodStatus.PENDING or owner.preemptible):
+            found.append(pod)
+            continue
+        key = keys[owner.key]
+        spec = finished.get((id(pod.spec), key))
+        if spec is None:
+            spec = finished[id(pod.spec), key] = replace(
+                pod.spec, scheduling_key=f"{pod.spec.scheduling_key}{key}"
+            )
+        found.append(replace(pod, spec=spec))
+    return tuple(found)

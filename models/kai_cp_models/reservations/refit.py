@@ -1,0 +1,143 @@
+"""The best places for all holds, and holds that later actions of the cycle have broken (4.3, 5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from kai_cp_models.budget import Allowance
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.reservations.gang import Shape
+from kai_cp_models.reservations.places import Idle, Nodes, places
+from kai_cp_models.reservations.search import Scene, item_of
+from kai_cp_models.reservations.state import Hold, time_of, update
+from kai_cp_models.reservations.timeline import Timeline
+from kai_cp_models.reservations.vectors import Vector
+from kai_cp_models.snapshot import GPU, MILLI, GroupKey
+
+_SHARE: Final = 0.5
+"""Share of the work left for choosing places; the present ones stand until better ones are found."""
+
+
+def chosen_places(
+    holds: Sequence[Hold],
+    timeline: Timeline,
+    cycle: Cycle,
+    *,
+    counted: frozenset[GroupKey] | None = None,
+) -> Mapping[GroupKey, Nodes] | None:
+    """Places with the least idle GPU time, then the goals after it; None where none are found in time.
+
+    ``counted``: holds whose idle time counts; all by default.
+    """
+    if not holds:
+        return None
+    last = max(hold.start for hold in holds)
+    idle = Idle.of(timeline.free, timeline.points(), max(last, timeline.now))
+    if len(holds) == 1 and counted is None and (one := _alone(holds[0], timeline, cycle)) is not None:
+        return {holds[0].key: one}
+    items = [
+        replace(item_of(hold, _domains(cycle, hold.shape)), reserved=counted is None or hold.key in counted)
+        for hold in holds
+    ]
+    allowance = Allowance(cycle.budget, _SHARE * cycle.budget.work_left())
+    hint = {hold.key: hold.nodes for hold in holds}
+    answer = places(items, timeline.free, cycle.settings.solver, allowance, idle=idle, hint=hint)
+    return answer.places
+
+
+def _alone(hold: Hold, timeline: Timeline, cycle: Cycle) -> Nodes | None:
+    """Places of a single hold without a model: its cheapest nodes, where nothing but their order counts."""
+    if not hold.shape.simple or _domains(cycle, hold.shape):
+        return None
+    part = hold.shape.parts[0]
+    if int(part.capacity(timeline.free(hold.start)).max(initial=0)) > 1:
+        return None
+    state = time_of(cycle)
+    assert state is not None
+    scene = Scene(state, timeline.ledger, lambda: timeline.ledger, {}, cycle.settings.solver, cycle.budget)
+    found = scene.beside(hold.shape, hold.start, hold.end, (), reserved=True, prefer=hold.stored_gpus)
+    return found
+
+
+def _domains(cycle: Cycle, shape: Shape) -> tuple[Vector, ...]:
+    """Levels at which a gang is drawn together, the closest first."""
+    fabric = cycle.ledger.fixed.closeness
+    found: list[Vector] = []
+    if fabric is not None and len(shape.pods) > 1:
+        for place in fabric.shared:
+            if place.any():
+                found.append(np.where(place > 0, place, -1 - np.arange(len(place))))
+    table = cycle.ledger.fixed.table
+    constraint = None
+    if shape.pods and shape.pods[0].group is not None:
+        constraint = cycle.snapshot.group_by_key[shape.pods[0].group].root.constraint
+    if constraint is not None and constraint.preferred and not constraint.error:
+        found.append(table.trees[constraint.topology].domain_at(constraint.preferred))
+    return tuple(found)
+
+
+def idle_by_node(hold: Hold, holds: Sequence[Hold], timeline: Timeline) -> dict[int, float]:
+    """GPU-hours that stand idle for a hold on each of its nodes until its start (4.3)."""
+    edges = sorted(
+        {point for point in timeline.points() if point < hold.start}
+        | {edge for other in holds for edge in (other.start, other.end) if timeline.now < edge < hold.start}
+        | {timeline.now, hold.start}
+    )
+    found: dict[int, float] = dict.fromkeys(hold.gpus, 0.0)
+    for low, high in pairwise(edges):
+        free = timeline.free(low)
+        for node, gpus in hold.gpus.items():
+            used = sum(
+                other.gpus.get(node, 0)
+                for other in holds
+                if other.key != hold.key and other.start < hold.start and other.active(low)
+            )
+            unused = max(0, int(free[node, GPU]) // MILLI - used)
+            found[node] += min(gpus, unused) * (high - low) / 3600.0
+    return found
+
+
+def broken(holds: Sequence[Hold], timeline: Timeline) -> list[Hold]:
+    """Holds that no longer fit at their start beside what is there by then and the holds before them."""
+    found: list[Hold] = []
+    kept: list[Hold] = []
+    for hold in holds:
+        fits = True
+        for instant in sorted({hold.start, *(o.start for o in kept if hold.start < o.start < hold.end)}):
+            room = timeline.free(instant)
+            for node, usage in hold.usage.items():
+                others = [o.usage[node] for o in kept if o.active(instant) and node in o.usage]
+                left = room[node] - usage - sum(others, start=np.zeros_like(usage))
+                fits = fits and not bool((left[usage > 0] < 0).any())
+        (kept if fits else found).append(hold)
+    return found
+
+
+def settle(cycle: Cycle) -> None:
+    """After an action: drop the holds of holders that have started, plan anew what was taken by right."""
+    state = time_of(cycle)
+    if state is None or not state.holds:
+        return
+    placed = {cycle.snapshot.pod_by_key[key].group for key in cycle.ledger.held}
+    begun = [hold for hold in state.holds if hold.key in placed]
+    if begun:
+        state = update(
+            cycle,
+            holds=tuple(hold for hold in state.holds if hold.key not in placed),
+            started={**state.started, **{hold.key: hold for hold in begun}},
+        )
+        state.bind(cycle.ledger, strict=False)
+    timeline = state.timeline(cycle.ledger)
+    lost = broken(state.holds, timeline)
+    if lost:
+        from kai_cp_models.reservations.walk import Walk
+
+        walk = Walk.resumed(cycle, [hold for hold in state.holds if hold not in lost])
+        for hold in lost:
+            walk.replan(hold, "HigherPriority")
+        walk.hand_over()

@@ -1,0 +1,203 @@
+"""What a plan says of reservations, and when those who wait might start (section 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.joint.problem import Ask, signature
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.reservations.gang import Shape, shape_of
+from kai_cp_models.reservations.instants import clock
+from kai_cp_models.reservations.refit import idle_by_node
+from kai_cp_models.reservations.search import Found, Scene
+from kai_cp_models.reservations.state import Hold, TimeState, time_of
+from kai_cp_models.reservations.timeline import Timeline
+from kai_cp_models.reservations.times import NEVER
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    GPU,
+    MILLI,
+    Estimate,
+    GroupKey,
+    HoldState,
+    Reservation,
+    Unscheduled,
+)
+
+
+def reservations(cycle: Cycle) -> tuple[Reservation, ...] | None:
+    """One entry for every group that holds room, has started, was dropped or has an offer; by group."""
+    state = time_of(cycle)
+    if state is None or not state.times.settings.reservations.enabled:
+        return None
+    found = dict(state.reports)
+    timeline = state.timeline(cycle.ledger)
+    for hold in state.holds:
+        found[hold.key] = _entry(cycle, state, hold, timeline)
+    for key, hold in state.started.items():
+        if any(pod.key in cycle.ledger.held for pod in hold.ask.pods) and (hold.stored or hold.victims):
+            found[key] = _started(cycle, state, hold)
+    for key, offers in state.offers.items():
+        group = cycle.snapshot.group_by_key[key]
+        if key not in found and not any(p.key in cycle.ledger.held for p in cycle.snapshot.members[key]):
+            text = "starts that others would have to pay for; none is promised"
+            found[key] = Reservation(key, group.queue, "offered", message=text)
+        if key in found:
+            found[key] = replace(found[key], offers=offers)
+    return tuple(found[key] for key in sorted(found))
+
+
+def _state(hold: Hold) -> HoldState:
+    if hold.stored is None:
+        return "made"
+    if hold.start == hold.stored.start:
+        return "kept"
+    return "earlier" if hold.start < hold.stored.start else "later"
+
+
+def _entry(cycle: Cycle, state: TimeState, hold: Hold, timeline: Timeline) -> Reservation:
+    snapshot, now = cycle.snapshot, state.times.now
+    idle = idle_by_node(hold, state.holds, timeline)
+    names = {node: snapshot.nodes[node].name for node in hold.gpus}
+    kind = _state(hold)
+    words = {
+        "made": "holds",
+        "kept": "still holds",
+        "earlier": "may start earlier, it holds",
+        "later": "starts later, it holds",
+    }
+    text = f"{words[kind]} {len(hold.gpus)} node(s) from {clock(hold.start, now)}"
+    if hold.cause is not None:
+        text += f" ({hold.cause})"
+    if hold.victims:
+        text += f"; {len(hold.victims)} pod group(s) are evicted then"
+    return Reservation(
+        hold.key,
+        hold.ask.group.queue,
+        kind,
+        start=hold.start,
+        promised=min(hold.promised, hold.start),
+        made=hold.made,
+        nodes={names[node]: float(gpus) for node, gpus in hold.gpus.items()},
+        domain=_domain(cycle, hold),
+        waits_for=_waits_for(cycle, state, hold),
+        drained=tuple(sorted(names[node] for node, hours in idle.items() if hours > 0)),
+        idle_gpu_hours=sum(idle.values()),
+        lost_gpu_hours=hold.lost_gpu_hours,
+        victims=hold.victims,
+        cause=hold.cause,
+        message=text,
+    )
+
+
+def _domain(cycle: Cycle, hold: Hold) -> tuple[str, str] | None:
+    if not hold.shape.scopes:
+        return None
+    level = hold.shape.scopes[0].level
+    node = next(iter(hold.gpus))
+    return level, cycle.snapshot.nodes[node].labels.get(level, "")
+
+
+def _waits_for(cycle: Cycle, state: TimeState, hold: Hold) -> tuple[GroupKey, ...]:
+    """Running groups on the held nodes that end when it starts."""
+    names = {cycle.snapshot.nodes[node].name for node in hold.gpus}
+    found = {
+        pod.group
+        for pod in cycle.snapshot.pods
+        if pod.node in names and pod.status in ACTIVE_ALLOCATED and pod.key not in cycle.ledger.changed
+    }
+    return tuple(sorted(k for k in found if k is not None and state.occupancy.end(k) == hold.start))
+
+
+def _started(cycle: Cycle, state: TimeState, hold: Hold) -> Reservation:
+    stored = hold.stored
+    names = cycle.snapshot.nodes
+    nodes: dict[str, float] = {}
+    for pod in hold.ask.pods:
+        held = cycle.ledger.held.get(pod.key)
+        if held is not None:
+            name = names[held.node].name
+            nodes[name] = nodes.get(name, 0.0) + pod.spec.requests[GPU] / MILLI
+    return Reservation(
+        hold.key,
+        hold.ask.group.queue,
+        "started",
+        start=state.times.now,
+        promised=hold.promised if stored is None else stored.promised,
+        made=hold.made,
+        nodes=nodes,
+        lost_gpu_hours=hold.lost_gpu_hours,
+        victims=hold.victims,
+        message="its pods have their places",
+    )
+
+
+def estimated(cycle: Cycle, entries: tuple[Unscheduled, ...], start: Ledger) -> tuple[Unscheduled, ...]:
+    """The entries with estimates. ``start``: the state at the beginning of the cycle."""
+    state = time_of(cycle)
+    if state is None or not state.times.settings.reservations.enabled:
+        return entries
+    return tuple(_Estimates(cycle, state, start).of(entries))
+
+
+class _Estimates:
+    """Start estimates of one plan; alike groups are looked at once."""
+
+    def __init__(self, cycle: Cycle, state: TimeState, start: Ledger) -> None:
+        self._cycle = cycle
+        self._state = replace(state, holds=(), bounds={}, started={})
+        self._holds = state.holds
+        self._ledger = start
+        solver = cycle.settings.solver
+        self._scene = Scene(self._state, start, lambda: start, {}, solver, cycle.budget)
+        self._known: dict[tuple[object, ...], float] = {}
+
+    def of(self, entries: tuple[Unscheduled, ...]) -> Iterator[Unscheduled]:
+        unknown = self._state.times.unknown_ends
+        starts = {hold.key: hold.start for hold in self._holds}
+        for entry in entries:
+            if entry.group in starts:
+                yield replace(entry, estimate=Estimate("reserved", starts[entry.group], unknown))
+                continue
+            start = self._least(entry.group)
+            if start is None:
+                yield entry
+            elif start == NEVER:
+                yield replace(entry, estimate=Estimate("none", None, unknown))
+            else:
+                yield replace(entry, estimate=Estimate("notBefore", start, unknown))
+
+    def _least(self, key: GroupKey) -> float | None:
+        """The least instant at which the group would fit alone; None: not looked at in time."""
+        group = self._cycle.snapshot.group_by_key[key]
+        gang = self._ledger.fixed.gangs[key]
+        batch = self._ledger.standing(gang).batch
+        if batch is None or group.queue not in self._cycle.snapshot.leaf_queues:
+            return NEVER
+        ask = Ask(group, gang, batch)
+        alike = (*signature(self._ledger, ask), group.queue, group.preemptible)
+        if alike not in self._known:
+            if self._cycle.out_of_time():
+                return None
+            self._known[alike] = self._search(ask)
+        return self._known[alike]
+
+    def _search(self, ask: Ask) -> float:
+        shape = shape_of(self._ledger, ask)
+        if shape is None:
+            return NEVER
+        points = self._scene.timeline.points()
+        low, high = 0, len(points)
+        while low < high:
+            middle = (low + high) // 2
+            if self._fits(ask, shape, points[middle]):
+                high = middle
+            else:
+                low = middle + 1
+        return points[low] if low < len(points) else NEVER
+
+    def _fits(self, ask: Ask, shape: Shape, instant: float) -> bool:
+        outcome = self._scene.at(ask, shape, instant, NEVER, (), reserved=False)
+        return isinstance(outcome, Found)

@@ -1,0 +1,297 @@
+"""The least start at which places exist beside everything fixed, and places there (4.2, 4.4).
+
+Cheap answers come first: counting refuses, or fills the cheapest nodes beside what stands; only in between is
+the joint model asked, in which the places of all holds, and of what was admitted now, are free to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.budget import Allowance, Budget
+from kai_cp_models.fairness import amounts
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.reservations.gang import Part, Shape
+from kai_cp_models.reservations.loads import Beyond, Load, Loads, loads_of
+from kai_cp_models.reservations.places import Answer, Idle, Item, Nodes, places
+from kai_cp_models.reservations.state import Hold, TimeState
+from kai_cp_models.reservations.timeline import Timeline
+from kai_cp_models.reservations.vectors import Vector
+from kai_cp_models.settings import SolverSettings
+from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodKey
+
+_SOLVES: Final = 0.5
+"""Share of the work left that one solve may do."""
+_LEAST_WORK: Final = 0.005
+"""Work below which no model is worth being built."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Places at one instant. ``moved``: new places of holds; ``admitted``: of asks admitted in this cycle."""
+
+    nodes: Nodes
+    moved: Mapping[GroupKey, Nodes]
+    admitted: Mapping[GroupKey, Nodes]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why there is no place at an instant. ``proved``: no other arrangement helps."""
+
+    beyond: Beyond | None = None
+    proved: bool = True
+
+
+@dataclass(eq=False)
+class Scene:
+    """What is fixed when a start is looked for.
+
+    ``ledger``: with everything admitted; ``base``: the same without the ``movable`` asks, whose places may
+    change (ask, shape, until when it counts).
+    """
+
+    state: TimeState
+    ledger: Ledger
+    base: Callable[[], Ledger]
+    movable: Mapping[GroupKey, tuple[Ask, Shape, float]]
+    settings: SolverSettings
+    budget: Budget
+
+    @property
+    def spent_up(self) -> bool:
+        """Whether nothing more may be solved in this action."""
+        return self.budget.work_left() < _LEAST_WORK or self.budget.passed()
+
+    def allowance(self) -> Allowance:
+        """What one solve may use."""
+        return Allowance(self.budget, _SOLVES * self.budget.work_left())
+
+    @property
+    def objective_cap(self) -> int:
+        """Seconds of work that a group can lose at most."""
+        return self.state.times.settings.objective.lost_work_cap_seconds
+
+    def __post_init__(self) -> None:
+        self.timeline = self.state.timeline(self.ledger)
+        self._before: Timeline | None = None
+        self.loads = Loads(self.state, self.ledger)
+
+    @property
+    def before(self) -> Timeline:
+        """Room over time without the asks that may be placed anew."""
+        if self._before is None:
+            self._before = self.state.timeline(self.base())
+        return self._before
+
+    # --- one instant -----------------------------------------------------------------------------
+
+    def at(
+        self,
+        ask: Ask,
+        shape: Shape,
+        start: float,
+        end: float,
+        holds: Sequence[Hold],
+        *,
+        reserved: bool,
+        prefer: Mapping[int, float] | None = None,
+        solve: bool = True,
+    ) -> Found | Refused:
+        """Places for the ask from ``start`` to ``end`` beside ``holds`` and all that is admitted.
+
+        ``prefer``: GPUs by node where it has a reservation; ``solve``: whether models may be asked.
+        """
+        load = Load(ask.group, cost_of_ask(self.ledger, shape), start, end, reserved)
+        beyond = self.loads.beyond(load, loads_of(self.ledger, holds, ask.group.key))
+        if beyond is not None:
+            return Refused(beyond)
+        if not self.counts(shape, start):
+            return Refused()
+        nodes = self.beside(shape, start, end, holds, reserved=reserved, prefer=prefer)
+        if nodes is not None:
+            return Found(nodes, {}, {})
+        if not solve or self.spent_up:
+            return Refused(proved=False)
+        return self._together(ask, shape, start, end, holds, reserved=reserved, prefer=prefer)
+
+    def counts(self, shape: Shape, start: float) -> bool:
+        """Whether the sums allow the shape at ``start``, all holds ignored; False is a proof."""
+        now = self._counts(shape, start, self.timeline)
+        return now or (bool(self.movable) and self._counts(shape, start, self.before))
+
+    def _counts(self, shape: Shape, start: float, timeline: Timeline) -> bool:
+        """Whether the sums allow the shape at ``start``, all holds ignored."""
+        free = timeline.free(start)
+        for part in shape.parts:
+            capacity = part.capacity(free)
+            if _most(shape, part, capacity) < len(part.pods):
+                return False
+        return True
+
+    def beside(
+        self,
+        shape: Shape,
+        start: float,
+        end: float,
+        holds: Iterable[Hold],
+        *,
+        reserved: bool,
+        prefer: Mapping[int, float] | None,
+    ) -> Nodes | None:
+        """The cheapest nodes beside everything as it stands; None where the shape needs a model."""
+        if not shape.simple:
+            return None
+        part = shape.parts[0]
+        room = self.room(start, end, holds)
+        capacity = part.capacity(room)
+        if _most(shape, part, capacity) < len(part.pods):
+            return None
+        cost = np.zeros(len(capacity), dtype=np.float64)
+        if reserved and start > self.timeline.now:
+            idle = self.idle(start)
+            for k in np.unique(capacity[capacity > 0]).tolist():
+                here = capacity == k
+                cost[here] = idle.cost(int(k) * part.gpus // MILLI, start)[here] / int(k)
+        return _fill(shape, part, capacity, cost, prefer or {})
+
+    def room(self, start: float, end: float, holds: Iterable[Hold]) -> Vector:
+        """[N, D] what is free from ``start`` to ``end`` beside the holds as they stand."""
+        found = tuple(holds)
+        room = self._less(start, found)
+        for instant in sorted({hold.start for hold in found if start < hold.start < end}):
+            room = np.minimum(room, self._less(instant, found))
+        return room
+
+    def _less(self, instant: float, holds: Iterable[Hold]) -> Vector:
+        room: Vector = self.timeline.free(instant).copy()
+        for hold in holds:
+            if hold.active(instant):
+                for node, usage in hold.usage.items():
+                    room[node] -= usage
+        return room
+
+    def idle(self, last: float) -> Idle:
+        """What nobody uses until ``last``."""
+        return Idle.of(self.timeline.free, self.timeline.points(), max(last, self.timeline.now))
+
+    # --- together --------------------------------------------------------------------------------
+
+    def _together(
+        self,
+        ask: Ask,
+        shape: Shape,
+        start: float,
+        end: float,
+        holds: Sequence[Hold],
+        *,
+        reserved: bool,
+        prefer: Mapping[int, float] | None,
+    ) -> Found | Refused:
+        mine = Item(ask.group.key, shape, start, end, reserved, prefer or {})
+        items = [item_of(hold) for hold in holds if hold.key != ask.group.key]
+        hint = {hold.key: hold.nodes for hold in holds}
+        answer: Answer | None = None
+        if items or not shape.simple:
+            answer = self._solve([mine, *items], self.timeline, hint)
+            if answer.places is not None:
+                found = dict(answer.places)
+                return Found(found.pop(mine.key), found, {})
+        if not self.movable:
+            return Refused(proved=answer is None or answer.proved)
+        asked = [
+            Item(key, other, self.timeline.now, until, False)
+            for key, (_, other, until) in self.movable.items()
+        ]
+        answer = self._solve([mine, *items, *asked], self.before, hint)
+        if answer.places is None:
+            return Refused(proved=answer.proved)
+        found = dict(answer.places)
+        admitted = {key: found.pop(key) for key in self.movable}
+        return Found(found.pop(mine.key), found, admitted)
+
+    def _solve(self, items: Sequence[Item], timeline: Timeline, hint: Mapping[GroupKey, Nodes]) -> Answer:
+        return places(items, timeline.free, self.settings, self.allowance(), hint=hint)
+
+
+def item_of(hold: Hold, domains: tuple[Vector, ...] = ()) -> Item:
+    """A hold as the model sees it."""
+    return Item(hold.key, hold.shape, hold.start, hold.end, True, hold.stored_gpus, domains)
+
+
+def cost_of_ask(ledger: Ledger, shape: Shape) -> tuple[int, int, int]:
+    """What the pods of a shape cost their queue."""
+    return amounts.optimistic_batch(ledger.snapshot, shape.pods)
+
+
+def _domains(shape: Shape, part: Part) -> NDArray[np.int64] | None:
+    return shape.scopes[part.scopes[0]].domain if part.scopes else None
+
+
+def _most(shape: Shape, part: Part, capacity: Vector) -> int:
+    """Most pods of a part that one domain takes."""
+    domain = _domains(shape, part)
+    if domain is None:
+        return int(capacity.sum())
+    inside = domain >= 0
+    if not inside.any():
+        return 0
+    return int(np.bincount(domain[inside], weights=capacity[inside]).max())
+
+
+def _fill(
+    shape: Shape,
+    part: Part,
+    capacity: Vector,
+    cost: NDArray[np.float64],
+    prefer: Mapping[int, float],
+) -> dict[PodKey, int] | None:
+    """Pods on the cheapest nodes of the cheapest domain; of equals those it has, then by name."""
+    count = len(part.pods)
+    kept = np.zeros(len(capacity), dtype=np.int64)
+    for node in prefer:
+        kept[node] = -1
+    order = np.lexsort((np.arange(len(capacity)), kept, cost))
+    order = order[capacity[order] > 0]
+    domain = _domains(shape, part)
+    options: list[tuple[float, int, list[int]]] = []
+    for k in [None] if domain is None else np.unique(domain[order]).tolist():
+        slots: list[int] = []
+        total, stays = 0.0, 0
+        for node in order.tolist():
+            if k is not None and domain is not None and domain[node] != k:
+                continue
+            take = min(int(capacity[node]), count - len(slots))
+            slots += [node] * take
+            total += take * float(cost[node])
+            stays += take * int(kept[node])
+            if len(slots) == count:
+                break
+        if len(slots) == count:
+            options.append((total, stays, slots))
+    if not options:
+        return None
+    slots = min(options)[2]
+    return {pod.key: node for pod, node in zip(part.pods, sorted(slots), strict=True)}
+
+
+def stored_nodes(shape: Shape, gpus: Mapping[int, float]) -> dict[PodKey, int] | None:
+    """The nodes of a stored reservation pod by pod; None where it does not hold exactly this gang."""
+    left = {node: round(amount * MILLI) for node, amount in sorted(gpus.items())}
+    found: dict[PodKey, int] = {}
+    for part in sorted(shape.parts, key=lambda part: -part.gpus):
+        if not part.gpus:
+            return None
+        for pod in part.pods:
+            node = next((n for n, room in left.items() if room >= part.need[GPU] and part.mask[n]), None)
+            if node is None:
+                return None
+            left[node] -= int(part.need[GPU])
+            found[pod.key] = node
+    return found if not any(left.values()) else None

@@ -1,0 +1,156 @@
+"""What a cycle knows of the time axis: run times, the holds that stand, and what became of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.reservations.gang import Shape
+from kai_cp_models.reservations.held import Claim, HeldRoom, Window
+from kai_cp_models.reservations.inputs import Stored
+from kai_cp_models.reservations.timeline import Occupancy, Timeline
+from kai_cp_models.reservations.times import NEVER, Times
+from kai_cp_models.reservations.vectors import Vector
+from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Offer, PodGroup, PodKey, Reservation
+
+
+@dataclass(frozen=True, eq=False)
+class Hold:
+    """A start in the future with places for all pods. ``nodes``: node position by pod.
+
+    ``order``: holders of earlier cycles come by ``made``, new ones after them. ``victims``: whom an accepted
+    price evicts at the start, at the cost of ``lost_gpu_hours``.
+    """
+
+    ask: Ask
+    shape: Shape
+    start: float
+    end: float
+    nodes: Mapping[PodKey, int]
+    made: float
+    promised: float
+    order: tuple[float, int]
+    stored: Stored | None = None
+    cause: str | None = None
+    victims: tuple[GroupKey, ...] = ()
+    lost_gpu_hours: float = 0.0
+    stored_gpus: Mapping[int, float] = field(default_factory=dict)
+    """GPUs by node of the stored reservation, where those nodes still are."""
+
+    @property
+    def key(self) -> GroupKey:
+        """The holder."""
+        return self.ask.group.key
+
+    def active(self, instant: float) -> bool:
+        """Whether the holder will run at an instant."""
+        return self.start <= instant < self.end
+
+    @cached_property
+    def usage(self) -> Mapping[int, Vector]:
+        """[D] by node."""
+        found: dict[int, Vector] = {}
+        for part in self.shape.parts:
+            for pod in part.pods:
+                node = self.nodes[pod.key]
+                found[node] = found.get(node, np.zeros_like(part.need)) + part.need
+        return found
+
+    @cached_property
+    def gpus(self) -> Mapping[int, int]:
+        """Whole GPUs by node."""
+        return {node: int(usage[GPU]) // MILLI for node, usage in sorted(self.usage.items())}
+
+    def claim(self) -> Claim:
+        """The hold as other placements meet it."""
+        return Claim(self.key, self.start, self.end, self.usage)
+
+
+@dataclass(frozen=True, eq=False)
+class TimeState:
+    """The time axis of one cycle; replaced as a whole, never changed.
+
+    ``bounds``: running groups that leave at a start: backfill, and victims of an accepted price.
+    ``reports``: what became of those that hold nothing any more. ``beyond``: why a group that asked holds
+    nothing (reason, message).
+    """
+
+    times: Times
+    holds: tuple[Hold, ...] = ()
+    bounds: Mapping[GroupKey, float] = field(default_factory=dict)
+    reports: Mapping[GroupKey, Reservation] = field(default_factory=dict)
+    beyond: Mapping[GroupKey, tuple[str, str]] = field(default_factory=dict)
+    offers: Mapping[GroupKey, tuple[Offer, ...]] = field(default_factory=dict)
+    started: Mapping[GroupKey, Hold] = field(default_factory=dict)
+
+    @cached_property
+    def occupancy(self) -> Occupancy:
+        """When running pods leave."""
+        return Occupancy.of(self.times, self.bounds)
+
+    def hold(self, key: GroupKey) -> Hold | None:
+        """The hold of a group."""
+        return next((hold for hold in self.holds if hold.key == key), None)
+
+    @cached_property
+    def untils(self) -> Mapping[GroupKey, float]:
+        """Until when every group counts that starts now: a holder for its run time, others as 5.1 says.
+
+        Who gives way to every hold counts now and at no start.
+        """
+        at_once = float(np.nextafter(self.times.now, np.inf))
+        return {key: at_once if window.gives_way else window.until for key, window in self.windows.items()}
+
+    @cached_property
+    def windows(self) -> Mapping[GroupKey, Window]:
+        """How every group counts in held room."""
+        holders = {hold.key: hold.ask.group for hold in (*self.holds, *self.started.values())}
+        return {
+            group.key: window_of(self.times, group, holders.values()) for group in self.times.snapshot.groups
+        }
+
+    def timeline(self, ledger: Ledger) -> Timeline:
+        """Room over time in the state of ``ledger``."""
+        return Timeline(ledger, self.occupancy, self.untils)
+
+    def bind(self, ledger: Ledger, *, strict: bool, without: frozenset[GroupKey] = frozenset()) -> None:
+        """Let the holds bind every placement in ``ledger`` from now on. ``without``: holds that do not."""
+        claims = [hold.claim() for hold in self.holds if hold.key not in without]
+        room = HeldRoom.of(self.timeline(ledger), claims, self.windows, strict=strict)
+        ledger.rules = tuple(room if isinstance(rule, HeldRoom) else rule for rule in ledger.rules)
+
+
+def window_of(times: Times, group: PodGroup, holders: Iterable[PodGroup]) -> Window:
+    """How a group counts in held room while ``holders`` hold it."""
+    found = tuple(holders)
+    if any(holder.key == group.key for holder in found):
+        expected = times.expected(group)
+        return Window(NEVER if expected is None else times.now + expected)
+    ignores = frozenset(holder.key for holder in found if outranks(group, holder))
+    return Window(times.until(group), times.gives_way(group), ignores)
+
+
+def outranks(group: PodGroup, holder: PodGroup) -> bool:
+    """Whether the group could preempt the holder if that ran: same queue, higher than its aged priority."""
+    return group.queue == holder.queue and group.priority > holder.priority + holder.aged
+
+
+def time_of(cycle: Cycle) -> TimeState | None:
+    """The time axis of the cycle, where reservations are on."""
+    state = cycle.time
+    return state if isinstance(state, TimeState) else None
+
+
+def update(cycle: Cycle, **changes: object) -> TimeState:
+    """Replace the time axis of the cycle by one with these changes."""
+    state = cycle.time
+    assert isinstance(state, TimeState)
+    found: TimeState = replace(state, **changes)  # type: ignore[arg-type]
+    cycle.time = found
+    return found

@@ -1,0 +1,136 @@
+"""What is free on every node at every later instant: free(n, t) of section 2, seen from a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.reservations.times import NEVER, Times
+from kai_cp_models.reservations.vectors import Vector, demand
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, PodKey
+
+_KEPT = 64
+"""Instants whose room is kept; others are worked out again."""
+
+
+@dataclass(frozen=True, eq=False)
+class Occupancy:
+    """Running pods whose end is known, the earliest first.
+
+    ``needs``: [R, D]; ``rows``: row of every such pod. A shared device is a row of its own: it is free again
+    when the last pod on it has ended. ``bounds``: groups that leave earlier than by themselves (backfill and
+    victims of accepted prices, which are evicted at a start).
+    """
+
+    times: Times
+    bounds: Mapping[GroupKey, float]
+    ends: NDArray[np.float64]
+    nodes: Vector
+    needs: Vector
+    rows: Mapping[PodKey, int]
+
+    @staticmethod
+    def of(times: Times, bounds: Mapping[GroupKey, float] | None = None) -> Occupancy:
+        """The occupancy of the snapshot of ``times``."""
+        snapshot, earlier = times.snapshot, bounds or {}
+        found: list[tuple[float, int, Vector, PodKey | None]] = []
+        devices: dict[tuple[int, str], float] = {}
+        advertised = [np.array(node.allocatable, dtype=np.int64) > 0 for node in snapshot.nodes]
+        for pod in snapshot.pods:
+            node = snapshot.node_index.get(pod.node or "")
+            if node is None or pod.status not in ACTIVE_ALLOCATED or pod.reservation:
+                continue
+            end = min(times.end(pod.group), earlier.get(pod.group, NEVER)) if pod.group else NEVER
+            need = demand(pod) * advertised[node]
+            if pod.gpu_groups and pod.spec.gpu.shares:
+                need[GPU] = 0
+                for name in pod.gpu_groups:
+                    devices[node, name] = max(devices.get((node, name), 0.0), end)
+            if end < NEVER:
+                found.append((end, node, need, pod.key))
+        for (node, _), end in devices.items():
+            if end < NEVER:
+                whole = np.zeros(len(snapshot.dimensions), dtype=np.int64)
+                whole[GPU] = MILLI
+                found.append((end, node, whole, None))
+        found.sort(key=lambda row: (row[0], row[1]))
+        width = len(snapshot.dimensions)
+        return Occupancy(
+            times,
+            earlier,
+            np.array([row[0] for row in found], dtype=np.float64),
+            np.array([row[1] for row in found], dtype=np.int64),
+            np.array([row[2] for row in found], dtype=np.int64).reshape(-1, width),
+            {row[3]: i for i, row in enumerate(found) if row[3] is not None},
+        )
+
+    def end(self, group: GroupKey | None) -> float:
+        """When a running group leaves, by itself or by an eviction that is decided."""
+        end = self.times.end(group)
+        return end if group is None else min(end, self.bounds.get(group, NEVER))
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A pod placed in this cycle: where, until when, and what it takes."""
+
+    node: int
+    until: float
+    need: Vector
+
+
+@dataclass(eq=False)
+class Timeline:
+    """free(n, t) of a ledger's state: what runs goes at its end, what was placed now when it is due.
+
+    ``until``: when a pod group that starts now is gone again.
+    """
+
+    ledger: Ledger
+    occupancy: Occupancy
+    until: Mapping[GroupKey, float]
+    _free: dict[float, Vector] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ledger, occupancy = self.ledger, self.occupancy
+        self.now = occupancy.times.now
+        self._base: Vector = ledger.idle + ledger.releasing
+        self._gone = [row for key in ledger.changed if (row := occupancy.rows.get(key)) is not None]
+        self.placed: dict[PodKey, Ending] = {}
+        by_key = ledger.snapshot.pod_by_key
+        for key, held in ledger.held.items():
+            pod = by_key[key]
+            end = NEVER if pod.group is None else self.until.get(pod.group, NEVER)
+            self.placed[key] = Ending(held.node, end, demand(pod))
+
+    def free(self, instant: float) -> Vector:
+        """[N, D] free at an instant from now on; read-only."""
+        known = self._free.get(instant)
+        if known is not None:
+            return known
+        occupancy = self.occupancy
+        free = self._base.copy()
+        ended = int(np.searchsorted(occupancy.ends, instant, side="right"))
+        np.add.at(free, occupancy.nodes[:ended], occupancy.needs[:ended])
+        for row in self._gone:
+            # Whoever was evicted in this cycle is counted as releasing already.
+            if row < ended:
+                free[occupancy.nodes[row]] -= occupancy.needs[row]
+        for ending in self.placed.values():
+            if ending.until <= instant:
+                free[ending.node] += ending.need
+        if len(self._free) >= _KEPT:
+            self._free.pop(next(iter(self._free)))
+        self._free[instant] = free
+        return free
+
+    def points(self, more: Iterable[float] = ()) -> list[float]:
+        """Instants from now on at which something ends: the only ones at which somebody new can start."""
+        ends = {float(end) for end in np.unique(self.occupancy.ends)}
+        ends.update(ending.until for ending in self.placed.values())
+        ends.update(more)
+        return sorted({self.now, *(end for end in ends if self.now <= end < NEVER)})

@@ -1,0 +1,216 @@
+"""When running groups end, how long waiting ones will take, and who may hold room (sections 2, 4.1, 5.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Final
+
+from kai_cp_models.reservations.inputs import GroupNotes, QueueNotes, Reader, Stored
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    GroupKey,
+    Pod,
+    PodGroup,
+    SetAside,
+    Snapshot,
+)
+
+NEVER: Final = math.inf
+
+
+class Times:
+    """Ends, intervals and wishes of the pod groups of one snapshot. Instants are seconds since the epoch.
+
+    Every answer is a function of snapshot and settings; nothing is remembered between cycles.
+    """
+
+    def __init__(self, snapshot: Snapshot, settings: Settings) -> None:
+        self.snapshot = snapshot
+        self.settings = settings
+        self.now = snapshot.now
+        reader = Reader(snapshot)
+        self._queues: dict[str, QueueNotes] = {queue.name: reader.queue(queue) for queue in snapshot.queues}
+        self._groups: dict[GroupKey, GroupNotes] = {
+            g.key: reader.group(g) for g in snapshot.groups if g.notes
+        }
+        for group in snapshot.groups:
+            if group.last_start is not None and group.last_start > self.now:
+                reader.future_start(group)
+        self.aside: tuple[SetAside, ...] = tuple(sorted(reader.aside, key=lambda one: (one.item, one.reason)))
+        self._ends: dict[GroupKey, float] = {}
+
+    def notes(self, key: GroupKey) -> GroupNotes:
+        """What the group says of itself."""
+        return self._groups.get(key, _SILENT)
+
+    def _queue_notes(self, group: PodGroup) -> Iterator[QueueNotes]:
+        """What its queues say, the nearest first."""
+        for name in self.snapshot.queue_path.get(group.queue, ()):
+            yield self._queues[name]
+
+    # --- run times -------------------------------------------------------------------------------
+
+    def _maximum(self, group: PodGroup) -> float:
+        """The smallest maximum of the group and its queues; infinite without one."""
+        said = [self.notes(group.key).maximum, *(queue.maximum for queue in self._queue_notes(group))]
+        return min((one for one in said if one is not None), default=NEVER)
+
+    def _queue_maximum(self, group: PodGroup) -> float:
+        said = (queue.maximum for queue in self._queue_notes(group))
+        return min((one for one in said if one is not None), default=NEVER)
+
+    def _deadline(self, group: PodGroup) -> float:
+        """The smallest deadline of its pods."""
+        pods = self.snapshot.members[group.key]
+        return min((p.deadline_seconds for p in pods if p.deadline_seconds is not None), default=NEVER)
+
+    def limit(self, group: PodGroup) -> float:
+        """Seconds after which the group is gone for certain (D); infinite without a hard limit."""
+        hard = self._deadline(group)
+        return min(hard, self._maximum(group)) if self.settings.max_runtime.enforce else hard
+
+    def expected(self, group: PodGroup) -> float | None:
+        """Seconds that the group will run, as far as anybody says (E)."""
+        found = self._said(group)
+        if found is None:
+            return None
+        own = self.notes(group.key).maximum
+        longest = float(self.settings.time.longest_runtime_seconds)
+        return min(found, self.limit(group), NEVER if own is None else own, longest)
+
+    def _said(self, group: PodGroup) -> float | None:
+        notes = self.notes(group.key)
+        if notes.expected is not None:
+            return notes.expected
+        own = min(NEVER if notes.maximum is None else notes.maximum, self._deadline(group))
+        if own < NEVER:
+            return own
+        for queue in self._queue_notes(group):
+            if queue.default is not None:
+                return queue.default
+        if self.settings.time.default_runtime_seconds > 0:
+            return float(self.settings.time.default_runtime_seconds)
+        above = self._queue_maximum(group)
+        return above if above < NEVER else None
+
+    # --- running groups --------------------------------------------------------------------------
+
+    def _active(self, group: PodGroup) -> list[Pod]:
+        return [pod for pod in self.snapshot.members[group.key] if pod.status in ACTIVE_ALLOCATED]
+
+    def runs(self, group: PodGroup) -> bool:
+        """Whether any pod of the group holds a place."""
+        return any(pod.status in ACTIVE_ALLOCATED for pod in self.snapshot.members[group.key])
+
+    def start(self, group: PodGroup) -> float:
+        """When a running group started."""
+        if group.last_start is not None and group.last_start <= self.now:
+            return group.last_start
+        started = (pod.started for pod in self._active(group))
+        return min((one for one in started if one is not None), default=self.now)
+
+    def end(self, key: GroupKey | None) -> float:
+        """When the room of a running group is free again; infinite where nobody knows."""
+        group = None if key is None else self.snapshot.group_by_key.get(key)
+        if group is None:
+            return NEVER
+        found = self._ends.get(group.key)
+        if found is None:
+            found = self._ends[group.key] = self._end(group)
+        return found
+
+    def _end(self, group: PodGroup) -> float:
+        start, expected = self.start(group), self.expected(group)
+        soft = NEVER if expected is None else self._estimate(start, expected)
+        hard = NEVER
+        for pod in self._active(group):
+            if pod.deadline_seconds is not None and pod.started is not None:
+                hard = min(hard, pod.started + pod.deadline_seconds)
+        if self.settings.max_runtime.enforce:
+            hard = min(hard, start + self._maximum(group))
+        end = min(soft, hard)
+        return end if end == NEVER else max(self.now, end) + self.settings.time.margin_seconds
+
+    def _estimate(self, start: float, expected: float) -> float:
+        """The least start + E·2^k after now: an estimate that has passed doubles."""
+        if start + expected > self.now:
+            return start + expected
+        if self.settings.time.overrun == "unknown":
+            return NEVER
+        doublings = max(0, math.floor(math.log2(max((self.now - start) / expected, 1.0))))
+        while start + expected * 2.0**doublings <= self.now:
+            doublings += 1
+        return start + expected * 2.0**doublings
+
+    def overdue(self, group: PodGroup) -> bool:
+        """Whether the group has run for its enforced maximum; deadlines are the kubelet's."""
+        if not self.settings.max_runtime.enforce:
+            return False
+        return self.start(group) + self._maximum(group) <= self.now
+
+    def requeue_delay_left(self, group: PodGroup) -> float:
+        """Seconds that a group waits because its maximum ended it; 0: none."""
+        delay, ended = self.settings.max_runtime.requeue_delay_seconds, self.notes(group.key).ended
+        if not self.settings.max_runtime.enforce or delay <= 0 or ended is None:
+            return 0.0
+        if group.last_eviction is None or group.last_eviction != ended:
+            return 0.0
+        return max(0.0, group.last_eviction + delay - self.now)
+
+    @cached_property
+    def unknown_ends(self) -> int:
+        """Running groups without a known end."""
+        return sum(self.runs(group) and self.end(group.key) == NEVER for group in self.snapshot.groups)
+
+    # --- waiting groups --------------------------------------------------------------------------
+
+    def until(self, group: PodGroup) -> float:
+        """Until when an ask that starts now counts in held room; infinite: it may use none (5.1)."""
+        limit, expected = self.limit(group), self.expected(group)
+        if self.settings.reservations.backfill == "none":
+            return NEVER
+        margin = self.settings.time.margin_seconds
+        if group.preemptible and expected is not None:
+            return self.now + min(limit, expected) + margin
+        return self.now + limit + margin if limit < NEVER else NEVER
+
+    def gives_way(self, group: PodGroup) -> bool:
+        """Whether an ask without a run time may stay in held room until the start that needs it (5.1)."""
+        mode = self.settings.reservations.backfill
+        return mode == "preemptible" and group.preemptible and self.until(group) == NEVER
+
+    def waited(self, group: PodGroup) -> float:
+        """Seconds since the group came, or was last evicted."""
+        since = group.created if group.last_eviction is None else max(group.created, group.last_eviction)
+        return self.now - since
+
+    def asks_for_reservation(self, group: PodGroup) -> bool:
+        """Whether the group wants a start in the future: it says so, or has waited long enough (4.1)."""
+        wish = self.notes(group.key).reserve
+        if wish is not None:
+            return wish
+        after = next((q.after for q in self._queue_notes(group) if q.after is not None), None)
+        if after is None:
+            seconds = self.settings.reservations.after_seconds
+            after = NEVER if seconds < 0 else float(seconds)
+        return self.waited(group) >= after
+
+    def opted_out(self, group: PodGroup) -> bool:
+        """Whether the group wants no reservation."""
+        return self.notes(group.key).reserve is False
+
+    def hero(self, group: PodGroup) -> bool:
+        """Whether the group's queue is offered starts that evict others (6)."""
+        if not self.settings.reservations.hero:
+            return False
+        return next((q.hero for q in self._queue_notes(group) if q.hero is not None), False)
+
+    def stored(self, key: GroupKey) -> Stored | None:
+        """The readable reservation of the group."""
+        return self.notes(key).stored
+
+
+_SILENT: Final = GroupNotes()
