@@ -114,6 +114,10 @@ class FairOrder:
         head = self._head()
         return None if head is None else head[1][1]
 
+    def rank_of(self, queue: int) -> Rank | None:
+        """Steps 1 to 6 of a queue when somebody was last looked for; None when nobody waits below it."""
+        return self._ranks[queue]
+
     def pop(self) -> GroupKey | None:
         """Take the next group out; None when no group waits."""
         head = self._head()

@@ -1,0 +1,171 @@
+"""Cycles on changed snapshots: the decision, what it leads to, and the difference of two."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from kai_cp.decisions import rfc3339
+from kai_cp.explain.draft import Draft, Json
+from kai_cp.explain.operations import release
+from kai_cp.explain.raw import LAST_EVICTION, LAST_START, group_of, key_of, name_of
+from kai_cp.reader.snapshot import ParseMemo, parse
+from kai_cp_models.engine import decide
+from kai_cp_models.explain.situation import Situation, admitted
+from kai_cp_models.joint.offers import milli_gpus
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, GroupKey, PodKey, Snapshot
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A snapshot with the plan of its cycle."""
+
+    draft: Draft
+    situation: Situation
+    seconds: float
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot that was decided."""
+        return self.situation.snapshot
+
+    def admits(self, key: GroupKey) -> bool:
+        """Whether a pod group gets its next batch, or runs in full."""
+        if key not in self.snapshot.group_by_key:
+            return False
+        situation = self.situation
+        return admitted(situation.gang(key), situation.given.keys(), situation.evicted.keys())
+
+    def binds(self, key: GroupKey) -> bool:
+        """Whether everything that the group gets in this cycle is free now."""
+        mine = [one for one in self.situation.given.values() if one.group == key]
+        return bool(mine) and all(one.kind == "Bind" for one in mine)
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """Who holds what when the plan is carried out."""
+        situation = self.situation
+        held: Counter[GroupKey] = Counter()
+        gpus = 0.0
+        for pod in self.snapshot.pods:
+            if pod.group is None:
+                continue
+            stays = pod.status in ACTIVE_ALLOCATED and pod.key not in situation.evicted
+            if stays or pod.key in situation.given:
+                held[pod.group] += 1
+                gpus += milli_gpus(pod) / MILLI
+        return Outcome(
+            frozenset(self.snapshot.group_by_key),
+            held,
+            round(gpus, 3),
+            frozenset(situation.evicted.keys() - situation.given.keys()),
+            frozenset(situation.evicted.keys() & situation.given.keys()),
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Who holds a place when a cycle has been carried out. ``held``: pods by group; ``gpus``: GPUs in all."""
+
+    groups: frozenset[GroupKey]
+    held: Mapping[GroupKey, int]
+    gpus: float
+    lost: frozenset[PodKey]
+    moved: frozenset[PodKey]
+
+    def gain_and_loss(self, other: Outcome) -> tuple[list[str], list[str]]:
+        """Pod groups of both that hold more pods in ``other``, and those that hold fewer."""
+        both = sorted(self.groups & other.groups)
+        gain = [str(key) for key in both if other.held.get(key, 0) > self.held.get(key, 0)]
+        lose = [str(key) for key in both if other.held.get(key, 0) < self.held.get(key, 0)]
+        return gain, lose
+
+
+def difference(before: Outcome, after: Outcome) -> Json:
+    """What two ends differ in, pod group by pod group."""
+    gain, lose = before.gain_and_loss(after)
+    new = sorted(after.groups - before.groups)
+    return {
+        "gain": gain,
+        "lose": lose,
+        "addedPlaced": [str(key) for key in new if after.held.get(key, 0)],
+        "gpusBefore": before.gpus,
+        "gpusAfter": after.gpus,
+        "lostBefore": len(before.lost),
+        "lostAfter": len(after.lost),
+        "movedBefore": len(before.moved),
+        "movedAfter": len(after.moved),
+    }
+
+
+class Cycles:
+    """Decides snapshots, one after the other; what did not change is not read again."""
+
+    def __init__(
+        self, settings: Settings, usage: Mapping[str, Any] | None = None, deadline: float | None = None
+    ) -> None:
+        """``deadline``: value of ``time.monotonic()`` after which no further cycle should begin."""
+        self.settings = settings
+        self.deadline = deadline
+        self.count = 0
+        self._usage = usage
+        self._memo = ParseMemo()
+
+    def parse(self, draft: Draft) -> Snapshot:
+        """The snapshot of a draft."""
+        return parse(draft.raw, now=draft.now, usage=self._usage, memo=self._memo)
+
+    def decide(self, draft: Draft) -> Decided:
+        """The cycle on a draft."""
+        self.count += 1
+        began = time.monotonic()
+        snapshot = self.parse(draft)
+        plan = decide(snapshot, self.settings)
+        return Decided(draft, Situation(snapshot, self.settings, plan), time.monotonic() - began)
+
+    def out_of_time(self) -> bool:
+        """Whether the time for further cycles is over."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+
+def carried_out(decided: Decided, seconds: float) -> Draft:
+    """The snapshot ``seconds`` later, when the plan has been carried out and what was evicted waits again."""
+    draft = Draft(decided.draft.raw, decided.draft.now)
+    given, evicted = decided.situation.given, decided.situation.evicted
+    at = rfc3339(draft.now)
+    started: set[str | None] = set()
+    stopped: set[str | None] = set()
+
+    def touched(pod: Json) -> bool:
+        key = _key(pod)
+        return key in evicted or (key in given and given[key].kind == "Bind")
+
+    for pod in draft.edit_all("pods", touched):
+        key = _key(pod)
+        if key in evicted:
+            release(pod)
+            stopped.add(group_of(pod))
+            continue
+        place = given[key]
+        pod["spec"]["nodeName"] = place.node
+        pod["status"] = {**(pod.get("status") or {}), "phase": "Running", "startTime": at}
+        if place.gpu_groups:
+            pod["metadata"].setdefault("labels", {})["runai-gpu-group"] = place.gpu_groups[0]
+        started.add(group_of(pod))
+    for group in draft.edit_all("podGroups", lambda item: key_of(item) in started | stopped):
+        notes = group["metadata"].setdefault("annotations", {})
+        if key_of(group) in started:
+            notes[LAST_START] = at
+        if key_of(group) in stopped:
+            notes[LAST_EVICTION] = at
+    draft.now += seconds
+    return draft
+
+
+def _key(pod: Json) -> PodKey:
+    return PodKey(key_of(pod).split("/", 1)[0], name_of(pod))
