@@ -23,6 +23,9 @@ class Commands(LazyGroup):
         "solve": LazyCommand("kai_cp.cli.solve", "Decide what to bind, nominate and evict.", _OFFLINE),
         "check": LazyCommand("kai_cp.cli.check", "Check decisions against every contract rule.", _OFFLINE),
         "inspect": LazyCommand("kai_cp.cli.inspect", "Show nodes, queues and who waits.", _OFFLINE),
+        "explain": LazyCommand(
+            "kai_cp.cli.explain", "Say why a job waits, and what was tried and helps.", _OFFLINE
+        ),
         "admit": LazyCommand("kai_cp.admission.cli", "Say what admission makes of objects.", _OFFLINE),
         "topology": LazyCommand("kai_cp.cli.topology", "Show racks, NVLink domains and room.", _OFFLINE),
         "group": LazyCommand("kai_cp.cli.group", "Show the pod groups that workloads get.", _OFFLINE),

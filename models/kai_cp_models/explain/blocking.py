@@ -57,6 +57,24 @@ def blocking(model: Feasibility, seconds: float = 10.0) -> Blocking:
     return _Search(model, time.monotonic() + seconds).run()
 
 
+def fix_literals(model: Feasibility, enforced: Families) -> None:
+    """Enforce these families and relax all others."""
+    for family, literal in model.literals.items():
+        domain = model.cp.proto.variables[literal.index].domain
+        domain.clear()
+        domain.extend([1, 1] if family in enforced else [0, 0])
+
+
+def solver_for(seconds: float) -> cp_model.CpSolver:
+    """A solver whose answers depend on the model alone, unless ``seconds`` end it."""
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = _RANDOM_SEED
+    solver.parameters.max_deterministic_time = _WORK
+    solver.parameters.max_time_in_seconds = seconds
+    return solver
+
+
 @dataclass
 class _Search:
     model: Feasibility
@@ -90,17 +108,8 @@ class _Search:
         if left <= 0:
             return None
         self.solves += 1
-        cp = self.model.cp
-        for family, literal in self.model.literals.items():
-            domain = cp.proto.variables[literal.index].domain
-            domain.clear()
-            domain.extend([1, 1] if family in enforced else [0, 0])
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.random_seed = _RANDOM_SEED
-        solver.parameters.max_deterministic_time = _WORK
-        solver.parameters.max_time_in_seconds = left
-        status = solver.solve(cp)
+        fix_literals(self.model, enforced)
+        status = solver_for(left).solve(self.model.cp)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return True
         return False if status == cp_model.INFEASIBLE else None

@@ -121,19 +121,27 @@ class Feasibility:
                 lost = self.unit_lost[leaver.holders[0]]
             else:
                 lost = cp.new_int_var(0, leaver.count, f"lost[{i}]")
-                cp.add(lost <= leaver.count * self._permit(leaver.kept))
+                self._lose_some(i, leaver, lost)
             self.lost.append(lost)
             self.moved.append(self._may_move(i, leaver, lost))
 
     def _units(self) -> None:
         """Whole eviction units, each after the one before it in its group (5.4)."""
-        for holder in self.holders:
+        for u, holder in enumerate(self.holders):
             lost = self.cp.new_bool_var(f"lost[{holder.group.key},{holder.chain}]")
-            self.cp.add_implication(lost, self._permit(holder.kept))
+            self._lose(u, lost)
             self.unit_lost.append(lost)
         for members in groups_of(self.holders).values():
             for first, then in pairwise(members):
                 self.cp.add_implication(self.unit_lost[then], self.unit_lost[first])
+
+    def _lose(self, u: int, lost: cp_model.IntVar) -> None:
+        """A unit goes only when no family keeps it."""
+        self.cp.add_implication(lost, self._permit(self.holders[u].kept))
+
+    def _lose_some(self, i: int, leaver: Leaver, lost: cp_model.IntVar) -> None:
+        """Alike pods go only when no family keeps them."""
+        self.cp.add(lost <= leaver.count * self._permit(leaver.kept))
 
     def _may_move(self, i: int, leaver: Leaver, lost: cp_model.IntVar) -> cp_model.IntVar | None:
         """What may be evicted may be moved as well, so that it is not lost to its queue (4.4)."""
@@ -538,19 +546,22 @@ class Feasibility:
             for k, members in groups.items():
                 moves = self.cp.new_bool_var(f"moves[{k}]")
                 for j in members:
-                    moved = self.moved[j]
-                    assert moved is not None
-                    self.cp.add(moved <= moves + self._permit(self.cells.leavers[j].kept))
+                    self.cp.add(self._consolidated(j) <= moves + self._permit(self.cells.leavers[j].kept))
                 some.append(moves)
             self._under(self.cp.add(sum(some) <= most), "consolidation")
             return
         largest = sum(sorted(sizes.values(), reverse=True)[:most])
         mine = [
-            moved
-            for leaver, moved in zip(self.cells.leavers, self.moved, strict=True)
-            if moved is not None and not leaver.placed_now and not leaver.level
+            self._consolidated(j)
+            for j, leaver in enumerate(self.cells.leavers)
+            if self.moved[j] is not None and not leaver.placed_now and not leaver.level
         ]
         self._under(self.cp.add(sum(mine) <= largest), "consolidation")
+
+    def _consolidated(self, j: int) -> Linear:
+        """Pods of a leaver that the cycle itself moves."""
+        moved = self.moved[j]
+        return 0 if moved is None else moved
 
     # --- device rules ----------------------------------------------------------------------------
 

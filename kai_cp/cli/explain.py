@@ -1,0 +1,163 @@
+"""``kai-cp explain``: why a pod group waits, what was tried and would help, and when it starts."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kai_cp.cli.common import (
+    BAD_INPUT,
+    WRONG_USAGE,
+    fail,
+    instant_or_exit,
+    mapping_or_exit,
+    settings_or_exit,
+)
+from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
+
+if TYPE_CHECKING:
+    from kai_cp.explain.document import Explainer
+    from kai_cp_models.snapshot import GroupKey, Snapshot
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Format(StrEnum):
+    """What goes to standard output."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@app.command()
+def explain(
+    snapshot: SnapshotArgument,
+    target: Annotated[
+        str | None, typer.Argument(help="podgroup/NAMESPACE/NAME or pod/NAMESPACE/NAME.", show_default=False)
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Explain all that wait or are disturbed.", rich_help_panel=SHOWN)
+    ] = False,
+    kinds: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Look for fixes of these kinds only.", rich_help_panel=SHOWN),
+    ] = None,
+    no_fixes: Annotated[
+        bool, typer.Option("--no-fixes", help="Look for no fixes at all.", rich_help_panel=SHOWN)
+    ] = False,
+    format: Annotated[
+        Format, typer.Option("--format", "-o", help="Text, or explanation/1.", rich_help_panel=SHOWN)
+    ] = Format.TEXT,
+    budget: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time for start and fixes of each pod group.")
+    ] = 10.0,
+    now: NowOption = None,
+    usage: UsageOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Say why pod groups wait: the rules that block, proved; what would help, tried; when they start.
+
+    Nothing is changed anywhere. Every fix was applied to the snapshot and solved again.
+
+    Examples:
+    kai-cp explain snapshot.zip podgroup/team-a/llm-7b
+    kai-cp explain snapshot.zip pod/team-a/llm-7b-0 --kinds wait,move
+    kai-cp explain snapshot.zip --all --no-fixes -o json
+    """
+    import orjson
+
+    from kai_cp.explain.document import Explainer, document
+    from kai_cp.explain.draft import Draft
+    from kai_cp.explain.fixes import ORDER
+    from kai_cp.explain.text import lines
+
+    if (target is None) == (not everything):
+        fail("name one podgroup/NAMESPACE/NAME or pod/NAMESPACE/NAME, or give --all", WRONG_USAGE)
+    wanted = _kinds(kinds, ORDER) if not no_fixes else ()
+    settings = settings_or_exit(config, {})
+    began = time.monotonic()
+    raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings.max_snapshot_bytes)
+    explainer = Explainer(
+        Draft(raw, instant), settings, mapping_or_exit(usage, "--usage"), max(0.0, budget), wanted
+    )
+    explainer.timings["read"] = time.monotonic() - began - explainer.timings["decide"]
+    keys = explainer.waiting() if target is None else [_key(explainer, target)]
+    entries = [explainer.explain(key) for key in keys]
+    if format is Format.JSON:
+        text = orjson.dumps(document(explainer, entries, digest), option=orjson.OPT_INDENT_2)
+        sys.stdout.buffer.write(text + b"\n")
+        return
+    for i, entry in enumerate(entries):
+        for line in ["", *lines(entry)] if i else lines(entry):
+            typer.echo(line)
+    if not entries:
+        typer.echo("Nothing waits, and this cycle disturbs nobody.")
+
+
+def raw_or_exit(argument: str, now: float | None, most_bytes: int) -> tuple[dict[str, object], str, float]:
+    """The raw snapshot that an argument names, its SHA-256, and the time as of which it is read."""
+    from kai_cp.reader.container import UnreadableSnapshot, load
+    from kai_cp.reading import inputs
+
+    sources, problems = inputs([argument])
+    if problems:
+        fail(problems[0], BAD_INPUT)
+    if len(sources) != 1:
+        fail(f"{argument}: holds {len(sources)} snapshots; name one of them", WRONG_USAGE)
+    try:
+        loaded = load(sources[0].path, max_bytes=most_bytes)
+    except UnreadableSnapshot as problem:
+        fail(str(problem), BAD_INPUT)
+    return loaded.raw, loaded.sha256, time.time() if now is None else now
+
+
+def _kinds(text: str | None, known: Sequence[str]) -> tuple[str, ...]:
+    from kai_cp.explain.draft import nearest
+
+    if text is None:
+        return tuple(known)
+    asked = [part.strip() for part in text.split(",") if part.strip()]
+    for kind in asked:
+        if kind not in known:
+            fail(f"--kinds: there is no kind {kind}{nearest(kind, list(known))}", WRONG_USAGE)
+    return tuple(kind for kind in known if kind in asked)
+
+
+def _key(explainer: Explainer, target: str) -> GroupKey:
+    """The pod group of a target; an unknown one ends the program."""
+    snapshot = explainer.decided.snapshot
+    kind, _, name = target.partition("/")
+    if kind not in ("podgroup", "pod") or "/" not in name:
+        fail(f"{target}: expected podgroup/NAMESPACE/NAME or pod/NAMESPACE/NAME", WRONG_USAGE)
+    return group_or_exit(snapshot, kind, name)
+
+
+def group_or_exit(snapshot: Snapshot, kind: str, name: str) -> GroupKey:
+    """The pod group that a name means; what was set aside says why, the rest ends with the nearest names."""
+    from kai_cp.explain.draft import nearest
+    from kai_cp_models.snapshot import GroupKey, PodKey
+
+    space, _, plain = name.partition("/")
+    title = "PodGroup" if kind == "podgroup" else "Pod"
+    for entry in snapshot.set_aside:
+        missing = GroupKey(space, plain) not in snapshot.group_by_key
+        if entry.item == f"{title} {name}" and (kind == "pod" or missing):
+            fail(f"{kind} {name} is left out of all decisions: {entry.reason}", BAD_INPUT)
+    if kind == "podgroup":
+        key = GroupKey(space, plain)
+        if key in snapshot.group_by_key:
+            return key
+        fail(
+            f"there is no podgroup {name}{nearest(name, list(map(str, snapshot.group_by_key)))}", WRONG_USAGE
+        )
+    pod = snapshot.pod_by_key.get(PodKey(space, plain))
+    if pod is None:
+        fail(f"there is no pod {name}{nearest(name, list(map(str, snapshot.pod_by_key)))}", WRONG_USAGE)
+    if pod.group is None or pod.group not in snapshot.group_by_key:
+        fail(f"pod {name} belongs to no pod group of this scheduler", WRONG_USAGE)
+    return pod.group

@@ -1,0 +1,172 @@
+"""The kinds of fixes that move or stop others, or add nodes; candidates come from the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kai_cp.explain.draft import Json
+from kai_cp.explain.raw import metadata, spec_of
+from kai_cp.explain.trials import Candidate, Fix, Trials
+from kai_cp_models.explain.position import Line
+from kai_cp_models.explain.repair import Candidate as Change
+from kai_cp_models.explain.repair import Repair
+from kai_cp_models.snapshot import Pod, PodKey
+
+_MOST_TRIES: Final = 24
+"""Candidates of one kind that are solved at most."""
+_MOST_LESS: Final = 64
+"""Smaller ones that are tried to show that fewer do not help."""
+_MOST_NODES: Final = 64
+"""Nodes that are added at most."""
+_MOVES: Final = 32
+"""Pods that are moved at most."""
+
+
+def move(trials: Trials) -> Fix | None:
+    """Move the fewest pods, each to a node that takes it as things are."""
+    found = _changes(trials, "move")
+    complete = True
+    for change in found:
+        if not change.pods or len(change.pods) > _MOVES:
+            continue
+        if not _possible(trials, change):
+            complete = False
+            continue
+        nodes = trials.snapshot.nodes
+        moves = [
+            {"pod": str(pod.key), "node": nodes[n].name}
+            for pod, n in zip(change.pods, change.nodes, strict=True)
+        ]
+        amount = len(change.pods)
+        decided = trials.admits([{"op": "move", "moves": moves}])
+        if decided is not None:
+            proved = amount == 1 or (complete and change.bound >= amount)
+            return Fix("move", amount, "pods", ({"op": "move", "moves": moves},), proved, decided)
+    return None
+
+
+def _possible(trials: Trials, change: Change) -> bool:
+    """Whether every pod has room at its new place once all of them have left the old one."""
+    ledger = trials.situation.before.copy()
+    for pod in change.pods:
+        ledger.evict(pod)
+    for pod, node in zip(change.pods, change.nodes, strict=True):
+        if not bool(ledger.fits(pod, now=False)[node]):
+            return False
+        ledger.place(pod, node, pipelined=True)
+    return True
+
+
+def stop(trials: Trials) -> Fix | None:
+    """Stop the fewest pods, in whole eviction units."""
+    best: tuple[int, Fix] | None = None
+    tried: set[frozenset[PodKey]] = set()
+    for bent in (False, True):
+        for change in _changes(trials, "stop", bent=bent):
+            amount = len(change.pods)
+            if best is not None and amount >= best[0]:
+                break
+            chosen = frozenset(pod.key for pod in change.pods)
+            if not chosen or chosen in tried:
+                continue
+            tried.add(chosen)
+            fix = _stopped(trials, change.pods)
+            if fix is not None:
+                best = amount, fix
+                break
+        if best is not None and best[0] == 1:
+            break
+    if best is None:
+        return None
+    amount, fix = best
+    proved = amount == 1 or _none_less(trials, amount, tried)
+    return Fix("stop", amount, "pods", fix.ops, proved, fix.decided)
+
+
+def _stopped(trials: Trials, pods: Sequence[Pod]) -> Fix | None:
+    ops = ({"op": "stop", "pods": sorted(str(pod.key) for pod in pods)},)
+    return trials.first("stop", "pods", [Candidate(ops, len(pods))], complete=False)
+
+
+def _none_less(trials: Trials, amount: int, tried: set[frozenset[PodKey]]) -> bool:
+    """Whether nothing smaller helps: the model has no candidate, or each of them was tried."""
+    tries = 0
+    for change in _changes(trials, "stop", bent=True, most=_MOST_LESS):
+        if change.bound >= amount:
+            return True
+        tries += 1
+        chosen = frozenset(pod.key for pod in change.pods)
+        if len(chosen) >= amount:
+            continue
+        if chosen and chosen not in tried:
+            tried.add(chosen)
+            if _stopped(trials, change.pods) is not None:
+                return False
+    return tries < _MOST_LESS
+
+
+def _changes(trials: Trials, kind: Any, *, bent: bool = False, most: int = _MOST_TRIES) -> Any:
+    """Candidates of the model for the situation after what comes before."""
+    situation = trials.situation
+    if trials.before:
+        from kai_cp.explain.operations import applied
+
+        situation = trials.cycles.decide(applied(trials.raw, trials.before, trials.base.draft.now)).situation
+        if trials.key not in situation.snapshot.group_by_key:
+            return iter(())
+    model = Repair(situation, situation.snapshot.group_by_key[trials.key], kind, bent=bent)
+    return model.candidates(trials.deadline, most)
+
+
+def add_nodes(trials: Trials) -> Fix | None:
+    """The fewest copies of one existing node, over all shapes of nodes."""
+    line = Line(trials.situation)
+    batch = trials.situation.batch(trials.key)
+    ahead = line.position(trials.key).ahead
+    pods = len(batch.all_pods) if batch else 1
+    for one in ahead:
+        theirs = trials.situation.batch(one.group)
+        pods += len(theirs.all_pods) if theirs else 0
+    most = min(max(pods, 4), _MOST_NODES)
+    best: Fix | None = None
+    for like in shapes(trials):
+        limit = most if best is None else int(best.amount) - 1
+        if limit < 1 or trials.admits([_copies(like, limit)]) is None:
+            continue
+        candidates = [Candidate((_copies(like, count),), count) for count in range(1, limit + 1)]
+        best = trials.first("add-nodes", "nodes", candidates) or best
+    return best
+
+
+def _copies(like: str, count: int) -> Json:
+    return {"op": "add-nodes", "like": like, "count": count}
+
+
+def shapes(trials: Trials) -> list[str]:
+    """One node of every shape: hardware, labels but its name, taints, daemons, devices."""
+    snapshot = trials.snapshot
+    raw = trials.raw["rawObjects"]
+    daemons: dict[str, list[str]] = {}
+    for pod in raw.get("pods") or []:
+        owners = (metadata(pod).get("ownerReferences") or []) if isinstance(pod, dict) else []
+        if any(isinstance(owner, dict) and owner.get("kind") == "DaemonSet" for owner in owners):
+            requests = str(spec_of(pod).get("containers"))
+            daemons.setdefault(str(spec_of(pod).get("nodeName")), []).append(requests)
+    slices: dict[str, int] = {}
+    for cut in raw.get("resourceSlices") or []:
+        name = str(spec_of(cut).get("nodeName")) if isinstance(cut, dict) else ""
+        devices = spec_of(cut).get("devices") if isinstance(cut, dict) else None
+        slices[name] = slices.get(name, 0) + (len(devices) if isinstance(devices, list) else 0)
+    found: dict[object, str] = {}
+    for node in snapshot.nodes:
+        labels = {k: v for k, v in node.labels.items() if k != "kubernetes.io/hostname"}
+        shape = (
+            node.allocatable,
+            tuple(sorted(labels.items())),
+            node.taints,
+            tuple(sorted(daemons.get(node.name, ()))),
+            slices.get(node.name, 0),
+        )
+        found.setdefault(shape, node.name)
+    return list(found.values())

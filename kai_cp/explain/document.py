@@ -1,0 +1,248 @@
+"""``explanation/1``: why pod groups wait, what would help, when they start, and who evicted them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kai_cp.decisions import ENGINE, rfc3339, version
+from kai_cp.explain.cycle import Cycles, Decided
+from kai_cp.explain.draft import Draft, Json
+from kai_cp.explain.fixes import ORDER, Fixes, fixes_of
+from kai_cp.explain.sentences import sentence
+from kai_cp.explain.start import Start, start_of
+from kai_cp.explain.trials import Fix, Trials
+from kai_cp_models.explain.blocking import Blocking, blocking
+from kai_cp_models.explain.feasibility import Feasibility
+from kai_cp_models.explain.own import own_faults
+from kai_cp_models.explain.position import Line, Position
+from kai_cp_models.fairness.reclaim import levelled
+from kai_cp_models.joint.offers import milli_gpus
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import CPU, MEMORY, MILLI, Decision, GroupKey, PodGroup, PodStatus
+
+SCHEMA: Final = "explanation/1"
+BLOCKING_SECONDS: Final = 10.0
+"""Most time for the blocking sets of one pod group."""
+MOST_AHEAD: Final = 200
+"""Pod groups ahead that are named; all are counted."""
+_RULES: Final = {
+    "reclaim": "fair-share",
+    "preempt": "priority",
+    "consolidation": "consolidation",
+    "stalegangeviction": "stale",
+}
+
+
+@dataclass
+class Explainer:
+    """Explains the pod groups of one snapshot; its cycle is decided once."""
+
+    draft: Draft
+    settings: Settings
+    usage: Mapping[str, Any] | None = None
+    budget: float = 10.0
+    """Seconds for the fixes and the start of each pod group."""
+    kinds: Sequence[str] = ORDER
+    timings: dict[str, float] = field(default_factory=lambda: {"decide": 0.0, "blocking": 0.0, "fixes": 0.0})
+
+    def __post_init__(self) -> None:
+        self._cycles = Cycles(self.settings, self.usage)
+        began = time.monotonic()
+        self.decided: Decided = self._cycles.decide(self.draft)
+        self._line = Line(self.decided.situation)
+        self.timings["decide"] = time.monotonic() - began
+
+    def waiting(self) -> list[GroupKey]:
+        """All pod groups that wait or that the cycle disturbs, in fair order, then by name."""
+        situation = self.decided.situation
+        touched = {one.group for one in situation.evicted.values()}
+        found = [
+            group.key
+            for group in situation.snapshot.groups
+            if group.key in touched or situation.state(group.key) in ("pending", "admitted")
+        ]
+        place = {key: i for i, key in enumerate(self._line.order)}
+        return sorted(found, key=lambda key: (place.get(key, len(place)), key))
+
+    def explain(self, key: GroupKey) -> Json:
+        """The entry of one pod group."""
+        situation = self.decided.situation
+        group = situation.snapshot.group_by_key[key]
+        state = situation.state(key)
+        entry = self._head(group, state)
+        if state != "pending":
+            entry["evictedBy"] = self._evicted_by(key)
+            return entry
+        found = self._blocking(group)
+        began = time.monotonic()
+        self._cycles.deadline = began + self.budget
+        start, fixes = self._remedies(key, found)
+        self._cycles.deadline = None
+        self.timings["fixes"] += time.monotonic() - began
+        why = situation.reasons.get(key)
+        entry["proof"] = "proved" if found.proved else "not proved"
+        entry["message"] = sentence(situation, group, why, found)
+        entry["blocking"] = [sorted(families) for families in found.sets]
+        entry["minimal"] = found.minimal
+        entry["notInvolved"] = found.not_involved
+        entry["corrections"] = [sorted(families) for families in found.corrections]
+        entry["fixes"] = [self._fix(key, fix) for fix in fixes.found]
+        entry["noFix"] = fixes.none
+        entry["start"] = start.document()
+        return entry
+
+    def _blocking(self, group: PodGroup) -> Blocking:
+        began = time.monotonic()
+        situation = self.decided.situation
+        model = Feasibility(situation, group, situation.batch(group.key), own_faults(situation, group))
+        found = blocking(model, BLOCKING_SECONDS)
+        self.timings["blocking"] += time.monotonic() - began
+        return found
+
+    def _remedies(self, key: GroupKey, found: Blocking) -> tuple[Start, Fixes]:
+        start = start_of(self._cycles, self.decided, key, found)
+        if not self.kinds:
+            return start, Fixes()
+        trials = Trials(self._cycles, self.decided, key, found)
+        return start, fixes_of(trials, start, self.kinds)
+
+    def _head(self, group: PodGroup, state: str) -> Json:
+        """What is said of a group in any state."""
+        situation = self.decided.situation
+        batch = situation.batch(group.key)
+        pods = batch.all_pods if batch is not None else ()
+        waits = any(
+            pod.status in (PodStatus.PENDING, PodStatus.GATED)
+            for pod in situation.snapshot.members[group.key]
+        )
+        since = max(group.created, group.last_eviction or 0.0)
+        why = situation.reasons.get(group.key)
+        place = self._line.position(group.key)
+        return {
+            "podGroup": str(group.key),
+            "queue": group.queue,
+            "state": state,
+            "waitingSeconds": max(0, int(situation.snapshot.now - since)) if waits else 0,
+            "needs": {
+                "pods": len(pods),
+                "gpu": _number(sum(milli_gpus(pod) for pod in pods) / MILLI),
+                "cpu": sum(pod.spec.requests[CPU] for pod in pods),
+                "memory": sum(pod.spec.requests[MEMORY] for pod in pods),
+            },
+            "reason": "" if why is None else why.reason,
+            "message": _state_words(state) if why is None else why.message,
+            "proof": "proved" if why is None or why.proved else "not proved",
+            "blocking": [],
+            "minimal": True,
+            "notInvolved": [],
+            "corrections": [],
+            "position": position_document(place),
+            "fixes": [],
+            "noFix": [],
+            "start": None,
+            "evictedBy": None,
+        }
+
+    def _fix(self, key: GroupKey, fix: Fix) -> Json:
+        gain, lose = self.decided.outcome.gain_and_loss(fix.decided.outcome)
+        starts = "now" if fix.decided.binds(key) else "when the room is free"
+        if fix.kind == "wait":
+            starts = str(fix.ops[0]["now"])
+        found: Json = {
+            "kind": fix.kind,
+            "amount": fix.amount,
+            "unit": fix.unit,
+            "ops": list(fix.ops),
+            "least": "proved" if fix.proved else "not proved",
+            "starts": starts,
+            "gain": gain,
+            "lose": lose,
+        }
+        if fix.amounts:
+            found["amounts"] = fix.amounts
+        return found
+
+    def _evicted_by(self, key: GroupKey) -> Json | None:
+        situation = self.decided.situation
+        mine = [one for one in situation.evicted.values() if one.group == key]
+        if not mine:
+            return None
+        first: Decision = mine[0]
+        stages = [s for s in situation.plan.stages if s.name.startswith(f"{first.action}:")]
+        triggers = sorted({str(trigger) for one in mine for trigger in one.triggers})
+        return {
+            "action": first.action,
+            "for": triggers,
+            "rule": _RULES[first.action],
+            "pods": sorted(str(one.pod) for one in mine),
+            "because": self._numbers(first, key),
+            "alternatives": [
+                {"name": s.name, "value": s.objective, "bound": s.bound, "proved": s.status == "OPTIMAL"}
+                for s in stages
+            ],
+        }
+
+    def _numbers(self, decision: Decision, key: GroupKey) -> str:
+        """The rule with the numbers of both sides."""
+        situation = self.decided.situation
+        group = situation.snapshot.group_by_key[key]
+        asker = situation.snapshot.group_by_key.get(decision.triggers[0]) if decision.triggers else None
+        if decision.action == "preempt" and asker is not None:
+            return (
+                f"{asker.key} has priority {asker.priority}, {key} has {group.priority} (queue {group.queue})"
+            )
+        if decision.action == "reclaim" and asker is not None:
+            book = situation.before.book
+            mine, theirs = levelled(book, asker.queue, group.queue)
+            shares = [
+                f"queue {name} holds {book.allocated_shares(name).gpu:g} of its fair share of "
+                f"{book.fair_share_of(name).gpu:g} GPUs"
+                for name in (theirs, mine)
+            ]
+            return "; ".join(shares)
+        if decision.action == "stalegangeviction":
+            return "its gang is below its minimum for longer than the grace period"
+        return decision.message
+
+
+def position_document(place: Position) -> Json:
+    """A position as the explanation has it."""
+    return {
+        "at": place.at,
+        "of": place.of,
+        "inQueue": place.in_queue,
+        "aheadGpus": _number(place.ahead_gpus),
+        "ahead": [
+            {"podGroup": str(one.group), "queue": one.queue, "gpu": _number(one.gpus), "because": one.because}
+            for one in place.ahead[:MOST_AHEAD]
+        ],
+    }
+
+
+def document(explainer: Explainer, entries: Sequence[Json], sha256: str) -> Json:
+    """The whole document."""
+    return {
+        "schema": SCHEMA,
+        "engine": ENGINE,
+        "version": version(),
+        "snapshotSha256": sha256,
+        "now": rfc3339(explainer.draft.now),
+        "explanations": list(entries),
+        "timings": {name: round(seconds, 6) for name, seconds in explainer.timings.items()},
+    }
+
+
+def _number(value: float) -> float | int:
+    return int(value) if value == int(value) else round(value, 3)
+
+
+def _state_words(state: str) -> str:
+    return {
+        "running": "all its pods run, and this cycle takes nothing away",
+        "admitted": "its next batch gets its places in this cycle",
+        "moved": "this cycle moves some of its pods to other nodes",
+        "evicted": "this cycle evicts some of its pods",
+    }.get(state, "")

@@ -1,0 +1,256 @@
+"""Fixes: the least change of every kind that admits a waiting pod group, each applied and solved again.
+
+What cannot help is left out by the blocking sets: a kind has to relax a member of every one of them. What is
+left is tried in the declared order of cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Final
+
+from kai_cp.decisions import rfc3339
+from kai_cp.explain.disturb import add_nodes, move, shapes, stop
+from kai_cp.explain.draft import Json
+from kai_cp.explain.kinds import (
+    drop_selector,
+    enable_action,
+    raise_limit,
+    raise_priority,
+    raise_quota,
+    reduce_gang,
+    reduce_request,
+    relax_topology,
+    repair,
+    repairs,
+    tolerate,
+    uncordon,
+)
+from kai_cp.explain.start import Start
+from kai_cp.explain.trials import Fix, NoTime, Trials
+from kai_cp_models.explain.families import DEVICE_RULES, VICTIM_RULES, Families, kind_of, ordered
+
+ORDER: Final = (
+    "repair",
+    "wait",
+    "uncordon",
+    "enable-action",
+    "move",
+    "stop",
+    "raise-limit",
+    "raise-quota",
+    "raise-priority",
+    "relax-topology",
+    "add-nodes",
+    "reduce-gang",
+    "reduce-request",
+    "tolerate",
+    "drop-selector",
+    "combined",
+)
+"""The declared order of cost: nobody acts; an administrator returns what exists; work is moved; work is
+stopped; policy changes; closeness is given up; money is spent; the request itself changes."""
+
+_SIZE: Final = frozenset(("room", "fragmentation", "topology", "limit", "quota", "fair-share", "order"))
+_PLACES: Final = DEVICE_RULES | {"fragmentation", "topology"}
+RELAXES: Final[Mapping[str, frozenset[str]]] = {
+    "repair": frozenset(("queue", "readiness", "backoff", "dependency")),
+    "wait": VICTIM_RULES,
+    "uncordon": frozenset(("node-condition", "taint")),
+    "enable-action": frozenset(("action",)),
+    "move": _PLACES | {"selector", "taint", "node-condition", "gpu-kind", "worker"},
+    "stop": VICTIM_RULES,
+    "raise-limit": frozenset(("limit",)),
+    "raise-quota": frozenset(("quota", "fair-share")),
+    "raise-priority": frozenset(("priority", "order")),
+    "relax-topology": frozenset(("topology",)),
+    "add-nodes": _PLACES | {"room", "node-condition", "fair-share", "order"},
+    "reduce-gang": DEVICE_RULES | _SIZE | {"readiness"},
+    "reduce-request": _SIZE | {"numa", "selector", "taint"},
+    "tolerate": frozenset(("taint",)),
+    "drop-selector": frozenset(("selector",)),
+}
+"""Families that a kind can relax: a blocking set without any of them stays in its way."""
+
+_FIND: Final[Mapping[str, Callable[[Trials], Fix | None]]] = {
+    "repair": repair,
+    "uncordon": uncordon,
+    "enable-action": enable_action,
+    "move": move,
+    "stop": stop,
+    "raise-limit": raise_limit,
+    "raise-quota": raise_quota,
+    "raise-priority": raise_priority,
+    "relax-topology": relax_topology,
+    "add-nodes": add_nodes,
+    "reduce-gang": reduce_gang,
+    "reduce-request": reduce_request,
+    "tolerate": tolerate,
+    "drop-selector": drop_selector,
+}
+_NOT_TRIED: Final = "not tried: the time for fixes was over"
+_PAIRED: Final = tuple(kind for kind in ORDER if kind not in ("wait", "combined", "enable-action"))
+
+
+@dataclass
+class Fixes:
+    """What helps, in the order of cost, and what does not, with one sentence each."""
+
+    found: list[Fix] = field(default_factory=list)
+    none: list[Json] = field(default_factory=list)
+
+    def add(self, kind: str, fix: Fix | None, because: str) -> None:
+        """Take a fix, or the reason why there is none."""
+        if fix is not None:
+            self.found.append(fix)
+        else:
+            self.none.append({"kind": kind, "because": because})
+
+
+def fixes_of(trials: Trials, start: Start, kinds: Sequence[str] = ORDER) -> Fixes:
+    """The least fix of every kind."""
+    result = Fixes()
+    for kind in kinds:
+        if kind == "combined":
+            continue
+        wall = in_the_way(trials.blocking.sets, kind) if trials.blocking.proved else None
+        if wall is not None:
+            result.add(kind, None, f"{words(wall)} would still be in the way")
+        elif kind == "wait":
+            result.add(kind, _wait(trials, start), start.because if start.tried else _NOT_TRIED)
+        else:
+            try:
+                result.add(kind, _FIND[kind](trials), _tried(kind, trials))
+            except NoTime:
+                result.add(kind, None, _NOT_TRIED)
+    if "combined" in kinds:
+        _combined(trials, result, kinds)
+    return result
+
+
+def in_the_way(sets: Sequence[Families], kind: str) -> Families | None:
+    """The first blocking set that the kind relaxes nothing of."""
+    return next((s for s in sets if not any(kind_of(f) in RELAXES[kind] for f in s)), None)
+
+
+def words(families: Families) -> str:
+    """A blocking set for people."""
+    return " + ".join(ordered(families))
+
+
+def _wait(trials: Trials, start: Start) -> Fix | None:
+    if start.at is None or start.decided is None:
+        return None
+    op = {"op": "at", "now": rfc3339(start.at)}
+    seconds = round(start.at - trials.snapshot.now, 6)
+    amount = int(seconds) if seconds == int(seconds) else seconds
+    return Fix("wait", amount, "seconds", (op,), True, start.decided)
+
+
+def _tried(kind: str, trials: Trials) -> str:
+    """Why nothing of a kind was found, although it could have helped."""
+    group = trials.group
+    sentences = {
+        "uncordon": "no node is cordoned or tainted whose return would be enough",
+        "enable-action": "no action that is switched off would find a plan",
+        "move": "no moves to room that is there would be enough",
+        "stop": "no set of running pods that was tried would give it the room",
+        "raise-limit": "no limit is in the way",
+        "raise-quota": "no quota that was tried would be enough",
+        "raise-priority": "no priority up to the highest class plus one would be enough",
+        "relax-topology": "no wider level would be enough",
+        "add-nodes": f"no number of copies of any of the {len(shapes(trials))} kinds of nodes helps",
+        "reduce-gang": "no smaller minimum would be enough",
+        "reduce-request": "no smaller request of GPUs would be enough",
+        "tolerate": "no taint that it could tolerate would be enough",
+        "drop-selector": "no node selector that it could give up would be enough",
+        "repair": f"nothing that {group.key} lacks could be mended from here",
+    }
+    return sentences[kind]
+
+
+# --- several kinds together ------------------------------------------------------------------------
+
+
+def _combined(trials: Trials, result: Fixes, kinds: Sequence[str]) -> None:
+    """Two kinds together: when none helps alone, or beside a stop where there are two blockers."""
+    alone = {fix.kind for fix in result.found}
+    sets = trials.blocking.sets
+    wanted = not alone or ("stop" in alone and alone <= {"stop", "wait", "move"} and len(sets) > 1)
+    if not wanted or len(sets) < 2:
+        return
+    open_ = [kind for kind in _PAIRED if kind in kinds and kind not in alone]
+    for left, right in combinations(open_, 2):
+        reach = RELAXES[left] | RELAXES[right]
+        needed = all(any(kind_of(f) in reach for f in s) for s in sets)
+        if not needed or in_the_way(sets, left) is None or in_the_way(sets, right) is None:
+            continue
+        try:
+            fix = _pair(trials, left, right)
+        except NoTime:
+            result.none.append({"kind": "combined", "because": _NOT_TRIED})
+            return
+        if fix is not None:
+            result.found.append(fix)
+            return
+    result.none.append({"kind": "combined", "because": "no two kinds together that were tried help"})
+
+
+def _pair(trials: Trials, left: str, right: str) -> Fix | None:
+    """The least of ``left`` beside the least of ``right`` that goes with plenty of ``left``."""
+    for plenty in _plenty(trials, left):
+        second = _FIND[right](trials.after(plenty))
+        if second is None:
+            continue
+        first = _FIND[left](trials.after(second.ops))
+        if first is None:
+            continue
+        ops = (*first.ops, *second.ops)
+        decided = trials.admits(ops)
+        if decided is None or any(
+            trials.admits([*ops[:i], *ops[i + 1 :]]) is not None for i in range(len(ops))
+        ):
+            continue
+        amounts = {left: first.amount, right: second.amount}
+        return Fix("combined", len(ops), "operations", ops, False, decided, amounts)
+    return None
+
+
+def _plenty(trials: Trials, kind: str) -> Iterator[Sequence[Json]]:
+    """Operations of a kind that do as much as the kind can, to see what else is needed."""
+    group, snapshot = trials.group, trials.snapshot
+    name = str(trials.key)
+    if kind == "repair":
+        yield from repairs(trials)
+    elif kind == "uncordon":
+        raw = {n["metadata"]["name"]: n for n in trials.raw["rawObjects"].get("nodes") or []}
+        ops: list[Json] = []
+        for node in snapshot.nodes:
+            if (raw.get(node.name, {}).get("spec") or {}).get("unschedulable"):
+                ops.append({"op": "uncordon", "nodes": [node.name]})
+            keys = sorted({t.key for t in node.taints})
+            ops += [{"op": "untaint", "node": node.name, "key": key} for key in keys]
+        if ops:
+            yield ops
+    elif kind in ("raise-limit", "raise-quota"):
+        queues = snapshot.queue_path.get(group.queue, ())
+        yield [
+            {
+                "op": "set-queue",
+                "queue": queue,
+                "resource": r,
+                "field": kind.removeprefix("raise-"),
+                "value": -1,
+            }
+            for queue in queues
+            for r in ("gpu", "cpu", "memory")
+        ]
+    elif kind == "tolerate":
+        keys = sorted({t.key for node in snapshot.nodes for t in node.taints})
+        if keys:
+            yield [{"op": "tolerate", "podGroup": name, "key": key} for key in keys]
+    elif kind == "add-nodes":
+        for like in shapes(trials):
+            yield [{"op": "add-nodes", "like": like, "count": 8}]

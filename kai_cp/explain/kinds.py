@@ -1,0 +1,373 @@
+"""The kinds of fixes that change the workload, the queue or the settings, from the cheapest amount up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import combinations
+from typing import Any, Final
+
+from kai_cp.explain.draft import Json
+from kai_cp.explain.raw import alive, group_of, notes_of, spec_of
+from kai_cp.explain.trials import Candidate, Fix, Trials
+from kai_cp_models.explain.families import kind_of, subject_of
+from kai_cp_models.explain.own import own_faults
+from kai_cp_models.fairness import amounts
+from kai_cp_models.rules.taints import REFUSING, tolerates
+from kai_cp_models.snapshot import MILLI, UNLIMITED, GpuKind, PodStatus, Subgroup, Taint
+
+_MOST_QUEUES: Final = 8
+"""Queues that are tried for a pod group whose queue does not exist."""
+_MOST_TOGETHER: Final = 3
+"""Taints or selector keys that are given up together at most."""
+_UNIT: Final = {"gpu": MILLI, "cpu": 1, "memory": 1_000_000}
+"""One of a queue's field in the units of ``Amounts``."""
+_RESOURCES: Final = ("cpu", "memory", "gpu")
+_ACTIONS: Final = ("consolidation", "reclaim", "preempt")
+_HUNDREDTHS: Final = 100
+
+
+def waiting_pods(trials: Trials) -> list[Json]:
+    """Raw pods of the group that have no node."""
+    pods = trials.raw["rawObjects"].get("pods") or []
+    name = str(trials.key)
+    return [
+        pod
+        for pod in pods
+        if isinstance(pod, dict) and group_of(pod) == name and alive(pod) and not spec_of(pod).get("nodeName")
+    ]
+
+
+# --- what the group lacks --------------------------------------------------------------------------
+
+
+def repair(trials: Trials) -> Fix | None:
+    """Mend what the group itself lacks: queue, gates, subgroup labels, backoff, objects."""
+    candidates = sorted((Candidate(tuple(ops), len(ops)) for ops in repairs(trials)), key=lambda c: c.amount)
+    return trials.first("repair", "objects", candidates)
+
+
+def repairs(trials: Trials) -> Iterator[list[Json]]:
+    """Every way to mend all that the group lacks."""
+    faults = own_faults(trials.situation, trials.group)
+    name = str(trials.key)
+    ops: list[Json] = []
+    if "backoff" in faults:
+        ops.append({"op": "clear-backoff", "podGroup": name})
+    if "dependency" in faults:
+        ops += [{"op": "create", "object": item} for item in _missing(trials)]
+    queues: list[list[Json]] = [[]]
+    if "queue" in faults:
+        queues = [[{"op": "set-group-queue", "podGroup": name, "queue": q}] for q in _queues(trials)]
+    ready = _readying(trials) if "readiness" in faults else [[]]
+    for one in queues:
+        for two in ready:
+            if found := [*ops, *one, *two]:
+                yield found
+
+
+def _queues(trials: Trials) -> list[str]:
+    leaves = sorted(trials.snapshot.leaf_queues)
+    close = get_close_matches(trials.group.queue, leaves, _MOST_QUEUES, 0.0)
+    return close or leaves[:_MOST_QUEUES]
+
+
+def _readying(trials: Trials) -> list[list[Json]]:
+    gang = trials.situation.gang(trials.key)
+    name = str(trials.key)
+    gated = any(pod.status is PodStatus.GATED for pod in (*gang.pods, *gang.strangers))
+    ungate: list[Json] = [{"op": "ungate", "podGroup": name}] if gated else []
+    found = [ungate] if ungate else []
+    for wrong in sorted({pod.subgroup for pod in gang.strangers}):
+        for leaf in gang.group.root.leaves():
+            change = {
+                "op": "set-subgroup",
+                "podGroup": name,
+                "from": wrong or "default",
+                "subGroup": leaf.name,
+            }
+            found.append([*ungate, change])
+    return found
+
+
+def _missing(trials: Trials) -> list[Json]:
+    """ConfigMaps and volume claims that the group's pods name and that do not exist."""
+    snapshot = trials.snapshot
+    claims = trials.raw["rawObjects"].get("persistentVolumeClaims") or []
+    known = {
+        (c["metadata"].get("namespace"), c["metadata"].get("name"))
+        for c in claims
+        if isinstance(c, dict) and isinstance(c.get("metadata"), dict)
+    }
+    found: dict[tuple[str, str, str], Json] = {}
+    for pod in trials.situation.gang(trials.key).pods:
+        space = pod.key.namespace
+        for name in pod.spec.config_maps:
+            if (space, name) not in snapshot.config_maps:
+                found["ConfigMap", space, name] = {"apiVersion": "v1", "kind": "ConfigMap"}
+        for name in pod.spec.volume_claims:
+            if (space, name) not in known:
+                spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+                item = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": spec}
+                found["PersistentVolumeClaim", space, name] = item
+    return [
+        item | {"metadata": {"name": name, "namespace": space}}
+        for (_, space, name), item in sorted(found.items())
+    ]
+
+
+# --- nodes, actions, queues ------------------------------------------------------------------------
+
+
+def uncordon(trials: Trials) -> Fix | None:
+    """Return nodes that exist: take cordons and refusing taints off the fewest."""
+    pods = [pod for pod in trials.situation.gang(trials.key).pods]
+    by_shape: dict[tuple[Any, ...], list[list[Json]]] = {}
+    raw = {
+        n["metadata"]["name"]: n for n in trials.raw["rawObjects"].get("nodes") or [] if isinstance(n, dict)
+    }
+    for node in trials.snapshot.nodes:
+        ops: list[Json] = []
+        if spec_of(raw.get(node.name, {})).get("unschedulable"):
+            ops.append({"op": "uncordon", "nodes": [node.name]})
+        refusing = [taint for taint in node.taints if _refuses(taint, pods)]
+        keys = sorted({taint.key for taint in refusing})
+        ops += [{"op": "untaint", "node": node.name, "key": key} for key in keys]
+        if ops:
+            i = trials.snapshot.node_index[node.name]
+            free = trials.situation.after.idle[i] + trials.situation.after.releasing[i]
+            shape = (free.tobytes(), len(ops), tuple(keys), tuple(sorted(_plain(node.labels).items())))
+            by_shape.setdefault(shape, []).append(ops)
+    nodes = [one for same in by_shape.values() for one in same[:_MOST_TOGETHER]]
+    return trials.first("uncordon", "nodes", sorted(_together(nodes), key=lambda c: c.amount), complete=False)
+
+
+def _plain(labels: Any) -> dict[str, str]:
+    return {key: value for key, value in labels.items() if key != "kubernetes.io/hostname"}
+
+
+def _together(choices: Sequence[Sequence[Json]]) -> Iterator[Candidate]:
+    for size in range(1, min(_MOST_TOGETHER, len(choices)) + 1):
+        for some in combinations(choices, size):
+            ops = tuple(op for one in some for op in one)
+            yield Candidate(ops, len(ops))
+
+
+def _refuses(taint: Taint, pods: Sequence[Any]) -> bool:
+    return taint.effect in REFUSING and any(
+        not any(tolerates(toleration, taint) for toleration in pod.spec.tolerations) for pod in pods
+    )
+
+
+def enable_action(trials: Trials) -> Fix | None:
+    """Configure an action that is not."""
+    missing = [action for action in _ACTIONS if action not in trials.snapshot.policy.actions]
+    return trials.first(
+        "enable-action", "actions", [Candidate(({"op": "enable-action", "action": a},), 1) for a in missing]
+    )
+
+
+def raise_limit(trials: Trials) -> Fix | None:
+    """Raise the limits on the queue's path that stand in the way."""
+    return _raised(trials, "limit")
+
+
+def raise_quota(trials: Trials) -> Fix | None:
+    """Raise the quotas on the queue's path that stand in the way."""
+    return _raised(trials, "quota")
+
+
+def _raised(trials: Trials, field: str) -> Fix | None:
+    book, group = trials.situation.after.book, trials.group
+    if group.queue not in trials.snapshot.queue_by_name:
+        return None
+    batch = trials.situation.batch(trials.key)
+    size = amounts.optimistic_batch(trials.snapshot, batch.all_pods if batch else ())
+    named = {subject_of(f) for s in trials.blocking.sets for f in s if kind_of(f) == field}
+    fair = any(kind_of(f) == "fair-share" for s in trials.blocking.sets for f in s)
+    bounds = book.limit if field == "limit" else book.quota
+    firm = field == "quota" and not group.preemptible
+    ops: list[Json] = []
+    total = 0.0
+    for i in book.path(group.queue).tolist():
+        if book.name(i) not in named and trials.blocking.sets and not (fair and field == "quota"):
+            continue
+        for r, resource in enumerate(_RESOURCES):
+            held = int(book.non_preemptible[i, r] if firm else book.allocated[i, r])
+            bound = int(bounds[i, r])
+            if not size[r] or bound == UNLIMITED or held + size[r] <= bound:
+                continue
+            queue = trials.snapshot.queue_by_name[book.name(i)]
+            now = float(getattr(queue, field)[r]) * (1 if resource != "memory" else 1 / _UNIT["memory"])
+            needed = _rounded((held + size[r]) / _UNIT[resource], resource)
+            total += needed - now
+            op = {"op": "set-queue", "queue": book.name(i), "resource": resource, "field": field}
+            ops.append({**op, "value": needed})
+    if not ops:
+        return None
+    # What may be evicted below the queue would let a smaller raise do.
+    alone = not any(
+        not holder.kept for holder in _holders(trials) if holder.group.queue in trials.snapshot.queue_path
+    )
+    return trials.first(f"raise-{field}", "sum of the fields", [Candidate(tuple(ops), total)], complete=alone)
+
+
+def _holders(trials: Trials) -> Any:
+    from kai_cp_models.explain.holders import Holders
+
+    return Holders(trials.situation, trials.group, trials.situation.batch(trials.key)).all()
+
+
+def _rounded(value: float, resource: str) -> float:
+    if resource == "gpu":
+        return int(value) if value == int(value) else round(value, 3)
+    return -int(-value // 1)
+
+
+def raise_priority(trials: Trials) -> Fix | None:
+    """The least priority that admits the group; never above the highest class by more than one."""
+    group, snapshot = trials.group, trials.snapshot
+    classes = [
+        int(c["value"])
+        for c in trials.raw["rawObjects"].get("priorityClasses") or []
+        if isinstance(c, dict) and isinstance(c.get("value"), int)
+    ]
+    others = {g.priority for g in snapshot.groups if g.queue == group.queue and g.key != group.key}
+    most = max([*classes, *others, group.priority], default=group.priority) + 1
+    values = sorted({p + step for p in others for step in (0, 1) if group.priority < p + step <= most})
+    return trials.first(
+        "raise-priority",
+        "priority",
+        [
+            Candidate(({"op": "set-priority", "podGroup": str(group.key), "value": v},), v - group.priority)
+            for v in values
+        ],
+    )
+
+
+# --- the request -----------------------------------------------------------------------------------
+
+
+def relax_topology(trials: Trials) -> Fix | None:
+    """Ask for a wider level, or for none."""
+    candidates: list[Candidate] = []
+    widened: list[Json] = []
+    total = 0
+    for part, name in _constrained(trials.group.root):
+        constraint = part.constraint
+        assert constraint is not None
+        topology = next((t for t in trials.snapshot.topologies if t.name == constraint.topology), None)
+        if topology is None or constraint.required not in topology.levels:
+            continue
+        at = topology.levels.index(constraint.required)
+        op: Json = {"op": "set-topology", "podGroup": str(trials.key)}
+        if name:
+            op["subGroup"] = name
+        for level in range(at - 1, -1, -1):
+            candidates.append(Candidate(({**op, "level": topology.levels[level]},), at - level))
+        candidates.append(Candidate(({**op, "level": None},), at + 1))
+        widened.append({**op, "level": None})
+        total += at + 1
+    if len(widened) > 1:
+        candidates.append(Candidate(tuple(widened), total))
+    candidates.sort(key=lambda c: c.amount)
+    return trials.first("relax-topology", "levels", candidates, complete=len(widened) == 1)
+
+
+def _constrained(part: Subgroup) -> Iterator[tuple[Subgroup, str]]:
+    if part.constraint is not None and part.constraint.required:
+        yield part, part.name
+    for child in part.children:
+        yield from _constrained(child)
+
+
+def reduce_gang(trials: Trials) -> Fix | None:
+    """A smaller minimum, one pod set at a time."""
+    candidates = []
+    group = next(
+        (
+            g
+            for g in trials.raw["rawObjects"].get("podGroups") or []
+            if isinstance(g, dict)
+            and f"{g['metadata'].get('namespace', 'default')}/{g['metadata']['name']}" == str(trials.key)
+        ),
+        {},
+    )
+    named = {part.get("name") for part in spec_of(group).get("subGroups") or [] if isinstance(part, dict)}
+    for leaf in trials.group.root.leaves():
+        op: Json = {"op": "set-min-member", "podGroup": str(trials.key)}
+        if leaf.name in named:
+            op["subGroup"] = leaf.name
+        for value in range(leaf.minimum - 1, 0, -1):
+            candidates.append(Candidate(({**op, "value": value},), leaf.minimum - value))
+    candidates.sort(key=lambda c: c.amount)
+    # Ever smaller gangs are ever easier, so the smallest tells whether there is any use in it.
+    if len(candidates) > 4 and trials.admits(candidates[-1].ops) is None:
+        return None
+    return trials.first("reduce-gang", "members", candidates, complete=len(named) < 2)
+
+
+def reduce_request(trials: Trials) -> Fix | None:
+    """Fewer GPUs per pod, or a smaller share of one."""
+    pods = waiting_pods(trials)
+    if not pods:
+        return None
+    gpu = (
+        trials.situation.gang(trials.key).pods[0].spec.gpu if trials.situation.gang(trials.key).pods else None
+    )
+    op: Json = {"op": "set-request", "podGroup": str(trials.key)}
+    if gpu is not None and gpu.kind is GpuKind.FRACTION and "gpu-fraction" in notes_of(pods[0]):
+        most = round(float(notes_of(pods[0])["gpu-fraction"]) * _HUNDREDTHS)
+
+        def share(k: int) -> Candidate:
+            value = (most - k) / _HUNDREDTHS
+            return Candidate(({**op, "resource": "gpu-fraction", "value": value},), round(k / _HUNDREDTHS, 2))
+
+        return _smallest(trials, share, most - 1)
+    containers = spec_of(pods[0]).get("containers") or [{}]
+    asked = ((containers[0].get("resources") or {}).get("requests") or {}).get("nvidia.com/gpu")
+    if asked is None or not str(asked).isdigit():
+        return None
+    whole = int(asked)
+
+    def fewer(k: int) -> Candidate:
+        return Candidate(({**op, "resource": "nvidia.com/gpu", "value": whole - k},), k)
+
+    return _smallest(trials, fewer, whole - 1)
+
+
+def _smallest(trials: Trials, make: Callable[[int], Candidate], most: int) -> Fix | None:
+    """The smallest step from 1 to ``most`` that helps, when larger ones help whenever smaller ones do."""
+    if most < 1 or trials.admits(make(most).ops) is None:
+        return None
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        if trials.admits(make(middle).ops) is None:
+            low = middle
+        else:
+            high = middle
+    return trials.first("reduce-request", "GPUs per pod", [make(high)])
+
+
+def tolerate(trials: Trials) -> Fix | None:
+    """Tolerate the fewest taints."""
+    pods = trials.situation.gang(trials.key).pods
+    keys = sorted({t.key for node in trials.snapshot.nodes for t in node.taints if _refuses(t, pods)})
+    choices = [[{"op": "tolerate", "podGroup": str(trials.key), "key": key}] for key in keys]
+    return trials.first("tolerate", "taints", list(_together(choices)), complete=True)
+
+
+def drop_selector(trials: Trials) -> Fix | None:
+    """Give up the fewest keys of node selectors and required node affinity."""
+    keys: set[str] = set()
+    for pod in trials.situation.gang(trials.key).pods:
+        keys |= {key for key, _ in pod.spec.node_selector}
+        keys |= {rule.key for term in pod.spec.node_affinity or () for rule in term if not rule.field}
+    ordered = sorted(keys)
+    candidates = [
+        Candidate(({"op": "drop-selector", "podGroup": str(trials.key), "keys": list(some)},), size)
+        for size in range(1, min(_MOST_TOGETHER, len(ordered)) + 1)
+        for some in combinations(ordered, size)
+    ]
+    return trials.first("drop-selector", "keys", candidates)

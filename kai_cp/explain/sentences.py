@@ -1,0 +1,88 @@
+"""One sentence with numbers and names: why a pod group waits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from kai_cp_models.explain.ask import classes_of
+from kai_cp_models.explain.blocking import Blocking
+from kai_cp_models.explain.families import VICTIM_RULES, Families, kind_of, ordered, subject_of
+from kai_cp_models.explain.situation import Situation
+from kai_cp_models.rules.size import amount
+from kai_cp_models.snapshot import GPU, PodGroup, Unscheduled
+
+_KEPT: Final = {
+    "priority": "what runs in its queue has no lower priority",
+    "non-preemptible": "what runs there cannot be preempted",
+    "fair-share": "its queue may not take from others (fair share)",
+    "min-runtime": "what could go is protected by its minimum runtime",
+    "pdb": "a PodDisruptionBudget protects what could go",
+    "delay": "it may not evict others yet (preemption delay)",
+    "consolidation": "more pod groups would have to move than may",
+    "order": "the room of this cycle goes to who is ahead",
+}
+
+
+def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, found: Blocking) -> str:
+    """Why the group waits; what the cycle says where nothing is proved about its room."""
+    engine = why.message if why is not None else ""
+    if not found.proved:
+        note = "no plan was found, but that there is none is not proved"
+        return f"{engine}; {note}" if engine else note
+    first = found.sets[0]
+    kinds = {kind_of(family) for family in first}
+    if kinds & {"queue", "readiness", "backoff", "dependency", "limit", "quota"} or "room" not in kinds:
+        return engine or " + ".join(ordered(first))
+    return "; ".join(part for part in (_room(situation, group, first), _victims(first)) if part)
+
+
+def _room(situation: Situation, group: PodGroup, families: Families) -> str:
+    """What is asked, what is free in all, and what is free on one node."""
+    ledger = situation.after
+    snapshot = situation.snapshot
+    batch = situation.batch(group.key)
+    classes = classes_of(ledger, situation.gang(group.key), batch)
+    free = np.maximum(ledger.idle + ledger.releasing, 0)
+    parts = []
+    for family in ordered(families):
+        if kind_of(family) != "room":
+            continue
+        d = snapshot.dimensions.index(subject_of(family))
+        each = max((item.example.spec.requests[d] for item in classes), default=0)
+        asked = sum(item.example.spec.requests[d] * item.count for item in classes)
+        pods = sum(item.count for item in classes)
+        unit = "GPUs" if d == GPU else "CPUs" if d == 0 else snapshot.dimensions[d]
+        if not each:
+            parts.append("no GPU has room for its share")
+            continue
+        usable = np.ones(len(free), dtype=bool)
+        for item in classes:
+            for refused in item.refused.values():
+                usable &= ~refused
+        total, most = int(free[usable, d].sum()), int(free[usable, d].max(initial=0))
+        wants = f"{amount(d, asked)} {unit}" if pods == 1 else f"{pods} x {amount(d, each)} {unit}"
+        where = "" if usable.all() else " on nodes that accept it"
+        if total >= asked:
+            parts.append(
+                f"needs {wants}; {amount(d, total)} are free{where}, at most {amount(d, most)} on one node"
+            )
+        else:
+            parts.append(f"needs {wants}; {amount(d, total)} are free{where}")
+    scope = next((s for item in classes for s in item.scopes if s.constraint and s.constraint.required), None)
+    if scope is not None and scope.constraint is not None and any(kind_of(f) == "topology" for f in families):
+        parts.append(f"all of it in one {scope.constraint.required}")
+    return "; ".join(parts)
+
+
+def _victims(families: Families) -> str:
+    """What keeps others where they are."""
+    if not any(kind_of(family) in VICTIM_RULES for family in families):
+        return "impossible on this hardware, whoever ends or is stopped"
+    words = [
+        f"action {subject_of(family)} is off" if kind_of(family) == "action" else _KEPT[kind_of(family)]
+        for family in ordered(families)
+        if kind_of(family) in VICTIM_RULES
+    ]
+    return "; ".join(words)

@@ -1,0 +1,191 @@
+"""An explanation as a person reads it: the first line answers, the rest is evidence; 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from textwrap import wrap
+from typing import Any, Final
+
+Json = Mapping[str, Any]
+
+WIDTH: Final = 80
+_LABEL: Final = 9
+
+
+def lines(entry: Json) -> list[str]:
+    """The lines of one explanation."""
+    found = list(_head(entry))
+    if entry["reason"] and entry["state"] == "pending":
+        found += _part("Reason", f"{entry['reason']}: {entry['message']}")
+    elif entry["message"]:
+        found += _part("State", entry["message"])
+    if entry["state"] == "pending":
+        found += _part("Proof", _proof(entry))
+        found += _ahead(entry)
+        found += _fixes(entry)
+        found += _part("Start", _start(entry))
+    if entry["evictedBy"]:
+        found += _evicted(entry["evictedBy"])
+    return found
+
+
+def _head(entry: Json) -> Iterator[str]:
+    needs = entry["needs"]
+    words = [f"{entry['state'].upper()}  podgroup {entry['podGroup']}", f"queue {entry['queue'] or '(none)'}"]
+    if needs["pods"]:
+        words.append(
+            f"needs {needs['pods']} pod{'s' * (needs['pods'] > 1)} with {_amount(needs['gpu'])} GPUs"
+        )
+    if entry["waitingSeconds"]:
+        words.append(f"waiting {age(entry['waitingSeconds'])}")
+    place = entry["position"]
+    if place["at"] is not None and entry["state"] == "pending":
+        words.append(f"position {place['at']} of {place['of']}")
+    yield from _flow(words)
+
+
+def _flow(words: list[str]) -> Iterator[str]:
+    """Words on as few lines as they fit, never broken inside."""
+    line = ""
+    for word in words:
+        if line and len(line) + 2 + len(word) > WIDTH:
+            yield line
+            line = " " * _LABEL + word
+        else:
+            line = f"{line}  {word}" if line else word
+    yield line
+
+
+def _part(label: str, text: str, indent: int = 0) -> list[str]:
+    pad = " " * (_LABEL + indent)
+    body = wrap(text, WIDTH - len(pad), break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"{label:<{_LABEL}}{' ' * indent}{body[0]}", *(pad + line for line in body[1:])]
+
+
+def _proof(entry: Json) -> str:
+    if entry["proof"] != "proved":
+        return "none: no plan was found, but that there is none is not proved"
+    sets = " and with ".join("{" + ", ".join(one) + "}" for one in entry["blocking"])
+    words = f"INFEASIBLE with {sets}"
+    if not entry["minimal"]:
+        words += ", perhaps not minimal"
+    others = entry["notInvolved"]
+    if others:
+        words += f"; not involved: {', '.join(others)}"
+    return words
+
+
+def _ahead(entry: Json) -> list[str]:
+    ahead = entry["position"]["ahead"]
+    if not ahead:
+        return []
+    first = ahead[-1]
+    words = f"{_amount(entry['position']['aheadGpus'])} GPUs of {len(ahead)} pod groups; next before it "
+    return _part("Ahead", f"{words}{first['podGroup']} ({first['because']})")
+
+
+def _fixes(entry: Json) -> list[str]:
+    found: list[str] = []
+    for i, fix in enumerate(entry["fixes"], 1):
+        cost = f"; {', '.join(fix['lose'][:3])} would lose" if fix["lose"] else ""
+        least = "" if fix["least"] == "proved" else " (perhaps fewer would do)"
+        text = f"{i}. {describe(fix)}{least} -> {_starts(fix['starts'])}{cost}"
+        found += _part("Fixes" if i == 1 else "", text)
+    if not entry["fixes"]:
+        found += _part("Fixes", "none that was tried helps")
+    untried = [one["kind"] for one in entry["noFix"] if one["because"].startswith("not tried")]
+    if untried:
+        found += _part("", f"not tried for lack of time: {', '.join(untried)}")
+    return found
+
+
+def _starts(text: str) -> str:
+    return {"now": "starts now", "when the room is free": "starts when the room is free"}.get(
+        text, f"starts {text}"
+    )
+
+
+def describe(fix: Json) -> str:
+    """A fix in words."""
+    return " and ".join(_operation(op) for op in fix["ops"])
+
+
+def _operation(op: Json) -> str:
+    what = op["op"]
+    words = _PLAIN.get(what)
+    if words is not None:
+        return words.format(**{key: _listed(value) for key, value in op.items()})
+    if what == "move":
+        moves = [f"{move['pod']} to {move['node']}" for move in op["moves"]]
+        return f"move {_listed(moves)}"
+    if what == "set-queue":
+        raised = f"{op['resource']} {op['field']}"
+        return f"set the {raised} of queue {op['queue']} to {_amount(op['value'])}"
+    if what == "set-topology":
+        part = f" of subgroup {op['subGroup']}" if op.get("subGroup") else ""
+        level = op.get("level")
+        return f"ask for {level} only{part}" if level else f"ask for no required topology level{part}"
+    if what in ("create", "add"):
+        item = op.get("object") or op["objects"][0]
+        return f"create {item['kind']} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}"
+    return str(what)
+
+
+_PLAIN: Final = {
+    "at": "wait until {now}",
+    "add-nodes": "add {count} node(s) like {like}",
+    "uncordon": "uncordon {nodes}",
+    "untaint": "take taint {key} off {node}",
+    "enable-action": "switch action {action} on",
+    "stop": "stop {pods}",
+    "remove": "stop {podGroups}",
+    "set-priority": "give it priority {value}",
+    "set-min-member": "ask for a minimum of {value} pods",
+    "set-request": "ask for {value} {resource} per pod",
+    "tolerate": "tolerate taint {key}",
+    "drop-selector": "drop the node selector on {keys}",
+    "ungate": "remove the scheduling gates of its pods",
+    "clear-backoff": "clear its scheduling backoff",
+    "set-group-queue": "put it into queue {queue}",
+    "set-subgroup": "put its wrongly labelled pods into subgroup {subGroup}",
+}
+
+
+def _listed(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    more = f" and {len(value) - 4} more" if len(value) > 4 else ""
+    return ", ".join(map(str, value[:4])) + more
+
+
+def _start(entry: Json) -> str:
+    start = entry["start"] or {}
+    if start.get("at"):
+        return f"{start['at']}: {start['because']}"
+    return str(start.get("because") or "no estimate")
+
+
+def _evicted(by: Json) -> list[str]:
+    pods = by["pods"]
+    who = f" for {', '.join(by['for'][:3])}" if by["for"] else ""
+    found = _part("Evicted", f"{len(pods)} pod{'s' * (len(pods) > 1)} by {by['action']}{who} ({by['rule']})")
+    found += _part("", by["because"])
+    bounds = [one for one in by["alternatives"] if "lost" in one["name"] or "stopped" in one["name"]]
+    for one in bounds[:2]:
+        proved = "no permitted plan has less" if one["proved"] else f"at least {_amount(one['bound'])}"
+        found += _part("", f"{one['name']}: {_amount(one['value'])}; {proved}")
+    return found
+
+
+def age(seconds: float) -> str:
+    """A span for people."""
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
+    if days:
+        return f"{days}d{hours % 24}h"
+    if hours:
+        return f"{hours}h{minutes % 60}m"
+    return f"{minutes}m" if minutes else f"{int(seconds)}s"
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.10g}"

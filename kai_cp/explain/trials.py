@@ -1,0 +1,117 @@
+"""Trials: operations applied to the snapshot, the whole cycle solved again; does that admit the group?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from kai_cp.explain.cycle import Cycles, Decided
+from kai_cp.explain.draft import BadOperation, Json
+from kai_cp.explain.operations import applied
+from kai_cp_models.explain.blocking import Blocking
+from kai_cp_models.explain.situation import Situation
+from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Operations that may help, and what they amount to in the unit of their kind."""
+
+    ops: tuple[Json, ...]
+    amount: float
+
+
+@dataclass(frozen=True)
+class Fix:
+    """Operations that were applied, solved, and admit the group. ``least``: no smaller amount does."""
+
+    kind: str
+    amount: float
+    unit: str
+    ops: tuple[Json, ...]
+    proved: bool
+    decided: Decided
+    amounts: dict[str, float] = field(default_factory=dict)
+    """By kind, of a combined fix."""
+
+
+class NoTime(Exception):
+    """The time for trials is over."""
+
+
+class Trials:
+    """Tries operations for one pod group; what was tried once is not solved again."""
+
+    def __init__(
+        self, cycles: Cycles, base: Decided, key: GroupKey, blocking: Blocking, before: Sequence[Json] = ()
+    ) -> None:
+        """``before``: operations that come before every candidate (a combined fix)."""
+        self.cycles = cycles
+        self.base = base
+        self.key = key
+        self.blocking = blocking
+        self.before = tuple(before)
+        self._known: dict[bytes, Decided | None] = {}
+
+    @property
+    def situation(self) -> Situation:
+        """The cycle that is explained."""
+        return self.base.situation
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot that is explained."""
+        return self.base.snapshot
+
+    @property
+    def deadline(self) -> float:
+        """Value of ``time.monotonic()`` at which trials end."""
+        return math.inf if self.cycles.deadline is None else self.cycles.deadline
+
+    @property
+    def raw(self) -> Any:
+        """The raw snapshot that is explained."""
+        return self.base.draft.raw
+
+    @property
+    def group(self) -> PodGroup:
+        """The pod group."""
+        return self.snapshot.group_by_key[self.key]
+
+    def after(self, ops: Sequence[Json]) -> Trials:
+        """Trials in which ``ops`` come first."""
+        found = Trials(self.cycles, self.base, self.key, self.blocking, (*self.before, *ops))
+        found._known = self._known
+        return found
+
+    def admits(self, ops: Sequence[Json]) -> Decided | None:
+        """The cycle after the operations, if it admits the group; raises ``NoTime``."""
+        every = [*self.before, *ops]
+        text = orjson.dumps(every)
+        if text not in self._known:
+            if self.cycles.out_of_time():
+                raise NoTime
+            try:
+                draft = applied(self.raw, every, self.base.draft.now)
+                decided = self.cycles.decide(draft)
+                self._known[text] = decided if decided.admits(self.key) else None
+            except BadOperation:
+                self._known[text] = None
+        return self._known[text]
+
+    def first(
+        self, kind: str, unit: str, candidates: Iterable[Candidate], *, complete: bool = True
+    ) -> Fix | None:
+        """The first candidate that helps; they come with growing amounts.
+
+        ``complete``: there is nothing of this kind below the first that helps but the candidates before it.
+        """
+        for candidate in candidates:
+            decided = self.admits(candidate.ops)
+            if decided is not None:
+                return Fix(kind, candidate.amount, unit, candidate.ops, complete, decided)
+        return None
