@@ -46,6 +46,10 @@ class Decided:
         mine = [one for one in self.situation.given.values() if one.group == key]
         return bool(mine) and all(one.kind == "Bind" for one in mine)
 
+    def disturbs_for(self, key: GroupKey) -> bool:
+        """Whether somebody is evicted or moved for the group."""
+        return any(key in one.triggers for one in self.situation.evicted.values())
+
     @cached_property
     def outcome(self) -> Outcome:
         """Who holds what when the plan is carried out."""

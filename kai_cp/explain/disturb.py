@@ -40,7 +40,7 @@ def move(trials: Trials) -> Fix | None:
         ]
         amount = len(change.pods)
         decided = trials.admits([{"op": "move", "moves": moves}])
-        if decided is not None:
+        if decided is not None and not decided.disturbs_for(trials.key):
             proved = amount == 1 or (complete and change.bound >= amount)
             return Fix("move", amount, "pods", ({"op": "move", "moves": moves},), proved, decided)
     return None

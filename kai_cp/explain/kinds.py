@@ -189,12 +189,12 @@ def _raised(trials: Trials, field: str) -> Fix | None:
     firm = field == "quota" and not group.preemptible
     ops: list[Json] = []
     total = 0.0
-    for i in book.path(group.queue).tolist():
+    for i in book.line(group.queue):
         if book.name(i) not in named and trials.blocking.sets and not (fair and field == "quota"):
             continue
         for r, resource in enumerate(_RESOURCES):
-            held = int(book.non_preemptible[i, r] if firm else book.allocated[i, r])
-            bound = int(bounds[i, r])
+            held = (book.firm if firm else book.held)[i][r]
+            bound = bounds[i][r]
             if not size[r] or bound == UNLIMITED or held + size[r] <= bound:
                 continue
             queue = trials.snapshot.queue_by_name[book.name(i)]

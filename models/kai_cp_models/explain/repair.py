@@ -56,6 +56,9 @@ class Repair(Feasibility):
 
     def _lose(self, u: int, lost: cp_model.IntVar) -> None:
         holder = self.holders[u]
+        if self._kind_of_repair == "move" and not holder.placed_now:
+            self.cp.add(lost == 0)
+            return
         if self._kind_of_repair != "stop" or holder.placed_now:
             super()._lose(u, lost)
             return
@@ -65,6 +68,9 @@ class Repair(Feasibility):
         self.cp.add_bool_or([~lost, self._permit(holder.kept), stopped])
 
     def _lose_some(self, i: int, leaver: Leaver, lost: cp_model.IntVar) -> None:
+        if self._kind_of_repair == "move" and not leaver.placed_now:
+            self.cp.add(lost == 0)
+            return
         if self._kind_of_repair != "stop" or leaver.placed_now:
             super()._lose_some(i, leaver, lost)
             return
@@ -74,17 +80,13 @@ class Repair(Feasibility):
         self.cp.add(lost <= leaver.count * self._permit(leaver.kept) + stopped)
 
     def _may_move(self, i: int, leaver: Leaver, lost: cp_model.IntVar) -> cp_model.IntVar | None:
-        plain = not leaver.placed_now and leaver.fixed is not None and not _special(self, leaver.pods[0])
-        if self._kind_of_repair != "move" or not plain:
+        if self._kind_of_repair != "move" or leaver.placed_now:
             return super()._may_move(i, leaver, lost)
-        moved = self.cp.new_int_var(0, leaver.count, f"moved[{i}]")
-        shifted = self.cp.new_int_var(0, leaver.count, f"shifted[{i}]")
-        self._shifted[i] = shifted
-        self.cp.add(shifted <= moved)
-        assert leaver.fixed is not None
-        self.cp.add(moved <= leaver.count * self._permit(leaver.fixed) + shifted)
-        self.cp.add(lost + moved <= leaver.count)
-        return moved
+        # What the next cycle would move on top counts as well, so it moves nothing.
+        if leaver.fixed is None or _special(self, leaver.pods[0]):
+            return None
+        self._shifted[i] = self.cp.new_int_var(0, leaver.count, f"moved[{i}]")
+        return self._shifted[i]
 
     def _consolidated(self, j: int) -> Linear:
         moved = super()._consolidated(j)
