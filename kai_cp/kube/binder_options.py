@@ -24,6 +24,7 @@ class BinderOptions:
     resource_reservation_app_label: Annotated[str, Option(help="Label app of reservation pods.")] = (
         names.RESERVATION_APP
     )
+    scale_adjust_namespace: Annotated[str, Option(help="Where scaling pods live.")] = names.SCALING_NAMESPACE
     resource_reservation_service_account: Annotated[str, Option(help="Account of reservation pods.")] = (
         "kai-resource-reservation"
     )

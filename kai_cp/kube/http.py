@@ -1,10 +1,19 @@
-"""HTTP of a process: health and metrics for anyone, data for whoever is on the same machine (11.3)."""
+"""HTTP of a process: health and metrics for anyone, data for whoever is on the same machine (11.3).
+
+Whoever reaches a port must not be able to keep others from it: connections are counted, one that waits or
+reads slowly gives way to a new one (first those of the client that has most), and few answers are made at
+once. A port of this machine alone answers only to its own names, so that no page in a browser reads it under
+another.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -15,6 +24,14 @@ import orjson
 LOG = logging.getLogger(__name__)
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
+MOST_CONNECTIONS: Final = 64
+MOST_ANSWERS: Final = 8
+"""Answers that are made at once; a snapshot of a large cluster takes a second of a core."""
+READ_SECONDS: Final = 30.0
+"""Longest silence of a client; its connection may have to give way sooner."""
+ANSWER_SECONDS: Final = 5.0
+"""Longest wait for others' answers."""
+LOOPBACK: Final = frozenset(["localhost", "127.0.0.1", "::1"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +53,70 @@ def as_json(value: Any, status: int = 200) -> Answer:
     return Answer(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), JSON, status)
 
 
+class _Server(ThreadingHTTPServer):
+    """A server with a limit of connections."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self.answering = threading.BoundedSemaphore(MOST_ANSWERS)
+        self._waiting: dict[Any, str] = {}
+        """Connections without a whole request, oldest first, and whose they are."""
+        self._busy: set[Any] = set()
+        self._counting = threading.Lock()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Make room for a connection; False when there is none."""
+        with self._counting:
+            if len(self._waiting) + len(self._busy) >= MOST_CONNECTIONS:
+                if not self._waiting:
+                    return False
+                clients = Counter(self._waiting.values())
+                most = max(clients.values())
+                given_up = next(r for r, client in self._waiting.items() if clients[client] == most)
+                del self._waiting[given_up]
+                _hang_up(given_up)
+            self._waiting[request] = str(client_address[0])
+        return True
+
+    @contextlib.contextmanager
+    def busy(self, request: Any) -> Iterator[None]:
+        """While an answer is made its connection does not give way."""
+        with self._counting:
+            client = self._waiting.pop(request, "")
+            self._busy.add(request)
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._busy.discard(request)
+                self._waiting[request] = client
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget a connection that ends."""
+        with self._counting:
+            self._waiting.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is no error of ours."""
+        LOG.debug("connection ended", extra={"client": str(client_address)}, exc_info=True)
+
+
+def _hang_up(connection: Any) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 class HttpServer:
     """Serves routes by longest prefix. ``address`` is ``host:port``; an empty host is every interface."""
 
     def __init__(self, address: str, routes: Mapping[str, Route]) -> None:
         host, _, port = address.rpartition(":")
-        self._server = ThreadingHTTPServer((host or "0.0.0.0", int(port)), _handler(routes))
-        self._server.daemon_threads = True
+        loopback = host.strip("[]") in LOOPBACK
+        self._server = _Server((host or "0.0.0.0", int(port)), _handler(routes, loopback=loopback))
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
 
     @property
@@ -60,15 +134,38 @@ class HttpServer:
         self._server.server_close()
 
 
-def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
+def _named(host: str) -> str:
+    """The name in a Host header, without its port."""
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdecimal() else host).strip("[]").lower()
+
+
+def _handler(routes: Mapping[str, Route], *, loopback: bool) -> type[BaseHTTPRequestHandler]:
     ordered = sorted(routes, key=len, reverse=True)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = -1
-        timeout = 60
+        timeout = READ_SECONDS
+        server: _Server
 
         def do_GET(self) -> None:
+            if loopback and _named(self.headers.get("Host") or "") not in LOOPBACK:
+                self._send(Answer(b"this port answers to localhost only\n", status=421))
+            elif self.server.answering.acquire(timeout=ANSWER_SECONDS):
+                try:
+                    with self.server.busy(self.request):
+                        answer = self._answer()
+                    if not isinstance(answer.body, bytes):
+                        self._send(answer)  # It is made while it is sent.
+                finally:
+                    self.server.answering.release()
+                if isinstance(answer.body, bytes):
+                    self._send(answer)
+            else:
+                self._send(Answer(b"too many requests at once\n", status=503))
+
+        def _answer(self) -> Answer:
             path = urlsplit(self.path).path
             answer: Answer | None = None
             try:
@@ -79,7 +176,7 @@ def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
             except Exception:
                 LOG.exception("request failed", extra={"path": path})
                 answer = Answer(b"internal error\n", status=500)
-            self._send(answer or Answer(b"not found\n", status=404))
+            return answer or Answer(b"not found\n", status=404)
 
         def _send(self, answer: Answer) -> None:
             self.send_response(answer.status)

@@ -83,6 +83,10 @@ class SchedulerOptions:
     ] = Mode.OBSERVE
     scheduler_name: Annotated[str, Option(help="schedulerName of the pods served.")] = "kai-scheduler"
     metrics_namespace: Annotated[str, Option(help="Prefix of KAI's metrics.")] = "kai"
+    resource_reservation_namespace: Annotated[
+        str, Option(help="Where reservation pods live; no other pod stands for a shared GPU.")
+    ] = names.RESERVATION_NAMESPACE
+    scale_adjust_namespace: Annotated[str, Option(help="Where scaling pods live.")] = names.SCALING_NAMESPACE
     resource_reservation_app_label: Annotated[str, Option(help="Label app of reservation pods.")] = (
         names.RESERVATION_APP
     )
@@ -142,6 +146,9 @@ class SchedulerOptions:
             "detailedFitErrors": self.detailed_fit_errors,
             "updatePodEvictionCondition": self.update_pod_eviction_condition,
             "queueLabelKey": self.queue_label_key,
+            "resourceReservationNamespace": self.resource_reservation_namespace,
+            "resourceReservationAppLabel": self.resource_reservation_app_label,
+            "scaleAdjustNamespace": self.scale_adjust_namespace,
         }
 
 

@@ -148,7 +148,11 @@ class Reservations:
 
     def _refuse_while_scaling(self) -> None:
         for pod in self._pods.all():
-            if orders.labels_of(pod).get("app") == names.SCALING_APP and not pod["spec"].get("nodeName"):
+            if (
+                pod["metadata"].get("namespace") == self._options.scale_adjust_namespace
+                and orders.labels_of(pod).get("app") == names.SCALING_APP
+                and not pod["spec"].get("nodeName")
+            ):
                 raise BindError("a scaling pod is not scheduled yet; no GPU is reserved until it is")
 
     def _create(self, pod: Object, node: str, group: str, name: str) -> None:

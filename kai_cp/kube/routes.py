@@ -19,6 +19,7 @@ from kai_cp.kube.snapshot_file import archive
 from kai_cp.kube.view_routes import LastView, view_routes
 
 ZIP = "application/zip"
+MOST_DIGITS = 15
 
 
 def public_routes(registry: CollectorRegistry, cache: ClusterCache, scheduler: Scheduler) -> dict[str, Route]:
@@ -59,7 +60,8 @@ def data_routes(cache: ClusterCache, scheduler: Scheduler, *, anonymize: bool) -
     def cycles(rest: str) -> Answer | None:
         if not rest:
             return as_json({"cycles": [cycle.summary() for cycle in scheduler.cycles.all()]})
-        found = scheduler.cycles.get(int(rest)) if rest.isdigit() else None
+        number = int(rest) if rest.isascii() and rest.isdecimal() and len(rest) < MOST_DIGITS else None
+        found = scheduler.cycles.get(number) if number is not None else None
         return _recorded(found, anonymize=anonymize) if found is not None else None
 
     last = LastView(scheduler.cycles, scheduler.mode, anonymize=anonymize)

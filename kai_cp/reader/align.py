@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from kai_cp.reader.classes import SchedulingKeys
 from kai_cp.reader.nodes import NodeDraft
 from kai_cp.reader.pods import PlacedFacts
 from kai_cp.reader.resources import dimensions_of
 from kai_cp_models.snapshot import Node, Pod, PodKey, PodSpec, Policy
+
+_SCALING: Final = "scaling-pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class Aligned:
 
 def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:
     facts = row.facts
+    app, namespace = facts.labels.get("app"), facts.key.namespace
     return Pod(
         key=facts.key,
         uid=facts.uid,
@@ -84,8 +88,10 @@ def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:
         labels=facts.labels,
         nominated_node=facts.nominated or None,
         ours=facts.scheduler == policy.scheduler_name,
-        reservation=facts.reservation,
-        scaling=facts.scaling,
+        # A label is anybody's to write; what nobody but the binder can do is make pods in that namespace.
+        reservation=not facts.owned
+        and (namespace, app) == (policy.reservation_namespace, policy.reservation_app),
+        scaling=(namespace, app) == (policy.scaling_namespace, _SCALING),
         claim_allocations={} if row.promise is None else row.promise.claim_allocations,
         numa_zones=row.numa_zones,
         started=facts.started,

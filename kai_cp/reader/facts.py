@@ -21,9 +21,6 @@ SUBGROUP_LABEL: Final = "kai.scheduler/subgroup-name"
 _PRIORITY_LABEL: Final = "kai.scheduler/task-priority"
 _KUBEFLOW_LABEL: Final = "training.kubeflow.org/job-role"
 _RAY_LABEL: Final = "ray.io/node-type"
-_APP_LABEL: Final = "app"
-_RESERVATION: Final = "kai-resource-reservation"
-_SCALING: Final = "scaling-pod"
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
 
@@ -49,8 +46,8 @@ class PodFacts:
     order: tuple[int, int, int, int]
     nominated: str
     scheduler: str
-    reservation: bool
-    scaling: bool
+    owned: bool
+    """Whether something else made the pod."""
     gpu_groups: tuple[str, ...]
     numa_zones: Zones
     warnings: tuple[str, ...] = ()
@@ -88,7 +85,6 @@ class FactReader:
         labels = strings_at(metadata, "labels", "metadata")
         annotations = strings_at(metadata, "annotations", "metadata")
         phase = text_at(status, "phase", "status")
-        app = labels.get(_APP_LABEL)
         zones: Zones = ()
         warnings: tuple[str, ...] = ()
         try:
@@ -110,8 +106,7 @@ class FactReader:
             order=_order(labels),
             nominated=text_at(status, "nominatedNodeName", "status"),
             scheduler=text_at(spec, "schedulerName", "spec"),
-            reservation=app == _RESERVATION,
-            scaling=app == _SCALING,
+            owned=bool(list_at(metadata, "ownerReferences", "metadata")),
             gpu_groups=group_labels(labels),
             numa_zones=zones,
             warnings=warnings,

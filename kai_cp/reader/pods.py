@@ -182,8 +182,7 @@ class PodResolver:
             order=(0, 0, 0, 0),
             nominated="",
             scheduler=scheduler if isinstance(scheduler, str) else "",
-            reservation=False,
-            scaling=False,
+            owned=True,
             gpu_groups=shared,
             numa_zones=(),
         )

@@ -79,6 +79,10 @@ _PARAMS: Final = frozenset(
         "detailedFitErrors",
         "updatePodEvictionCondition",
         "queueLabelKey",
+        # Beyond KAI's own, which does not look at namespaces.
+        "resourceReservationNamespace",
+        "resourceReservationAppLabel",
+        "scaleAdjustNamespace",
     )
 )
 _NANOSECONDS = 1e9
@@ -273,6 +277,9 @@ def _params(params: Json, read: _Tolerant) -> dict[str, Any]:
         "schedule_csi_storage": flag("scheduleCSIStorage"),
         "scheduler_name": text("schedulerName", Policy().scheduler_name),
         "queue_label": text("queueLabelKey", Policy().queue_label),
+        "reservation_namespace": text("resourceReservationNamespace", Policy().reservation_namespace),
+        "reservation_app": text("resourceReservationAppLabel", Policy().reservation_app),
+        "scaling_namespace": text("scaleAdjustNamespace", Policy().scaling_namespace),
         "node_pool_label": partition.get("nodepoollabelkey", ""),
         "node_pool": partition.get("nodepoollabelvalue", ""),
     }

@@ -432,6 +432,11 @@ class Policy:
     queue_label: str = "kai.scheduler/queue"
     numa_ignore: frozenset[str] = frozenset()
     numa_reconstruct: bool = True
+    reservation_namespace: str = "kai-resource-reservation"
+    reservation_app: str = "kai-resource-reservation"
+    """A GPU reservation pod has this label ``app`` *and* lives there: anybody may write a label (1.7)."""
+    scaling_namespace: str = "kai-scale-adjust"
+    """Likewise of scaling pods, whose label ``app`` is ``scaling-pod``."""
 
     def plugin(self, name: str) -> bool:
         """Whether the plugin ``name`` is active."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.world import Resident, World
-from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI, PODS, Node
+from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI, PODS, Node, Pod
 
 
 def broken(world: World) -> Iterator[str]:
@@ -33,13 +33,20 @@ def used(world: World, node: Node, residents: Iterable[Resident]) -> list[int]:
     for resident in residents:
         pod = resident.pod
         for i, amount in enumerate(pod.spec.requests):
-            if amount and not (i == GPU and (pod.reservation or pod.spec.gpu.shares)):
+            if amount and not (i == GPU and (_stands_in(world, pod) or pod.spec.gpu.shares)):
                 total[i] += amount
         shared.update(resident.gpu_groups)
     total[GPU] += MILLI * len(shared)
     if len(total) > PODS:
         total[PODS] += len(shared - known)
     return total
+
+
+def _stands_in(world: World, pod: Pod) -> bool:
+    """Whether the pod holds a GPU for those that share it: it says so, and lives where only such pods do."""
+    policy = world.snapshot.policy
+    app = pod.labels.get("app")
+    return bool(pod.key.namespace == policy.reservation_namespace and app == policy.reservation_app)
 
 
 def _over(world: World, node: Node, residents: tuple[Resident, ...], when: str) -> Iterator[str]:

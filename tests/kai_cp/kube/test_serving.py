@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -16,8 +17,10 @@ import pytest
 
 from kai_cp.decisions import to_json
 from kai_cp.kube.anonymize import Anonymizer
+from kai_cp.kube.cycles import CycleLog
 from kai_cp.kube.demo.controlplane import free_port
-from kai_cp.kube.http import Answer, HttpServer, as_json
+from kai_cp.kube.http import MOST_CONNECTIONS, Answer, HttpServer, as_json
+from kai_cp.kube.routes import data_routes
 from kai_cp.kube.snapshot_file import archive, pieces
 from kai_cp.reader import load, parse
 from kai_cp_models.engine import decide
@@ -142,3 +145,46 @@ def fetch(url: str) -> tuple[int, bytes]:
 )
 def test_routes(served: str, path: str, status: int, body: bytes) -> None:
     assert fetch(served + path) == (status, body)
+
+
+def half_sent(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=5)
+    connection.sendall(b"GET /text HTTP/1.1\r\nHost: localhost\r\n")
+    return connection
+
+
+def test_requests_that_are_never_finished_keep_nobody_out(served: str) -> None:
+    port = int(served.rpartition(":")[2])
+    lasting = [half_sent(port) for _ in range(3 * MOST_CONNECTIONS)]
+    for _ in range(3):
+        assert fetch(served + "/text") == (200, b"ok\n")
+    for connection in lasting:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:8081", 200),
+        ("[::1]:8081", 200),
+        ("127.0.0.1", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example:80", 421),
+        ("", 421),
+    ],
+)
+def test_a_port_of_this_machine_has_no_other_name(served: str, host: str, status: int) -> None:
+    port = int(served.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        connection.sendall(f"GET /text HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        assert connection.recv(100).startswith(f"HTTP/1.1 {status} ".encode())
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 5000, "-1", "1.0", "0x1", "99", "१"])
+def test_cycles_that_there_are_not(number: str) -> None:
+    class Nothing:
+        cycles = CycleLog()
+
+    routes = data_routes(None, Nothing(), anonymize=False)  # type: ignore[arg-type]
+    assert routes["/debug/cycles"](number) is None

@@ -148,13 +148,25 @@ def test_roles_of_other_pods() -> None:
         pod("a", group=None, node="n1", schedulerName="default-scheduler"),
         pod("b", group=None, node="n1", labels={"app": "kai-resource-reservation"}),
         pod("c", group=None, node="n1", labels={"app": "scaling-pod"}),
+        pod("d", group=None, node="n1", labels={"app": "kai-resource-reservation"}),
+        pod("e", group=None, node="n1", labels={"app": "scaling-pod"}),
+        pod("f", group=None, node="n1", labels={"app": "kai-resource-reservation"}),
     ]
+    homes = ["default", "kai-resource-reservation", "kai-scale-adjust", "default", "default"]
+    for item, home in zip(raw, [*homes, "kai-resource-reservation"], strict=True):
+        item["metadata"]["namespace"] = home
+    raw[5]["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "r", "uid": "u"}]
     found = parse(snapshot(pods=raw), now=NOW).pods
-    assert [(row.ours, row.reservation, row.scaling) for row in found] == [
-        (False, False, False),
-        (True, True, False),
-        (True, False, True),
-    ]
+    assert {row.key.name: (row.ours, row.reservation, row.scaling) for row in found} == {
+        "a": (False, False, False),
+        "b": (True, True, False),
+        "c": (True, False, True),
+        # The label alone is anybody's to write.
+        "d": (True, False, False),
+        "e": (True, False, False),
+        # Something that makes pods made it: the binder did not.
+        "f": (True, False, False),
+    }
 
 
 def test_promises_of_a_bind_request() -> None:
