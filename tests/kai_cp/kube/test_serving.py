@@ -20,6 +20,7 @@ from kai_cp.kube.anonymize import Anonymizer
 from kai_cp.kube.cycles import CycleLog
 from kai_cp.kube.demo.controlplane import free_port
 from kai_cp.kube.http import MOST_CONNECTIONS, Answer, HttpServer, as_json
+from kai_cp.kube.options import Mode
 from kai_cp.kube.routes import data_routes
 from kai_cp.kube.snapshot_file import archive, pieces
 from kai_cp.reader import load, parse
@@ -185,6 +186,7 @@ def test_a_port_of_this_machine_has_no_other_name(served: str, host: str, status
 def test_cycles_that_there_are_not(number: str) -> None:
     class Nothing:
         cycles = CycleLog()
+        mode = Mode.OBSERVE
 
     routes = data_routes(None, Nothing(), anonymize=False)  # type: ignore[arg-type]
     assert routes["/debug/cycles"](number) is None
