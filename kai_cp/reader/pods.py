@@ -29,6 +29,7 @@ from kai_cp_models.snapshot import (
     Policy,
 )
 
+_WAITING: Final = frozenset((PodStatus.PENDING, PodStatus.GATED))
 _PHASES: Final = {"Succeeded": PodStatus.SUCCEEDED, "Failed": PodStatus.FAILED}
 
 
@@ -121,6 +122,13 @@ class PodResolver:
         for warning in facts.warnings:
             self.notes.aside(title("Pod", facts.key), warning)
         if status not in ACTIVE_USED:
+            if group is None and status in _WAITING and facts.scheduler == self.policy.scheduler_name:
+                named = (
+                    f"pod group {shown(facts.group)} does not exist"
+                    if facts.group
+                    else "no pod group is named"
+                )
+                self.notes.aside(title("Pod", facts.key), f"{named}, so nothing decides about the pod")
             return None if group is None else PlacedFacts(facts, facts.draft, status, group, None)
         node = facts.node or (promise.node if promise is not None else "")
         if node not in self.nodes and (node or status is not PodStatus.RELEASING):

@@ -62,6 +62,28 @@ class Eviction:
     message: str
 
 
+def in_words(action: ActionName, triggers: tuple[GroupKey, ...]) -> str:
+    """What an eviction is for, in words."""
+    names = ", ".join(str(key) for key in triggers[:3]) + (" …" if len(triggers) > 3 else "")
+    verb: dict[str, str] = {
+        "reclaim": "reclaimed for",
+        "preempt": "preempted by",
+        "consolidation": "moved to make room for",
+    }
+    return f"{verb[action]} {names}"
+
+
+class MustStay(Exception):
+    """An action took back places that cannot be taken back; it is to be run again without.
+
+    ``groups``: whose places those are.
+    """
+
+    def __init__(self, groups: frozenset[GroupKey]) -> None:
+        super().__init__(", ".join(map(str, sorted(groups))))
+        self.groups = groups
+
+
 @dataclass
 class Cycle:
     """The mutable state of one pass."""
@@ -78,8 +100,12 @@ class Cycle:
     """Triggers of evictions in the order in which they were admitted; their claims are tested in it."""
     turns: tuple[GroupKey, ...] = ()
     """Who was popped in allocate, in order."""
-    withdraws: bool = True
-    """Whether places given earlier in the cycle may be taken back."""
+    kept: frozenset[GroupKey] = frozenset()
+    """Pod groups whose places of this cycle are not taken back."""
+    left_out: dict[GroupKey, str] = field(default_factory=dict)
+    """Pod groups that the present action neither serves nor disturbs, and why: plans with them failed."""
+    dropped: set[ActionName] = field(default_factory=set)
+    """Actions of which nothing came, so that what they refused is not known."""
     _budget: Budget | None = None
     time: Any = None
     """What the cycle knows of the time axis (``reservations``), never changed but replaced; None: off."""
@@ -104,7 +130,9 @@ class Cycle:
             list(self.stages),
             dict(self.sequence),
             self.turns,
-            self.withdraws,
+            self.kept,
+            dict(self.left_out),
+            set(self.dropped),
             self.budget,
             self.time,
         )

@@ -14,9 +14,11 @@ from typing import Final
 
 from kai_cp_models.actions.allocate import Pass, allocate
 from kai_cp_models.actions.evict import consolidation, preempt, reclaim
+from kai_cp_models.actions.leftover import settle_room
 from kai_cp_models.actions.stale import evict_stale
+from kai_cp_models.blame import named_in, raised_for
 from kai_cp_models.check import Start, violations
-from kai_cp_models.cycle import Cycle
+from kai_cp_models.cycle import Cycle, MustStay
 from kai_cp_models.devices.mig import advised
 from kai_cp_models.explain import unscheduled
 from kai_cp_models.ledger import Ledger
@@ -35,6 +37,7 @@ from kai_cp_models.snapshot import (
     REJECTED,
     ActionName,
     Decision,
+    GroupKey,
     Plan,
     QueueReport,
     Snapshot,
@@ -51,8 +54,11 @@ ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
 _SHARE: Final[dict[ActionName, float]] = {"allocate": 0.5, "consolidation": 0.35, "reclaim": 0.55}
 """Share of the work left that the searches of an action may do; later ones get the rest."""
 
-_WITHDRAWING: Final[frozenset[ActionName]] = frozenset(("reclaim", "preempt"))
-"""Actions that may take back places of this cycle."""
+_MOST_TRIES: Final = 6
+"""Runs of an action, each without the pod groups with which the ones before were faulty."""
+
+_MOST_SHOWN: Final = 3
+"""Faults of a refused plan that are shown."""
 
 logger = logging.getLogger(__name__)
 
@@ -126,12 +132,20 @@ class _Engine:
                 self._allocate()
             elif action in ACTIONS:
                 self._act(action, ACTIONS[action])
+        self._settle()
         plan = self._send()
         left = min(_ADVICE_SECONDS, (self._deadline - time.monotonic()) / 2)
         better = advised(self._snapshot, plan, seconds=left) if left > 0 else plan
         if self._emit is not None and better is not plan:
             self._emit(better)
         return better
+
+    def _settle(self) -> None:
+        """Once more, when all actions have run: who was evicted in vain comes home, idle room is offered."""
+        acting = [name for name in self._snapshot.policy.actions if name != "stalegangeviction"]
+        if self._decisions and acting and not self._cycle.out_of_time():
+            last = acting[-1]
+            self._act(last, partial(settle_room, action=last))
 
     def _allocate(self) -> None:
         """The greedy pass first: it is an answer soon, and the answer where it admits everything."""
@@ -154,8 +168,40 @@ class _Engine:
             self._cycle, self._decisions = plain, decisions
 
     def _act(self, action: ActionName, run: Callable[[Cycle], object]) -> bool:
-        """Run one action and check what it leads to; False when the checker refuses it."""
+        """Run one action and check what it leads to; False when nothing came of it.
+
+        What fails for one pod group is run again without it: a rule that raises, and a plan that the checker
+        refuses, cost whom they name and nobody else.
+        """
         saved = self._cycle.save()
+        saved.left_out.clear()
+        stayed = saved.kept
+        for _ in range(_MOST_TRIES):
+            self._cycle = saved.save()
+            fault, groups = self._attempt(action, run)
+            if not fault:
+                self._cycle.kept = stayed
+                return True
+            if isinstance(fault, MustStay):
+                saved.kept |= fault.groups
+                continue
+            logger.error("%s: %s", action, fault)
+            groups -= saved.left_out.keys()
+            if not groups:
+                break
+            logger.error("%s is decided again without %s", action, ", ".join(map(str, sorted(groups))))
+            saved.left_out |= dict.fromkeys(groups, str(fault))
+        self._cycle = saved
+        self._cycle.kept = stayed
+        end = REJECTED if isinstance(fault, str) else FAILED
+        self._cycle.dropped.add(action)
+        self._cycle.stages.append(Stage(f"{action}: {end}", "GREEDY"))
+        return False
+
+    def _attempt(
+        self, action: ActionName, run: Callable[[Cycle], object]
+    ) -> tuple[str | Exception, frozenset[GroupKey]]:
+        """One run of the action: what was wrong with it ("": nothing), and with which pod groups."""
         budget = self._cycle.budget
         budget.begin(_SHARE.get(action, 1.0))
         whole = not budget.cut
@@ -163,16 +209,17 @@ class _Engine:
             run(self._cycle)
             settle(self._cycle)
             decisions = self._cycle.decisions()
-        except Exception:
-            # A fault in one action must not cost the answers of the others.
-            logger.exception("%s failed; its decisions are left out", action)
-            self._cycle = saved
-            self._cycle.stages.append(Stage(f"{action}: {FAILED}", "GREEDY"))
-            return False
+        except MustStay as problem:
+            return problem, problem.groups
+        except Exception as problem:
+            logger.debug("%s failed", action, exc_info=True)
+            blamed = raised_for(problem)
+            found = frozenset[GroupKey]() if blamed is None else frozenset({blamed})
+            return RuntimeError(f"{type(problem).__name__}: {problem}"), found
         if whole and budget.cut:
             self._cycle.stages.append(Stage(f"{action}: {CUT}", "FEASIBLE", gap=1.0))
         if decisions == self._decisions:
-            return True
+            return "", frozenset()
         started = time.monotonic()
         broken = violations(
             self._snapshot,
@@ -182,21 +229,12 @@ class _Engine:
         )
         self._checked += time.monotonic() - started
         if broken:
-            self._cycle = saved
-            for line in broken:
-                logger.error("the checker rejected the plan of %s: %s", action, line)
-            if action in _WITHDRAWING and saved.withdraws:
-                # Most faults seen were in places of this cycle that change hands, so once more without.
-                saved.withdraws = False
-                accepted = self._act(action, run)
-                self._cycle.withdraws = True
-                return accepted
-            self._cycle.stages.append(Stage(f"{action}: {REJECTED}", "GREEDY"))
-            return False
+            words = f"the checker refused the plan: {'; '.join(broken[:_MOST_SHOWN])}"
+            return words, named_in(broken, self._snapshot, decisions, self._decisions)
         self._decisions = decisions
         if self._emit is not None and action != "allocate":
             self._send()
-        return True
+        return "", frozenset()
 
     def _send(self) -> Plan:
         """The plan so far, complete in itself; whoever waits outside gets it."""

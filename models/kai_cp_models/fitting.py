@@ -164,6 +164,8 @@ def _shares_fit(
             fitting[position] = sum(ledger.device_free_mib(node, name, now=now) >= need for name in names)
     new = np.maximum(devices - fitting, 0)
     found: Mask = (free[:, GPU] // MILLI + fitting >= devices) & (free[:, PODS] >= 1 + new)
+    # Of a node beyond its capacity nobody knows which of the devices exist.
+    found &= free[:, GPU] >= 0
     return found
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.fairness.order import Entry, group_sort_key
 from kai_cp_models.fairness.runtime import delayed
+from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.held import EXTRA
 from kai_cp_models.reservations.times import Times
-from kai_cp_models.snapshot import ActionName, GroupKey, PodGroup, PodStatus
+from kai_cp_models.snapshot import ActionName, GroupKey, PodGroup, PodStatus, Snapshot
 from kai_cp_models.units import Batch, Gang, Standing
 
 
@@ -20,6 +21,10 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
         gang = ledger.fixed.gangs[group.key]
         standing = ledger.standing(gang)
         if not standing.pending:
+            continue
+        if group.key in cycle.left_out:
+            words = f"left out of {action}: {cycle.left_out[group.key]}"
+            cycle.waiting[group.key] = Waiting("InternalError", words)
             continue
         refusal = _refusal(cycle, group, gang, standing, action)
         if refusal is not None:
@@ -53,6 +58,8 @@ def _refusal(
         return Waiting(
             "RequeueDelay", f"its maximum run time ended it; it may start again in {delay:.0f} s", True
         )
+    if standing.batch is not None and (problem := _bad_topology(snapshot, standing.batch)):
+        return Waiting("TopologyFragmented", problem, True)
     if action != "allocate":
         if action == "consolidation" and not group.preemptible:
             return Waiting("NonPreemptible", "consolidation serves preemptible pod groups only", True)
@@ -62,6 +69,14 @@ def _refusal(
                 "PreemptionDelayNotElapsed", f"may evict others in {left:.0f} s (preemption delay)", True
             )
     return None
+
+
+def _bad_topology(snapshot: Snapshot, batch: Batch) -> str:
+    """What is wrong with a constraint of the batch, so that no node is in its domains; "" if nothing."""
+    if not snapshot.policy.plugin("topology"):
+        return ""
+    constraints = (scope.constraint for scopes, _ in leaves_with_scopes(batch) for scope in scopes)
+    return next((one.error for one in constraints if one is not None and one.error), "")
 
 
 def entry_of(ledger: Ledger, group: PodGroup, batch: Batch) -> Entry:

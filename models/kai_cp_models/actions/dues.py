@@ -9,10 +9,10 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import can_reclaim, levelled, validate, victim_allowed
 from kai_cp_models.joint.evicting import Bounds, Due
-from kai_cp_models.joint.offers import Ranked, entitlement, gpu_weight
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.offers import Charges, Ranked, Reach, entitlement, gpu_weight
+from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GPU, UNLIMITED, ActionName, GroupKey, PodKey
+from kai_cp_models.snapshot import GPU, UNLIMITED, ActionName, GroupKey, Pod, PodKey
 
 Owners = Mapping[int, tuple[GroupKey, ...]]
 """For every lost unit, by position, the triggers it is lost to; the first one answers for it."""
@@ -180,6 +180,30 @@ def due_bounds(book: QueueBook, queue: str, asked: amounts.Amounts, victim: str)
         finite = [option for option in options if option != UNLIMITED]
         found.append(min(finite) if finite else None)
     return theirs, (found[0], found[1], found[2])
+
+
+def may_take(base: Ledger, ask: Ask, pod: Pod, action: ActionName) -> bool:
+    """Whether the ask alone could make the pod give up its place for good (4.3 to 4.6)."""
+    snapshot = base.snapshot
+    group = snapshot.group_by_key[pod.group] if pod.group else None
+    if group is None or not Reach(base, ask, action).takes(Offer(group, (pod,), 0, True)):
+        return False
+    if action != "reclaim":
+        return True
+    asked = amounts.pessimistic_batch(snapshot, ask.pods)
+    unit = (group.queue, Charges(base).of((pod,)), amounts.involved(snapshot, (pod,)))
+    return (
+        validate(
+            base.book,
+            ask.group.queue,
+            asked,
+            ask.group.preemptible,
+            [unit],
+            snapshot.policy.saturation_multiplier,
+            trigger_involved=amounts.involved(snapshot, ask.pods),
+        )
+        is None
+    )
 
 
 def overreaching(

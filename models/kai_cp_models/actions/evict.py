@@ -22,22 +22,28 @@ from kai_cp_models.actions.attempt import (
     out_of_time,
 )
 from kai_cp_models.actions.common import entry_of, waiting_groups
+from kai_cp_models.actions.dues import may_take, overreaching
 from kai_cp_models.actions.early import refused_early
 from kai_cp_models.actions.first import first_plan
-from kai_cp_models.actions.leftover import nominate_left
+from kai_cp_models.actions.leftover import settle_room
 from kai_cp_models.actions.withdraw import settle
-from kai_cp_models.cycle import Cycle, Eviction, Waiting
+from kai_cp_models.cycle import Cycle, Eviction, Waiting, in_words
 from kai_cp_models.fairness.order import Entry, FairOrder
 from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import ActionName, GroupKey, Stage
+from kai_cp_models.snapshot import ActionName, GroupKey, Pod, Stage
 from kai_cp_models.units import Batch
 
 _MOST_AT_ONCE = 4_096
 _LOOKING = 0.3
 """Share of the time left in which triggers are looked at; what was found by then is tried."""
 _MOST_NAMED = 4
+"""Triggers that an eviction is reported for."""
+_MOST_LOOKED_AT = 64
+"""Of those that may take a unit, so many are looked at."""
+_MOST_NAMED_PAIRS = 10_000
+"""Triggers times units up to which it is asked of every user of a unit whether it could answer for it."""
 _MOST_OPTIONAL = 12
 """Triggers whose admission one solve decides, with weights 2^i (formulation 2.1)."""
 _MANY_VICTIMS = 1_000
@@ -113,21 +119,11 @@ def _run(cycle: Cycle, action: ActionName) -> None:
             _finish(run, run.found)
         runs.append(run)
     if cycle.evicted_by:
-        _nominate_left(cycle, action, runs)
-    _record(cycle, action, runs, time.monotonic() - started)
-
-
-def _nominate_left(cycle: Cycle, action: ActionName, runs: Sequence[_Run]) -> None:
-    """Room that evictions leave over goes to those that were refused and may disturb somebody."""
-    left = {
-        key: (ask, run.entries[key])
-        for run in runs
-        for key, (ask, _) in run.refused.items()
-        if run.attempts.takes_of(ask)
-    }
-    for key in nominate_left(cycle, action, left):
+        settle_room(cycle, action)
         for run in runs:
-            run.refused.pop(key, None)
+            for key in [key for key in run.refused if key not in cycle.waiting]:
+                del run.refused[key]
+    _record(cycle, action, runs, time.monotonic() - started)
 
 
 def _finish(run: _Run, found: Found) -> None:
@@ -350,17 +346,14 @@ def _commit(run: _Run, found: Found) -> None:
     triggers = tuple(ask.group.key for ask in found.asks)
     withdrawn: set[GroupKey] = set()
     users = _users(found)
-    members: dict[int, frozenset[GroupKey]] = {}
     for o, item in enumerate(found.ranked):
         takers = found.owners.get(o, triggers)
         for pod in item.offer.pods:
-            owners = takers
+            owners = takers[:1]
             if run.action != "consolidation":
-                # Classes of triggers share one tuple, so it is turned into a set once.
-                among = members.get(id(takers)) or members.setdefault(id(takers), frozenset(takers))
-                owners = _named(takers, among, users.get(pod.node or "", ()))
+                owners = _named(run, found, o, users.get(pod.node or "", ()))
             if pod.key in found.ledger.changed and pod.key not in base.changed:
-                cycle.evicted_by[pod.key] = Eviction(run.action, owners, _words(run.action, owners))
+                cycle.evicted_by[pod.key] = Eviction(run.action, owners, in_words(run.action, owners))
                 if pod.key in found.ledger.held:
                     cycle.placed_by[pod.key] = run.action
             elif pod.key in base.held and pod.key not in found.ledger.held:
@@ -374,8 +367,17 @@ def _commit(run: _Run, found: Found) -> None:
         for pod in ask.pods:
             cycle.placed_by[pod.key] = run.action
     if withdrawn:
+
+        def heirs(pod: Pod) -> tuple[GroupKey, ...]:
+            here = set(users.get(pod.node or "", ()))
+            return tuple(
+                ask.group.key
+                for ask in found.asks
+                if ask.group.key in here and may_take(base, ask, pod, run.action)
+            )[:1]
+
         cycle.ledger, cycle.evicted_by = settle(
-            cycle.ledger, cycle.evicted_by, frozenset(withdrawn), triggers, run.action
+            cycle.ledger, cycle.evicted_by, frozenset(withdrawn), heirs, run.action
         )
         for pod_key, eviction in cycle.evicted_by.items():
             if eviction.action == run.action and pod_key in cycle.ledger.held:
@@ -395,22 +397,24 @@ def _users(found: Found) -> dict[str, tuple[GroupKey, ...]]:
     return users
 
 
-def _named(
-    takers: tuple[GroupKey, ...], among: frozenset[GroupKey], here: tuple[GroupKey, ...]
-) -> tuple[GroupKey, ...]:
-    """The triggers an eviction is reported for: the one that answers for it, and who uses the room."""
-    used = tuple(key for key in here if key != takers[0] and key in among)
-    return (takers[0], *used[: _MOST_NAMED - 1])
+def _named(run: _Run, found: Found, o: int, here: tuple[GroupKey, ...]) -> tuple[GroupKey, ...]:
+    """The triggers an eviction is reported for: the one that answers for it, and who uses the room by right.
 
-
-def _words(action: ActionName, owners: tuple[GroupKey, ...]) -> str:
-    names = ", ".join(str(key) for key in owners[:3]) + (" …" if len(owners) > 3 else "")
-    verb: dict[str, str] = {
-        "reclaim": "reclaimed for",
-        "preempt": "preempted by",
-        "consolidation": "moved to make room for",
-    }
-    return f"{verb[action]} {names}"
+    Who may not take the unit itself and uses what is left over is not named.
+    """
+    takers = found.owners.get(o) or tuple(ask.group.key for ask in found.asks)
+    users = [key for key in here if key != takers[0] and key in takers[:_MOST_LOOKED_AT]][: _MOST_NAMED - 1]
+    if run.action == "reclaim":
+        few = len(found.asks) * len(found.ranked) <= _MOST_NAMED_PAIRS
+        users = [
+            key
+            for key in users
+            if few
+            and not overreaching(
+                run.attempts.base, found.asks, found.ranked, found.ledger, {**found.owners, o: (key,)}
+            )
+        ]
+    return (takers[0], *users)
 
 
 def _record(cycle: Cycle, action: ActionName, runs: Sequence[_Run], seconds: float) -> None:

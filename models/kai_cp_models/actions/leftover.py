@@ -1,52 +1,174 @@
-"""Room that the evictions of a cycle leave over goes to whoever fits into it as it is.
+"""Room that the evictions of a cycle leave over: victims come home, then it is offered in the fair order.
 
-KAI serves such a pod group too: it evicts a victim in its simulation only, which then returns to its own
-place (4.7). Waiting for the next allocate would leave the room unpromised for a cycle.
+An eviction whose room nobody uses is taken back, pod by pod where the gang allows it. What is idle then is
+offered to everybody who waits, whatever refused them and whether or not they may take from anybody, and to
+those who were evicted: KAI's next allocate would give it to the first of them, and waiting for that would
+leave the room unpromised for a cycle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from kai_cp_models.actions.dues import overreaching
+from kai_cp_models.actions.common import entry_of, waiting_groups
+from kai_cp_models.actions.scenario import as_pending, missing, put_back
+from kai_cp_models.actions.withdraw import come_home, has_room_at_home, restored
 from kai_cp_models.cycle import Cycle, Waiting
-from kai_cp_models.fairness.order import Entry, FairOrder
+from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, gate
-from kai_cp_models.snapshot import ActionName, GroupKey
+from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey, Pod, PodStatus
+from kai_cp_models.units import Batch
 
 
-def nominate_left(
-    cycle: Cycle, action: ActionName, asks: Mapping[GroupKey, tuple[Ask, Entry]]
-) -> set[GroupKey]:
-    """Nominate those of ``asks``, in fair order, that fit into the room left; returns who got a place.
+def settle_room(cycle: Cycle, action: ActionName) -> None:
+    """Bring home who was evicted in vain, and offer what is idle; places are those of ``action``."""
+    _come_home(cycle)
+    if "allocate" in cycle.snapshot.policy.actions:
+        _offer(cycle, action)
 
-    ``asks``: pod groups that the action refused and that may disturb somebody, with their entries.
-    """
-    served: set[GroupKey] = set()
+
+def _evicted(cycle: Cycle) -> dict[GroupKey, list[Pod]]:
+    """Pods that the cycle evicts for others, moved ones included, by pod group in task order."""
+    found: dict[GroupKey, list[Pod]] = {}
+    for key in sorted(cycle.evicted_by):
+        pod = cycle.snapshot.pod_by_key[key]
+        if pod.group is not None and cycle.evicted_by[key].action != "stalegangeviction":
+            found.setdefault(pod.group, []).append(pod)
+    return {key: sorted(pods, key=lambda pod: pod.sort_key) for key, pods in found.items()}
+
+
+def _come_home(cycle: Cycle) -> None:
+    evicted = _evicted(cycle)
+    for key in _in_fair_order(cycle, evicted):
+        for pod in _homeward(cycle, key, evicted[key]):
+            del cycle.evicted_by[pod.key]
+            cycle.placed_by.pop(pod.key, None)
+
+
+def _in_fair_order(cycle: Cycle, evicted: Mapping[GroupKey, Sequence[Pod]]) -> Iterator[GroupKey]:
+    """Those that lost pods in the fair order, then those that only move."""
     ledger = cycle.ledger
-    snapshot = ledger.snapshot
-    order = FairOrder(snapshot, ledger.book, {key: entry for key, (_, entry) in asks.items()})
+    batches = {key: missing(ledger, key, pods) for key, pods in evicted.items()}
+    entries = {
+        key: entry_of(ledger, cycle.snapshot.group_by_key[key], batch)
+        for key, batch in batches.items()
+        if batch is not None
+    }
+    order = FairOrder(cycle.snapshot, ledger.book, entries)
+    while (popped := order.pop()) is not None:
+        yield popped
+    yield from sorted(evicted.keys() - entries.keys())
+
+
+def _homeward(cycle: Cycle, key: GroupKey, pods: Sequence[Pod]) -> Iterator[Pod]:
+    """The pods of a group that run where they ran again: each alone, what must start together at once."""
+    gang = cycle.ledger.fixed.gangs[key]
+    for pod in pods:
+        if pod.key in cycle.ledger.held and has_room_at_home(cycle.ledger, pod):
+            back = restored(cycle.ledger, [pod])
+            if back is not None:
+                cycle.ledger = back
+                yield pod
+    ledger = cycle.ledger
+    lost = [pod for pod in pods if pod.key not in ledger.held and pod.key in ledger.changed]
+    if not gang.satisfied_at_first:
+        # It ran below its minimum and does so again.
+        if lost and all(has_room_at_home(ledger, pod) for pod in lost) and come_home(ledger, lost):
+            yield from lost
+        return
+    left = [pod for pod in lost if has_room_at_home(ledger, pod)]
+    while left:
+        batch = gang.next_batch(as_pending(ledger, {pod.key for pod in left}))
+        if batch is None:
+            return
+        together = batch.all_pods
+        if come_home(ledger, together):
+            if not gang.satisfied(gang.group.root, ledger.status):
+                # The rest of what must start together has no room.
+                for pod in together:
+                    ledger.evict(pod)
+                return
+            yield from together
+            left = [pod for pod in left if pod not in together]
+        else:
+            # Together they do not fit; without the last of them others of the gang may.
+            left.remove(together[-1])
+
+
+def _offer(cycle: Cycle, action: ActionName) -> None:
+    """Give what is idle to those that wait and those that were evicted, in the fair order."""
+    ledger, snapshot = cycle.ledger, cycle.snapshot
+    victims = _lost(cycle)
+    # Who was not looked at, because its queue is too deep, is not looked at here.
+    refused = set(cycle.waiting)
+    batches: dict[GroupKey, Batch] = {
+        key: batch
+        for key, batch in waiting_groups(cycle, "allocate").items()
+        if key in refused and key not in victims and not _served(cycle, key)
+    }
+    for key, pods in victims.items():
+        batch = missing(ledger, key, pods)
+        if batch is not None:
+            batches[key] = batch
+    order = FairOrder(
+        snapshot,
+        ledger.book,
+        {key: entry_of(ledger, snapshot.group_by_key[key], batch) for key, batch in batches.items()},
+    )
     # Here as in allocate: what is given only grows, so who finds no room refuses all that ask for no less.
     dead = DeadAsks(ledger, "allocate")
-    while not cycle.out_of_time() and (key := order.pop()) is not None:
-        ask, group = asks[key][0], snapshot.group_by_key[key]
-        if dead.find(ask) is not None or gate(ledger, group, ask.batch) is not None:
+    while not cycle.out_of_time() and (popped := order.pop()) is not None:
+        key = popped
+        group = snapshot.group_by_key[key]
+        ask = Ask(group, ledger.fixed.gangs[key], batches[key])
+        if dead.find(ask) is not None:
             continue
-        # It takes from nobody, but must be one that may reclaim (4.4).
-        if action == "reclaim" and overreaching(ledger, [ask], (), ledger, {}) is not None:
-            continue
-        placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch)
-        if not isinstance(placed, Ledger):
-            dead.add(ask, Waiting("NodeFragmented"))
-            continue
-        ledger = placed
+        if key in victims:
+            placed = put_back(ledger, key, victims[key], consume=True)
+            if placed is None:
+                continue
+            for pod in victims[key]:
+                if pod.key in placed.held:
+                    cycle.placed_by[pod.key] = cycle.evicted_by[pod.key].action
+        else:
+            placed = _placed(ledger, ask)
+            if placed is None:
+                dead.add(ask, Waiting("NodeFragmented"))
+                continue
+            cycle.waiting.pop(key, None)
+            for pod in ask.pods:
+                cycle.placed_by[pod.key] = action
+        ledger = cycle.ledger = placed
         order.use(ledger.book, group.queue)
-        served.add(key)
-        cycle.waiting.pop(key, None)
-        for pod in ask.pods:
-            cycle.placed_by[pod.key] = action
-    cycle.ledger = ledger
-    return served
+
+
+def _lost(cycle: Cycle) -> dict[GroupKey, list[Pod]]:
+    """Pods that the cycle stops and that may be moved instead, by pod group; none where moves are limited."""
+    if cycle.settings.objective.max_moved_gpus_per_admitted_gpu != UNLIMITED:
+        return {}
+    ledger = cycle.ledger
+    found = {
+        key: [pod for pod in pods if pod.key not in ledger.held] for key, pods in _evicted(cycle).items()
+    }
+    return {key: pods for key, pods in found.items() if pods}
+
+
+def _served(cycle: Cycle, key: GroupKey) -> bool:
+    """Whether the group got a place in this cycle: its next batch follows in a later one."""
+    held = cycle.ledger.held
+    return any(
+        pod.key in held and pod.status is PodStatus.PENDING for pod in cycle.ledger.fixed.gangs[key].pods
+    )
+
+
+def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:
+    """The ledger with the batch in the room left; None: no room, or it would run below its minimum."""
+    if gate(ledger, ask.group, ask.batch) is not None:
+        return None
+    placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch)
+    if isinstance(placed, Ledger) and ask.gang.satisfied(ask.group.root, placed.status):
+        return placed
+    return None

@@ -137,7 +137,7 @@ def _replay(
     snapshot = ledger.snapshot
     batches: dict[GroupKey, Batch] = dict(waiting)
     for key, pods in victims.items():
-        batch = _missing(ledger, key, pods)
+        batch = missing(ledger, key, pods)
         if batch is not None:
             batches[key] = batch
     for key, ask in wanted.items():
@@ -194,13 +194,15 @@ def _replay(
     return Played(ledger, frozenset(early), frozenset(served))
 
 
-def _missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Batch | None:
+def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Batch | None:
     """The evicted pods of a group as the batch that stands for it in the order."""
     evicted = {pod.key for pod in pods}
-    return ledger.fixed.gangs[key].next_batch(_as_pending(ledger, evicted))
+    return ledger.fixed.gangs[key].next_batch(as_pending(ledger, evicted))
 
 
-def _as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
+def as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
+    """Statuses in which only the evicted pods of a group wait."""
+
     def status_of(pod: Pod) -> PodStatus:
         status = ledger.status(pod)
         if pod.key in evicted:
@@ -231,11 +233,17 @@ def put_back(
     current = ledger if consume else ledger.copy()
     came_back = False
     while True:
-        batch = first or gang.next_batch(_as_pending(current, evicted))
+        batch = first or gang.next_batch(as_pending(current, evicted))
         first = None
         if batch is None or gate(current, group, batch) is not None:
             break
-        if not _stays(current, batch):
+        if _stays(current, batch):
+            if gang.satisfied_at_first and not gang.satisfied(group.root, current.status):
+                # The rest of what must run together has no room.
+                for pod in batch.all_pods:
+                    current.evict(pod)
+                break
+        else:
             if stay:
                 break
             outcome = Placer(gang, pipeline_only=True).place(current, batch, consume=True)

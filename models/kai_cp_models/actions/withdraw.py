@@ -1,18 +1,19 @@
-"""Withdrawal: when a later action takes back the place of an earlier trigger, its evictions are settled.
+"""Withdrawal: when a later action takes back the place of an earlier trigger, its evictions are taken back.
 
-A place that an earlier action of the cycle gave may be withdrawn, never evicted (14.1). What was
-evicted or moved only for it stays where it was; where the room has gone to the new trigger in the
-meantime, the eviction is for that one (formulation 1.5).
+A place that an earlier action of the cycle gave may be withdrawn, never evicted (14.1). What was evicted or
+moved only for it stays where it was; where its room has gone to a new trigger that may take it itself, the
+eviction is for that one (formulation 1.5). Nobody inherits what it had no right to take: then the place is
+not withdrawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from kai_cp_models.cycle import Eviction
+from kai_cp_models.cycle import Eviction, MustStay, in_words
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.gates import over_limit
 from kai_cp_models.ledger import Ledger
@@ -23,38 +24,28 @@ def settle(
     ledger: Ledger,
     evicted_by: Mapping[PodKey, Eviction],
     withdrawn: frozenset[GroupKey],
-    heirs: tuple[GroupKey, ...],
+    heirs: Callable[[Pod], tuple[GroupKey, ...]],
     action: ActionName,
 ) -> tuple[Ledger, dict[PodKey, Eviction]]:
     """The ledger with needless evictions taken back, and who each remaining eviction is for.
 
-    ``heirs``: the triggers of ``action``, which inherit what cannot be taken back; a move stays one of
-    consolidation where that may serve them.
+    ``heirs``: the triggers of ``action`` that use the room where a pod ran and may take it themselves. Raises
+    ``MustStay`` where an eviction can neither be taken back nor be inherited.
     """
     kept: dict[PodKey, Eviction] = {}
-    preemptible = tuple(heir for heir in heirs if ledger.snapshot.group_by_key[heir].preemptible)
-    standing = {
-        trigger
-        for eviction in evicted_by.values()
-        if eviction.action == "consolidation"
-        for trigger in eviction.triggers
-        if trigger not in withdrawn
-    }
-    # A move may serve whoever consolidation serves; an heir that may not evict here is no reason for it.
-    movers = preemptible or tuple(sorted(standing))
     for key, eviction in sorted(evicted_by.items()):
         left = tuple(trigger for trigger in eviction.triggers if trigger not in withdrawn)
         if left or not eviction.triggers:
             kept[key] = replace(eviction, triggers=left)
             continue
-        back = restored(ledger, [ledger.snapshot.pod_by_key[key]])
+        pod = ledger.snapshot.pod_by_key[key]
+        back = restored(ledger, [pod])
         if back is not None:
             ledger = back
+        elif takers := heirs(pod):
+            kept[key] = Eviction(action, takers, in_words(action, takers))
         else:
-            if eviction.action == "consolidation" and movers:
-                kept[key] = replace(eviction, triggers=movers)
-            else:
-                kept[key] = replace(eviction, triggers=heirs, action=action)
+            raise MustStay(frozenset(trigger for one in evicted_by.values() for trigger in one.triggers))
     return ledger, kept
 
 
@@ -71,7 +62,7 @@ def come_home(ledger: Ledger, pods: Sequence[Pod]) -> bool:
     """Take back the evictions of pods without another place; False: there is no room, nothing has changed."""
     home: list[Pod] = []
     for pod in pods:
-        if _beyond_limit(ledger, pod) or _taken(ledger, pod):
+        if not has_room_at_home(ledger, pod):
             break
         ledger.unevict(pod)
         home.append(pod)
@@ -82,6 +73,18 @@ def come_home(ledger: Ledger, pods: Sequence[Pod]) -> bool:
     for pod in reversed(home):
         ledger.evict(pod)
     return False
+
+
+def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
+    """Whether limits and its node leave room for the pod where it ran; of shares the devices tell later.
+
+    Other rules are asked only where the pod has no place elsewhere, which they would count.
+    """
+    if _beyond_limit(ledger, pod) or _taken(ledger, pod):
+        return False
+    if pod.key in ledger.held or not any(rule.concerns(pod) for rule in ledger.rules):
+        return True
+    return bool(ledger.fits(pod, now=False)[ledger.snapshot.node_index[pod.node or ""]])
 
 
 def _taken(ledger: Ledger, pod: Pod) -> bool:

@@ -1,7 +1,8 @@
 """Reclaim: the plan's net losses pass KAI's fairness tests, trigger by trigger (4.4).
 
 Triggers stand in the order of their first decision, and every lost pod counts for the first of its
-triggers that may take it. Each is judged on totals that include what earlier triggers got and took.
+triggers that may take it. Each is judged on totals that include what earlier triggers got and took; who
+takes nothing and only uses room that is left over need not be one that may reclaim.
 A victim that is moved is not a loss. Within one victim queue some order of the units must pass; as
 totals only fall, that is so if and only if the tests hold before some unit that is taken last.
 """
@@ -28,6 +29,8 @@ class Claim:
     takes: dict[str, list[list[Pod]]]
     moves: frozenset[str]
     """Queues whose pods it moves."""
+    disturbs: bool
+    """Whether an eviction names it; what only uses room that is left over takes from nobody."""
 
 
 def broken(world: World) -> Iterator[str]:
@@ -39,7 +42,8 @@ def broken(world: World) -> Iterator[str]:
         return
     levels = Levels.before_reclaim(world)
     for claim in claims:
-        yield from _judge(world, levels, claim)
+        if claim.disturbs:
+            yield from _judge(world, levels, claim)
         for pod in claim.gets:
             node = world.node(world.placed[pod.key].node)
             levels.charge(claim.group, amounts.charge(world.snapshot, pod, node), 1)
@@ -52,6 +56,7 @@ def broken(world: World) -> Iterator[str]:
 
 def _claims(world: World) -> list[Claim]:
     gets: dict[GroupKey, list[Pod]] = {}
+    named: set[GroupKey] = set()
     taken: dict[GroupKey, list[Pod]] = {}
     moves: dict[GroupKey, set[str]] = {}
     for decision in world.plan.decisions:
@@ -64,6 +69,7 @@ def _claims(world: World) -> list[Claim]:
         if pod.key in world.added:
             gets.setdefault(group.key, []).append(pod)
         elif decision.kind == "Evict" and (able := takers(world, group, decision)):
+            named |= set(decision.triggers)
             trigger = able[0].key
             gets.setdefault(trigger, [])
             if pod.key in world.lost:
@@ -72,7 +78,9 @@ def _claims(world: World) -> list[Claim]:
                 moves.setdefault(trigger, set()).add(group.queue)
     groups = world.snapshot.group_by_key
     return [
-        Claim(groups[key], pods, _units(world, taken.get(key, [])), frozenset(moves.get(key, ())))
+        Claim(
+            groups[key], pods, _units(world, taken.get(key, [])), frozenset(moves.get(key, ())), key in named
+        )
         for key, pods in gets.items()
         if groups[key].queue in world.snapshot.leaf_queues
     ]

@@ -2,7 +2,8 @@
 
 Surplus pods go first, latest in task order first; then whole surplus subgroups; then everything. A
 subgroup that met its minimum is left meeting it, or with nothing at all. Moved pods count as kept.
-Pods of equal rank and age may stand in for each other. What was below its minimum before is not judged.
+Pods of equal rank and age may stand in for each other, and a pod on another node stays where its room helps
+nobody: nobody is evicted in vain. What was below its minimum before is not judged.
 """
 
 from __future__ import annotations
@@ -56,7 +57,11 @@ def _surplus_left(
 def _wrong_pod(world: World, group: PodGroup, lost: list[Pod]) -> Iterator[str]:
     staying = [p for p in world.active_before(group.key) if p.key not in world.evictions]
     for pod in lost:
-        later = [p for p in staying if tree.leaf_name(p) == tree.leaf_name(pod) and _rank(p) > _rank(pod)]
+        later = [
+            p
+            for p in staying
+            if tree.leaf_name(p) == tree.leaf_name(pod) and _rank(p) > _rank(pod) and p.node == pod.node
+        ]
         if later:
             yield f"shrinking: pod {pod.key} is evicted before {later[0].key}, which comes after it"
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.size import amount
 from kai_cp_models.rules.table import accepting, refusals
-from kai_cp_models.snapshot import GPU, MILLI, Pod, PodStatus, Unscheduled
+from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Pod, PodStatus, Unscheduled
 
 
 def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
     """One entry for every pod group with pending pods that got no place in this cycle."""
     found: list[Unscheduled] = []
     words: dict[int, str] = {}
-    for group in cycle.snapshot.waiting_groups:
+    gated = _gated(cycle)
+    for group in cycle.snapshot.groups if gated else cycle.snapshot.waiting_groups:
+        if group.key in gated:
+            why_gated = f"{gated[group.key]} pods wait for their scheduling gates to be removed"
+            found.append(Unscheduled(group.key, "SchedulingGated", why_gated, True))
+            continue
         gang = cycle.ledger.fixed.gangs[group.key]
         pending = [
             pod for pod in (*gang.pods, *gang.strangers) if cycle.ledger.status(pod) is PodStatus.PENDING
@@ -42,6 +49,15 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
             message = words[spec]
         found.append(Unscheduled(group.key, reason, message, proved, why.details))
     return tuple(found)
+
+
+def _gated(cycle: Cycle) -> dict[GroupKey, int]:
+    """Pod groups all of whose waiting pods have a scheduling gate, and how many those are."""
+    pods = [pod for pod in cycle.snapshot.pods if pod.status is PodStatus.GATED and pod.group is not None]
+    if not pods:
+        return {}
+    waiting = {group.key for group in cycle.snapshot.waiting_groups}
+    return Counter(pod.group for pod in pods if pod.group is not None and pod.group not in waiting)
 
 
 def dead_end(ledger: Ledger, pod: Pod) -> str:

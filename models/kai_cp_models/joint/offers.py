@@ -89,6 +89,8 @@ def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list
     chains: dict[GroupKey, _Chain] = {}
     charges = Charges(ledger)
     for group in _disturbed(cycle, asks, action):
+        if group.key in cycle.left_out:
+            continue
         chain = _chain(cycle, group, charges)
         if chain.offers:
             chains[group.key] = chain
@@ -188,7 +190,9 @@ def _touched(cycle: Cycle, gang: Gang) -> list[tuple[Offer, int]]:
     ledger, group = cycle.ledger, gang.group
     movable = gang.satisfied(group.root, ledger.status)
     # What was reclaimed counted on what allocate gave the queues, so that is not withdrawn any more.
-    kept = not cycle.withdraws or any(eviction.action == "reclaim" for eviction in cycle.evicted_by.values())
+    kept = group.key in cycle.kept or any(
+        eviction.action == "reclaim" for eviction in cycle.evicted_by.values()
+    )
     found: list[tuple[Offer, int]] = []
     for k, unit in enumerate(gang.units(ledger.status)):
         if any(_moved(cycle, pod) for pod in unit.pods):

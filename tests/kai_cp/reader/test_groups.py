@@ -84,8 +84,9 @@ def test_gang_trees(spec: Raw, root: Subgroup) -> None:
 def test_bad_trees_set_the_group_aside(subgroups: Any, field: str) -> None:
     found = parse(snapshot(podGroups=[group(subGroups=subgroups)], pods=[pod()]), now=NOW)
     assert found.groups == found.pods == ()
-    assert [row.item for row in found.set_aside] == ["PodGroup default/g"]
-    assert found.set_aside[0].reason.startswith(field + ":")
+    assert [row.item for row in found.set_aside] == ["Pod default/p", "PodGroup default/g"]
+    assert "pod group" in found.set_aside[0].reason
+    assert found.set_aside[1].reason.startswith(field + ":")
 
 
 CLASSES = [

@@ -88,10 +88,20 @@ def test_the_threshold_of_stuck_pods(threshold: Any, status: PodStatus) -> None:
     assert parse(raw, now=NOW).pods[0].status is status
 
 
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Pending"])
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_pods_without_place_and_group_are_left_out(phase: str) -> None:
     found = parse(snapshot(pods=[pod(group=None, phase=phase)]), now=NOW)
     assert found.pods == found.set_aside == ()
+
+
+def test_a_waiting_pod_without_a_group_is_set_aside() -> None:
+    """Nothing would decide about it; a pod of another scheduler is none of our business."""
+    ours = pod("ours", group=None, phase="Pending")
+    others = pod("theirs", group=None, phase="Pending")
+    others["spec"]["schedulerName"] = "default-scheduler"
+    found = parse(snapshot(pods=[ours, others]), now=NOW)
+    assert [row.item for row in found.set_aside] == ["Pod default/ours"]
+    assert "no pod group is named" in found.set_aside[0].reason
 
 
 def test_a_pod_joins_the_group_of_its_own_namespace() -> None:
