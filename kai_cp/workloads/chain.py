@@ -28,6 +28,10 @@ class Chain:
         return any(owner.annotations.get(keys.SKIP) == "true" for owner in self.owners)
 
 
+class OwnerMissing(GroupingError):
+    """An owner is not there, or another one of its name is."""
+
+
 def walk(pod: Item, reads: Reads) -> Chain:
     """The owners of ``pod``; GroupingError when one is missing, replaced, or has several owners."""
     owners: list[Item] = []
@@ -40,9 +44,9 @@ def walk(pod: Item, reads: Reads) -> Chain:
         except Forbidden:
             return Chain(tuple(owners), f"{reference.kind}.{reference.group or 'core'}")
         if owner is None:
-            raise GroupingError(pod.what, "metadata.ownerReferences", f"{what} is not there")
+            raise OwnerMissing(pod.what, "metadata.ownerReferences", f"{what} is not there")
         if owner.uid != reference.uid:
-            raise GroupingError(
+            raise OwnerMissing(
                 pod.what,
                 "metadata.ownerReferences",
                 f"{what} was replaced: it is {owner.uid}, not {reference.uid}",

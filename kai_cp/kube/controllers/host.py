@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kai_cp.kube.controllers.base import Context, Controller, Factory, Want
+from kai_cp.kube.controllers.base import Context, Controller, Factory, NotYet, Want
 from kai_cp.kube.controllers.informers import Informers
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.workqueue import WorkQueue
@@ -130,7 +130,8 @@ class Host:
             except KubeError as error:
                 # Others write too: that is no news, and the next attempt sees what they wrote.
                 conflict = isinstance(error, ApiError) and error.status == 409
-                level = logging.DEBUG if conflict else logging.WARNING
+                early = isinstance(error, NotYet) and not attempt
+                level = logging.DEBUG if conflict or early else logging.WARNING
                 LOG.log(level, "not in order yet", extra=_extra(name, key, str(error)))
                 self._metrics.reconciles.labels(name, "conflict" if conflict else "error").inc()
                 queue.failed(key)

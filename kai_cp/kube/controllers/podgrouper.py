@@ -7,8 +7,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
+from kai_cp.kube import names
 from kai_cp.kube import resources as r
 from kai_cp.kube import transforms as t
 from kai_cp.kube.controllers.base import Context, NotYet, Want, changed
@@ -16,7 +17,9 @@ from kai_cp.kube.controllers.options import ControllerOptions, pairs
 from kai_cp.kube.controllers.owners import Cluster, Looked, Seen
 from kai_cp.kube.errors import ApiError
 from kai_cp.kube.members import Members
+from kai_cp.kube.orders import annotations_of
 from kai_cp.kube.store import Key, Object, key_of
+from kai_cp.workloads.chain import OwnerMissing
 from kai_cp.workloads.grouper import Writes, reconcile
 from kai_cp.workloads.items import GroupingError, Item, item_of
 from kai_cp.workloads.kinds import load_kinds
@@ -86,6 +89,10 @@ class PodGrouper:
         try:
             pod = item_of(raw, "v1", "Pod")
             writes = reconcile(pod, looked, self._settings)
+        except OwnerMissing as problem:
+            if names.GROUP in annotations_of(raw):
+                return None  # Its owner was deleted, and it is about to go, or it stays where it is.
+            self._refuse(raw, str(problem), attempt)
         except GroupingError as problem:
             self._refuse(raw, str(problem), attempt)
         finally:
@@ -148,7 +155,7 @@ class PodGrouper:
         if answer is not None:
             self._pods.put(answer, ours=True)
 
-    def _refuse(self, raw: Object, message: str, attempt: int) -> None:
+    def _refuse(self, raw: Object, message: str, attempt: int) -> NoReturn:
         """Tell the pod from the second failure on: the first may be a matter of who came first."""
         if attempt:
             self._context.recorder.say(raw, r.PODS, "Warning", WARNING, message)

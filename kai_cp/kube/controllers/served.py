@@ -25,21 +25,20 @@ class Served:
 
     def resource(self, api_version: str, kind: str) -> Resource | None:
         """Where objects of a kind are; None while nobody serves it."""
-        with self._lock:
+        with self._lock:  # Whoever comes while it is read waits for it.
             found = self._known.get(api_version, {}).get(kind)
             now = self._monotonic()
             if found is not None or now - self._looked.get(api_version, -LOOK_SECONDS) < LOOK_SECONDS:
                 return found
-            self._looked[api_version] = now
-        known = self._read(api_version)
-        with self._lock:
-            self._known[api_version] = known
-        return known.get(kind)
+            known = self._known[api_version] = self._read(api_version)
+            self._looked[api_version] = self._monotonic()
+            return known.get(kind)
 
     def forget(self, api_version: str) -> None:
         """What was known of a version is not true any more."""
         with self._lock:
-            self._known.pop(api_version, None)
+            if self._known.pop(api_version, None) is not None:
+                self._looked.pop(api_version, None)
 
     def _read(self, api_version: str) -> dict[str, Resource]:
         group, _, version = api_version.rpartition("/")

@@ -37,7 +37,7 @@ def cronjob(workload: Workload) -> Grouped:
     """Each Job of a CronJob is a group of its own, as if nobody owned it."""
     pod = workload.pod
     found = next((owner for owner in pod.owners if owner.kind == "Job"), None)
-    owner = workload.reads.whole(found, pod.namespace) if found is not None else None
+    owner = workload.reads.owner(found, pod.namespace) if found is not None else None
     if owner is None:
         raise pod.bad("metadata.ownerReferences", "no Job of the CronJob owns it")
     row = workload.settings.kinds.exactly("batch", "v1", "Job") or workload.kind

@@ -40,7 +40,7 @@ def _revision(workload: Workload) -> Item:
     if name is None:
         raise pod.bad(label(_REVISION), "is missing")
     try:
-        found = workload.reads.whole(Reference("serving.knative.dev/v1", "Revision", name, ""), pod.namespace)
+        found = workload.reads.owner(Reference("serving.knative.dev/v1", "Revision", name, ""), pod.namespace)
     except Forbidden:
         raise pod.bad(label(_REVISION), f"the Revision {name} may not be read") from None
     if found is None:
