@@ -26,6 +26,7 @@ class Commands(LazyGroup):
         "explain": LazyCommand(
             "kai_cp.cli.explain", "Say why a job waits, and what was tried and helps.", _OFFLINE
         ),
+        "what-if": LazyCommand("kai_cp.cli.whatif", "Show what a change would do.", _OFFLINE),
         "admit": LazyCommand("kai_cp.admission.cli", "Say what admission makes of objects.", _OFFLINE),
         "topology": LazyCommand("kai_cp.cli.topology", "Show racks, NVLink domains and room.", _OFFLINE),
         "group": LazyCommand("kai_cp.cli.group", "Show the pod groups that workloads get.", _OFFLINE),

@@ -1,0 +1,176 @@
+"""``kai-cp what-if``: what a change would do, before anybody makes it."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand
+
+from kai_cp.cli.common import (
+    BAD_INPUT,
+    WRONG_USAGE,
+    fail,
+    instant_or_exit,
+    mapping_or_exit,
+    settings_or_exit,
+)
+from kai_cp.cli.explain import Format, raw_or_exit
+from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+_NODES: Final = "Operations on nodes, in the order given"
+_POLICY: Final = "Operations on queues, actions and time"
+_WORK: Final = "Operations on workloads"
+_ARGUMENTS: Final = "kai_cp.arguments"
+
+
+class _Ordered(TyperCommand):
+    """Keeps the words of the command line: operations apply in the order in which they stand."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
+
+
+def _option(name: str, metavar: str, text: str, panel: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
+
+
+Texts = list[str] | None
+_GROUP = "podgroup/NS/NAME"
+
+
+@app.command(name="what-if", cls=_Ordered)
+def what_if(
+    context: typer.Context,
+    snapshot: SnapshotArgument,
+    add_nodes: Annotated[Texts, _option("--add-nodes", "NODE=N", "Add N copies of NODE.", _NODES)] = None,
+    remove_nodes: Annotated[
+        Texts, _option("--remove-nodes", "A,B", "Remove nodes; their pods wait.", _NODES)
+    ] = None,
+    drain: Annotated[Texts, _option("--drain", "A,B", "Cordon nodes; their pods wait.", _NODES)] = None,
+    cordon: Annotated[Texts, _option("--cordon", "A,B", "Let nodes take no pods.", _NODES)] = None,
+    uncordon: Annotated[Texts, _option("--uncordon", "A,B", "Let nodes take pods again.", _NODES)] = None,
+    untaint: Annotated[Texts, _option("--untaint", "A=KEY", "Take a taint off a node.", _NODES)] = None,
+    set_queue: Annotated[
+        Texts,
+        _option("--set-queue", "Q.gpu.quota=V", "Set quota, limit or weight; Q.priority=V.", _POLICY),
+    ] = None,
+    enable: Annotated[Texts, _option("--enable", "ACTION", "Switch an action on.", _POLICY)] = None,
+    disable: Annotated[Texts, _option("--disable", "ACTION", "Switch an action off.", _POLICY)] = None,
+    after: Annotated[
+        Texts, _option("--after", "30m", "Later; what has ended by then is gone.", _POLICY)
+    ] = None,
+    at: Annotated[Texts, _option("--at", "RFC3339", "At a time.", _POLICY)] = None,
+    add: Annotated[Texts, _option("--add", "FILE", "Add the objects of a YAML or JSON file.", _WORK)] = None,
+    remove: Annotated[Texts, _option("--remove", _GROUP, "A workload is finished or deleted.", _WORK)] = None,
+    stop: Annotated[Texts, _option("--stop", "pod/NS/NAME,…", "Stop pods.", _WORK)] = None,
+    move: Annotated[Texts, _option("--move", "pod/NS/NAME=NODE", "Move a running pod.", _WORK)] = None,
+    set_priority: Annotated[
+        Texts, _option("--set-priority", f"{_GROUP}=V", "Give another priority.", _WORK)
+    ] = None,
+    set_topology: Annotated[
+        Texts, _option("--set-topology", f"{_GROUP}=LEVEL", "Require another level; empty: none.", _WORK)
+    ] = None,
+    set_request: Annotated[
+        Texts, _option("--set-request", f"{_GROUP}.gpu=V", "Ask for another amount per pod.", _WORK)
+    ] = None,
+    set_min_member: Annotated[
+        Texts, _option("--set-min-member", f"{_GROUP}=N", "Set the gang's minimum.", _WORK)
+    ] = None,
+    tolerate: Annotated[Texts, _option("--tolerate", f"{_GROUP}=KEY", "Tolerate a taint.", _WORK)] = None,
+    drop_selector: Annotated[
+        Texts, _option("--drop-selector", f"{_GROUP}=KEY", "Drop node selector keys.", _WORK)
+    ] = None,
+    set_group_queue: Annotated[
+        Texts, _option("--set-group-queue", f"{_GROUP}=QUEUE", "Put into another queue.", _WORK)
+    ] = None,
+    ungate: Annotated[Texts, _option("--ungate", _GROUP, "Remove scheduling gates.", _WORK)] = None,
+    clear_backoff: Annotated[
+        Texts, _option("--clear-backoff", _GROUP, "Clear the scheduling backoff.", _WORK)
+    ] = None,
+    create: Annotated[Texts, _option("--create", "KIND/NS/NAME", "Create a missing object.", _WORK)] = None,
+    until_settled: Annotated[
+        bool,
+        typer.Option("--until-settled", help="Run both on until a cycle decides nothing."),
+    ] = False,
+    most: Annotated[int, typer.Option(min=1, max=1000, help="Cycles, or amount of --least, at most.")] = 20,
+    least: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="Least nodes:NODE, limit:Q.RES, quota:Q.RES, stop or move."),
+    ] = None,
+    target: Annotated[
+        str, typer.Option("--for", metavar="TARGET", help="For whom: podgroup/NS/NAME, or all.")
+    ] = "all",
+    bound: Annotated[
+        bool, typer.Option("--bound", help="The most GPUs that any scheduler could have in use.")
+    ] = False,
+    budget: Annotated[float, typer.Option(metavar="SECONDS", help="Time for --least.")] = 60.0,
+    format: Annotated[
+        Format, typer.Option("--format", "-o", help="Text, or whatif/1.", rich_help_panel=SHOWN)
+    ] = Format.TEXT,
+    now: NowOption = None,
+    usage: UsageOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Show what a change would do to one cycle, or until nothing changes any more; nothing is written.
+
+    Examples:
+    kai-cp what-if snapshot.zip --drain n7
+    kai-cp what-if snapshot.zip --set-queue team-a.gpu.quota=32 --add-nodes gpu8=4 --until-settled
+    kai-cp what-if snapshot.zip --least nodes:gpu8 --for all
+    """
+    import orjson
+
+    from kai_cp.explain.cycle import Cycles
+    from kai_cp.explain.draft import BadOperation, Draft
+    from kai_cp.explain.least import Least, targets_of
+    from kai_cp.explain.whatif import whatif
+    from kai_cp.explain.whatif_text import lines
+
+    settings = settings_or_exit(config, {})
+    raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings.max_snapshot_bytes)
+    ops = _operations(context.meta.get(_ARGUMENTS, ()), instant)
+    cycles = Cycles(settings, mapping_or_exit(usage, "--usage"))
+    try:
+        found, changed, after_ = whatif(
+            cycles,
+            Draft(raw, instant),
+            ops,
+            settle=most if until_settled else None,
+            bound=bound,
+            sha256=digest,
+        )
+        if least is not None:
+            question = Least.of(least, targets_of(target, after_), most)
+            cycles.deadline = time.monotonic() + (budget if math.isfinite(budget) else 60.0)
+            found["least"] = question.answer(cycles, changed, after_)
+    except BadOperation as problem:
+        fail(str(problem), WRONG_USAGE)
+    if format is Format.JSON:
+        sys.stdout.buffer.write(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
+        return
+    for line in lines(found):
+        typer.echo(line)
+
+
+def _operations(arguments: Sequence[str], now: float) -> list[dict[str, Any]]:
+    """The operations of the command line; what is wrong with one ends the program."""
+    from kai_cp.explain.command_line import BadFile, in_order, operation
+    from kai_cp.explain.draft import BadOperation
+
+    found: list[dict[str, Any]] = []
+    for option, value in in_order(arguments):
+        try:
+            found += operation(option, value, now)
+        except BadFile as problem:
+            fail(f"{option}: {problem}", BAD_INPUT)
+        except BadOperation as problem:
+            fail(str(problem), WRONG_USAGE)
+    return found

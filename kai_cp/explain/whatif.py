@@ -1,0 +1,119 @@
+"""``whatif/1``: the cycle before and after operations, and their difference by pod group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kai_cp.decisions import ENGINE, rfc3339, version
+from kai_cp.explain.cycle import Cycles, Decided, Outcome, carried_out, difference
+from kai_cp.explain.draft import Draft, Json
+from kai_cp.explain.operations import applied
+from kai_cp_models.explain.bound import gpu_bound
+from kai_cp_models.snapshot import Shares
+
+SCHEMA: Final = "whatif/1"
+BETWEEN_SECONDS: Final = 60.0
+"""Time between the cycles of a cluster that runs on."""
+BOUND_SECONDS: Final = 10.0
+
+
+def whatif(
+    cycles: Cycles,
+    draft: Draft,
+    ops: Sequence[Json],
+    *,
+    settle: int | None = None,
+    bound: bool = False,
+    sha256: str = "",
+) -> tuple[Json, Draft, Decided]:
+    """The document without ``least``, the changed snapshot and its cycle.
+
+    ``settle``: run both on for at most so many cycles, until one decides nothing.
+    """
+    before = cycles.decide(draft)
+    changed = applied(draft.raw, ops, draft.now)
+    after = cycles.decide(changed) if ops else before
+    diff = difference(before.outcome, after.outcome)
+    if settle is not None:
+        first, _, first_settled = run_on(cycles, before, settle)
+        last, count, settled = run_on(cycles, after, settle)
+        diff |= _ends(first, last) | {"cycles": count, "settled": first_settled and settled}
+    found: Json = {
+        "schema": SCHEMA,
+        "engine": ENGINE,
+        "version": version(),
+        "snapshotSha256": sha256,
+        "now": rfc3339(draft.now),
+        "ops": list(ops),
+        "before": summary(before),
+        "after": summary(after),
+        "diff": diff,
+    }
+    if bound:
+        most = gpu_bound(after.snapshot, BOUND_SECONDS)
+        use = after.outcome.gpus
+        found["bound"] = {
+            "gpus": _number(most.gpus),
+            "inUse": _number(use),
+            "gap": _number(round(most.gpus - use, 3)),
+            "proof": "proved" if most.proved else "not proved",
+        }
+        if most.note:
+            found["bound"]["note"] = most.note
+    return found, changed, after
+
+
+def run_on(cycles: Cycles, decided: Decided, most: int) -> tuple[Outcome, int, bool]:
+    """Carry out cycles until one decides nothing: the end, how many there were, and whether it settled."""
+    count = 0
+    while decided.situation.plan.decisions and count < most:
+        count += 1
+        decided = cycles.decide(carried_out(decided, BETWEEN_SECONDS))
+    return _standing(decided), count, not decided.situation.plan.decisions
+
+
+def _standing(decided: Decided) -> Outcome:
+    """Who holds a place before the cycle decides anything."""
+    outcome = decided.outcome
+    if not decided.situation.plan.decisions:
+        return outcome
+    from kai_cp_models.explain.situation import Situation
+    from kai_cp_models.snapshot import Plan
+
+    still = Situation(decided.snapshot, decided.situation.settings, Plan())
+    return Decided(decided.draft, still, 0.0).outcome
+
+
+def _ends(first: Outcome, last: Outcome) -> Json:
+    """The difference of two ends; nothing is lost or moved any more."""
+    return difference(first, last)
+
+
+def summary(decided: Decided) -> Json:
+    """A cycle in figures."""
+    plan = decided.situation.plan
+    kinds = [one.kind for one in plan.decisions]
+    book = decided.situation.before.book
+    return {
+        "bound": kinds.count("Bind"),
+        "nominated": kinds.count("Nominate"),
+        "evicted": kinds.count("Evict"),
+        "gpus": _number(decided.outcome.gpus),
+        "pending": [{"podGroup": str(one.group), "reason": one.reason} for one in plan.unscheduled],
+        "stages": [
+            {"name": s.name, "status": s.status, "objective": s.objective, "bound": s.bound}
+            for s in plan.stages
+        ],
+        "fairShares": {
+            queue.name: _shares(book.fair_share_of(queue.name)) for queue in decided.snapshot.queues
+        },
+    }
+
+
+def _shares(shares: Shares) -> Json:
+    return {"gpu": _number(shares.gpu), "cpu": _number(shares.cpu), "memory": _number(shares.memory)}
+
+
+def _number(value: float) -> float | int:
+    return int(value) if value == int(value) else round(value, 3)

@@ -1,0 +1,81 @@
+"""The answer of what-if as a person reads it, at 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from textwrap import wrap
+from typing import Any, Final
+
+from kai_cp.explain.text import WIDTH, describe
+
+Json = Mapping[str, Any]
+
+_LABEL: Final = 9
+
+
+def lines(document: Json) -> list[str]:
+    """The lines of one answer."""
+    diff, before, after = document["diff"], document["before"], document["after"]
+    found = [_first(diff)]
+    if document["ops"]:
+        found += _part("Change", describe(document))
+    found += _part("GPUs", f"{_number(diff['gpusBefore'])} held before, {_number(diff['gpusAfter'])} after")
+    for label, key in (("Gain", "gain"), ("Lose", "lose"), ("Added", "addedPlaced")):
+        if diff[key]:
+            found += _part(label, _listed(diff[key]))
+    found += _part(
+        "Stopped",
+        f"{diff['lostBefore']} pods before, {diff['lostAfter']} after; "
+        f"moved {diff['movedBefore']} before, {diff['movedAfter']} after",
+    )
+    found += _part("Waiting", f"{len(before['pending'])} pod groups before, {len(after['pending'])} after")
+    if "cycles" in diff:
+        end = f"settled after {diff['cycles']} cycles" if diff["settled"] else "not settled within --most"
+        found += _part("Cycles", end)
+    if least := document.get("least"):
+        found += _part("Least", _least(least))
+    if bound := document.get("bound"):
+        found += _part(
+            "Bound",
+            f"no scheduler has more than {_number(bound['gpus'])} GPUs in use without stopping somebody; "
+            f"this cycle has {_number(bound['inUse'])}",
+        )
+    return found
+
+
+def _first(diff: Json) -> str:
+    gain, lose, new = len(diff["gain"]), len(diff["lose"]), len(diff["addedPlaced"])
+    if not gain and not lose and not new:
+        return "No pod group gains or loses."
+    words = [
+        f"{count} {verb}" for count, verb in ((gain, "gain"), (lose, "lose"), (new, "added run")) if count
+    ]
+    return f"Pod groups: {', '.join(words)}."
+
+
+def _least(least: Json) -> str:
+    if least["amount"] is None:
+        return f"{least['kind']}: {least.get('because') or 'no amount helps'}"
+    if not least["amount"]:
+        return "nothing is needed"
+    proved = "" if least["proof"] == "proved" else " (perhaps fewer would do)"
+    text = f"{least['kind']} {_number(least['amount'])}{proved}: {describe(least)}"
+    below = least.get("below")
+    if below:
+        text += f"; with {_number(below['amount'])} still waiting: {_listed(below['waiting'])}"
+    return text
+
+
+def _part(label: str, text: str) -> list[str]:
+    pad = " " * _LABEL
+    body = wrap(text, WIDTH - _LABEL, break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"{label:<{_LABEL}}{body[0]}", *(pad + line for line in body[1:])]
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more
+
+
+def _number(value: float) -> str:
+    return f"{value:,.10g}"

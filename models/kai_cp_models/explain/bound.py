@@ -1,0 +1,101 @@
+"""The most GPUs that any scheduler could have in use at once, stopping nobody.
+
+Every running pod of a pod group is kept but free to move, gangs start whole, node rules, device rules and
+required topology hold; queues and the order are ignored. The rows are those of the engine's joint model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ortools.sat.python import cp_model
+
+from kai_cp_models.joint.choose import joint_model
+from kai_cp_models.joint.model import TooLarge
+from kai_cp_models.joint.offers import milli_gpus
+from kai_cp_models.joint.problem import Ask, Offer
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, Pod, PodKey, PodStatus, Snapshot
+
+_MOST_INCREMENTS: Final = 1_000
+"""Increments of one pod group that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuBound:
+    """``gpus``: no scheduler has more in use; ``reached``: some plan of the model has as many."""
+
+    gpus: float
+    reached: bool
+    proved: bool
+    note: str = ""
+
+
+def gpu_bound(snapshot: Snapshot, seconds: float, workers: int = 1) -> GpuBound:
+    """The bound for a snapshot; without a model that fits, all GPUs that are or could be asked for."""
+    ledger = Ledger.of(snapshot)
+    running = sum(milli_gpus(pod) for pod in snapshot.pods if _ours(pod))
+    asks, steps = _asks(ledger)
+    if not asks:
+        return GpuBound(running / MILLI, True, True)
+    wanted = running + sum(milli_gpus(pod) for ask in asks for pod in ask.pods)
+    installed = sum(node.allocatable[2] for node in snapshot.nodes)
+    try:
+        model = joint_model(ledger, asks, _offers(ledger), may_lose=False)
+    except TooLarge:
+        return GpuBound(min(wanted, installed) / MILLI, False, True, "by sums: too large for the model")
+    for first, then in steps:
+        model.cp.add_implication(model.admitted[then], model.admitted[first])
+    sizes = [sum(milli_gpus(pod) for pod in ask.pods) for ask in asks]
+    model.cp.maximize(sum(size * var for size, var in zip(sizes, model.admitted, strict=True)))
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = max(0.01, seconds)
+    solver.parameters.num_workers = workers
+    status = solver.solve(model.cp)
+    if status == cp_model.OPTIMAL:
+        return GpuBound((running + round(solver.objective_value)) / MILLI, True, True)
+    if status == cp_model.FEASIBLE:
+        most = min(wanted, installed, running + int(solver.best_objective_bound))
+        return GpuBound(most / MILLI, False, True, "time ended before a plan reached it")
+    return GpuBound(
+        min(wanted, installed) / MILLI, False, True, "by sums: time ended before the model was solved"
+    )
+
+
+def _ours(pod: Pod) -> bool:
+    return pod.group is not None and pod.status in ACTIVE_ALLOCATED
+
+
+def _asks(ledger: Ledger) -> tuple[list[Ask], list[tuple[int, int]]]:
+    """Every batch of every group that could start, and which of them comes after which."""
+    asks: list[Ask] = []
+    steps: list[tuple[int, int]] = []
+    for group in ledger.snapshot.waiting_groups:
+        gang = ledger.fixed.gangs[group.key]
+        placed: set[PodKey] = set()
+
+        def status(pod: Pod, placed: set[PodKey] = placed) -> PodStatus:
+            return PodStatus.ALLOCATED if pod.key in placed else pod.status
+
+        previous: int | None = None
+        for _ in range(_MOST_INCREMENTS):
+            batch = gang.next_batch(status) if gang.ready(status) else None
+            if batch is None:
+                break
+            if previous is not None:
+                steps.append((previous, len(asks)))
+            previous = len(asks)
+            asks.append(Ask(group, gang, batch))
+            placed |= {pod.key for pod in batch.all_pods}
+    return asks, steps
+
+
+def _offers(ledger: Ledger) -> list[Offer]:
+    """All that runs, free to move."""
+    found: list[Offer] = []
+    for group in ledger.snapshot.groups:
+        gang = ledger.fixed.gangs[group.key]
+        for chain, unit in enumerate(gang.units_at_first):
+            found.append(Offer(group, unit.pods, chain, unit.whole))
+    return found
