@@ -17,7 +17,7 @@ PYTEST_FLAGS ?= -n 2 --dist loadgroup
 CONFORMANCE_MIN := 260
 SCENARIOS_STAGE := core
 
-.PHONY: help release system-packages demo test micro lint judge judge-conformance judge-scenarios judge-admission judge-grouping judge-time-axis control-plane demo-cluster docs lock clean
+.PHONY: help release system-packages demo test micro lint judge judge-conformance judge-scenarios judge-admission judge-grouping judge-time-axis judge-explain control-plane demo-cluster docs lock clean
 
 help:  ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ lint: $(READY)  ## style, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-judge: judge-conformance judge-scenarios judge-admission judge-grouping judge-time-axis  ## the recorded KAI cases and the users' scenarios
+judge: judge-conformance judge-scenarios judge-admission judge-grouping judge-time-axis judge-explain  ## the recorded KAI cases and the users' scenarios
 
 judge-conformance: $(READY)
 	$(BIN)/python $(SHARED)/conformance/judge.py $(SHARED)/conformance/cases --min-pass $(CONFORMANCE_MIN) \
@@ -52,6 +52,12 @@ judge-admission: $(READY)
 
 judge-grouping: $(READY)
 	$(BIN)/python $(SHARED)/grouping/judge_grouping.py $(SHARED)/grouping/cases --command '$(BIN)/kai-cp group {inputs} {outputs}'
+
+judge-explain: $(READY)
+	$(BIN)/python $(SHARED)/explain/judge_explain.py --cases $(SHARED)/explain/cases --quiet \
+		--explain '$(BIN)/kai-cp explain {snapshot} {target} --now {now} --format json' \
+		--what-if '$(BIN)/kai-cp what-if {snapshot} {args} --now {now} --format json' \
+		--solve '$(BIN)/kai-cp solve {inputs} --output-dir {outputs} --now {now} --budget 10 --patience 20 > /dev/null'
 
 judge-time-axis: $(READY)
 	$(BIN)/python $(SHARED)/time-axis/judge_time_axis.py --cases $(SHARED)/time-axis/cases --quiet \
