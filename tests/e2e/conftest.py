@@ -17,7 +17,7 @@ SKIPPED = (
     "end-to-end test skipped: there is no control plane binary; build it with "
     "`python -m tests.kubetest.build`, or set KAI_CP_E2E=build"
 )
-USERS = ("scheduler", "scheduler2", "binder", "controllers", "reader", "nobody")
+USERS = ("scheduler", "scheduler2", "binder", "controllers", "admission", "reader", "nobody")
 numbers = itertools.count(1)
 
 

@@ -29,6 +29,7 @@ ACCOUNTS = {
     "kai-cp-scheduler": ("scheduler", "scheduler2"),
     "kai-cp-binder": ("binder",),
     "kai-cp-controllers": ("controllers",),
+    "kai-cp-admission": ("admission",),
 }
 GPU = "nvidia.com/gpu"
 NAMESPACES = ("kai-scheduler", "kai-resource-reservation")
@@ -237,6 +238,11 @@ class World:
     def controllers(self, *flags: str, user: str = "controllers", url: str = "") -> Program:
         """Start ``kai-cp controllers``."""
         return self._start("controllers", user, url, *flags)
+
+    def admission(self, port: int, *flags: str) -> Program:
+        """Start ``kai-cp admission`` on a port."""
+        names = "--certificate-names=127.0.0.1"
+        return self._start("admission", "admission", "", f"--webhook-addr={port}", names, *flags)
 
     def _start(self, command: str, user: str, url: str, *flags: str, data: int = 0) -> Program:
         kubeconfig = self.plane.kubeconfig(user, url=url)
