@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from kai_cp.bench import peers
 from kai_cp.bench.cases import Case, generated_cases, recorded_cases
 from kai_cp.bench.progress import Bar
 from kai_cp.bench.records import Result
 from kai_cp.bench.runner import Task, run
+from kai_cp.errors import Unavailable
 from kai_cp_models.settings import Settings
+
+Item = TypeVar("Item")
 
 SMOKE_SHAPES: Final = ("fill", "contended", "fragmented", "racks", "mixed", "quiet", "unschedulable")
 SMOKE_NODES: Final = (30,)
@@ -32,6 +35,13 @@ class Plan:
     bound_seconds: float = 60.0
     hours: float = 48.0
     processes: int = 2
+    part: tuple[int, int] = (0, 1)
+    """Which of how many equal parts of the cases or seeds: index from 0, count."""
+
+    def mine(self, all_of_them: Sequence[Item]) -> Sequence[Item]:
+        """What is run here of them."""
+        index, count = self.part
+        return all_of_them[index::count]
 
 
 def run_suites(plan: Plan, settings: Settings, bar: Bar) -> Iterator[Result | str]:
@@ -40,12 +50,14 @@ def run_suites(plan: Plan, settings: Settings, bar: Bar) -> Iterator[Result | st
         if suite in ("kai", "scale", "smoke"):
             yield from _cycles(suite, plan, settings, bar)
         if suite == "openb":
+            _expect_trace(plan.shared / "data" / "openb")
             from kai_cp.bench.openb.suite import run_openb
+            from kai_cp.bench.openb.trace import SEEDS
 
             yield from run_openb(
                 plan.shared / "data" / "openb",
                 plan.shapes,
-                plan.seeds,
+                plan.mine(plan.seeds or SEEDS),
                 bar,
                 bound_seconds=plan.bound_seconds,
                 processes=plan.processes,
@@ -55,12 +67,22 @@ def run_suites(plan: Plan, settings: Settings, bar: Bar) -> Iterator[Result | st
 
             smoke = suite == "smoke"
             yield from run_gangs(
-                settings, plan.seeds or (1,), bar, hours=1.0 if smoke else plan.hours, small=smoke
+                settings, plan.mine(plan.seeds or (1,)), bar, hours=1.0 if smoke else plan.hours, small=smoke
             )
         if suite in ("matters", "smoke"):
             from kai_cp.bench.matters import run_matters
 
-            yield from run_matters(settings, plan.nodes, plan.seeds or (1,), bar, small=suite == "smoke")
+            yield from run_matters(
+                settings, plan.nodes, plan.mine(plan.seeds or (1,)), bar, small=suite == "smoke"
+            )
+
+
+def _expect_trace(folder: Path) -> None:
+    if not folder.is_dir():
+        raise Unavailable(
+            f"{folder} is not there. The suite openb needs Alibaba's public GPU trace (github.com/alibaba/"
+            "clusterdata, cluster-trace-gpu-v2023/csv): name its directory with --shared, as data/openb."
+        )
 
 
 def _cycles(suite: str, plan: Plan, settings: Settings, bar: Bar) -> Iterator[Result | str]:
@@ -73,6 +95,7 @@ def _cycles(suite: str, plan: Plan, settings: Settings, bar: Bar) -> Iterator[Re
     elif suite == "kai":
         peer = peers.recorded(plan.shared / "bench")
     name = digest(settings)
+    cases = plan.mine(cases)
     bar.expect(len(cases))
     for case in cases:
         bar.begin(case.name)
@@ -86,7 +109,10 @@ def _cases(suite: str, plan: Plan) -> Sequence[Case]:
     if suite == "kai":
         folder = plan.shared / "bench" / "snapshots"
         if not folder.is_dir():
-            raise FileNotFoundError(2, "no such directory", str(folder))
+            raise Unavailable(
+                f"{folder} is not there. The suite kai needs clusters that a KAI-Scheduler decided on: name "
+                "their directory with --shared, or take --suite scale, which generates its own."
+            )
         return recorded_cases(folder, plan.shapes, plan.nodes)
     if suite == "smoke":
         return generated_cases(plan.shapes or SMOKE_SHAPES, plan.nodes or SMOKE_NODES, plan.seeds or (1,))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
-
-from rich.console import Console
-from rich.table import Table
 
 from kai_cp.bench.records import (
     BoundResult,
@@ -19,134 +15,155 @@ from kai_cp.bench.records import (
     Result,
     SimulationResult,
 )
+from kai_cp.report.section import Section
 
 
-def show(results: Sequence[Result]) -> None:
-    """Print one table per kind of result."""
-    console = Console() if sys.stdout.isatty() else Console(width=200)
-    console.print(*tables(results), sep="\n")
-
-
-def tables(results: Sequence[Result]) -> list[Table]:
-    """The tables of the results."""
+def tables(results: Sequence[Result]) -> list[Section]:
+    """One table per kind of result."""
     cases = [result for result in results if isinstance(result, CaseResult)]
     policies = [result for result in results if isinstance(result, PolicyResult)]
     bounds = [result for result in results if isinstance(result, BoundResult)]
     simulations = [result for result in results if isinstance(result, SimulationResult)]
     matters = [result for result in results if isinstance(result, MattersResult)]
-    found = []
-    if cases:
-        found.append(_cases(cases))
-    if policies or bounds:
-        found.append(_policies(policies, bounds))
-    if simulations:
-        found.append(_simulations(simulations))
-    if matters:
-        found.append(_matters(matters))
-    return found
+    found = [_cases(cases), _policies(policies, bounds), _simulations(simulations), _matters(matters)]
+    return [section for section in found if section.rows]
 
 
-def _cases(cases: Sequence[CaseResult]) -> Table:
-    table = Table(title="Cycles: ours / theirs")
-    for name in ("case", "pods", "decide s", "read s", "MiB", "status", "gap", "GPUs admitted", "lost"):
-        table.add_column(name, justify="left" if name in ("case", "status") else "right")
-    table.add_column("gained of most", justify="right")
-    table.add_column("second cycle s", justify="right")
-    table.add_column("moved pods", justify="right")
-    table.add_column("groups left", justify="right")
-    table.add_column("first difference")
+def _cases(cases: Sequence[CaseResult]) -> Section:
+    """What was found of what there is to find, and how long it took; with a peer, the peer's beside it."""
+    rows = []
     for case in cases:
         peer, ours = case.peer, case.outcome
         theirs = None if peer is None else peer.outcome
-        table.add_row(
-            case.case,
-            f"{case.running_pods}+{case.pending_pods}",
-            _pair(f"{case.seconds['decide']:.2f}", None if peer is None else _seconds(peer.seconds)),
-            f"{case.seconds['read']:.2f}",
-            f"{case.peak_memory_mib:.0f}",
-            case.status if not case.errors else "WRONG",
-            f"{case.gap:.1%}",
-            _pair(f"{ours.admitted_gpus:g}", None if theirs is None else f"{theirs.admitted_gpus:g}"),
-            _pair(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
-            gained(case),
-            second_cycle(case),
-            _pair(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
-            _pair(str(ours.groups_left), None if theirs is None else str(theirs.groups_left)),
-            "" if peer is None or theirs is None else difference(peer),
+        rows.append(
+            (
+                case.case,
+                f"{case.running_pods}+{case.pending_pods}",
+                _pair(f"{case.seconds['decide']:.2f}", None if peer is None else _seconds(peer.seconds)),
+                _pair(f"{ours.admitted_gpus:g}", None if theirs is None else f"{theirs.admitted_gpus:g}"),
+                _pair(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
+                gained(case),
+                to_gain(case),
+                ("all proved" if case.status == "OPTIMAL" else "best found") if not case.errors else "WRONG",
+                "" if peer is None or theirs is None else difference(peer),
+                second_cycle(case),
+                _pair(str(ours.groups_left), None if theirs is None else str(theirs.groups_left)),
+                _pair(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
+                f"{case.seconds['read']:.2f}",
+                f"{case.peak_memory_mib:.0f}",
+            )
         )
-    return table
+    beside = any(case.peer is not None for case in cases)
+    numbers = ("Pods", "Decide [s]", "GPUs in", "GPUs lost", "Gained of most", "Gap", "Groups left")
+    more = ("Second cycle [s]", "Moved pods", "Read [s]", "MiB")
+    columns = (
+        *("Case", "Pods", "Decide [s]", "GPUs in", "GPUs lost", "Gained of most", "Gap", "Answer"),
+        *("First difference", "Second cycle [s]", "Groups left", "Moved pods", "Read [s]", "MiB"),
+    )
+    empty = {name for at, name in enumerate(columns) if not any(row[at] for row in rows)}
+    shown = [at for at, name in enumerate(columns) if name not in empty]
+    return Section(
+        "Cycles: ours / theirs" if beside else "Cycles",
+        [columns[at] for at in shown],
+        [[row[at] for at in shown] for row in rows],
+        right=(*numbers, *more),
+        fixed=("Case", "First difference"),
+        drop=("MiB", "Read [s]", "Moved pods", "Groups left", "Second cycle [s]", "Pods", "First difference"),
+    )
 
 
-def _policies(runs: Sequence[PolicyResult], bounds: Sequence[BoundResult]) -> Table:
-    table = Table(title="openb: GPUs in use, percent (mean over seeds)")
-    for name in ("list", "policy", "seeds", "used", "published", "moved pods", "s a run"):
-        table.add_column(name, justify="left" if name in ("list", "policy") else "right")
+def _policies(runs: Sequence[PolicyResult], bounds: Sequence[BoundResult]) -> Section:
     groups: dict[tuple[str, str], list[PolicyResult]] = defaultdict(list)
     for run in runs:
         groups[run.case, run.policy].append(run)
+    rows: list[tuple[str, ...]] = []
     for (case, policy), mine in groups.items():
         published = mine[0].published
-        table.add_row(
-            case,
-            policy,
-            str(len(mine)),
-            f"{fmean(r.used for r in mine):.2f}",
-            "" if published is None else f"{published:.2f}",
-            f"{fmean(r.moved_pods for r in mine):.0f}",
-            f"{fmean(r.seconds for r in mine):.1f}",
+        rows.append(
+            (
+                case,
+                policy,
+                str(len(mine)),
+                f"{fmean(r.used for r in mine):.2f}",
+                "" if published is None else f"{published:.2f}",
+                f"{fmean(r.moved_pods for r in mine):.0f}",
+                f"{fmean(r.seconds for r in mine):.1f}",
+            )
         )
     for bound in bounds:
         text = f"≤ {bound.bound:.2f}"
-        table.add_row(bound.case, "offline bound", "1", text, "", "", f"{bound.seconds:.1f}")
-    return table
+        rows.append((bound.case, "offline bound", "1", text, "", "", f"{bound.seconds:.1f}"))
+    numbers = ("Seeds", "Used", "Published", "Moved pods", "Seconds a run")
+    return Section(
+        "openb: GPUs in use, percent (mean over seeds)",
+        ("List", "Policy", *numbers),
+        rows,
+        right=numbers,
+        fixed=("List", "Policy"),
+        drop=("Seconds a run", "Seeds"),
+    )
 
 
-def _simulations(runs: Sequence[SimulationResult]) -> Table:
-    table = Table(title="Gangs, simulated")
-    names = ("case", "policy", "finished", "utilisation", "lost GPU-h", "evictions", "moves", "share error")
-    for name in names:
-        table.add_column(name, justify="left" if name in ("case", "policy") else "right")
+def _simulations(runs: Sequence[SimulationResult]) -> Section:
     sizes = sorted({size for run in runs for size in run.waiting_minutes}, key=_first_number)
-    for size in sizes:
-        table.add_column(f"wait {size} (min)", justify="right")
-    for run in runs:
-        waits = [f"{run.waiting_minutes[size]:.1f}" if size in run.waiting_minutes else "" for size in sizes]
-        table.add_row(
+    rows = [
+        (
             f"{run.case} s{run.seed}",
             run.policy,
             f"{run.finished}/{run.groups}",
             f"{run.utilisation:.1%}",
+            *(f"{run.waiting_minutes[size]:.1f}" if size in run.waiting_minutes else "" for size in sizes),
             f"{run.lost_gpu_hours:.0f}",
+            f"{run.share_error:.1%}",
             str(run.evictions),
             str(run.moves),
-            f"{run.share_error:.1%}",
-            *waits,
         )
-    return table
+        for run in runs
+    ]
+    waits = tuple(f"Wait {size}" for size in sizes)
+    numbers = ("Finished", "In use", *waits, "Lost GPU-h", "Share error", "Evictions", "Moves")
+    return Section(
+        "Gangs, simulated (wait: mean minutes until a gang of so many GPUs starts)",
+        ("Case", "Policy", *numbers),
+        rows,
+        right=numbers,
+        fixed=("Case", "Policy"),
+        drop=("Moves", "Evictions", "Share error"),
+    )
 
 
-def _matters(runs: Sequence[MattersResult]) -> Table:
-    table = Table(title="Where a default scheduler fails")
-    for name in ("case", "budget s", "clusters", "improved", "certified", "best already", "mean s"):
-        table.add_column(name, justify="left" if name == "case" else "right")
+def _matters(runs: Sequence[MattersResult]) -> Section:
+    rows = []
     for run in runs:
         n = max(1, run.clusters)
-        table.add_row(
-            run.case,
-            f"{run.budget_seconds:g}",
-            str(run.clusters),
-            f"{run.improved / n:.0%}",
-            f"{run.certified / n:.0%}",
-            f"{run.equal_certified / n:.0%}",
-            f"{run.mean_seconds:.2f}",
+        rows.append(
+            (
+                run.case,
+                f"{run.budget_seconds:g}",
+                str(run.clusters),
+                f"{run.improved / n:.0%}",
+                f"{run.certified / n:.0%}",
+                f"{run.equal_certified / n:.0%}",
+                f"{run.mean_seconds:.2f}",
+            )
         )
-    return table
+    numbers = ("Budget [s]", "Clusters", "Improved", "Proved best", "Best already", "Mean [s]")
+    return Section(
+        "Where a default scheduler fails", ("Case", *numbers), rows, right=numbers, fixed=("Case",)
+    )
 
 
 def gained(case: CaseResult) -> str:
     """GPUs gained, and what no plan exceeds."""
     most = "?" if case.most_gpus is None else f"{case.most_gpus:g}"
     return f"{case.outcome.gained_gpus:g} of {most}"
+
+
+def to_gain(case: CaseResult) -> str:
+    """How much of the most could still be gained, at most; empty when that is not known."""
+    if case.most_gpus is None:
+        return ""
+    return f"{max(0.0, case.most_gpus - case.outcome.gained_gpus) / max(1.0, case.most_gpus):.1%}"
 
 
 def share(value: float | None) -> str:

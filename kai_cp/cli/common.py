@@ -63,6 +63,29 @@ def instant_or_exit(text: str | None) -> float | None:
         fail(f"--now: {text!r} is no RFC 3339 time such as 2026-11-20T12:00:00Z", WRONG_USAGE)
 
 
+def part_or_exit(text: str | None) -> tuple[int, int]:
+    """The part that ``--part I/N`` names, all by default."""
+    if text is None:
+        return 0, 1
+    index, _, count = text.partition("/")
+    if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
+        fail(f"--part: {text!r} is no part such as 0/8, counted from 0", WRONG_USAGE)
+    return int(index), int(count)
+
+
+def writable_or_exit(option: str, path: Path | None) -> None:
+    """That a file can be written, before the work whose result it shall hold."""
+    if path is None:
+        return
+    new = not path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        fail(f"{option}: {path}: {error.strerror or error}", WRONG_USAGE)
+    if new:
+        path.unlink()
+
+
 def usage_or_exit(path: Path | None) -> Mapping[str, Any] | None:
     """The file of ``--usage``: shares from 0 to 1 by queue and resource; None without a path."""
     found = mapping_or_exit(path, "--usage")

@@ -13,7 +13,7 @@ import re
 from typing import Any, Final
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 _WIDEST_NAME: Final = 28
 """Longer names of options stand on a line of their own, with their text below."""
@@ -30,11 +30,14 @@ _TYPE: Final = re.compile(r"<(?:list\[)?([^<>\[\]]*)\]?>")
 _EXTRA: Final = re.compile(r"\s*\[(?P<inside>[^\[\]]*)\]$")
 
 
-class HelpfulCommand(TyperCommand):
-    """A command whose help is plain text of at most 80 columns."""
+class _Page:
+    """Help as plain text of at most 80 columns; for commands and for groups of them."""
 
-    def __init__(self, *arguments: Any, **attributes: Any) -> None:
-        super().__init__(*arguments, **{**attributes, "rich_markup_mode": None})
+    help: str | None
+    epilog: str | None
+    params: list[Any]
+    format_usage: Any
+    get_params: Any
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Usage, what it does, its options by group, examples."""
@@ -53,7 +56,7 @@ class HelpfulCommand(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What follows the command's name: ``[OPTIONS] SNAPSHOT [DECISIONS]``."""
-        pieces = ["[OPTIONS]"]
+        pieces = ["[OPTIONS]", *(["[COMMAND]"] if getattr(self, "commands", None) else [])]
         for parameter in self.params:
             if parameter.param_type_name == "argument":
                 name = (parameter.metavar or str(parameter.name).upper()).strip("[]")
@@ -80,6 +83,28 @@ class HelpfulCommand(TyperCommand):
             if rows:
                 with formatter.section(panel):
                     formatter.write_dl(rows, col_max=_WIDEST_NAME)
+
+
+class HelpfulCommand(_Page, TyperCommand):
+    """A command with this help."""
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **{**attributes, "rich_markup_mode": None})
+
+
+class HelpfulGroup(_Page, TyperGroup):
+    """A command that does something itself and has further ones below it, with this help."""
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **{**attributes, "rich_markup_mode": None})
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Options as for any command, then the commands below."""
+        super().format_options(ctx, formatter)
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, command.get_short_help_str(60)) for name, command in self.commands.items()]
+            )
 
 
 def _readable(name: str, text: str, *, switch: bool) -> tuple[str, str]:

@@ -69,6 +69,15 @@ PatienceOption = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
+PartOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="I/N",
+        help="Only the I-th of N equal parts, counted from 0: for many machines, such as "
+        "$JOB_COMPLETION_INDEX/8 in a Job of Kubernetes.",
+        rich_help_panel=INPUT,
+    ),
+]
 QueueOption = Annotated[
     list[str] | None,
     typer.Option(

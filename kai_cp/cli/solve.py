@@ -18,6 +18,7 @@ from kai_cp.cli.common import (
     empty_world,
     fail,
     instant_or_exit,
+    part_or_exit,
     settings_or_exit,
     usage_or_exit,
 )
@@ -30,6 +31,7 @@ from kai_cp.cli.options import (
     GroupOption,
     NamespaceOption,
     NowOption,
+    PartOption,
     PatienceOption,
     QueueOption,
     SnapshotsArgument,
@@ -99,6 +101,7 @@ def solve(
     budget: BudgetOption = None,
     patience: PatienceOption = None,
     config: ConfigOption = None,
+    part: PartOption = None,
     workers: Annotated[
         int | None, typer.Option(help="Solver threads. Default: 2.", rich_help_panel=SEARCH)
     ] = None,
@@ -141,6 +144,8 @@ def solve(
     instant = instant_or_exit(now)
     usage_by_queue = usage_or_exit(usage)
     inputs, missing = _inputs(snapshots, output_dir)
+    index, count = part_or_exit(part)
+    inputs = inputs[index::count]
     results: list[Result] = []
     with Worker(job) as worker, _progress(inputs) as watched:
         for source, watch in watched:

@@ -11,6 +11,7 @@ from typing import Final
 
 from kai_cp.cli.common import BUG, INTERRUPTED, MISSING, complain
 from kai_cp.cli.extras import sentence
+from kai_cp.errors import Unavailable
 
 DEBUG_VARIABLE: Final = "KAI_CP_DEBUG"
 """Set to anything, it shows tracebacks."""
@@ -40,6 +41,9 @@ def guarded(body: Callable[[], object]) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         status = INTERRUPTED
+    except Unavailable as problem:
+        complain(str(problem))
+        status = MISSING
     except BrokenPipeError:
         status = _without_output(0)  # Whoever read has read enough, such as head.
     except OSError as error:

@@ -23,7 +23,10 @@ import urllib3.exceptions
 from kubernetes import config as kube_config
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
+from kubernetes.config import ConfigException
+from yaml import YAMLError
 
+from kai_cp.errors import Unavailable
 from kai_cp.kube.access import Process, Verb, permits
 from kai_cp.kube.errors import ApiError, Gone, KubeError, NotGranted, NotReachable, Unauthorized
 from kai_cp.kube.resources import Resource
@@ -62,12 +65,20 @@ cached_permits = lru_cache(maxsize=4096)(permits)
 def configuration(kubeconfig: str = "", context: str = "") -> Configuration:
     """Client configuration from a kubeconfig file, or from the pod this process runs in."""
     result = Configuration()
-    if kubeconfig or "KUBERNETES_SERVICE_HOST" not in os.environ:
-        kube_config.load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=kubeconfig or None, context=context or None, client_configuration=result
-        )
-    else:
-        kube_config.load_incluster_config(client_configuration=result)  # type: ignore[no-untyped-call]
+    try:
+        if kubeconfig or "KUBERNETES_SERVICE_HOST" not in os.environ:
+            kube_config.load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=kubeconfig or None, context=context or None, client_configuration=result
+            )
+        else:
+            kube_config.load_incluster_config(client_configuration=result)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError, ValueError, YAMLError) as problem:
+        which = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+        reason = str(problem).split("\n", 1)[0].rstrip(". ")
+        raise Unavailable(
+            f"no cluster to talk to: {which}: {reason}. Name a kubeconfig with --kubeconfig or KUBECONFIG, "
+            "or run in a pod with a service account."
+        ) from None
     return result
 
 

@@ -22,7 +22,7 @@ def run_gangs(
     """Every policy on the workload of every seed. ``small``: a few nodes and short jobs."""
     bar.expect(len(seeds) * len(POLICIES))
     for seed in seeds:
-        workload = philly(seed, nodes=4, hours=hours, mean_hours=0.25) if small else philly(seed, hours=hours)
+        workload = philly(seed, nodes=2, hours=hours, mean_hours=0.5) if small else philly(seed, hours=hours)
         for name in POLICIES:
             bar.begin(f"gangs, {name}, seed {seed}")
             yield one(workload, name, seed, settings)

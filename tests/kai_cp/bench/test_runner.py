@@ -224,8 +224,3 @@ def test_command_line_writes_results_and_page(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert len(list(read(out))) == 4
     assert report.read_text("utf-8").startswith("<!doctype html>")
-
-
-def test_missing_data_is_named() -> None:
-    done = CliRunner().invoke(app, ["--suite", "openb", "--shared", "/nowhere"])
-    assert done.exit_code == 2

@@ -24,4 +24,6 @@ def test_smoke_suite_passes_its_audit(tmp_path: Path) -> None:
         "kai_cp greedy",
         "first come",
     }
+    waits = {r.policy: r.waiting_minutes["1"] for r in results if isinstance(r, SimulationResult)}
+    assert waits["kai_cp"] < waits["first come"], "a suite on which all policies are equal shows nothing"
     assert sum(r.clusters for r in results if isinstance(r, MattersResult)) == 2

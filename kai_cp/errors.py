@@ -1,0 +1,7 @@
+"""Errors that every part of the program may raise, and that the command line ends with in one sentence."""
+
+from __future__ import annotations
+
+
+class Unavailable(Exception):
+    """Something outside is missing (a cluster, a file of a suite); the text says what, and what to do."""
