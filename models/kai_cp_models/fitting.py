@@ -1,4 +1,4 @@
-"""Which nodes have room for a pod, remembered by spec: only nodes that were touched are looked at again.
+"""Which nodes have room for a pod, and in which order they score: kept by spec, followed node by node.
 
 The room of static node rules, requests and shared devices only; device rules come on top (``Ledger.fits``).
 """
@@ -6,182 +6,217 @@ The room of static node rules, requests and shared devices only; device rules co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from copy import copy
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.rules.scores import by_rank, ranks
+from kai_cp_models.rules.scores import Ranking
 from kai_cp_models.rules.table import accepting
-from kai_cp_models.snapshot import GPU, MILLI, PODS, GpuKind, Pod, PodSpec
+from kai_cp_models.snapshot import GPU, MILLI, PODS, GpuKind, Pod
 
 if TYPE_CHECKING:
     from kai_cp_models.ledger import Ledger
 
 Mask = NDArray[np.bool_]
-Question = Literal["now", "later", "shared"]
-"""Room that is idle; room once everything releasing is gone; a shared device that the pod fits."""
+Vector = NDArray[np.int64]
 
 NOWHERE: Final = np.iinfo(np.int64).min
 """The rank of a node without room."""
 
 _LONGEST = 20_000
 """Touches after which everything is forgotten, so that copies stay cheap."""
+_MANY: Final = 64
+"""Touched nodes from which on looking at all of them at once is quicker."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranked:
-    """The nodes in the order of their scores for pods of one spec; ``NOWHERE`` where there is no room.
+class View:
+    """The nodes as pods of one spec see them; see the module.
 
-    ``now``: the room is idle. ``exact``: False once a node was over its capacity: there ranks are no scores.
+    ``now``: [N] there is room that is idle; ``later``: room once everything releasing is gone; ``shared``: a
+    shared device that the pod fits. ``ranks``: [N] the order of the nodes, ``NOWHERE``
+    where there is no room.
+    ``exact``: False where the policy's scores are no ranks.
     """
 
-    spec: PodSpec
-    ranks: NDArray[np.int64]
     now: Mask
-    exact: bool
-    touches: int
+    later: Mask
+    shared: Mask
+    ranks: Vector
+    _slots: tuple[Vector, Vector] | None
+
+    def __init__(self, ledger: Ledger, pod: Pod) -> None:
+        self._pod = pod
+        """An example; it keeps the spec, so that no other one gets its id."""
+        self._accepted = accepting(ledger.fixed.table, pod)
+        self._request = pod.spec.requests
+        self._ranking = Ranking(ledger.fixed.table, pod)
+        self._owned = True
+        self.exact = self._ranking.exact
+        self.seen = 0
+        self._look_everywhere(ledger)
+
+    def shared_copy(self) -> View:
+        """The same view for a copy of the ledger; whichever changes first takes arrays of its own."""
+        self._owned = False
+        return copy(self)
+
+    def follow(self, ledger: Ledger, touched: Sequence[int], seen: int) -> None:
+        """Look again at nodes that were touched; ``seen``: touches there were so far."""
+        nodes = set(touched)
+        if len(nodes) >= _MANY:
+            self._owned = True
+            self._look_everywhere(ledger)
+        else:
+            if not self._owned:
+                self.now, self.later, self.shared = self.now.copy(), self.later.copy(), self.shared.copy()
+                self.ranks = self.ranks.copy()
+                if self._slots is not None:
+                    self._slots = self._slots[0].copy(), self._slots[1].copy()
+                self._owned = True
+            for node in nodes:
+                self._look(ledger, node)
+        self.seen = seen
+
+    def slots_of(self, ledger: Ledger, *, now: bool) -> Vector:
+        """[N] pods of the spec that the room of each node takes, as far as requests tell; read-only."""
+        if self._slots is None:
+            idle, releasing = ledger.room.columns()
+            self._slots = self._count(idle, self.now), self._count(idle + releasing, self.later)
+        return self._slots[0 if now else 1]
+
+    def _count(self, free: Vector, fits: Mask) -> Vector:
+        found: Vector = np.full(len(free), np.iinfo(np.int64).max)
+        for dimension, amount in enumerate(self._request):
+            if amount:
+                np.minimum(found, free[:, dimension] // amount, out=found)
+        counted: Vector = np.where(fits, np.maximum(found, 1), 0)
+        return counted
+
+    # --- all nodes at once -----------------------------------------------------------------------
+
+    def _look_everywhere(self, ledger: Ledger) -> None:
+        idle, releasing = ledger.room.columns()
+        free = idle + releasing
+        self._slots = None
+        self.now = self._fits_everywhere(ledger, idle, now=True)
+        self.later = self._fits_everywhere(ledger, free, now=False)
+        self.shared = np.zeros(len(free), dtype=bool)
+        if self._may_join:
+            for node in ledger.groups_on:
+                self.shared[node] = self._joins(ledger, node)
+        self.ranks = self._ranking.column(self.now, self.shared, free)
+        self.ranks[~self.later] = NOWHERE
+
+    def _fits_everywhere(self, ledger: Ledger, free: Vector, *, now: bool) -> Mask:
+        mask: Mask = self._accepted.copy()
+        gpu = self._pod.spec.gpu
+        for dimension, amount in enumerate(self._request):
+            if dimension != GPU or not gpu.shares:
+                mask &= free[:, dimension] >= amount
+        if gpu.shares and mask.any():
+            fitting = np.zeros(len(mask), dtype=np.int64)
+            for node in ledger.groups_on:
+                if mask[node]:
+                    fitting[node] = self._devices(ledger, node, now=now)
+            new = np.maximum(gpu.devices - fitting, 0)
+            mask &= (free[:, GPU] // MILLI + fitting >= gpu.devices) & (free[:, PODS] >= 1 + new)
+            # Of a node beyond its capacity nobody knows which of the devices exist.
+            mask &= free[:, GPU] >= 0
+        return mask
+
+    # --- one node --------------------------------------------------------------------------------
+
+    def _look(self, ledger: Ledger, node: int) -> None:
+        idle, free = ledger.room.idle_on(node), ledger.room.free_on(node)
+        accepted = bool(self._accepted[node])
+        now = accepted and self._fits(ledger, node, idle, now=True)
+        later = accepted and self._fits(ledger, node, free, now=False)
+        shared = self._may_join and self._joins(ledger, node)
+        self.now[node], self.later[node], self.shared[node] = now, later, shared
+        self.ranks[node] = self._ranking.one(node, now, shared, free) if later else NOWHERE
+        if self._slots is not None:
+            self._slots[0][node] = self._count_one(idle) if now else 0
+            self._slots[1][node] = self._count_one(free) if later else 0
+
+    def _count_one(self, free: Sequence[int]) -> int:
+        asked = zip(free, self._request, strict=True)
+        return max(min((have // amount for have, amount in asked if amount), default=NOWHERE), 1)
+
+    def _fits(self, ledger: Ledger, node: int, free: Sequence[int], *, now: bool) -> bool:
+        gpu = self._pod.spec.gpu
+        if not gpu.shares:
+            return all(have >= amount for have, amount in zip(free, self._request, strict=True))
+        for dimension, amount in enumerate(self._request):
+            # Of a node beyond its capacity nobody knows which of the devices exist.
+            if free[dimension] < (amount if dimension != GPU else 0):
+                return False
+        fitting = self._devices(ledger, node, now=now)
+        enough = free[GPU] // MILLI + fitting >= gpu.devices
+        return enough and free[PODS] >= 1 + max(gpu.devices - fitting, 0)
+
+    def _devices(self, ledger: Ledger, node: int, *, now: bool) -> int:
+        """Shared devices of the node that have room for a share."""
+        names = ledger.groups_on.get(node)
+        if not names:
+            return 0
+        need = ledger.share_mib_on(self._pod, node)
+        return sum(ledger.device_free_mib(node, name, now=now) >= need for name in names)
+
+    @property
+    def _may_join(self) -> bool:
+        """Whether such pods could join a shared device at all: shares, and pods without GPUs (6)."""
+        gpu = self._pod.spec.gpu
+        return gpu.kind is not GpuKind.MIG and not (gpu.devices and not gpu.shares)
+
+    def _joins(self, ledger: Ledger, node: int) -> bool:
+        """Whether a shared device of the node fits the pod's GPU requirement (gpusharingorder, 6)."""
+        names = ledger.groups_on.get(node, ())
+        need = ledger.share_mib_on(self._pod, node) if self._pod.spec.gpu.shares else 0
+        return any(ledger.device_free_mib(node, name, now=False) >= need for name in names)
 
 
 class Fitting:
-    """The answers for one ledger. Masks are never changed once known, so copies share them."""
+    """The views of one ledger, by spec."""
 
     def __init__(self) -> None:
         self._touched: list[int] = []
-        self._known: dict[tuple[int, Question], tuple[PodSpec, Mask, int]] = {}
-        self._ranked: dict[int, _Ranked] = {}
+        self._views: dict[int, View] = {}
 
     def copy(self) -> Fitting:
         """The same answers for a copy of the ledger."""
         result = Fitting()
         result._touched.extend(self._touched)
-        result._known.update(self._known)
-        result._ranked.update(self._ranked)
+        result._views.update((spec, view.shared_copy()) for spec, view in self._views.items())
         return result
 
     def touch(self, node: int) -> None:
         """Room, devices or slots of the node have changed."""
         if len(self._touched) >= _LONGEST:
             self._touched.clear()
-            self._known.clear()
-            self._ranked.clear()
+            self._views.clear()
         self._touched.append(node)
 
-    def mask(self, ledger: Ledger, pod: Pod, question: Question) -> Mask:
-        """[N] the answer for every node; the caller may change the array."""
-        key = (id(pod.spec), question)
-        known = self._known.get(key)
-        if known is None:
-            mask = _look(ledger, pod, question, None)
-        elif known[2] == len(self._touched):
-            return known[1].copy()
-        else:
-            mask = known[1].copy()
-            rows = self._since(known[2])
-            mask[rows] = _look(ledger, pod, question, rows)
-        # The spec is kept alive, so that no other one gets its id.
-        self._known[key] = pod.spec, mask, len(self._touched)
-        return mask.copy()
+    def view(self, ledger: Ledger, pod: Pod) -> View:
+        """The nodes as pods of this spec see them now. Of what a pod has only its spec counts here."""
+        view = self._views.get(id(pod.spec))
+        touches = len(self._touched)
+        if view is None:
+            view = self._views[id(pod.spec)] = View(ledger, pod)
+            view.seen = touches
+        elif view.seen != touches:
+            view.follow(ledger, self._touched[view.seen :], touches)
+        return view
 
-    def best(self, ledger: Ledger, pod: Pod, within: Mask) -> tuple[int, bool] | None:
-        """The best node by rank, and whether its room is idle; -1 where none has room.
+    def best(self, ledger: Ledger, pod: Pod, within: Mask | None) -> tuple[int, bool] | None:
+        """The best node by rank (None: of all), and whether its room is idle; -1 where none has room.
 
-        None where ranks are not exact. Of what a pod has only its spec counts here.
+        None where ranks are not exact.
         """
-        known = self._ranked.get(id(pod.spec))
-        if known is not None and not known.exact:
+        view = self.view(ledger, pod)
+        if not view.exact or not len(view.ranks):
             return None
-        if known is None:
-            known = self._ranked[id(pod.spec)] = _ranked(ledger, pod, None, len(self._touched), None)
-        elif known.touches != len(self._touched):
-            rows = self._since(known.touches)
-            known = self._ranked[id(pod.spec)] = _ranked(ledger, pod, rows, len(self._touched), known)
-        if not known.exact or not len(known.ranks):
-            return None
-        ranks = known.ranks if within.all() else np.where(within, known.ranks, NOWHERE)
+        ranks = view.ranks if within is None else np.where(within, view.ranks, NOWHERE)
         node = int(ranks.argmax())
-        return (node, bool(known.now[node])) if ranks[node] != NOWHERE else (-1, False)
-
-    def _since(self, touches: int) -> NDArray[np.int64]:
-        """Nodes that were touched since then."""
-        return np.array(sorted(set(self._touched[touches:])), dtype=np.int64)
-
-
-def _ranked(
-    ledger: Ledger, pod: Pod, rows: NDArray[np.int64] | None, touches: int, before: _Ranked | None
-) -> _Ranked:
-    """The order of all nodes, or that of ``before`` with ``rows`` looked at again."""
-    chosen: NDArray[np.int64] | slice = slice(None) if rows is None else rows
-    later = _look(ledger, pod, "later", rows)
-    now = _look(ledger, pod, "now", rows)
-    free = ledger.idle[chosen] + ledger.releasing[chosen]
-    found = ranks(ledger.fixed.table, pod, chosen, now, _joinable(ledger, pod, rows), free)
-    found[~later] = NOWHERE
-    exact = not bool((free[later] < 0).any())
-    if before is None:
-        return _Ranked(pod.spec, found, now, exact and by_rank(ledger.fixed.table, pod), touches)
-    everywhere, idle = before.ranks.copy(), before.now.copy()
-    everywhere[chosen], idle[chosen] = found, now
-    return _Ranked(pod.spec, everywhere, idle, exact and before.exact, touches)
-
-
-def _look(ledger: Ledger, pod: Pod, question: Question, rows: NDArray[np.int64] | None) -> Mask:
-    """The answer for the nodes ``rows``, or for all."""
-    if question == "shared":
-        return _joinable(ledger, pod, rows)
-    chosen: NDArray[np.int64] | slice = slice(None) if rows is None else rows
-    mask: Mask = accepting(ledger.fixed.table, pod)[chosen].copy()
-    free = ledger.idle[chosen]
-    if question == "later":
-        free = free + ledger.releasing[chosen]
-    request = np.array(pod.spec.requests, dtype=np.int64)
-    if not pod.spec.gpu.shares:
-        mask &= (free >= request).all(axis=1)
-        return mask
-    others = np.arange(free.shape[1]) != GPU
-    mask &= (free[:, others] >= request[others]).all(axis=1)
-    if mask.any():
-        mask &= _shares_fit(ledger, pod, free, mask, _nodes(ledger, rows), now=question == "now")
-    return mask
-
-
-def _shares_fit(
-    ledger: Ledger,
-    pod: Pod,
-    free: NDArray[np.int64],
-    mask: Mask,
-    nodes: Sequence[int],
-    *,
-    now: bool,
-) -> Mask:
-    """Nodes with enough fitting shared devices and whole GPUs; the reservation of a new one takes a slot."""
-    devices = pod.spec.gpu.devices
-    fitting = np.zeros(len(mask), dtype=np.int64)
-    for position, node in enumerate(nodes):
-        if mask[position] and (names := ledger.groups_on.get(node)):
-            need = ledger.share_mib_on(pod, node)
-            fitting[position] = sum(ledger.device_free_mib(node, name, now=now) >= need for name in names)
-    new = np.maximum(devices - fitting, 0)
-    found: Mask = (free[:, GPU] // MILLI + fitting >= devices) & (free[:, PODS] >= 1 + new)
-    # Of a node beyond its capacity nobody knows which of the devices exist.
-    found &= free[:, GPU] >= 0
-    return found
-
-
-def _joinable(ledger: Ledger, pod: Pod, rows: NDArray[np.int64] | None) -> Mask:
-    """Nodes with a shared device that the pod's GPU requirement fits (gpusharingorder, 6)."""
-    nodes = _nodes(ledger, rows)
-    mask = np.zeros(len(nodes), dtype=bool)
-    gpu = pod.spec.gpu
-    if gpu.kind is GpuKind.MIG or (gpu.devices and not gpu.shares):
-        return mask
-    for position, node in enumerate(nodes):
-        if names := ledger.groups_on.get(node):
-            need = ledger.share_mib_on(pod, node) if gpu.shares else 0
-            mask[position] = any(ledger.device_free_mib(node, name, now=False) >= need for name in names)
-    return mask
-
-
-def _nodes(ledger: Ledger, rows: NDArray[np.int64] | None) -> Sequence[int]:
-    return range(len(ledger.idle)) if rows is None else rows.tolist()
+        return (node, bool(view.now[node])) if ranks[node] != NOWHERE else (-1, False)

@@ -1,15 +1,14 @@
 """The ledger: what every node and queue holds at one moment of a cycle (2.6, 3.1).
 
 It starts from the snapshot and follows the virtual operations of the cycle: place (now or pipelined),
-evict, and their exact reversals. A trial works on ``copy()`` and is dropped on failure, so nothing
-is ever undone by hand. Amounts are integers in the units of ``Snapshot.dimensions``.
+evict, and their exact reversals. A trial works between ``mark`` and ``back`` or ``keep``, or on a ``copy``
+where two states are needed at once. Amounts are integers in the units of ``Snapshot.dimensions``.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -23,10 +22,13 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fitting import Fitting
+from kai_cp_models.loading import loaded, taken
+from kai_cp_models.room import Room, Row
 from kai_cp_models.rules.closeness import Fabric, fabric_of
 from kai_cp_models.rules.table import NodeTable
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.shapes import Shape, Shapes
+from kai_cp_models.sharing import Device, share_mib
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
     ALLOCATED,
@@ -48,53 +50,6 @@ Mask = NDArray[np.bool_]
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
-    """One shared GPU: MiB and number of its members by what becomes of them."""
-
-    active_mib: int = 0
-    releasing_mib: int = 0
-    pipelined_mib: int = 0
-    active: int = 0
-    releasing: int = 0
-    pipelined: int = 0
-
-    def plus(self, role: str, mib: int, sign: int) -> Device:
-        """The device with one member more (``sign`` 1) or less (-1) in ``role``."""
-        change = {f"{role}_mib": getattr(self, f"{role}_mib") + sign * mib, role: getattr(self, role) + sign}
-        values = {name: getattr(self, name) for name in self.__slots__}
-        return Device(**(values | change))
-
-    @property
-    def empty(self) -> bool:
-        """No members left."""
-        return not (self.active or self.releasing or self.pipelined)
-
-    @property
-    def whole_gpu(self) -> tuple[int, int]:
-        """(idle, releasing) change of the node's whole-GPU account, in devices (2.6)."""
-        if self.active or self.releasing:
-            releasing = (1 - (self.pipelined > 0)) if not self.active else 0
-            return -1, releasing
-        return 0, -1 if self.pipelined else 0
-
-    def future_free_mib(self, total_mib: int) -> int:
-        """Memory left when everything releasing is gone; -1 when the device goes away whole."""
-        if not (self.active or self.pipelined):
-            return -1
-        return total_mib - self.active_mib - self.pipelined_mib
-
-    def free_now_mib(self, total_mib: int) -> int:
-        """Memory free at this moment; -1 when nobody really holds the device yet."""
-        if not (self.active or self.releasing):
-            return -1
-        return total_mib - self.active_mib - self.releasing_mib
-
-    def used_mib(self) -> int:
-        """Memory used by all members."""
-        return self.active_mib + self.releasing_mib + self.pipelined_mib
-
-
 _ROLE: Final = {PodStatus.RELEASING: "releasing", PodStatus.PIPELINED: "pipelined"}
 
 
@@ -105,8 +60,12 @@ class Held:
     node: int
     gpu_groups: tuple[str, ...]
     status: PodStatus
-    charged: Vector
+    charged: Row
     details: Mapping[str, Any]
+
+
+_Done = tuple[Callable[..., None], Pod, Held | None]
+"""An operation, its pod, and the place that the pod gave up in it."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +76,10 @@ class Fixed:
     table: NodeTable
     gangs: Mapping[GroupKey, Gang]
     gpu_memory_mib: Vector
-    advertised: Mask
-    """[N, D] dimensions the node has at all; others are never charged (2.1)."""
+    mib_on: list[int]
+    """The same as plain numbers."""
+    advertised: list[tuple[bool, ...]]
+    """By node: dimensions it has at all; others are never charged (2.1)."""
     close: bool
     """Whether gangs prefer close places."""
 
@@ -139,6 +100,21 @@ class Fixed:
 
     chains: dict[GroupKey, object] = field(default_factory=dict)
     """What groups give up while their pods are as read, see ``joint.offers``."""
+    _charges: dict[tuple[object, ...], Amounts] = field(default_factory=dict)
+
+    def charge(self, pod: Pod, node: int) -> Amounts:
+        """What the pod is charged in its queue when it is on ``node`` (2.3); alike pods once."""
+        by_node = self.mib_on[node] if pod.spec.gpu.kind is GpuKind.MEMORY else None
+        claims = self.snapshot.extras.get("claim_milli_gpus", {})
+        kind = (id(pod.spec), by_node, pod.key if claims and pod.key in claims else None)
+        known = self._charges.get(kind)
+        if known is None:
+            known = self._charges[kind] = amounts.accepted(self.snapshot, pod, self.snapshot.nodes[node])
+        return known
+
+    def gpus(self, devices: int) -> Row:
+        """Whole GPUs as a row."""
+        return tuple(devices * MILLI if d == GPU else 0 for d in range(len(self.snapshot.dimensions)))
 
 
 class Ledger:
@@ -147,18 +123,17 @@ class Ledger:
     def __init__(
         self,
         fixed: Fixed,
-        idle: Vector,
-        releasing: Vector,
+        room: Room,
         devices: dict[tuple[int, str], Device],
         groups_on: dict[int, tuple[str, ...]],
         book: QueueBook,
         rules: tuple[RuleState, ...],
         changed: dict[PodKey, PodStatus],
         held: dict[PodKey, Held],
+        fitting: Fitting,
     ) -> None:
         self.fixed = fixed
-        self.idle = idle
-        self.releasing = releasing
+        self.room = room
         self.devices = devices
         self.groups_on = groups_on
         self.book = book
@@ -167,7 +142,13 @@ class Ledger:
         """Pods whose status differs from the snapshot."""
         self.held = held
         """Places given in this cycle (pending pods placed, evicted pods placed again)."""
-        self._fitting = Fitting()
+        self._fitting = fitting
+        self._log: list[_Done] = []
+        """Operations since the oldest mark."""
+        self._marks: list[int] = []
+        """Lengths of the log at the marks that are open."""
+        self._saved: list[tuple[int, tuple[RuleState, ...]]] = []
+        """Rules as they were when the log had that length."""
 
     @classmethod
     def of(
@@ -178,44 +159,76 @@ class Ledger:
         ``options``: rules that KAI lacks, by default none. ``close_gangs``: the setting of that name.
         """
         table = NodeTable(snapshot)
-        allocatable = table.allocatable
         fixed = Fixed(
             snapshot,
             table,
             gangs_of(snapshot),
-            np.array([node.gpu_memory_mib for node in snapshot.nodes], dtype=np.int64),
-            allocatable > 0,
+            table.gpu_memory_mib,
+            table.gpu_memory_mib.tolist(),
+            [tuple(amount > 0 for amount in node.allocatable) for node in snapshot.nodes],
             close_gangs,
         )
-        ledger = cls(
-            fixed,
-            allocatable.copy(),
-            np.zeros_like(allocatable),
-            {},
-            {},
-            QueueBook.of(snapshot),
-            open_rules(snapshot, options),
-            {},
-            {},
-        )
-        ledger._load()
-        return ledger
+        room, devices, groups_on = loaded(snapshot, table.allocatable)
+        rules = open_rules(snapshot, options)
+        return cls(fixed, room, devices, groups_on, QueueBook.of(snapshot), rules, {}, {}, Fitting())
 
     def copy(self) -> Ledger:
-        """An independent ledger in the same state."""
-        result = Ledger(
+        """An independent ledger in the same state, without marks."""
+        return Ledger(
             self.fixed,
-            self.idle.copy(),
-            self.releasing.copy(),
+            self.room.copy(),
             dict(self.devices),
             dict(self.groups_on),
             self.book.copy(),
             tuple(rule.copy() for rule in self.rules),
             dict(self.changed),
             dict(self.held),
+            self._fitting.copy(),
         )
-        result._fitting = self._fitting.copy()
-        return result
+
+    # --- taking back -----------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """From here on operations can be taken back, until ``back`` or ``keep`` closes this mark."""
+        self._marks.append(len(self._log))
+
+    def keep(self) -> None:
+        """Close the last mark and leave everything as it is."""
+        self._marks.pop()
+        if not self._marks:
+            self._log.clear()
+            self._saved.clear()
+
+    def back(self) -> None:
+        """Close the last mark and take back, in reverse order, every operation since."""
+        length = self._marks.pop()
+        rules = self.rules
+        while self._saved and self._saved[-1][0] >= length:
+            rules = self._saved.pop()[1]
+        # Rules may have answered differently by now, so they are as they were, not reversed.
+        self.rules = ()
+        marks, self._marks = self._marks, []
+        for operation, pod, held in reversed(self._log[length:]):
+            if operation is Ledger.place:
+                self.unplace(pod)
+            elif operation is Ledger.unplace:
+                assert held is not None
+                self._put(pod, held)
+            elif operation is Ledger.evict:
+                self.unevict(pod)
+            else:
+                self.evict(pod)
+        del self._log[length:]
+        self._marks, self.rules = marks, rules
+
+    def _note(self, operation: Callable[..., None], pod: Pod, held: Held | None = None) -> None:
+        """Remember what is about to be done, and the rules before the first of them that it concerns."""
+        if not self._marks:
+            return
+        concerned = any(rule.concerns(pod) for rule in self.rules)
+        if concerned and (not self._saved or self._saved[-1][0] < self._marks[-1]):
+            self._saved.append((len(self._log), tuple(rule.copy() for rule in self.rules)))
+        self._log.append((operation, pod, held))
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -223,6 +236,16 @@ class Ledger:
     def snapshot(self) -> Snapshot:
         """The snapshot the ledger started from."""
         return self.fixed.snapshot
+
+    @property
+    def idle(self) -> Vector:
+        """[N, D] what is idle now; read-only."""
+        return self.room.columns()[0]
+
+    @property
+    def releasing(self) -> Vector:
+        """[N, D] what is promised beside it; read-only."""
+        return self.room.columns()[1]
 
     def status(self, pod: Pod) -> PodStatus:
         """Status of the pod at this moment of the cycle."""
@@ -256,24 +279,22 @@ class Ledger:
 
     def share_mib(self, pod: Pod) -> Vector:
         """[N] memory that one device of a share takes on each node (2.3)."""
-        gpu = pod.spec.gpu
+        gpu, memory = pod.spec.gpu, self.fixed.gpu_memory_mib
         if gpu.kind is GpuKind.MEMORY:
-            return np.full_like(self.fixed.gpu_memory_mib, gpu.memory_mib)
-        return gpu.milli_portion * self.fixed.gpu_memory_mib // MILLI
+            return np.full_like(memory, gpu.memory_mib)
+        return gpu.milli_portion * memory // MILLI
 
     def share_mib_on(self, pod: Pod, node: int) -> int:
         """Memory that one device of a share takes on ``node``."""
-        gpu = pod.spec.gpu
-        if gpu.kind is GpuKind.MEMORY:
-            return gpu.memory_mib
-        return int(gpu.milli_portion * int(self.fixed.gpu_memory_mib[node]) // MILLI)
+        return share_mib(pod, self.fixed.mib_on[node])
 
     def fits(self, pod: Pod, *, now: bool) -> Mask:
         """[N] nodes with room for the pod: idle now, or once everything releasing is gone (2.6).
 
         Static node rules and device rules are included.
         """
-        mask = self._fitting.mask(self, pod, "now" if now else "later")
+        view = self._fitting.view(self, pod)
+        mask: Mask = (view.now if now else view.later).copy()
         for rule in self.rules:
             if rule.concerns(pod) and mask.any():
                 allowed = rule.mask(pod, now=now)
@@ -281,11 +302,19 @@ class Ledger:
                     mask &= allowed
         return mask
 
-    def best(self, pod: Pod, within: Mask) -> tuple[int, bool] | None:
+    def slots(self, pod: Pod, *, now: bool) -> Vector:
+        """[N] pods like this one that each node takes as far as room tells: 0 where ``fits`` says no."""
+        if any(rule.concerns(pod) for rule in self.rules):
+            slots = self._fitting.view(self, pod).slots_of(self, now=now)
+            return np.where(self.fits(pod, now=now), slots, 0)
+        return self._fitting.view(self, pod).slots_of(self, now=now)
+
+    def best(self, pod: Pod, within: Mask | None) -> tuple[int, bool] | None:
         """The node that scores best for the pod, and whether its room is idle; -1: none has room.
 
-        The same answer as ``fits`` and ``scores`` give, without scoring every node; None where that takes
-        more than ranks: device rules, GPU memory, a nominated node, spreading.
+        The same answer as ``fits`` and ``scores`` give ``within`` these nodes (None: all), without scoring
+        every node; None where that takes more than ranks: device rules, GPU memory, a nominated
+        node, spreading.
         """
         spec = pod.spec
         special = spec.claims or spec.gpu.kind is GpuKind.MEMORY or pod.nominated_node is not None
@@ -296,18 +325,19 @@ class Ledger:
     def device_free_mib(self, node: int, name: str, *, now: bool) -> int:
         """Memory of a shared device that is free now, or once its releasing members are gone."""
         device = self.devices[node, name]
-        total = int(self.fixed.gpu_memory_mib[node])
+        total = self.fixed.mib_on[node]
         future = device.future_free_mib(total)
         return min(future, device.free_now_mib(total)) if now else future
 
     def shares_room(self, pod: Pod) -> Mask:
         """[N] nodes with a shared device that the pod's GPU requirement fits (gpusharingorder, 6)."""
-        return self._fitting.mask(self, pod, "shared")
+        mask: Mask = self._fitting.view(self, pod).shared.copy()
+        return mask
 
     def choose_groups(self, pod: Pod, node: int) -> tuple[tuple[str, ...], bool]:
         """GPU groups for a share on ``node``, one per device, and whether all have room now (2.6)."""
         need = self.share_mib_on(pod, node)
-        total = int(self.fixed.gpu_memory_mib[node])
+        total = self.fixed.mib_on[node]
         policy = self.snapshot.policy
         spread = policy.plugin("gpuspread")
         options: list[tuple[float, str]] = []
@@ -316,14 +346,14 @@ class Ledger:
                 used = self.devices[node, name].used_mib() / total
                 options.append((1 - used if spread else used, name))
         options.sort(key=lambda option: (-option[0], option[1]))
-        whole = max(int(self.idle[node, GPU] + self.releasing[node, GPU]), 0) // MILLI
+        free = self.room.free_on(node)
+        whole = max(free[GPU], 0) // MILLI
         chosen: list[str] = []
         fresh = 0
         devices = pod.spec.gpu.devices
         shared = [name for _, name in options]
         if spread:
-            slots = int(self.idle[node, PODS] + self.releasing[node, PODS])
-            fresh = min(whole, devices, max(slots - 1, 0))
+            fresh = min(whole, devices, max(free[PODS] - 1, 0))
         chosen += shared[: devices - fresh]
         fresh = devices - len(chosen)
         for _ in range(fresh):
@@ -349,14 +379,14 @@ class Ledger:
                 fresh += 1
             elif self.device_free_mib(node, name, now=True) < need:
                 return False
-        slots = int(self.idle[node, PODS])
-        return fresh * MILLI <= max(int(self.idle[node, GPU]), 0) and slots >= 1 + fresh
+        idle = self.room.idle_on(node)
+        return fresh * MILLI <= max(idle[GPU], 0) and idle[PODS] >= 1 + fresh
 
     def shared_free(self) -> NDArray[np.float64]:
         """[N] free portions of joinable shared devices, in devices (8.3 step 2)."""
-        free = np.zeros(len(self.idle))
+        free = np.zeros(len(self.fixed.mib_on))
         for node, names in self.groups_on.items():
-            total = int(self.fixed.gpu_memory_mib[node])
+            total = self.fixed.mib_on[node]
             free[node] = sum(max(self.device_free_mib(node, name, now=False), 0) for name in names) / total
         return free
 
@@ -378,38 +408,41 @@ class Ledger:
 
     def place(self, pod: Pod, node: int, gpu_groups: tuple[str, ...] = (), *, pipelined: bool) -> None:
         """Give the pod a place: bound this cycle, or pipelined (bound when something frees up)."""
-        self._fitting.touch(node)
+        self._note(Ledger.place, pod)
         status = PodStatus.PIPELINED if pipelined else PodStatus.ALLOCATED
-        vector = self._vector_on(pod, node)
+        amounts = self._amounts_on(pod, node)
         # A new group brings a reservation pod, which needs a slot of its own (2.6).
-        vector[PODS] += sum((node, name) not in self.devices for name in gpu_groups)
-        if pipelined:
-            self.releasing[node] -= vector
-        else:
-            self.idle[node] -= vector
-        if gpu_groups:
-            self._share(pod, node, gpu_groups, "pipelined" if pipelined else "active", 1)
+        fresh = sum((node, name) not in self.devices for name in gpu_groups)
+        if fresh:
+            amounts = (*amounts[:PODS], amounts[PODS] + fresh, *amounts[PODS + 1 :])
         details: dict[str, Any] = {}
         for rule in self.rules:
             if rule.concerns(pod):
                 details |= rule.place(pod, node, pipelined=pipelined)
-        self._charge_queue(pod, node, 1)
-        self.held[pod.key] = Held(node, gpu_groups, status, vector, details)
-        self.changed[pod.key] = status
+        self._put(pod, Held(node, gpu_groups, status, amounts, details))
+
+    def _put(self, pod: Pod, held: Held) -> None:
+        self._fitting.touch(held.node)
+        given = [-amount for amount in held.charged]
+        self.room.give(held.node, given, releasing=held.status is PodStatus.PIPELINED)
+        if held.gpu_groups:
+            self._share(pod, held.node, held.gpu_groups, _ROLE.get(held.status, "active"), 1)
+        self._charge_queue(pod, held.node, 1)
+        self.held[pod.key] = held
+        self.changed[pod.key] = held.status
 
     def unplace(self, pod: Pod) -> None:
         """Take back a place given in this cycle; an evicted pod stays evicted."""
-        held = self.held.pop(pod.key)
+        held = self.held[pod.key]
+        self._note(Ledger.unplace, pod, held)
+        del self.held[pod.key]
         self._fitting.touch(held.node)
         for rule in self.rules:
             if rule.concerns(pod):
                 rule.remove(pod, held.node)
         if held.gpu_groups:
             self._share(pod, held.node, held.gpu_groups, _ROLE.get(held.status, "active"), -1)
-        if held.status is PodStatus.PIPELINED:
-            self.releasing[held.node] += held.charged
-        else:
-            self.idle[held.node] += held.charged
+        self.room.give(held.node, held.charged, releasing=held.status is PodStatus.PIPELINED)
         self._charge_queue(pod, held.node, -1)
         if pod.status is PodStatus.PENDING:
             del self.changed[pod.key]
@@ -425,9 +458,10 @@ class Ledger:
 
     def evict(self, pod: Pod) -> None:
         """A pod that runs in the snapshot starts releasing."""
+        self._note(Ledger.evict, pod)
         node = self.snapshot.node_index[pod.node or ""]
         self._fitting.touch(node)
-        self.releasing[node] += self._vector_on(pod, node)
+        self.room.give(node, self._amounts_on(pod, node), releasing=True)
         if pod.gpu_groups and pod.spec.gpu.shares:
             self._share(pod, node, pod.gpu_groups, "active", -1)
             self._share(pod, node, pod.gpu_groups, "releasing", 1)
@@ -440,9 +474,10 @@ class Ledger:
 
     def unevict(self, pod: Pod) -> None:
         """Take back an eviction of this cycle; the pod must hold no other place."""
+        self._note(Ledger.unevict, pod)
         node = self.snapshot.node_index[pod.node or ""]
         self._fitting.touch(node)
-        self.releasing[node] -= self._vector_on(pod, node)
+        self.room.give(node, [-amount for amount in self._amounts_on(pod, node)], releasing=True)
         if pod.gpu_groups and pod.spec.gpu.shares:
             self._share(pod, node, pod.gpu_groups, "releasing", -1)
             self._share(pod, node, pod.gpu_groups, "active", 1)
@@ -455,78 +490,10 @@ class Ledger:
 
     # --- bookkeeping -----------------------------------------------------------------------------
 
-    def _load(self) -> None:
-        """Account for everything that holds a place in the snapshot."""
-        index = self.snapshot.node_index
-        # There are many pods and few requests: pods share their specs.
-        rows: dict[tuple[int, bool], int] = {}
-        requests: list[tuple[int, ...]] = []
-        row_of: list[int] = []
-        node_of: list[int] = []
-        leaving: list[bool] = []
-        sharing: list[tuple[Pod, int]] = []
-        for pod in self.snapshot.pods:
-            node = index.get(pod.node) if pod.node and pod.status in ACTIVE_USED else None
-            if node is None:
-                continue
-            kind = (id(pod.spec), pod.reservation)
-            row = rows.get(kind)
-            if row is None:
-                row = rows[kind] = len(requests)
-                requests.append(self._vector(pod))
-            row_of.append(row)
-            node_of.append(node)
-            leaving.append(pod.status is PodStatus.RELEASING)
-            if pod.gpu_groups and not pod.reservation:
-                sharing.append((pod, node))
-        if not row_of:
-            return
-        nodes, gone = np.array(node_of), np.array(leaving)
-        vectors = np.array(requests, dtype=np.int64)[row_of] * self.fixed.advertised[nodes]
-        np.subtract.at(self.idle, nodes, vectors)
-        np.add.at(self.releasing, nodes[gone], vectors[gone])
-        self._load_devices(sharing)
-
-    def _load_devices(self, sharing: Sequence[tuple[Pod, int]]) -> None:
-        """Account for the shared devices of pods and their nodes: each is summed up, then charged."""
-        sums: dict[tuple[int, str], list[int]] = {}
-        memory = self.fixed.gpu_memory_mib.tolist()
-        needs: dict[tuple[int, int], int] = {}
-        for pod, node in sharing:
-            if not pod.spec.gpu.shares:
-                continue
-            kind = (id(pod.spec), memory[node])
-            need = needs.get(kind)
-            if need is None:
-                need = needs[kind] = self.share_mib_on(pod, node)
-            # Active and releasing members stand in this order in a device.
-            role = 1 if pod.status is PodStatus.RELEASING else 0
-            for name in pod.gpu_groups:
-                members = sums.get((node, name))
-                if members is None:
-                    members = sums[node, name] = [0, 0, 0, 0, 0, 0]
-                members[role] += need
-                members[role + 3] += 1
-        names: dict[int, list[str]] = defaultdict(list)
-        whole: list[tuple[int, int]] = []
-        for (node, name), members in sums.items():
-            device = self.devices[node, name] = Device(*members)
-            whole.append(device.whole_gpu)
-            names[node].append(name)
-        if whole:
-            nodes, changes = np.array([node for node, _ in sums]), MILLI * np.array(whole)
-            np.add.at(self.idle[:, GPU], nodes, changes[:, 0])
-            np.add.at(self.releasing[:, GPU], nodes, changes[:, 1])
-        self.groups_on.update((node, tuple(sorted(group))) for node, group in names.items())
-
-    def _vector(self, pod: Pod) -> tuple[int, ...]:
-        if pod.reservation or pod.spec.gpu.shares:
-            return (*pod.spec.requests[:GPU], 0, *pod.spec.requests[GPU + 1 :])
-        return pod.spec.requests
-
-    def _vector_on(self, pod: Pod, node: int) -> Vector:
-        vector: Vector = np.array(self._vector(pod), dtype=np.int64) * self.fixed.advertised[node]
-        return vector
+    def _amounts_on(self, pod: Pod, node: int) -> Row:
+        """What the pod takes of the node, shared devices apart; never of what the node does not have."""
+        advertised = self.fixed.advertised[node]
+        return tuple(amount if there else 0 for amount, there in zip(taken(pod), advertised, strict=True))
 
     def _share(self, pod: Pod, node: int, names: tuple[str, ...], role: str, sign: int) -> None:
         need = self.share_mib_on(pod, node)
@@ -535,8 +502,9 @@ class Ledger:
             after = before.plus(role, need, sign)
             idle = after.whole_gpu[0] - before.whole_gpu[0]
             releasing = after.whole_gpu[1] - before.whole_gpu[1]
-            self.idle[node, GPU] += idle * MILLI
-            self.releasing[node, GPU] += releasing * MILLI
+            for devices, promised in ((idle, False), (releasing, True)):
+                if devices:
+                    self.room.give(node, self.fixed.gpus(devices), releasing=promised)
             known = self.groups_on.get(node, ())
             if after.empty:
                 del self.devices[node, name]
@@ -553,5 +521,4 @@ class Ledger:
     def _charge_queue(self, pod: Pod, node: int, sign: int) -> None:
         group = self.snapshot.group_by_key.get(pod.group) if pod.group else None
         if group is not None and group.queue in self.snapshot.queue_by_name:
-            accepted = amounts.accepted(self.snapshot, pod, self.snapshot.nodes[node])
-            self.book.charge(group.queue, accepted, group.preemptible, sign)
+            self.book.charge(group.queue, self.fixed.charge(pod, node), group.preemptible, sign)

@@ -6,7 +6,7 @@ itself. A batch is placed whole or not at all; failure returns the reason and le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.gates import non_preemptible_over_quota, over_limit
 from kai_cp_models.ledger import Ledger, Mask
-from kai_cp_models.rules.closeness import Fabric
+from kai_cp_models.rules.closeness import Fabric, Kind
 from kai_cp_models.rules.domains import Candidates, candidates
 from kai_cp_models.rules.scores import Score, scores
 from kai_cp_models.snapshot import (
@@ -67,19 +67,23 @@ def within_quota(ledger: Ledger, group: PodGroup, pod: Pod, node: int) -> bool:
 class _Area:
     """Where a subtree may go.
 
-    ``mask``: [N] nodes. ``score``: [N] topology score (8.4). ``close``: nodes for pods with whole GPUs.
-    ``scale``: position of the scale of that place.
+    ``mask``: [N] nodes; None: all. ``score``: [N] topology score (8.4). ``close``: nodes for pods with whole
+    GPUs. ``scale``: position of the scale of that place.
     """
 
-    mask: Mask
+    mask: Mask | None = None
     score: Score | None = None
     close: Mask | None = None
     scale: int | None = None
 
     @property
-    def for_gpus(self) -> Mask:
+    def for_gpus(self) -> Mask | None:
         """[N] nodes for pods with whole GPUs."""
-        return self.mask if self.close is None else self.mask & self.close
+        return self.mask if self.close is None else self.inside(self.close)
+
+    def inside(self, nodes: Mask) -> Mask:
+        """[N] those of ``nodes`` that lie in the area."""
+        return nodes if self.mask is None else nodes & self.mask
 
 
 @dataclass
@@ -97,53 +101,55 @@ class Placer:
     def place(self, ledger: Ledger, batch: Batch, *, consume: bool = False) -> Ledger | NoPlace:
         """The ledger with the batch placed, or why it has no place.
 
-        The input is not changed; with ``consume`` it may be the one that is returned, so the caller
-        must not use it again unless the batch found no place.
+        The input is not changed; with ``consume`` it is the one that is returned, and unchanged only where
+        the batch found no place.
         """
-        # A single pod that finds no node has changed nothing, so there is nothing to roll back.
-        own = consume and len(batch.all_pods) == 1
-        everywhere = _Area(np.ones(len(ledger.idle), dtype=bool))
-        outcome = self._subtree(ledger, batch, everywhere, own=own)
-        if isinstance(outcome, Ledger):
-            self.start_together(outcome, batch)
-        return outcome
+        target = ledger if consume else ledger.copy()
+        failure = self._subtree(target, batch, _Area())
+        if failure is not None:
+            return failure
+        self.start_together(target, batch)
+        return target
 
-    def _close(self, ledger: Ledger, batch: Batch, area: _Area) -> Ledger | None:
-        """The batch in the closest place inside ``area``, if it starts there as it would elsewhere."""
+    def _close(self, ledger: Ledger, batch: Batch, area: _Area) -> bool:
+        """Place the batch in the closest place inside ``area``, if it starts there as it would elsewhere."""
         self._filled = None
         fabric = ledger.fixed.closeness
         pods = [pod for pod in batch.all_pods if pod.spec.requests[GPU]]
         if fabric is None or not pods or len(self.gang.pods) < 2:
-            return None
+            return False
         # Parts of a gang with a preferred level follow KAI's scores of its domains (8.4).
         part = batch.subgroup is not self.gang.group.root
         if part and area.score is not None:
-            return None
+            return False
         present = self._active_nodes(ledger, batch.subgroup)
         if len(pods) < 2 and not len(present):
-            return None
-
-        def fits(pod: Pod) -> Mask:
-            return ledger.fits(pod, now=not self.pipeline_only)
-
-        free = ledger.idle + ledger.releasing if self.pipeline_only else ledger.idle
-        packed = ledger.snapshot.policy.gpu_strategy != "spread"
+            return False
+        alike: dict[int, list[Pod]] = {}
+        for pod in pods:
+            alike.setdefault(id(pod.spec), []).append(pod)
+        now = not self.pipeline_only
+        kinds = [
+            Kind(len(one), one[0].spec.requests[GPU], ledger.slots(one[0], now=now)) for one in alike.values()
+        ]
         places = fabric.holding(
-            pods,
-            fits,
-            free,
+            kinds,
+            ledger.idle[:, GPU] if now else ledger.idle[:, GPU] + ledger.releasing[:, GPU],
             area.for_gpus,
             present,
             begun=self._active_nodes(ledger, self.gang.group.root) if part else None,
             below=self._below(fabric, area),
-            single=packed,
+            single=ledger.snapshot.policy.gpu_strategy != "spread",
         )
         for position, place in places:
-            outcome = self._members(ledger.copy(), batch, replace(area, close=place, scale=position))
-            if isinstance(outcome, Ledger) and (self.pipeline_only or self._starts(outcome, batch)):
-                return outcome
+            ledger.mark()
+            failure = self._members(ledger, batch, replace(area, close=place, scale=position))
+            if failure is None and (self.pipeline_only or self._starts(ledger, batch)):
+                ledger.keep()
+                return True
+            ledger.back()
         self._filled = None
-        return None
+        return False
 
     @staticmethod
     def _below(fabric: Fabric, area: _Area) -> int:
@@ -160,21 +166,20 @@ class Placer:
         places = [ledger.place_of(pod) for pod in pods if ledger.status(pod) in ACTIVE_ALLOCATED]
         return np.array(sorted({place[0] for place in places if place is not None}), dtype=np.int64)
 
-    def _subtree(self, ledger: Ledger, batch: Batch, area: _Area, *, own: bool) -> Ledger | NoPlace:
-        """The batch placed; ``own``: the ledger given may be changed."""
+    def _subtree(self, ledger: Ledger, batch: Batch, area: _Area) -> NoPlace | None:
+        """Place the batch, or say why not and leave the ledger as it was."""
         found = self._candidates(ledger, batch, area)
         if isinstance(found, NoPlace):
             return found
         if found is None:
-            close = self._close(ledger, batch, area)
-            return close or self._members(ledger if own else ledger.copy(), batch, area)
+            return None if self._close(ledger, batch, area) else self._members(ledger, batch, area)
         failure = NoPlace("no topology domain has room", batch.subgroup.name)
         for domain in found.masks:
             score = found.score if found.score is not None else area.score
-            inside = replace(area, mask=domain & area.mask, score=score)
-            outcome = self._close(ledger, batch, inside) or self._members(ledger.copy(), batch, inside)
-            if isinstance(outcome, Ledger):
-                return outcome
+            inside = replace(area, mask=area.inside(domain), score=score)
+            outcome = None if self._close(ledger, batch, inside) else self._members(ledger, batch, inside)
+            if outcome is None:
+                return None
             failure = outcome
         return failure
 
@@ -185,11 +190,12 @@ class Placer:
         if constraint.error:
             return NoPlace(constraint.error, batch.subgroup.name)
         tree = ledger.fixed.table.trees[constraint.topology]
+        within = area.for_gpus if all(pod.spec.requests[GPU] for pod in batch.all_pods) else area.mask
         found = candidates(
             tree,
             constraint,
             batch.all_pods,
-            area.for_gpus if all(pod.spec.requests[GPU] for pod in batch.all_pods) else area.mask,
+            _everywhere(ledger) if within is None else within,
             ledger.idle,
             ledger.releasing,
             ledger.shared_free(),
@@ -199,19 +205,21 @@ class Placer:
             return NoPlace(found.message, batch.subgroup.name)
         return found
 
-    def _members(self, ledger: Ledger, batch: Batch, area: _Area) -> Ledger | NoPlace:
-        if batch.subgroup.leaf:
-            for pod in batch.pods:
-                failure = self._pod(ledger, pod, area)
-                if failure is not None:
-                    return failure
-            return ledger
+    def _members(self, ledger: Ledger, batch: Batch, area: _Area) -> NoPlace | None:
+        """Place pods or parts one after the other; a single one that finds no place has changed nothing."""
+        several = len(batch.pods) + len(batch.parts) > 1
+        if several:
+            ledger.mark()
+        failure = next(filter(None, self._one_by_one(ledger, batch, area)), None)
+        if several:
+            (ledger.back if failure is not None else ledger.keep)()
+        return failure
+
+    def _one_by_one(self, ledger: Ledger, batch: Batch, area: _Area) -> Iterator[NoPlace | None]:
+        for pod in batch.pods:
+            yield self._pod(ledger, pod, area)
         for part in batch.parts:
-            outcome = self._subtree(ledger, part, area, own=True)
-            if isinstance(outcome, NoPlace):
-                return outcome
-            ledger = outcome
-        return ledger
+            yield self._subtree(ledger, part, area)
 
     def _pod(self, ledger: Ledger, pod: Pod, area: _Area) -> NoPlace | None:
         within = area.for_gpus if pod.spec.requests[GPU] else area.mask
@@ -224,7 +232,9 @@ class Placer:
                     return NoPlace("", pod=pod)
                 put(ledger, pod, node, pipelined=self.pipeline_only or not idle)
                 return None
-        fitting = ledger.fits(pod, now=False) & within
+        fitting = ledger.fits(pod, now=False)
+        if within is not None:
+            fitting &= within
         if area.score is not None:
             fitting &= ~np.isnan(area.score)
         if pod.spec.gpu.kind is GpuKind.MEMORY:
@@ -268,8 +278,9 @@ class Placer:
 
     def _narrow_quota(self, ledger: Ledger, pod: Pod, fitting: Mask) -> None:
         """Keep nodes where the exact charge of a gpu-memory pod stays within limit and quota (3.7)."""
-        for memory in np.unique(ledger.fixed.gpu_memory_mib[fitting]):
-            same = ledger.fixed.gpu_memory_mib == memory
+        memories = ledger.fixed.gpu_memory_mib
+        for memory in np.unique(memories[fitting]):
+            same = memories == memory
             if not within_quota(ledger, self.gang.group, pod, int(np.argmax(same & fitting))):
                 fitting &= ~same
 
@@ -290,6 +301,10 @@ class Placer:
                 for pod in pods:
                     ledger.pipeline(pod)
                 return
+
+
+def _everywhere(ledger: Ledger) -> Mask:
+    return np.ones(len(ledger.fixed.table), dtype=bool)
 
 
 def put(ledger: Ledger, pod: Pod, node: int, *, pipelined: bool) -> None:

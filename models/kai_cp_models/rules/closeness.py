@@ -6,7 +6,8 @@ reason to wait: where no place has the room now, any nodes will do, and few plac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -18,11 +19,22 @@ from kai_cp_models.rules.tree import Vector
 from kai_cp_models.snapshot import GPU, MILLI, Pod, Snapshot
 from kai_cp_topology.scales import Scale, scales
 
+_NO_NODES: Final = np.zeros(0, dtype=np.int64)
+
 _MOST_TRIED: Final = 3
 """Places of one scale that are tried for a batch."""
 
 CLOSE: Final = 20
 """A node of the place that is filled now, per scale: above packing, below whether the room is free now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Equal pods that want a place together; ``slots``: [N] how many of them each node takes."""
+
+    count: int
+    milli_gpus: int
+    slots: Vector
 
 
 class Fabric:
@@ -41,6 +53,7 @@ class Fabric:
         self.scales = tuple(found)
         self.places: list[Vector] = [scale.places for scale in found]
         self.shared = [np.where(np.bincount(place)[place] > 1, place, 0) for place in self.places]
+        self._counts = [int(place.max()) + 1 for place in self.places]
         self.closest = next((s for s, place in enumerate(self.shared) if place.any()), len(self.shared))
         """Position of the closest scale at which nodes share places."""
 
@@ -56,56 +69,53 @@ class Fabric:
 
     def holding(
         self,
-        pods: Sequence[Pod],
-        fits: Callable[[Pod], Mask],
-        free: Vector,
-        within: Mask,
+        kinds: Sequence[Kind],
+        gpus: Vector,
+        within: Mask | None,
         present: Vector,
         *,
         begun: Vector | None = None,
         below: int,
         single: bool = True,
     ) -> Iterator[tuple[int, Mask]]:
-        """The places that may hold all of ``pods``, in the order to try: position of the scale, [N] nodes.
+        """The places that may hold all pods, in the order to try: position of the scale, [N] nodes.
 
         Closest first, then that of the fullest node which takes all, then those with the fewest free GPUs
-        ``within``; pods that have others of theirs on nodes (``present``) go where these are. ``begun``: for
-        a part of a gang, where the gang is: places there come first, then those with most room, so that the
-        whole lies in few. ``fits``: nodes for a pod; ``free``: [N, D]; ``below``: scales from this position
-        on are not looked at; ``single``: whether one node may be a place.
+        ``within`` (None: everywhere); pods that have others of theirs on nodes (``present``) go where these
+        are. ``begun``: for a part of a gang, where the gang is: places there come first, then those with most
+        room, so that the whole lies in few. ``gpus``: [N] free milli-GPUs. ``below``: scales from
+        this position on are not looked at; ``single``: whether one node may be a place.
         """
-        kinds: dict[int, list[Pod]] = {}
-        for pod in pods:
-            kinds.setdefault(id(pod.spec), []).append(pod)
-        open_to = [np.flatnonzero(within & fits(alike[0])) for alike in kinds.values()]
-        room = [_slots(free[nodes], alike[0]) for nodes, alike in zip(open_to, kinds.values(), strict=True)]
-        wanted = [len(alike) for alike in kinds.values()]
-        if any(slots.sum() < count for slots, count in zip(room, wanted, strict=True)):
+        free = np.maximum(gpus, 0)
+        if within is not None:
+            free = np.where(within, free, 0)
+            kinds = [replace(kind, slots=np.where(within, kind.slots, 0)) for kind in kinds]
+        if any(int(kind.slots.sum()) < kind.count for kind in kinds):
             return
         # Where pods of one kind fit on one node, packing will put them on the fullest such one.
-        holders = open_to[0][room[0] >= wanted[0]] if len(wanted) == 1 else open_to[0][:0]
-        gpus = np.where(within, np.maximum(free[:, GPU], 0), 0)
-        asked = sum(pod.spec.requests[GPU] for pod in pods)
+        holders = np.flatnonzero(kinds[0].slots >= kinds[0].count) if len(kinds) == 1 else _NO_NODES
+        asked = sum(kind.count * kind.milli_gpus for kind in kinds)
         for position, place in enumerate((self.places if single else self.shared)[:below]):
-            count = int(place.max()) + 1
-            total = _sums(place, gpus, count)
+            count = self._counts[position]
+            total = _sums(place, free, count)
             enough = total >= asked
-            for nodes, slots, least in zip(open_to, room, wanted, strict=True):
-                enough &= _sums(place[nodes], slots, count) >= least
+            for kind in kinds:
+                enough &= _sums(place, kind.slots, count) >= kind.count
             enough[0] = False
             if len(present):
                 held = np.unique(place[present])
                 others = np.arange(count) != held[0]
                 enough &= ~others if len(held) == 1 else False
-            rank = total.copy()
+            if not enough.any():
+                continue
+            rank = total
             if begun is not None:
                 rank = -total
                 rank[place[begun]] -= int(total.sum())
             elif len(holders):
-                rank += int(total.max())
-                np.minimum.at(rank, place[holders], free[holders, GPU])
-            order = sorted(np.flatnonzero(enough).tolist(), key=lambda number: (rank[number], number))
-            for number in order[:_MOST_TRIED]:
+                rank = total + int(total.max())
+                np.minimum.at(rank, place[holders], gpus[holders])
+            for number in _smallest(rank, np.flatnonzero(enough), _MOST_TRIED):
                 yield position, place == number
 
     def filling(self, pod: Pod, free: Vector, usable: Mask, present: Vector) -> tuple[Score, Mask]:
@@ -129,6 +139,14 @@ class Fabric:
             score += CLOSE * best
             inside = inside & best
         return score, inside
+
+
+def _smallest(rank: Vector, numbers: Vector, most: int) -> list[int]:
+    """The first ``numbers`` by rank, then by number."""
+    if len(numbers) > most:
+        ranks = rank[numbers]
+        numbers = numbers[ranks <= np.partition(ranks, most - 1)[most - 1]]
+    return sorted(numbers.tolist(), key=lambda number: (rank[number], number))[:most]
 
 
 def fabric_of(snapshot: Snapshot) -> Fabric | None:

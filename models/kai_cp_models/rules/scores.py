@@ -7,6 +7,7 @@ the caller's ``argmax``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -69,45 +70,42 @@ def scores(
     return total
 
 
-def by_rank(table: NodeTable, pod: Pod) -> bool:
-    """Whether ``ranks`` orders nodes for pods of this spec exactly as ``scores`` does.
-
-    That is without a nominated node, topology score or extra terms.
-    """
-    policy = table.snapshot.policy
-    if not policy.plugin("nodeplacement"):
-        return True
-    gpu = asks_gpu(table.snapshot, pod)
-    strategy = policy.gpu_strategy if gpu else policy.cpu_strategy
-    offered = table.allocatable[:, GPU if gpu else CPU] > 0
-    return strategy != "spread" and bool(offered[table.accepting(pod)].all())
-
-
-def ranks(
-    table: NodeTable,
-    pod: Pod,
-    rows: NDArray[np.int64] | slice,
-    fits_now: Mask,
-    fits_shared: Mask,
-    free: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """The terms of ``scores`` one above the other, as integers: for ``rows``, which have room ``free``.
+class Ranking:
+    """The terms of ``scores`` one above the other, as integers, for pods of one spec.
 
     Each term outweighs all below it together, so the order is the same; the least room is worth most.
+    ``exact``: whether that orders nodes exactly as ``scores`` does, without a nominated node, topology score
+    or extra terms.
     """
-    policy = table.snapshot.policy
-    gpu = asks_gpu(table.snapshot, pod)
-    total = np.zeros(len(free), dtype=np.int64)
-    if policy.plugin("gpusharingorder"):
-        total += 4 * fits_shared
-    if policy.plugin("nodeavailability"):
-        total += 2 * fits_now
-    if policy.plugin("resourcetype") and not gpu:
-        total += table.cpu_only[rows]
-    total *= _ROOM
-    if policy.plugin("nodeplacement"):
-        total -= free[:, GPU if gpu else CPU]
-    return total
+
+    def __init__(self, table: NodeTable, pod: Pod) -> None:
+        policy = table.snapshot.policy
+        gpu = asks_gpu(table.snapshot, pod)
+        packs = policy.plugin("nodeplacement")
+        strategy = policy.gpu_strategy if gpu else policy.cpu_strategy
+        offered = table.allocatable[:, GPU if gpu else CPU] > 0
+        self._shared = 4 * _ROOM if policy.plugin("gpusharingorder") else 0
+        self._now = 2 * _ROOM if policy.plugin("nodeavailability") else 0
+        cpu_only = table.cpu_only if policy.plugin("resourcetype") and not gpu else None
+        self._cpu_only = None if cpu_only is None else np.where(cpu_only, _ROOM, 0)
+        self._packed = (GPU if gpu else CPU) if packs else None
+        self.exact = not packs or (strategy != "spread" and bool(offered[table.accepting(pod)].all()))
+
+    def column(self, now: Mask, shared: Mask, free: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[N] ranks; ``now``: nodes with idle room, ``shared``: with a joinable GPU, ``free``: [N, D]."""
+        total: NDArray[np.int64] = self._shared * shared.astype(np.int64) + self._now * now
+        if self._cpu_only is not None:
+            total += self._cpu_only
+        if self._packed is not None:
+            total -= free[:, self._packed]
+        return total
+
+    def one(self, node: int, now: bool, shared: bool, free: Sequence[int]) -> int:
+        """The rank of one node."""
+        total = self._shared * shared + self._now * now
+        if self._cpu_only is not None:
+            total += int(self._cpu_only[node])
+        return total - free[self._packed] if self._packed is not None else total
 
 
 def _placement(table: NodeTable, pod: Pod, candidates: Mask, free: NDArray[np.int64]) -> Score:

@@ -1,0 +1,73 @@
+"""Room: what every node has left, idle and promised. Rows for single nodes, columns for all of them.
+
+Rows are plain numbers and never changed in place, so copies share them; columns follow the rows when they
+are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import add
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.int64]
+Row = tuple[int, ...]
+"""Amounts of one node in the order of ``Snapshot.dimensions``."""
+
+
+class Room:
+    """Idle and releasing amounts of all nodes; ``touched`` counts changes.
+
+    Arrays that it gives are [N, D] and read-only, and as they are at that moment.
+    """
+
+    def __init__(self, idle: Vector, releasing: Vector) -> None:
+        self._idle: list[Row] = list(map(tuple, idle.tolist()))
+        self._releasing: list[Row] = list(map(tuple, releasing.tolist()))
+        self._columns = _read_only(idle), _read_only(releasing)
+        self._behind: set[int] = set()
+
+    def copy(self) -> Room:
+        """An independent copy."""
+        result = object.__new__(Room)
+        result._idle = self._idle.copy()
+        result._releasing = self._releasing.copy()
+        result._columns = self._columns
+        result._behind = self._behind.copy()
+        return result
+
+    def idle_on(self, node: int) -> Row:
+        """What is idle on a node."""
+        return self._idle[node]
+
+    def releasing_on(self, node: int) -> Row:
+        """What is promised on a node beside what is idle."""
+        return self._releasing[node]
+
+    def free_on(self, node: int) -> Row:
+        """What is left on a node once everything releasing is gone."""
+        return tuple(map(add, self._idle[node], self._releasing[node]))
+
+    def give(self, node: int, amounts: Sequence[int], *, releasing: bool) -> None:
+        """Add amounts, negative ones too, to what is idle or releasing."""
+        rows = self._releasing if releasing else self._idle
+        rows[node] = tuple(map(add, rows[node], amounts))
+        self._behind.add(node)
+
+    def columns(self) -> tuple[Vector, Vector]:
+        """Idle and releasing amounts of all nodes."""
+        if self._behind:
+            nodes = list(self._behind)
+            idle, releasing = (column.copy() for column in self._columns)
+            idle[nodes] = [self._idle[node] for node in nodes]
+            releasing[nodes] = [self._releasing[node] for node in nodes]
+            self._columns = _read_only(idle), _read_only(releasing)
+            self._behind.clear()
+        return self._columns
+
+
+def _read_only(array: Vector) -> Vector:
+    array.flags.writeable = False
+    return array
