@@ -116,7 +116,7 @@ def bench(
 
     Examples:
     kai-cp bench --suite smoke
-    kai-cp bench --suite scale --nodes 100,1000 --out results.jsonl --report results.html
+    kai-cp bench --suite scale --nodes 100,1000 --out found.jsonl
     kai-cp bench merge part-*.jsonl --report all.html
     """
     if context.invoked_subcommand is not None:

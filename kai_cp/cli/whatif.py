@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand
 
 from kai_cp.cli.common import (
     BAD_INPUT,
@@ -20,6 +19,7 @@ from kai_cp.cli.common import (
     settings_or_exit,
 )
 from kai_cp.cli.explain import Format, raw_or_exit
+from kai_cp.cli.help import HelpfulCommand
 from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -30,7 +30,7 @@ _WORK: Final = "Operations on workloads"
 _ARGUMENTS: Final = "kai_cp.arguments"
 
 
-class _Ordered(TyperCommand):
+class _Ordered(HelpfulCommand):
     """Keeps the words of the command line: operations apply in the order in which they stand."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

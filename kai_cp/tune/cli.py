@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kai_cp.cli.options import INPUT, SEARCH, SHOWN, NowOption, SnapshotsArgument
+
 if TYPE_CHECKING:
     from kai_cp_models.settings import Settings
     from kai_cp_models.snapshot import Snapshot
@@ -16,44 +18,79 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def tune(
-    snapshots: Annotated[
-        list[str],
-        typer.Argument(metavar="SNAPSHOT…", help="KAI snapshots: .zip, .json, .json.gz or a directory."),
-    ],
+    snapshots: SnapshotsArgument,
     config: Annotated[
         list[Path] | None,
-        typer.Option(help="Settings file; give it several times to compare. With --search: the base."),
-    ] = None,
-    search: Annotated[
-        Path | None, typer.Option(help="Search space (YAML): parameters and objectives.")
-    ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Finished trials the study shall have.")] = 50,
-    storage: Annotated[
-        str,
-        typer.Option(help="Optuna storage URL; a PostgreSQL URL lets many workers share one study."),
-    ] = "sqlite:///kai-cp-tune.db",
-    out: Annotated[Path, typer.Option(help="--search: write the chosen settings here.")] = Path("tuned.yaml"),
-    now: Annotated[
-        str | None,
         typer.Option(
-            metavar="RFC3339", help="Read the snapshots as of this time; default: when each was taken."
+            metavar="FILE",
+            help="Settings; give it several times to compare. With --search: the present ones.",
+            rich_help_panel=INPUT,
         ),
     ] = None,
-    budget: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time for one decision.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write the comparison as one HTML page.")] = None,
+    search: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What may vary, and what counts (YAML; see docs/tuning.md).",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    trials: Annotated[
+        int, typer.Option(min=1, help="Finished trials the study shall have.", rich_help_panel=SEARCH)
+    ] = 50,
+    storage: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Where the study lives; with postgresql://… many workers share one.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = "sqlite:///kai-cp-tune.db",
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="--search: write the chosen settings here.", rich_help_panel=SHOWN),
+    ] = Path("tuned.yaml"),
+    now: NowOption = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Most time for one decision. Default: solver.budget_seconds.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the comparison as one HTML page.", rich_help_panel=SHOWN),
+    ] = None,
 ) -> None:
-    """Compare settings on the same snapshots, or search the preferences.
+    """Compare settings on the same snapshots, or search better ones.
 
     Only preferences can be tuned; contract rules are no settings. Every plan is audited by the checker.
+
     Exit status: 0 done, 1 a bad input or a wrong answer, 2 wrong usage.
+
+    Examples:
+    kai-cp tune snapshots/ --config present.yaml --config candidate.yaml
+    kai-cp tune snapshots/ --search space.yaml --trials 100 --out tuned.yaml
     """
-    from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, fail, instant_or_exit, settings_or_exit
+    from kai_cp.cli.common import (
+        BAD_INPUT,
+        WRONG_USAGE,
+        fail,
+        instant_or_exit,
+        settings_or_exit,
+        writable_or_exit,
+    )
 
     paths = config or []
     if search is None and len(paths) < 2:
         fail("give --config at least twice to compare, or --search", WRONG_USAGE)
     if search is not None and len(paths) > 1:
         fail("--search takes one --config at most: the base", WRONG_USAGE)
+    writable_or_exit("--report", report)
+    if search is not None:
+        writable_or_exit("--out", out)
     names = [path.name for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
@@ -99,10 +136,9 @@ def _read(
 
 
 def _compare(parsed: dict[str, Snapshot], every: dict[str, Settings], report: Path | None) -> None:
-    from rich.console import Console
-
     from kai_cp.bench.progress import Bar
     from kai_cp.cli.common import BAD_INPUT, complain
+    from kai_cp.report.terminal import show
     from kai_cp.tune.compare import html, table
     from kai_cp.tune.measure import Measured, measure
 
@@ -116,7 +152,7 @@ def _compare(parsed: dict[str, Snapshot], every: dict[str, Settings], report: Pa
                 bar.begin(f"{name}, {config}")
                 results[name][config] = measure(snapshot, settings)
                 wrong += [f"{name}, {config}: {line}" for line in results[name][config].errors]
-    Console().print(table(results, list(every)))
+    show(table(results, list(every)).render(None))
     if report is not None:
         documents = {config: settings.model_dump() for config, settings in every.items()}
         report.write_text(html(results, list(every), documents), encoding="utf-8")
@@ -135,18 +171,19 @@ def _search(
     storage: str,
     out: Path,
 ) -> Settings:
-    from rich.console import Console
-    from rich.table import Table
-
     from kai_cp.bench.progress import Bar
+    from kai_cp.report.terminal import show
     from kai_cp.settings import as_yaml
-    from kai_cp.tune.search import search, study_name, with_overrides
+    from kai_cp.tune.outcome import choose, knobs, table
+    from kai_cp.tune.search import search, spread, study_name, with_overrides
     from kai_cp.tune.space import read_space
 
     space = read_space(path)
     with Bar() as bar:
-        bar.expect(trials)
-        front = search(
+        bar.expect(trials + 1)
+        bar.begin("the present settings, several times")
+        present = spread(space, base, list(parsed.values()))
+        found = search(
             space,
             base,
             list(parsed.values()),
@@ -155,22 +192,10 @@ def _search(
             name=study_name(space, base, digests),
             report=lambda done: bar.begin(f"trial {done + 1}"),
         )
-    # Objectives in the order of the file: the first counts most.
-    best = min(front, key=lambda f: tuple(_rank(name, f.values[name]) for name in space.objectives))
-    shown = Table(title="Pareto front; * is written")
-    for column in ("trial", *space.objectives, *space.parameters):
-        shown.add_column(column, justify="right")
-    for found in sorted(front, key=lambda f: tuple(_rank(name, f.values[name]) for name in space.objectives)):
-        cells = [f"{found.values[name]:.2f}" for name in space.objectives]
-        cells += [f"{found.overrides[name]}" for name in space.parameters]
-        shown.add_row(f"{found.number}{'*' if found is best else ''}", *cells)
-    Console().print(shown)
-    chosen = with_overrides(base, best.overrides)
+    choice = choose(space, present, found)
+    show(table(space, choice).render(None))
+    show(choice.sentence(str(out)))
+    show(knobs(space))
+    chosen = base if choice.best is None else with_overrides(base, choice.best.overrides)
     out.write_text(as_yaml(chosen), encoding="utf-8")
     return chosen
-
-
-def _rank(name: str, value: float) -> float:
-    from kai_cp.tune.measure import MEASURES
-
-    return round(-value if MEASURES[name].more else value, 3)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from rich.table import Table
 from rich.text import Text
 
 from kai_cp.bench.report import STYLE
+from kai_cp.report.section import Cell, Section
 from kai_cp.tune.measure import MEASURES, Measured, mean
 
 Results = Mapping[str, Mapping[str, Measured]]
@@ -48,23 +48,24 @@ def changed_settings(settings: Mapping[str, Mapping[str, object]]) -> list[tuple
     return [(path, values) for path, values in lines if len(set(values)) > 1]
 
 
-def table(results: Results, configs: Sequence[str]) -> Table:
+def table(results: Results, configs: Sequence[str]) -> Section:
     """For the terminal: better values green, worse ones red, beside the first configuration."""
-    shown = Table(title="Settings side by side; marked: better (+) or worse (-) than the first")
-    shown.add_column("snapshot")
-    shown.add_column("measure")
-    for config in configs:
-        shown.add_column(config, justify="right")
-    last = ""
+    lines: list[list[Cell]] = []
     for snapshot, title, values, more in rows(results, configs):
-        cells = []
+        cells: list[Cell] = [snapshot, title]
         for i, value in enumerate(values):
             sign = mark(values, i, more)
             style = {"+": "green", "-": "red"}.get(sign, "")
             cells.append(Text(f"{_number(value)} {sign}".rstrip(), style=style))
-        shown.add_row("" if snapshot == last else snapshot, title, *cells)
-        last = snapshot
-    return shown
+        lines.append(cells)
+    return Section(
+        "Settings side by side; marked: better (+) or worse (-) than the first",
+        ("Snapshot", "Measure", *configs),
+        lines,
+        right=configs,
+        fixed=("Snapshot", "Measure"),
+        merged=("Snapshot",),
+    )
 
 
 def html(results: Results, configs: Sequence[str], settings: Mapping[str, Mapping[str, object]]) -> str:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Final
 
 import optuna
@@ -21,13 +22,15 @@ from kai_cp_models.snapshot import Snapshot
 
 STUDY: Final = "kai-cp"
 SEED: Final = 0
+REPEATS: Final = 3
+"""Runs of the present settings: what differs between equal runs is noise, such as seconds."""
 POSTGRESQL: Final = ("postgresql://", "postgres://")
 """URLs that name no driver; psycopg is the one that the extra ``postgresql`` installs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One point of the Pareto front: settings that differ from the base, and its objectives."""
+    """One trial: settings that differ from the base, and its objectives."""
 
     number: int
     values: Mapping[str, float]
@@ -54,7 +57,7 @@ def search(
     name: str,
     report: Callable[[int], None] = lambda _: None,
 ) -> list[Found]:
-    """Run trials until the study has ``trials`` finished ones (of all workers and runs); its Pareto front."""
+    """Run trials until the study has ``trials`` finished ones (of all workers and runs); all of these."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     directions = [
         StudyDirection.MAXIMIZE if MEASURES[o].more else StudyDirection.MINIMIZE for o in space.objectives
@@ -85,8 +88,19 @@ def search(
         study.optimize(objective, callbacks=[callback])
     return [
         Found(t.number, dict(zip(space.objectives, t.values, strict=True)), t.user_attrs["overrides"])
-        for t in study.best_trials
+        for t in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+        if "overrides" in t.user_attrs
     ]
+
+
+def spread(space: Space, base: Settings, snapshots: Sequence[Snapshot]) -> dict[str, tuple[float, float]]:
+    """The present settings, decided several times: mean of every objective, and how far the runs differ."""
+    runs = [mean([measure(snapshot, base) for snapshot in snapshots]) for _ in range(REPEATS)]
+    for run in runs:
+        if run.errors:
+            raise WrongAnswer(run.errors[0])
+    values = {name: [run.values[name] for run in runs] for name in space.objectives}
+    return {name: (fmean(found), max(found) - min(found)) for name, found in values.items()}
 
 
 def with_overrides(base: Settings, overrides: Mapping[str, Any]) -> Settings:

@@ -89,8 +89,12 @@ def test_a_killed_search_goes_on_where_it_was(folder: Path) -> None:
     assert {number: after[number] for number in before} == before
     # What was found is what the scheduler reads, and it decides with it.
     chosen = load(folder / "tuned.yaml")
-    assert chosen.objective.lost_work_cap_seconds == 7200
-    assert 0.5 <= chosen.objective.max_moved_gpus_per_admitted_gpu <= 2
+    said = (folder / "tuned.yaml.log").read_text()
+    if "Nothing better than the present settings" in said:
+        assert chosen.objective == Settings().objective
+    else:
+        assert chosen.objective.lost_work_cap_seconds == 7200
+        assert 0.5 <= chosen.objective.max_moved_gpus_per_admitted_gpu <= 2
     snapshot = parse(json.loads((folder / "small.json").read_text()), now=NOW.timestamp())
     assert decide(snapshot, chosen).decisions
 
@@ -163,7 +167,7 @@ def test_workers_share_a_study_in_postgresql(server: str, folder: Path) -> None:
     # Each worker stops when it sees enough; the other may then be in the middle of one more.
     assert len(found) in (4, 5)
     for i in range(2):
-        assert load(folder / f"tuned-{i}.yaml").objective.lost_work_cap_seconds == 7200
+        assert load(folder / f"tuned-{i}.yaml").objective.lost_work_cap_seconds in (7200, 604_800)
 
 
 @pytest.mark.parametrize(
