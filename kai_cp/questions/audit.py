@@ -1,0 +1,116 @@
+"""Is the cluster fair now: who is owed, who borrows, and the least that would have to change hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kai_cp.questions.question import Document, Facts, Question
+from kai_cp.questions.queues import waiting_and_owed
+from kai_cp.report.section import Section
+from kai_cp.report.terminal import amount, plural
+
+
+def ask(facts: Facts) -> dict[str, Any]:
+    """``audit/1``, in GPUs, after what was decided.
+
+    ``pairs``: a queue that is owed (its smallest owed pod group needs ``gpus``, within its fair share) and a
+    queue above its fair share that could give them. ``idleQuota``: quota that its queue neither uses nor
+    waits to use.
+    """
+    after = facts.decisions["queues"]
+    leaves = {
+        queue["name"]: queue
+        for queue in facts.inspection["queues"]
+        if queue["name"] in after and not _has_children(facts, queue["name"])
+    }
+    return {
+        "schema": "audit/1",
+        "now": facts.decisions["now"],
+        "pairs": list(_pairs(facts, leaves, after)),
+        "idleQuota": list(_idle(leaves, after)),
+    }
+
+
+def _has_children(facts: Facts, name: str) -> bool:
+    return any(queue.get("parent") == name for queue in facts.inspection["queues"])
+
+
+def _excess(queue: Document) -> float:
+    """GPUs above the fair share."""
+    share = queue["fairShare"]["gpu"]
+    return 0.0 if share is None or share < 0 else max(0.0, queue["allocatedAfter"]["gpu"] - share)
+
+
+def _pairs(facts: Facts, leaves: Mapping[str, Document], after: Mapping[str, Document]) -> Iterator[Document]:
+    lenders = sorted(
+        ((_excess(after[name]), name) for name in leaves if _excess(after[name]) > 0), reverse=True
+    )
+    for name, entries in sorted(waiting_and_owed(facts).items()):
+        least = min(entries, key=lambda entry: (entry.get("gpus") or 0, entry["podGroup"]))
+        for excess, lender in lenders:
+            if lender != name:
+                yield {
+                    "owed": name,
+                    "podGroup": least["podGroup"],
+                    "gpus": least.get("gpus") or 0,
+                    "borrows": lender,
+                    "aboveFairShare": excess,
+                    "enough": excess >= (least.get("gpus") or 0),
+                    "reason": least["reason"],
+                }
+
+
+def _idle(leaves: Mapping[str, Document], after: Mapping[str, Document]) -> Iterator[Document]:
+    for name, queue in sorted(leaves.items()):
+        quota, used = queue["gpu"]["quota"], after[name]["allocatedAfter"]["gpu"]
+        if quota > used and not queue["waitingPodGroups"]:
+            yield {"queue": name, "quota": quota, "used": used, "idle": quota - used}
+
+
+def headline(document: Document) -> str:
+    """The line that answers."""
+    owed = {pair["owed"] for pair in document["pairs"]}
+    idle = sum(entry["idle"] for entry in document["idleQuota"])
+    said = f"{plural(len(owed), 'queue')} owed while others borrow" if owed else "Nobody is owed by borrowers"
+    return f"{said}; {amount(idle)} GPUs of quota idle."
+
+
+def sections(document: Document) -> list[Section]:
+    """As tables."""
+    pairs = [
+        (
+            pair["owed"],
+            pair["podGroup"],
+            amount(pair["gpus"]),
+            pair["borrows"],
+            amount(pair["aboveFairShare"]),
+            "enough" if pair["enough"] else "not enough alone",
+            pair["reason"],
+        )
+        for pair in document["pairs"]
+    ]
+    idle = [
+        (entry["queue"], amount(entry["quota"]), amount(entry["used"]), amount(entry["idle"]))
+        for entry in document["idleQuota"]
+    ]
+    return [
+        Section(
+            "Owed, and who borrows",
+            ("Owed", "Smallest pod group", "GPUs", "Borrows", "Above fair share", "Would be", "Reason"),
+            pairs,
+            right=("GPUs", "Above fair share"),
+            fixed=("Owed", "Smallest pod group", "Borrows"),
+            drop=("Would be", "Reason"),
+        ),
+        Section(
+            "Idle quota",
+            ("Queue", "Quota", "Used", "Idle"),
+            idle,
+            right=("Quota", "Used", "Idle"),
+            fixed=("Queue",),
+        ),
+    ]
+
+
+AUDIT = Question("pairs", "queue/{owed}", ask, headline, sections)

@@ -1,0 +1,74 @@
+"""Who is evicted, for whom, and what becomes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kai_cp.questions.question import Document, Facts, Question
+from kai_cp.report.section import Names, Section
+from kai_cp.report.terminal import amount, plural
+
+
+def ask(facts: Facts) -> dict[str, Any]:
+    """``evictions/1``: every pod that is evicted; ``movesTo``: its new place, or null: back to pending."""
+    decisions = facts.decisions["decisions"]
+    places = {(d["namespace"], d["pod"]): d["node"] for d in decisions if d["kind"] == "Nominate"}
+    return {
+        "schema": "evictions/1",
+        "now": facts.decisions["now"],
+        "evictions": [
+            {
+                "pod": f"{d['namespace']}/{d['pod']}",
+                "podGroup": f"{d['namespace']}/{d['podGroup']}" if d.get("podGroup") else "",
+                "queue": d.get("queue") or "",
+                "gpus": d.get("gpus") or 0,
+                "node": d["node"],
+                "movesTo": places.get((d["namespace"], d["pod"])),
+                "for": list(d.get("for", ())),
+                "action": d["action"],
+                "message": d.get("message", ""),
+            }
+            for d in decisions
+            if d["kind"] == "Evict"
+        ],
+    }
+
+
+def headline(document: Document) -> str:
+    """The line that answers."""
+    found = document["evictions"]
+    if not found:
+        return "No pod is evicted."
+    lost = [entry for entry in found if entry["movesTo"] is None]
+    gpus = amount(sum(entry["gpus"] for entry in lost))
+    moved = len(found) - len(lost)
+    return f"{plural(len(found), 'pod')} evicted: {moved} moved, {len(lost)} back to pending ({gpus} GPUs)."
+
+
+def sections(document: Document) -> list[Section]:
+    """As tables."""
+    rows = [
+        (
+            entry["pod"],
+            entry["queue"],
+            amount(entry["gpus"]),
+            Names(tuple(entry["for"])) if entry["for"] else "-",
+            f"moves to {entry['movesTo']}" if entry["movesTo"] else "back to pending",
+            entry["node"],
+            entry["action"],
+        )
+        for entry in document["evictions"]
+    ]
+    return [
+        Section(
+            "Evicted",
+            ("Pod", "Queue", "GPUs", "For", "And then", "From", "By"),
+            rows,
+            right=("GPUs",),
+            fixed=("Pod", "Queue"),
+            drop=("By", "From", "GPUs", "Queue"),
+        )
+    ]
+
+
+EVICTIONS = Question("evictions", "pod/{pod}", ask, headline, sections)

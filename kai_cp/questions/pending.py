@@ -1,0 +1,79 @@
+"""Who waits, in which order, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from kai_cp.questions.question import Document, Facts, Question
+from kai_cp.report.section import Section
+from kai_cp.report.terminal import age, amount, plural
+
+
+def ask(facts: Facts) -> dict[str, Any]:
+    """``pending/1``: pod groups that stay pending, in fair order."""
+    line = {entry["podGroup"]: i for i, entry in enumerate(facts.inspection["waiting"], 1)}
+    last = len(line) + 1
+    found = sorted(
+        facts.decisions["unscheduled"], key=lambda e: (line.get(e["podGroup"], last), e["podGroup"])
+    )
+    priority = {entry["podGroup"]: entry["priority"] for entry in facts.inspection["waiting"]}
+    return {
+        "schema": "pending/1",
+        "now": facts.decisions["now"],
+        "pending": [
+            {
+                "position": i,
+                "podGroup": entry["podGroup"],
+                "queue": entry.get("queue") or "",
+                "priority": priority.get(entry["podGroup"]),
+                "gpus": entry.get("gpus") or 0,
+                "ageSeconds": entry.get("ageSeconds"),
+                "reason": entry["reason"],
+                "proof": entry["proof"],
+                "message": entry["message"],
+            }
+            for i, entry in enumerate(found, 1)
+        ],
+    }
+
+
+def headline(document: Document) -> str:
+    """The line that answers."""
+    waiting = document["pending"]
+    if not waiting:
+        return "No pod group waits."
+    gpus = sum(entry["gpus"] for entry in waiting)
+    return f"{plural(len(waiting), 'pod group')} waiting, for {amount(gpus)} GPUs."
+
+
+def sections(document: Document) -> list[Section]:
+    """As tables."""
+    rows = [
+        (
+            str(entry["position"]),
+            entry["podGroup"],
+            entry["queue"],
+            amount(entry["gpus"]),
+            age(entry["ageSeconds"]),
+            Text(entry["reason"], style="bold"),
+            Text(entry["proof"], style="green" if entry["proof"] == "proved" else "yellow"),
+            entry["message"],
+        )
+        for entry in document["pending"]
+    ]
+    return [
+        Section(
+            "Waiting, in fair order",
+            ("#", "Pod group", "Queue", "GPUs", "Age", "Reason", "Proof", "Because"),
+            rows,
+            right=("#", "GPUs", "Age"),
+            fixed=("Pod group", "Queue"),
+            note="Because",
+            drop=("Proof", "Age", "Queue"),
+        )
+    ]
+
+
+PENDING = Question("pending", "podgroup/{podGroup}", ask, headline, sections)

@@ -1,0 +1,31 @@
+"""What a question is, and what it is asked of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kai_cp.report.section import Section
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a cluster at one time: its name, its ``decisions/1`` and its ``inspection/1``."""
+
+    name: str
+    decisions: Document
+    inspection: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question. ``rows``: key of the list in its document; ``label``: how ``-o name`` calls a row."""
+
+    rows: str
+    label: str
+    ask: Callable[[Facts], dict[str, Any]]
+    headline: Callable[[Document], str]
+    sections: Callable[[Document], Sequence[Section]]
