@@ -1,0 +1,118 @@
+"""``kai-cp diff``: two answers, or two snapshots, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kai_cp.cli.ask import FormatOption
+from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, fail
+from kai_cp.cli.options import AllOption
+from kai_cp.cli.output import Format, as_csv, as_json, as_yaml, write
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+Argument = typer.Argument(help="decisions/1, or a snapshot: .zip, .json, .json.gz.")
+
+
+@app.command()
+def diff(
+    a: Annotated[str, Argument],
+    b: Annotated[str, Argument],
+    format: FormatOption = Format.TABLE,
+    everything: AllOption = False,
+) -> None:
+    """Show what differs between two answers, or between two snapshots.
+
+    Two answers are compared by pod group and evicted pod, whoever made them. Two snapshots are compared
+    object by object; where both are zips of cycles, their answers are compared as well.
+
+    Exit status: 0 nothing differs, 1 something differs or an input is bad, 2 wrong usage.
+
+    Examples:
+    kai-cp diff kai.json ours.json
+    kai-cp diff before.zip after.zip -o json
+    """
+    from kai_cp.questions import diff as questions
+    from kai_cp.report.section import ROWS_SHOWN
+    from kai_cp.report.terminal import stdout
+
+    names = (Path(a).name, Path(b).name)
+    documents = _documents(a, b)
+    found = []
+    for old, new in documents:
+        decided = "decisions" in old
+        found.append(questions.decisions(old, new) if decided else questions.snapshots(old, new))
+    rows = [row for document in found for row in _rows(document)]
+    match format:
+        case Format.JSON:
+            write(as_json(found))
+        case Format.YAML:
+            write(as_yaml(found))
+        case Format.NAME:
+            write("".join(f"{kind}/{name}\n" for kind, name, *_ in rows))
+        case Format.CSV:
+            write(as_csv(("kind", "name", "a", "b"), rows))
+        case _:
+            console = stdout(wide=format is Format.WIDE)
+            for document in found:
+                console.print(questions.headline(document), style="bold", crop=False)
+                for section in (
+                    questions.snapshot_sections(document)
+                    if document["schema"] == "snapshot-diff/1"
+                    else questions.decision_sections(document, names)
+                ):
+                    if section.rows:
+                        console.print(section.render(None if everything else ROWS_SHOWN), crop=False)
+    if rows:
+        raise typer.Exit(1)
+
+
+def _rows(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    if document["schema"] == "snapshot-diff/1":
+        return [
+            (entry["kind"], entry["object"], entry["change"], " ".join(entry.get("fields", ())))
+            for entry in document["objects"]
+        ]
+    rows = [("podgroup", entry["podGroup"], entry["a"], entry["b"]) for entry in document["podGroups"]]
+    return rows + [("pod", entry["pod"], entry["a"], entry["b"]) for entry in document["evictions"]]
+
+
+def _documents(a: str, b: str) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Pairs of documents to compare: raw snapshots first, then answers."""
+    one, two = _read(a), _read(b)
+    pairs = [(one[key], two[key]) for key in ("snapshot", "decisions") if key in one and key in two]
+    if not pairs:
+        fail(f"{a} and {b}: one is a snapshot, the other an answer; name two of a kind", WRONG_USAGE)
+    return pairs
+
+
+def _read(argument: str) -> dict[str, Mapping[str, Any]]:
+    import orjson
+
+    from kai_cp.cli.world import decisions_or_exit
+    from kai_cp.decisions import BadDecisions, recorded
+    from kai_cp.reader import load
+    from kai_cp.reader.container import UnreadableSnapshot
+
+    path = Path(argument)
+    if path.suffix == ".json":
+        try:
+            document = orjson.loads(path.read_bytes())
+        except OSError as error:
+            fail(f"{path}: {error.strerror or error}", BAD_INPUT)
+        except orjson.JSONDecodeError as error:
+            fail(f"{path}: not JSON: {error}", BAD_INPUT)
+        if isinstance(document, Mapping) and str(document.get("schema", "")).startswith("decisions/"):
+            return {"decisions": decisions_or_exit(path)[0]}
+    try:
+        found: dict[str, Mapping[str, Any]] = {"snapshot": load(path).raw}
+    except UnreadableSnapshot as problem:
+        fail(str(problem), BAD_INPUT)
+    with suppress(BadDecisions):
+        found["decisions"] = decisions_or_exit(path, recorded(path))[0]
+    return found

@@ -1,0 +1,135 @@
+"""``kai-cp snapshot``: make a snapshot fit to send."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, complain, fail, instant_or_exit, settings_or_exit
+from kai_cp.cli.options import ConfigOption, NowOption, SnapshotArgument
+
+if TYPE_CHECKING:
+    from kai_cp.questions.reduce import Fact
+    from kai_cp_models.settings import Settings
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+
+BUDGET_SECONDS = 5.0
+"""For one decision; hundreds are made."""
+
+
+@app.callback()
+def snapshot_commands() -> None:
+    """Make a snapshot fit to send."""
+
+
+@app.command()
+def reduce(
+    snapshot: SnapshotArgument,
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The file that is written (.json, .zip).")],
+    fact: Annotated[
+        str,
+        typer.Option(
+            metavar="FACT",
+            help="What must still hold: 'waiting NS/GROUP [REASON]', 'served NS/GROUP', 'evicted NS/POD' or "
+            "'skipped OBJECT'.",
+        ),
+    ],
+    keep_names: Annotated[
+        bool, typer.Option("--keep-names", help="Write real names; by default they are replaced.")
+    ] = False,
+    now: NowOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Leave out of a snapshot whatever a fact does not need, and the names.
+
+    Objects are left out as long as the fact still holds when the rest is decided anew.
+
+    Exit status: 0 written, 1 the input is bad or the fact does not hold on it, 2 wrong usage.
+
+    Examples:
+    kai-cp snapshot reduce big.zip small.json --fact 'waiting team-a/llm NodeFragmented'
+    kai-cp snapshot reduce big.zip small.json --fact 'evicted team-b/sweep-3-0' --keep-names
+    """
+    import orjson
+
+    from kai_cp.questions.reduce import BadFact, Fact, reduced
+    from kai_cp.reader import load
+    from kai_cp.reader.container import UnreadableSnapshot
+    from kai_cp.reading import taken_at
+
+    try:
+        wanted = Fact.of(fact)
+        raw: Mapping[str, Any] = load(snapshot).raw
+    except BadFact as problem:
+        fail(f"--fact: {problem}", WRONG_USAGE)
+    except UnreadableSnapshot as problem:
+        fail(str(problem), BAD_INPUT)
+    settings = settings_or_exit(config, {}, defaults={"solver.budget_seconds": BUDGET_SECONDS})
+    given = instant_or_exit(now)
+    instant = given if given is not None else taken_at(raw) or 0.0
+    if not _holds(raw, wanted, settings, instant):
+        fail(f"{snapshot}: {fact!r} does not hold on it", BAD_INPUT)
+
+    def told(left: int, tries: int) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{left:,} objects left after {tries:,} tries", end="", file=sys.stderr, flush=True)
+
+    small = reduced(raw, lambda trial: _holds(trial, wanted, settings, instant), told)
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    subject = wanted.subject
+    if not keep_names:
+        small, subject = _renamed(small, wanted, settings, instant)
+    try:
+        output.write_bytes(
+            _zipped(small) if output.suffix == ".zip" else orjson.dumps(small, option=orjson.OPT_INDENT_2)
+        )
+    except OSError as error:
+        fail(f"{output}: {error.strerror or error}", WRONG_USAGE)
+    count = sum(len(items or ()) for items in small["rawObjects"].values())
+    typer.echo(f"{output}: {count:,} objects; still {wanted.kind} {subject} {wanted.reason}".rstrip())
+
+
+def _holds(raw: Mapping[str, Any], fact: Fact, settings: Settings, instant: float) -> bool:
+    from kai_cp.reader import parse
+    from kai_cp_models.engine import decide
+    from kai_cp_models.snapshot import FAILED
+
+    found = parse(raw, now=instant)
+    logging.disable(logging.CRITICAL)
+    try:
+        plan = decide(found, settings)
+    finally:
+        logging.disable(logging.NOTSET)
+    # An action that failed says nothing about the fact.
+    return not any(stage.name.endswith(FAILED) for stage in plan.stages) and fact.holds(found, plan)
+
+
+def _renamed(
+    small: Mapping[str, Any], fact: Fact, settings: Settings, instant: float
+) -> tuple[dict[str, Any], str]:
+    """The snapshot without names, and what the fact's subject is called there."""
+    from dataclasses import replace
+
+    from kai_cp.kube.anonymize import Anonymizer
+
+    renaming = Anonymizer()
+    hidden = renaming.snapshot(small)
+    entry = {"podGroup": fact.subject, "reason": "", "message": "", "proof": "", "details": {}}
+    subject = renaming.decisions({"unscheduled": [entry]})["unscheduled"][0]["podGroup"]
+    if fact.kind == "skipped" or _holds(hidden, replace(fact, subject=subject), settings, instant):
+        return hidden, subject
+    complain("without names the fact does not hold any more, so they stay: look through the file first")
+    return dict(small), fact.subject
+
+
+def _zipped(raw: Mapping[str, Any]) -> bytes:
+    from kai_cp.kube.snapshot_file import archive
+
+    return b"".join(archive(raw))

@@ -1,0 +1,140 @@
+"""A snapshot together with what was decided on it: from a file, from the zip of a cycle, or decided now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kai_cp.cli.common import (
+    BAD_INPUT,
+    INTERRUPTED,
+    WRONG_USAGE,
+    complain,
+    fail,
+    instant_or_exit,
+    settings_or_exit,
+    snapshot_or_exit,
+)
+
+if TYPE_CHECKING:
+    from kai_cp.questions.question import Facts
+    from kai_cp_models.settings import Settings
+    from kai_cp_models.snapshot import Plan, Snapshot
+
+BUDGET_SECONDS = 30.0
+
+DecisionsArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[DECISIONS]",
+        help="decisions/1, as solve writes it. Default: those recorded in the snapshot's zip, or else what "
+        "solve decides now.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A snapshot, and the plan for it; ``plan`` None: nothing was asked to be decided."""
+
+    name: str
+    digest: str
+    snapshot: Snapshot
+    plan: Plan | None
+
+    def decisions(self) -> dict[str, Any]:
+        """``decisions/1`` of the plan, with what the snapshot knows of its pod groups."""
+        from kai_cp.decisions import to_json
+        from kai_cp_models.snapshot import Plan
+
+        return to_json(self.snapshot, self.plan or Plan(), sha256=self.digest)
+
+    def facts(self) -> Facts:
+        """What the questions are asked of."""
+        from kai_cp.inspection import inspection
+        from kai_cp.questions.question import Facts
+
+        return Facts(self.name, self.decisions(), inspection(self.snapshot, self.digest))
+
+
+def world_or_exit(
+    snapshot: str,
+    decisions: Path | None,
+    *,
+    now: str | None,
+    budget: float | None,
+    config: Path | None,
+    undecided: bool = False,
+) -> World:
+    """The world that the arguments mean; bad ones end the program."""
+    if snapshot == "-":
+        fail("name the snapshot's file: it is read twice, so standard input will not do", WRONG_USAGE)
+    settings = settings_or_exit(
+        config, {"solver.budget_seconds": budget}, defaults={"solver.budget_seconds": BUDGET_SECONDS}
+    )
+    instant = instant_or_exit(now)
+    plan, decided_at = (None, None) if undecided else _plan(snapshot, decisions, settings, instant)
+    found, name, digest = snapshot_or_exit(snapshot, instant if instant is not None else decided_at, settings)
+    return World(name, digest, found, plan)
+
+
+def decisions_or_exit(path: Path, text: bytes | None = None) -> tuple[Mapping[str, Any], Plan]:
+    """A ``decisions/1`` document and the plan in it."""
+    import orjson
+
+    from kai_cp.decisions import BadDecisions, from_json
+
+    try:
+        document = orjson.loads(path.read_bytes() if text is None else text)
+        return document, from_json(document)
+    except OSError as error:
+        fail(f"{path}: {error.strerror or error}", BAD_INPUT)
+    except orjson.JSONDecodeError as error:
+        fail(f"{path}: not JSON: {error}", BAD_INPUT)
+    except BadDecisions as error:
+        fail(f"{path}: {error}", BAD_INPUT)
+
+
+def _plan(
+    snapshot: str, decisions: Path | None, settings: Settings, instant: float | None
+) -> tuple[Plan, float | None]:
+    """The plan that is meant, and the time for which it was made."""
+    from kai_cp.decisions import BadDecisions, recorded
+
+    given = decisions or Path(snapshot)
+    text: bytes | None = None
+    try:
+        text = None if decisions is not None else recorded(given)
+    except OSError as error:
+        fail(f"{given}: {error.strerror or error}", BAD_INPUT)
+    except BadDecisions:
+        text = _decided(snapshot, settings, instant)  # a snapshot that holds none
+    document, plan = decisions_or_exit(given, text)
+    said = document.get("now")
+    return plan, instant_or_exit(said) if isinstance(said, str) else None
+
+
+def _decided(snapshot: str, settings: Settings, instant: float | None) -> bytes:
+    """What the engine decides on the snapshot, as ``decisions/1``."""
+    from kai_cp.reading import inputs
+    from kai_cp.solving import Task, job, solve
+    from kai_cp.worker import Worker
+
+    sources, problems = inputs([snapshot])
+    if problems:
+        fail(problems[0], BAD_INPUT)
+    if len(sources) != 1:
+        fail(f"{snapshot}: holds {len(sources)} snapshots; name one of them", WRONG_USAGE)
+    with Worker(job) as worker:
+        result = solve(worker, Task(sources[0], None, instant, settings, None))
+    if result.problem:
+        complain(result.problem)
+    if result.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if result.document is None:
+        raise typer.Exit(BAD_INPUT)
+    return result.document

@@ -1,0 +1,166 @@
+"""What differs between two answers, or between two snapshots."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kai_cp.questions.question import Document
+from kai_cp.report.section import Section
+from kai_cp.report.terminal import plural
+
+Objects = Mapping[tuple[str, str], Any]
+"""By list of the snapshot and name."""
+
+
+def decisions(a: Document, b: Document) -> dict[str, Any]:
+    """``decision-diff/1``: pod groups to which two answers give different things, and pods they evict.
+
+    Answers of any engine: KAI's and ours, or ours with two settings.
+    """
+    return {
+        "schema": "decision-diff/1",
+        "podGroups": list(_groups(a, b)),
+        "evictions": list(_evictions(a, b)),
+        "a": _totals(a),
+        "b": _totals(b),
+    }
+
+
+def _totals(document: Document) -> dict[str, int]:
+    kinds = Counter(decision["kind"] for decision in document["decisions"])
+    evicted = {_pod(d) for d in document["decisions"] if d["kind"] == "Evict"}
+    moved = {_pod(d) for d in document["decisions"] if d["kind"] == "Nominate"} & evicted
+    return {
+        "bound": kinds["Bind"],
+        "nominated": kinds["Nominate"] - len(moved),
+        "evicted": len(evicted) - len(moved),
+        "moved": len(moved),
+        "pendingPodGroups": len(document["unscheduled"]),
+    }
+
+
+def _pod(decision: Document) -> str:
+    return f"{decision['namespace']}/{decision['pod']}"
+
+
+def _given(document: Document) -> dict[str, Counter[str]]:
+    """By pod group: pods that get a place, by kind; moved ones do not count."""
+    evicted = {_pod(d) for d in document["decisions"] if d["kind"] == "Evict"}
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for decision in document["decisions"]:
+        if decision["kind"] != "Evict" and _pod(decision) not in evicted:
+            found[f"{decision['namespace']}/{decision.get('podGroup') or ''}"][decision["kind"]] += 1
+    return found
+
+
+def _groups(a: Document, b: Document) -> Iterator[dict[str, Any]]:
+    given = [_given(document) for document in (a, b)]
+    why = [{e["podGroup"]: e["reason"] for e in document["unscheduled"]} for document in (a, b)]
+    for name in sorted(set(given[0]) | set(given[1]) | set(why[0]) | set(why[1])):
+        said = [_words(given[i].get(name, Counter()), why[i].get(name)) for i in (0, 1)]
+        if said[0] != said[1]:
+            yield {"podGroup": name, "a": said[0], "b": said[1]}
+
+
+def _words(given: Counter[str], reason: str | None) -> str:
+    words = {"Bind": "bound", "Nominate": "nominated"}
+    parts = [f"{given[kind]} {word}" for kind, word in words.items() if given[kind]]
+    return ", ".join([*parts, *([f"pending: {reason}"] if reason else [])]) or "-"
+
+
+def _fate(document: Document) -> dict[str, str]:
+    places = {_pod(d): d["node"] for d in document["decisions"] if d["kind"] == "Nominate"}
+    return {
+        _pod(d): "moved" if _pod(d) in places else "evicted"
+        for d in document["decisions"]
+        if d["kind"] == "Evict"
+    }
+
+
+def _evictions(a: Document, b: Document) -> Iterator[dict[str, Any]]:
+    fates = [_fate(document) for document in (a, b)]
+    for name in sorted(set(fates[0]) | set(fates[1])):
+        said = [fate.get(name, "stays") for fate in fates]
+        if said[0] != said[1]:
+            yield {"pod": name, "a": said[0], "b": said[1]}
+
+
+def snapshots(a: Document, b: Document) -> dict[str, Any]:
+    """``snapshot-diff/1``: objects of two raw snapshots that were added, removed or changed, and where."""
+    before, after = _objects(a), _objects(b)
+    changes: list[dict[str, Any]] = []
+    for kind, name in sorted(set(before) | set(after)):
+        old, new = before.get((kind, name)), after.get((kind, name))
+        if old is None or new is None:
+            changes.append({"kind": kind, "object": name, "change": "added" if old is None else "removed"})
+        elif old != new and (paths := sorted(_paths(old, new))):
+            changes.append({"kind": kind, "object": name, "change": "changed", "fields": paths})
+    return {"schema": "snapshot-diff/1", "objects": changes}
+
+
+def _objects(raw: Document) -> dict[tuple[str, str], Any]:
+    found: dict[tuple[str, str], Any] = {}
+    for kind, items in (raw.get("rawObjects") or {}).items():
+        for item in items or ():
+            meta = item.get("metadata") if isinstance(item, Mapping) else None
+            if isinstance(meta, Mapping):
+                name = "/".join(filter(None, (meta.get("namespace"), meta.get("name"))))
+                found[kind, name] = item
+    for key in ("config", "schedulerParams"):
+        if key in raw:
+            found[key, ""] = raw[key]
+    return found
+
+
+_NOISE = frozenset({"resourceVersion", "managedFields", "generation"})
+
+
+def _paths(old: Any, new: Any, at: str = "", depth: int = 4) -> Iterator[str]:
+    """Fields that differ, at most so many levels deep; what every write changes is left out."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping) and depth:
+        for key in {*old, *new} - _NOISE:
+            if old.get(key) != new.get(key):
+                yield from _paths(old.get(key), new.get(key), f"{at}.{key}" if at else str(key), depth - 1)
+    else:
+        yield at
+
+
+def decision_sections(document: Document, names: tuple[str, str]) -> list[Section]:
+    """As tables; ``names`` of the two answers."""
+    totals = [
+        (key, str(document["a"][key]), str(document["b"][key]))
+        for key in ("bound", "nominated", "moved", "evicted", "pendingPodGroups")
+    ]
+    groups = [(entry["podGroup"], entry["a"], entry["b"]) for entry in document["podGroups"]]
+    evicted = [(entry["pod"], entry["a"], entry["b"]) for entry in document["evictions"]]
+    columns = ("A", "B")
+    return [
+        Section(f"A: {names[0]}; B: {names[1]}", ("Pods", *columns), totals, right=columns),
+        Section("Pod groups", ("Pod group", *columns), groups, fixed=("Pod group",)),
+        Section("Evictions", ("Pod", *columns), evicted, fixed=("Pod",)),
+    ]
+
+
+def snapshot_sections(document: Document) -> list[Section]:
+    """As a table."""
+    rows = [
+        (entry["kind"], entry["object"], entry["change"], ", ".join(entry.get("fields", ())))
+        for entry in document["objects"]
+    ]
+    columns = ("Kind", "Object", "Change", "Fields")
+    return [Section("Objects", columns, rows, fixed=("Object",), note="Fields")]
+
+
+def headline(document: Document) -> str:
+    """The line that answers."""
+    if document["schema"] == "snapshot-diff/1":
+        changes = Counter(entry["change"] for entry in document["objects"])
+        words = ("added", "removed", "changed")
+        said = ", ".join(f"{changes[word]} {word}" for word in words if changes[word])
+        return f"Objects: {said}." if said else "The snapshots hold the same objects."
+    groups, pods = len(document["podGroups"]), len(document["evictions"])
+    if not groups and not pods:
+        return "The answers are the same."
+    return f"{plural(groups, 'pod group')} and {plural(pods, 'evicted pod')} differ."

@@ -1,0 +1,129 @@
+"""A smaller snapshot on which a fact still holds: for a report, or for a test.
+
+Objects leave in groups that belong together: a pod group with its pods and orders, a node with what runs on
+it, a queue, any other object alone. Half of them are tried first, then quarters, and so on (Zeller's ddmin),
+until nothing can be left out any more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kai_cp.explain.raw import group_of, key_of, metadata, spec_of
+from kai_cp_models.snapshot import Plan, Snapshot
+
+Raw = Mapping[str, Any]
+Unit = frozenset[tuple[str, int]]
+"""Objects that leave together, by list and place in it."""
+KINDS: Final = ("waiting", "served", "evicted", "skipped")
+
+
+class BadFact(ValueError):
+    """A fact that cannot be read; the text says how one is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What must still hold. ``kind``: of KINDS; ``subject``: NAMESPACE/NAME; ``reason``: why it waits."""
+
+    kind: str
+    subject: str
+    reason: str = ""
+
+    @staticmethod
+    def of(text: str) -> Fact:
+        """``waiting NS/GROUP [REASON]``, ``served NS/GROUP``, ``evicted NS/POD`` or ``skipped OBJECT``."""
+        kind, _, rest = text.strip().partition(" ")
+        subject, _, reason = rest.strip().partition(" ")
+        if kind not in KINDS or not subject or (reason and kind != "waiting"):
+            raise BadFact(
+                f"{text!r} is no fact; write 'waiting NS/GROUP [REASON]', 'served NS/GROUP', "
+                "'evicted NS/POD' or 'skipped OBJECT'"
+            )
+        return Fact(kind, subject, reason)
+
+    def holds(self, snapshot: Snapshot, plan: Plan) -> bool:
+        """Whether it is so."""
+        match self.kind:
+            case "waiting":
+                return any(
+                    str(entry.group) == self.subject and self.reason in ("", entry.reason)
+                    for entry in plan.unscheduled
+                )
+            case "served":
+                return any(str(d.group) == self.subject and d.kind != "Evict" for d in plan.decisions)
+            case "evicted":
+                return any(str(d.pod) == self.subject and d.kind == "Evict" for d in plan.decisions)
+            case _:
+                return any(self.subject in entry.item for entry in snapshot.set_aside)
+
+
+def units(raw: Raw) -> list[Unit]:
+    """Everything that may leave, largest first."""
+    objects = raw["rawObjects"]
+    by_group: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    by_node: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    alone: list[set[tuple[str, int]]] = []
+    for kind, items in objects.items():
+        for i, item in enumerate(items or ()):
+            place = (kind, i)
+            if kind == "podGroups":
+                by_group[key_of(item)].add(place)
+            elif kind == "pods" and (group := group_of(item)) is not None:
+                by_group[group].add(place)
+            elif kind == "bindRequests":
+                pod = f"{metadata(item).get('namespace') or 'default'}/{spec_of(item).get('podName')}"
+                by_group[_group_of_pod(objects, pod) or pod].add(place)
+            elif kind == "nodes":
+                by_node[key_of(item).rpartition("/")[2]].add(place)
+            else:
+                alone.append({place})
+    for i, pod in enumerate(objects.get("pods") or ()):
+        node = spec_of(pod).get("nodeName")
+        if node in by_node:
+            by_node[node].add(("pods", i))
+    found = [*by_group.values(), *by_node.values(), *alone]
+    return sorted(map(frozenset, found), key=lambda unit: (-len(unit), min(unit)))
+
+
+def _group_of_pod(objects: Raw, name: str) -> str | None:
+    return next((group_of(pod) for pod in objects.get("pods") or () if key_of(pod) == name), None)
+
+
+def without(raw: Raw, gone: frozenset[tuple[str, int]]) -> dict[str, Any]:
+    """The snapshot without these objects."""
+    lists = {
+        kind: [item for i, item in enumerate(items) if (kind, i) not in gone] if items else items
+        for kind, items in raw["rawObjects"].items()
+    }
+    return {**raw, "rawObjects": lists}
+
+
+def reduced(raw: Raw, holds: Callable[[Raw], bool], told: Callable[[int, int], None]) -> dict[str, Any]:
+    """The smallest snapshot that leaving out finds. ``told``: objects left, and tries so far."""
+    left = units(raw)
+    total = frozenset(place for unit in left for place in unit)
+    gone: frozenset[tuple[str, int]] = frozenset()
+    tries, size = 0, max(1, len(left) // 2)
+    while left:
+        shrunk = False
+        for chunk in list(_chunks(left, size)):
+            attempt = gone.union(*chunk)
+            tries += 1
+            if holds(without(raw, attempt)):
+                gone, shrunk = attempt, True
+                out = set(chunk)
+                left = [unit for unit in left if unit not in out]
+                told(len(total - gone), tries)
+        if size == 1 and not shrunk:
+            break
+        size = max(1, min(size // 2, len(left) // 2))
+    return without(raw, gone)
+
+
+def _chunks(items: Sequence[Unit], size: int) -> Iterator[Sequence[Unit]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
