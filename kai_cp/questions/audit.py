@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kai_cp.questions.question import Document, Facts, Question
-from kai_cp.questions.queues import waiting_and_owed
+from kai_cp.questions.queues import NOT_FOR_SHARES, fits, path_of
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount, plural
 
@@ -43,22 +43,33 @@ def _excess(queue: Document) -> float:
 
 
 def _pairs(facts: Facts, leaves: Mapping[str, Document], after: Mapping[str, Document]) -> Iterator[Document]:
+    """Fair shares count below the lowest queue that both have above them: there they share what it has."""
+    queues = {queue["name"]: queue for queue in facts.inspection["queues"]}
+    waiting: dict[str, list[Document]] = {}
+    for entry in facts.decisions["unscheduled"]:
+        if entry["reason"] not in NOT_FOR_SHARES:
+            waiting.setdefault(entry.get("queue") or "", []).append(entry)
     lenders = sorted(
         ((_excess(after[name]), name) for name in leaves if _excess(after[name]) > 0), reverse=True
     )
-    for name, entries in sorted(waiting_and_owed(facts).items()):
-        least = min(entries, key=lambda entry: (entry.get("gpus") or 0, entry["podGroup"]))
+    for name, entries in sorted(waiting.items()):
+        path = path_of(queues, name)
         for excess, lender in lenders:
-            if lender != name:
-                yield {
-                    "owed": name,
-                    "podGroup": least["podGroup"],
-                    "gpus": least.get("gpus") or 0,
-                    "borrows": lender,
-                    "aboveFairShare": excess,
-                    "enough": excess >= (least.get("gpus") or 0),
-                    "reason": least["reason"],
-                }
+            above = set(path_of(queues, lender))
+            own = [at for at in path if at not in above]
+            owed = [entry for entry in entries if own and fits(after, own, entry)]
+            if lender == name or not owed:
+                continue
+            least = min(owed, key=lambda entry: (entry.get("gpus") or 0, entry["podGroup"]))
+            yield {
+                "owed": name,
+                "podGroup": least["podGroup"],
+                "gpus": least.get("gpus") or 0,
+                "borrows": lender,
+                "aboveFairShare": excess,
+                "enough": excess >= (least.get("gpus") or 0),
+                "reason": least["reason"],
+            }
 
 
 def _idle(leaves: Mapping[str, Document], after: Mapping[str, Document]) -> Iterator[Document]:

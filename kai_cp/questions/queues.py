@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from rich.text import Text
 
 from kai_cp.questions.question import Document, Facts, Question
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount, plural
+
+NOT_FOR_SHARES: Final = frozenset(
+    {
+        *("NotReady", "SchedulingBackoff", "QueueDoesNotExist", "QueueNotLeaf", "DependencyMissing"),
+        *("NoNodeAccepts", "ExceedsHardware", "OverLimit", "NonPreemptibleOverQuota"),
+    }
+)
+"""Reasons of pod groups that no other distribution of the GPUs would help."""
 
 
 def borrowed(used: float, quota: float) -> float:
@@ -49,13 +58,19 @@ def waiting_and_owed(facts: Facts) -> dict[str, list[Document]]:
     found: dict[str, list[Document]] = {}
     for entry in facts.decisions["unscheduled"]:
         name = entry.get("queue") or ""
-        path = list(_path(queues, name))
-        if path and all(_fits(after.get(at), entry.get("gpus") or 0) for at in path):
+        path = path_of(queues, name)
+        if entry["reason"] not in NOT_FOR_SHARES and path and fits(after, path, entry):
             found.setdefault(name, []).append(entry)
     return found
 
 
-def _path(queues: Document, name: str | None) -> list[str]:
+def fits(after: Mapping[str, Document], path: Sequence[str], entry: Document) -> bool:
+    """Whether what a pod group needs is within the fair share of all these queues."""
+    return all(_fits(after.get(name), entry.get("gpus") or 0) for name in path)
+
+
+def path_of(queues: Mapping[str, Document], name: str | None) -> list[str]:
+    """A queue and those above it, the lowest first."""
     path: list[str] = []
     while name is not None and name in queues and name not in path:
         path.append(name)

@@ -1,0 +1,248 @@
+"""The ``kubectl-kai_cp`` program: options of kubectl, then a command of ``kai-cp`` on the live cluster."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kai_cp.cli.common import BAD_INPUT, MISSING, WRONG_USAGE, complain
+from kai_cp.kube.plugin.take import Cluster, NoSnapshot, take
+
+NAMESPACED: Final = ("pending", "evictions", "plan", "inspect", "solve")
+"""Commands that show pod groups of namespaces."""
+COMMANDS: Final = (*NAMESPACED, "queues", "audit", "topology", "explain", "what-if", "view", "check")
+WATCH_SECONDS: Final = 5.0
+SOURCES: Final = ("auto", "scheduler", "api")
+HELP: Final = """\
+Usage: kubectl kai-cp COMMAND [OPTIONS] [ARGUMENTS]
+
+Read-only commands of kai-cp on the live cluster; `kai-cp COMMAND -h` has the
+options of each.
+
+  pending      who waits, in fair order, and why
+  queues       who has, borrows and is owed what
+  evictions    who is evicted, for whom
+  plan         the whole plan of the next cycle
+  audit        who is owed while others borrow
+  explain      why a pod group waits, and what would help
+  what-if      what a change of the cluster would do
+  inspect      nodes, queues and who waits
+  topology     racks, NVLink domains and free capacity
+  view         a page to look at in a browser
+  check        the independent checker on the last cycle
+  snapshot take FILE [--anonymize]
+               the cluster as a file
+
+Options:
+  -n, --namespace NAME   namespace of pod groups; default: the context's
+  -A, --all-namespaces   all namespaces
+  --kubeconfig FILE      the kubeconfig file
+  --context NAME         its context
+  -w, --watch            again every 5 seconds until Ctrl-C
+  --source WHERE         scheduler (its last cycle), api (the lists), auto
+  --snapshot FILE        read this file instead of the cluster
+  --scheduler-name NAME  schedulerName of the pods, with --source api
+  -h, --help             this page
+
+Rights: the ClusterRole of the chart that ends in -reader. Where pods of the
+scheduler may be reached (pods/portforward), its own last decisions are shown;
+elsewhere the lists are read and decided here.
+
+Exit status: 0 shown, 1 bad input, 2 wrong usage, 3 the cluster cannot be read.
+"""
+
+
+@dataclass(slots=True)
+class Request:
+    """What the arguments ask for; ``rest``: what the command itself is given."""
+
+    command: str = ""
+    cluster: Cluster = field(default_factory=Cluster)
+    namespace: str = ""
+    everywhere: bool = False
+    watch: bool = False
+    source: str = "auto"
+    snapshot: str = ""
+    scheduler_name: str = "kai-scheduler"
+    rest: list[str] = field(default_factory=list)
+
+
+class BadRequest(ValueError):
+    """Arguments that mean nothing; the text says which."""
+
+
+VALUES: Final = {
+    "-n": "namespace",
+    "--namespace": "namespace",
+    "--kubeconfig": "kubeconfig",
+    "--context": "context",
+    "--source": "source",
+    "--snapshot": "snapshot",
+    "--scheduler-name": "scheduler_name",
+}
+SWITCHES: Final = {"-A": "everywhere", "--all-namespaces": "everywhere", "-w": "watch", "--watch": "watch"}
+
+
+def parsed(arguments: Sequence[str]) -> Request:
+    """The request of the command line; what is not ours goes to the command."""
+    request = Request()
+    cluster = {"kubeconfig": "", "context": ""}
+    left = list(arguments)
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.partition("=")
+        if name in SWITCHES and not equals:
+            setattr(request, SWITCHES[name], True)
+        elif name in VALUES:
+            if not equals:
+                if not left:
+                    raise BadRequest(f"{name} needs a value")
+                value = left.pop(0)
+            if VALUES[name] in cluster:
+                cluster[VALUES[name]] = value
+            else:
+                setattr(request, VALUES[name], value)
+        elif not request.command and not word.startswith("-"):
+            request.command = word
+        else:
+            request.rest.append(word)
+    request.cluster = Cluster(**cluster)
+    if request.source not in SOURCES:
+        raise BadRequest(f"--source {request.source}: one of {', '.join(SOURCES)} is meant")
+    if request.command not in (*COMMANDS, "snapshot", "diff"):
+        raise BadRequest(f"there is no command {request.command!r}; kubectl kai-cp -h lists them")
+    return request
+
+
+def main() -> None:
+    """Run the plugin, and end with its status."""
+    from kai_cp.cli.streams import guarded
+
+    sys.exit(guarded(lambda: sys.exit(run(sys.argv[1:]))))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the plugin; the exit status."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(HELP, end="")
+        return 0
+    try:
+        request = parsed(arguments)
+        if request.command == "diff":
+            return _command(["diff", *request.rest])
+        if request.command == "snapshot":
+            return _snapshot(request)
+        return _shown(request)
+    except BadRequest as problem:
+        complain(str(problem))
+        return WRONG_USAGE
+    except NoSnapshot as problem:
+        complain(str(problem))
+        return MISSING
+
+
+def _snapshot(request: Request) -> int:
+    if request.rest[:1] == ["reduce"]:
+        return _command(["snapshot", *request.rest])
+    if request.rest[:1] != ["take"]:
+        raise BadRequest("snapshot take FILE, or snapshot reduce SNAPSHOT OUTPUT --fact FACT, is meant")
+    files = [word for word in request.rest[1:] if word != "--anonymize"]
+    if len(files) != 1:
+        raise BadRequest("snapshot take needs one FILE")
+    data, origin = take(request.cluster, request.source, request.scheduler_name)
+    if "--anonymize" in request.rest:
+        data = _anonymized(data)
+    target = Path(files[0])
+    try:
+        target.write_bytes(data)
+    except OSError as error:
+        complain(f"{target}: {error.strerror or error}")
+        return BAD_INPUT
+    print(f"{target}: {len(data) / 1024:,.0f} KiB, from {origin}")
+    return 0
+
+
+def _anonymized(data: bytes) -> bytes:
+    from kai_cp.kube.anonymize import Anonymizer
+    from kai_cp.kube.snapshot_file import archive
+    from kai_cp.reader import load
+
+    return b"".join(archive(Anonymizer().snapshot(load(data).raw)))
+
+
+def _shown(request: Request) -> int:
+    words = _words(request)
+    with tempfile.TemporaryDirectory(prefix="kai-cp-") as folder:
+        while True:
+            path = request.snapshot
+            if not path:
+                data, origin = take(request.cluster, request.source, request.scheduler_name)
+                path = str(Path(folder) / f"{_name(request.cluster)}.zip")
+                Path(path).write_bytes(data)
+                print(f"from {origin}", file=sys.stderr)
+            if request.watch and sys.stdout.isatty():
+                print("\033[2J\033[H", end="")
+            status = _command([request.command, path, *words])
+            if not request.watch:
+                return status
+            time.sleep(WATCH_SECONDS)
+
+
+def _name(cluster: Cluster) -> str:
+    """A file's name of the context."""
+    return "".join(c if c.isalnum() or c in "-._" else "-" for c in cluster.context) or "cluster"
+
+
+def _words(request: Request) -> list[str]:
+    """The command's own arguments, with the namespace where it has one."""
+    namespace = "" if request.everywhere else request.namespace
+    if request.command == "explain":
+        target = [_target(word, namespace or _own_namespace(request.cluster)) for word in request.rest]
+        return target
+    if request.command not in NAMESPACED or request.everywhere:
+        return list(request.rest)
+    if not namespace and not request.snapshot:
+        namespace = _own_namespace(request.cluster)
+        print(f"namespace {namespace}; -A shows all", file=sys.stderr)
+    return [*request.rest, *([f"--namespace={namespace}"] if namespace else [])]
+
+
+def _target(word: str, namespace: str) -> str:
+    """``podgroup/NAME`` with its namespace."""
+    kind, _, name = word.partition("/")
+    return f"{kind}/{namespace}/{name}" if kind in ("podgroup", "pod") and "/" not in name else word
+
+
+def _own_namespace(cluster: Cluster) -> str:
+    """The namespace of the kubeconfig's context, as kubectl takes it."""
+    from kubernetes.config import ConfigException, list_kube_config_contexts
+
+    try:
+        contexts, active = list_kube_config_contexts(  # type: ignore[no-untyped-call]
+            config_file=cluster.kubeconfig or None
+        )
+    except (ConfigException, OSError):
+        return "default"
+    chosen = next((c for c in contexts if c["name"] == cluster.context), active)
+    return str((chosen or {}).get("context", {}).get("namespace") or "default")
+
+
+def _command(arguments: list[str]) -> int:
+    """Run a command of ``kai-cp`` in this process; its exit status."""
+    from kai_cp.cli.app import command
+
+    ended: Callable[..., object] = command.main
+    try:
+        ended(args=arguments, prog_name="kubectl kai-cp")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""A live cluster as a snapshot file, with read-only rights.
+
+Two sources. *scheduler*: the last cycle that the running scheduler recorded, with what it decided, through
+``kubectl port-forward`` (needs ``create`` on ``pods/portforward`` in its namespace). *api*: the API server's
+lists (needs the ClusterRole for readers).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from kubernetes.config import ConfigException
+from urllib3.exceptions import HTTPError
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.cache import KINDS
+from kai_cp.kube.errors import ApiError, KubeError, NotReachable, Unauthorized
+from kai_cp.kube.options import SchedulerOptions, default_config
+from kai_cp.kube.retry import Backoff
+from kai_cp.kube.snapshot_file import archive
+from kai_cp.kube.transport import Transport, configuration
+
+LABELS: Final = "app.kubernetes.io/name=kai-cp,app.kubernetes.io/component=scheduler"
+DATA_PORT: Final = 8081
+FORWARD_SECONDS: Final = 10.0
+READ_SECONDS: Final = 60.0
+FORWARDED: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
+
+
+class NoSnapshot(Exception):
+    """The cluster cannot be read; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Which cluster is read; empty: what the kubeconfig says."""
+
+    kubeconfig: str = ""
+    context: str = ""
+
+    @property
+    def flags(self) -> list[str]:
+        """For kubectl."""
+        named = (("kubeconfig", self.kubeconfig), ("context", self.context))
+        return [f"--{name}={value}" for name, value in named if value]
+
+    @property
+    def said(self) -> str:
+        """For messages."""
+        return f"context {self.context}" if self.context else "the current context"
+
+
+def take(cluster: Cluster, source: str, scheduler_name: str = "kai-scheduler") -> tuple[bytes, str]:
+    """The snapshot as a zip, and where it comes from. ``source``: *auto*, *scheduler* or *api*.
+
+    Raises:
+        NoSnapshot: The cluster cannot be reached, or a right is missing.
+    """
+    transport = _transport(cluster)
+    try:
+        if source != "api":
+            try:
+                return _last_cycle(cluster, transport)
+            except NoSnapshot:
+                if source == "scheduler":
+                    raise
+        return _listed(transport, scheduler_name), "the API server's lists"
+    except Unauthorized:
+        raise NoSnapshot(
+            f"{cluster.said}: the API server refuses the credentials; they may have expired: log in again"
+        ) from None
+    except NotReachable as error:
+        raise NoSnapshot(f"{cluster.said}: the API server cannot be reached: {error}") from None
+    except ApiError as error:
+        if error.status == 403:
+            raise NoSnapshot(
+                f"{cluster.said}: {error.message}. Ask for the ClusterRole whose name ends in -reader"
+            ) from None
+        raise NoSnapshot(f"{cluster.said}: {error}") from None
+    except KubeError as error:
+        raise NoSnapshot(f"{cluster.said}: {error}") from None
+    finally:
+        transport.close()
+
+
+def _transport(cluster: Cluster) -> Transport:
+    try:
+        settings = configuration(cluster.kubeconfig, cluster.context)
+    except (ConfigException, OSError, ValueError) as error:
+        where = cluster.kubeconfig or "the usual kubeconfig file"
+        raise NoSnapshot(f"{where} cannot be used: {str(error).splitlines()[0]}") from None
+    return Transport(settings, "reader", backoff=Backoff(attempts=2))
+
+
+def _last_cycle(cluster: Cluster, transport: Transport) -> tuple[bytes, str]:
+    """What the running scheduler saw and decided last."""
+    if shutil.which("kubectl") is None:
+        raise NoSnapshot("kubectl is not installed, so the scheduler cannot be asked")
+    pods = transport.list_pages(r.PODS, selector=LABELS)[0]
+    running = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
+    if not running:
+        raise NoSnapshot(f"{cluster.said}: no scheduler of kai-cp runs here; --source=api reads the lists")
+    reasons = []
+    for pod in running:
+        try:
+            return _asked(cluster, pod)
+        except NoSnapshot as problem:
+            reasons.append(str(problem))
+    raise NoSnapshot("; ".join(dict.fromkeys(reasons)))
+
+
+def _asked(cluster: Cluster, pod: dict[str, Any]) -> tuple[bytes, str]:
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    with _forwarded(cluster, namespace, name) as port:
+        try:
+            cycles = orjson.loads(_get(port, "/debug/cycles"))["cycles"]
+            if not cycles:
+                raise NoSnapshot(f"{namespace}/{name} has recorded no cycle")
+            number = cycles[-1]["cycle"]
+            return _get(port, f"/debug/cycles/{number}"), f"cycle {number} of {namespace}/{name}"
+        except (OSError, HTTPError, ValueError, KeyError, TypeError) as error:
+            raise NoSnapshot(f"{namespace}/{name} does not answer: {error}") from None
+
+
+def _get(port: int, path: str) -> bytes:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=READ_SECONDS) as answer:
+            return bytes(answer.read())
+    except urllib.error.HTTPError as error:
+        raise OSError(f"{path}: status {error.code}") from None
+
+
+@contextmanager
+def _forwarded(cluster: Cluster, namespace: str, pod: str) -> Iterator[int]:
+    """A local port that leads to the pod's data port."""
+    command = ["kubectl", *cluster.flags, "-n", namespace, "port-forward", f"pod/{pod}", f":{DATA_PORT}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        found = FORWARDED.search(process.stdout.readline())
+        if found is None:
+            process.terminate()
+            said = process.stderr.read().strip().splitlines()
+            raise NoSnapshot(f"port-forward to {namespace}/{pod}: {said[-1] if said else 'refused'}")
+        yield int(found[1])
+    finally:
+        process.terminate()
+        process.wait(FORWARD_SECONDS)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def _listed(transport: Transport, scheduler_name: str) -> bytes:
+    """The cluster from the API server's lists, all node pools together."""
+    lists: dict[str, Any] = {}
+    for kind in KINDS:
+        try:
+            items, _ = transport.list_pages(kind.resource, metadata_only=kind.metadata_only)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            lists[kind.key] = None  # not served here
+            continue
+        lists[kind.key] = [kind.transform(item) for item in items]
+    options = SchedulerOptions(nodepool_label_key="", scheduler_name=scheduler_name)
+    raw = {
+        "config": default_config(),
+        "schedulerParams": options.params(),
+        "rawObjects": lists,
+        "discovery": {"serverVersion": transport.raw("/version") or {}, "resources": []},
+    }
+    return b"".join(archive(raw))

@@ -1,0 +1,200 @@
+"""Questions asked of one small cluster whose answers are argued by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kai_cp.questions.reduce import BadFact, Fact, reduced, units, without
+from kai_cp.reader import parse
+from kai_cp_models.engine import decide
+from kai_cp_models.settings import Settings
+from tests.kai_cp.kube.samples import group, node, pod, snapshot
+from tests.kai_cp.test_cli import run
+
+Object = dict[str, Any]
+NOW = "2026-11-20T12:00:00Z"
+DEMO = Path(__file__).parents[3] / "examples" / "demo-cluster.json"
+
+
+def queue(name: str, quota: float, parent: str = "") -> Object:
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    spec: Object = {
+        "resources": {"cpu": free, "memory": free, "gpu": {**free, "quota": quota, "overQuotaWeight": 0}}
+    }
+    if parent:
+        spec["parentQueue"] = parent
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", "creationTimestamp": "2026-11-20T10:00:00Z"},
+        "spec": spec,
+    }
+
+
+def world() -> Object:
+    """8 GPUs: ``rich`` (quota 2) runs a non-preemptible job of 8; ``poor`` (quota 6) waits for 4.
+
+    Nobody may be evicted, so poor is owed 4 GPUs and rich borrows 6. ``idle`` has quota 0.
+    """
+    running = pod("r-0", "r", gpus=8, node="n", phase="Running")
+    holder = group("r", 1, "rich")
+    holder["spec"]["preemptibility"] = "non-preemptible"
+    return snapshot(
+        nodes=[node("n", gpus=8)],
+        pods=[running, pod("p-0", "p", gpus=4)],
+        queues=[
+            queue("dept", 8),
+            queue("rich", 2, "dept"),
+            queue("poor", 6, "dept"),
+            queue("idle", 0, "dept"),
+        ],
+        podGroups=[holder, group("p", 1, "poor")],
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "world.json"
+    made.write_text(json.dumps(world()))
+    return made
+
+
+def asked(command: str, path: Path, *more: str) -> Object:
+    done = run(command, path, "-o", "json", "--now", NOW, *more)
+    assert done.returncode == 0, done.stderr
+    answer: Object = json.loads(done.stdout)
+    return answer
+
+
+def test_pending_says_who_waits_and_why(path: Path) -> None:
+    answer = asked("pending", path)
+    assert [(e["position"], e["podGroup"], e["queue"], e["gpus"]) for e in answer["pending"]] == [
+        (1, "ns/p", "poor", 4)
+    ]
+    assert answer["pending"][0]["reason"]
+
+
+def test_queues_say_what_is_borrowed_and_owed(path: Path) -> None:
+    found = {queue["queue"]: queue for queue in asked("queues", path)["queues"]}
+    assert [found[name]["borrowed"] for name in ("dept", "rich", "poor")] == [0, 6, 0]
+    assert [found[name]["used"] for name in ("dept", "rich", "poor")] == [8, 8, 0]
+    assert found["rich"]["depth"] == 1
+    assert found["poor"]["waitingPodGroups"] == 1
+
+
+def test_audit_names_the_pair_and_the_least_that_would_help(path: Path) -> None:
+    answer = asked("audit", path)
+    owed = {(pair["owed"], pair["podGroup"], pair["gpus"], pair["borrows"]) for pair in answer["pairs"]}
+    # The department is full; below it poor is within its share of 4 and rich is 6 above its share of 2.
+    assert owed == {("poor", "ns/p", 4, "rich")}
+    assert [pair["enough"] for pair in answer["pairs"]] == [True]
+    assert answer["idleQuota"] == []
+
+
+def test_evictions_are_told_by_pod(path: Path) -> None:
+    assert asked("evictions", path)["evictions"] == []
+    done = run("evictions", DEMO, "-o", "csv")
+    assert done.returncode == 0
+    header, *rows = done.stdout.splitlines()
+    assert header.split(",")[:3] == ["pod", "podGroup", "queue"]
+    assert len(rows) == 4
+
+
+@pytest.mark.parametrize("command", ["pending", "queues", "evictions", "audit", "plan"])
+@pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "name", "csv"])
+def test_every_question_has_every_form(path: Path, command: str, form: str) -> None:
+    done = run(command, path, "-o", form, "--now", NOW)
+    assert done.returncode == 0, done.stderr
+    assert all(line == line.rstrip() for line in done.stdout.splitlines()) or form == "table"
+
+
+@pytest.mark.parametrize("command", ["pending", "queues", "evictions", "audit", "plan", "view"])
+def test_bad_input_is_one_sentence(command: str, tmp_path: Path) -> None:
+    done = run(command, tmp_path / "nowhere.zip")
+    assert done.returncode == 1
+    assert "nowhere.zip" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def answer_file(tmp_path: Path, name: str, document: Object) -> Path:
+    made = tmp_path / name
+    made.write_text(json.dumps(document))
+    return made
+
+
+def test_two_answers_differ_by_pod_group_and_pod(tmp_path: Path) -> None:
+    ours = json.loads(run("solve", DEMO, "--format", "json").stdout)
+    kept = [d for d in ours["decisions"] if not (d["kind"] == "Evict" and d["podGroup"] == "llm-tune")]
+    theirs = {**ours, "decisions": [d for d in kept if d["podGroup"] != "chat-api"]}
+    a, b = answer_file(tmp_path, "a.json", ours), answer_file(tmp_path, "b.json", theirs)
+    assert run("diff", a, a).returncode == 0
+    done = run("diff", a, b, "-o", "json")
+    assert done.returncode == 1
+    answer = json.loads(done.stdout)
+    assert [entry["podGroup"] for entry in answer["podGroups"]] == ["default/chat-api"]
+    assert answer["evictions"] == [{"pod": "default/llm-tune-0", "a": "evicted", "b": "stays"}]
+    assert run("diff", a, DEMO).returncode == 2
+
+
+def test_two_snapshots_differ_by_object_and_field(tmp_path: Path) -> None:
+    old, new = world(), world()
+    new["rawObjects"]["nodes"][0]["spec"]["unschedulable"] = True
+    new["rawObjects"]["nodes"][0]["metadata"]["resourceVersion"] = "99"
+    new["rawObjects"]["queues"].pop()
+    new["rawObjects"]["pods"].append(pod("q-0", "q"))
+    a, b = answer_file(tmp_path, "a.json", old), answer_file(tmp_path, "b.json", new)
+    answer = json.loads(run("diff", a, b, "-o", "json").stdout)
+    assert [(e["kind"], e["object"], e["change"], e.get("fields")) for e in answer["objects"]] == [
+        ("nodes", "n", "changed", ["spec.unschedulable"]),
+        ("pods", "ns/q-0", "added", None),
+        ("queues", "idle", "removed", None),
+    ]
+
+
+def holds(raw: Any, fact: Fact) -> bool:
+    parsed = parse(raw, now=1_795_176_000.0)
+    return fact.holds(parsed, decide(parsed, Settings()))
+
+
+def test_reducing_leaves_what_the_fact_needs_and_nothing_else() -> None:
+    raw = world()
+    raw["rawObjects"]["nodes"] += [node(f"closed-{i}") for i in range(6)]
+    for item in raw["rawObjects"]["nodes"][1:]:
+        item["spec"]["unschedulable"] = True
+    raw["rawObjects"]["pods"] += [pod(f"x{i}", f"x{i}", gpus=9) for i in range(5)]
+    raw["rawObjects"]["podGroups"] += [group(f"x{i}", 1, "idle") for i in range(5)]
+    fact = Fact.of("waiting ns/p")
+    small = reduced(raw, lambda trial: holds(trial, fact), lambda _left, _tries: None)
+    assert holds(small, fact)
+    groups = {item["metadata"]["name"] for item in small["rawObjects"]["podGroups"]}
+    assert "p" in groups
+    assert not groups & {f"x{i}" for i in range(5)}
+    # Nothing more can be left out: that is what reduced means.
+    for unit in units(small):
+        assert not holds(without(small, unit), fact)
+
+
+def test_a_reduced_file_holds_no_name(tmp_path: Path, path: Path) -> None:
+    small = tmp_path / "small.json"
+    done = run("snapshot", "reduce", path, small, "--fact", "waiting ns/p", "--now", NOW)
+    assert done.returncode == 0, done.stderr
+    text = small.read_text()
+    assert not [name for name in ("poor", "rich", "r-0", "p-0") if name in text]
+    assert "still waiting" in done.stdout
+
+
+@pytest.mark.parametrize("fact", ["", "waiting", "sleeping ns/p", "served ns/p because"])
+def test_a_fact_that_is_none_is_refused(fact: str, path: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadFact):
+        Fact.of(fact)
+    done = run("snapshot", "reduce", path, tmp_path / "x.json", "--fact", fact)
+    assert done.returncode == 2
+    assert "waiting NS/GROUP" in done.stderr
+
+
+def test_a_fact_that_does_not_hold_is_said(path: Path, tmp_path: Path) -> None:
+    done = run("snapshot", "reduce", path, tmp_path / "x.json", "--fact", "served ns/p", "--now", NOW)
+    assert done.returncode == 1
+    assert "does not hold" in done.stderr
