@@ -107,7 +107,7 @@ class Store:
             for key, item in self._items.items():
                 if version_of(item) > listed or (key in fresh and version_of(fresh[key]) == version_of(item)):
                     fresh[key] = item
-            for key in self._items.keys() | fresh.keys():
+            for key in sorted(self._items.keys() | fresh.keys()):
                 old, new = self._items.get(key), fresh.get(key)
                 if old is not new:
                     changes.append((old, new))

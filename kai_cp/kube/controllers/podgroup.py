@@ -20,7 +20,7 @@ PROBLEM: Final = "PodGroupStatus"
 class PodGroupController:
     """Keeps ``status.resourcesStatus`` of every pod group."""
 
-    settle_seconds = 0.1
+    settle_seconds = 0.5
 
     def __init__(self, context: Context) -> None:
         self.workers = context.options.max_concurrent_reconciles
