@@ -35,10 +35,15 @@ class BindBackoff:
         self._lock = threading.Lock()
 
     def failed(self, uid: str, now: float) -> float:
-        """A bind of the pod failed; until when it is held from now on."""
+        """A bind of the pod failed; until when it is held from now on.
+
+        A first failure holds nothing back: KAI's binder fails now and then when several pods come to a GPU
+        that nobody reserved yet, and the next order finds the reservation.
+        """
         with self._lock:
             count = self._failures.pop(uid, (0, 0.0))[0] + 1
-            until = now + min(self._longest, self._first * 2.0 ** min(count - 1, 30))
+            pause = self._first * 2.0 ** min(count - 2, 30) if count > 1 else 0.0
+            until = now + min(self._longest, pause)
             self._failures[uid] = (count, until)
             if len(self._failures) > REMEMBERED:
                 self._failures.pop(next(iter(self._failures)))

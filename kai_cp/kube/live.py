@@ -19,6 +19,7 @@ from kai_cp.kube.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.options import SchedulerOptions
 from kai_cp.kube.port import Outcome, Result
 from kai_cp.kube.recorder import Recorder
+from kai_cp.kube.rivals import Rivals
 from kai_cp.kube.store import Object, key_of
 from kai_cp.kube.transport import Transport
 from kai_cp.reader.fields import Malformed
@@ -46,6 +47,7 @@ class LiveCluster:
         backoff: BindBackoff,
         *,
         clock: Callable[[], float] = time.time,
+        foreign: Callable[[], object] = lambda: None,
     ) -> None:
         self._transport = transport
         self._options = options
@@ -60,6 +62,16 @@ class LiveCluster:
         self._requests = cache.stores[resources.BIND_REQUESTS]
         self._requests.listen(self._request_changed)
         self._pool = (options.nodepool_label_key, options.partition_label_value)
+        self.rivals = Rivals(
+            self._pods,
+            self._requests,
+            recorder,
+            scheduler_name=options.scheduler_name,
+            pod_served=self._is_served,
+            request_served=self._is_ours,
+            wake=cache.wake.set,
+            seen=foreign,
+        )
         self._bound_at = -math.inf
         self._starts: dict[GroupKey, str] = {}
         """Start times that are decided and not written yet."""
@@ -92,9 +104,12 @@ class LiveCluster:
     def catch_up(self) -> None:
         """Write what an earlier process decided and did not come to write: start times and pool labels.
 
+        From now on nobody else is expected to bind pods of this pool.
+
         A pod group started when the first of its present pods was ordered to be bound, unless its annotation
         says something near that or later.
         """
+        self.rivals.begin()
         started: dict[GroupKey, float] = {}
         for request in self._requests.all():
             if not self._is_ours(request) or orders.failed_for_good(request):
@@ -144,6 +159,9 @@ class LiveCluster:
             pod = self._pods.get(decision.pod)
             if pod is None:
                 return Result(decision, "gone", "no such pod")
+            rival = self.rivals.present() if decision.kind in ("Bind", "Evict") else ""
+            if rival:
+                return Result(decision, "conflict", rival)
             if decision.kind == "Bind":
                 return Result(decision, *self._bind(pod, decision))
             if decision.kind == "Evict":
@@ -167,7 +185,7 @@ class LiveCluster:
         if node is None:
             return "gone", f"no node {decision.node}"
         namespace, name = decision.pod
-        request = orders.bind_request(pod, node, decision, self._pool)
+        request = self.rivals.mark(orders.bind_request(pod, node, decision, self._pool))
         try:
             made = self._transport.create(resources.BIND_REQUESTS, namespace, request)
         except ApiError as error:
@@ -338,6 +356,11 @@ class LiveCluster:
     def _is_ours(self, request: Object) -> bool:
         key, value = self._pool
         return not key or (orders.labels_of(request).get(key) or "") == value
+
+    def _is_served(self, pod: Object) -> bool:
+        """Whether the pod's group is of this pool."""
+        name = orders.annotations_of(pod).get(names.GROUP)
+        return bool(name) and self._groups.get((key_of(pod)[0], str(name))) is not None
 
     def _has_place(self, key: GroupKey) -> bool:
         for pod in self._members(key):

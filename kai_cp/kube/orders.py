@@ -11,6 +11,7 @@ from kai_cp.kube import names, resources
 from kai_cp.kube.resources import Resource
 from kai_cp.kube.store import Object
 from kai_cp.kube.transforms import with_parameters
+from kai_cp.reader.nodes import gpu_memory_mib
 from kai_cp.reader.requests import read_requests
 from kai_cp.reader.shares import read_gpu
 from kai_cp_models.snapshot import Decision, GpuKind, GpuRequest
@@ -74,8 +75,9 @@ def received_gpu(asked: GpuRequest, node: Mapping[str, Any] | None) -> Object:
         hundredths = asked.milli_portion // 10
     elif asked.kind is GpuKind.MEMORY:
         label = labels_of(node).get(names.GPU_MEMORY_LABEL, "") if node is not None else ""
-        memory = int(label) // 100 * 100 if label.isdecimal() and len(label) < MOST_DIGITS else 0
-        hundredths = round(100 * asked.memory_mib / memory) if memory else 0
+        memory = gpu_memory_mib(label) if label.isdecimal() and len(label) < MOST_DIGITS else 0
+        # Rounded up, as it is charged (2.2): a share is never smaller than what was asked for.
+        hundredths = -(-100 * asked.memory_mib // memory) if memory else 0
     return {"count": asked.devices, "portion": f"{hundredths / 100:.2f}"}
 
 

@@ -72,7 +72,7 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
     writer = BackgroundWriter(options.num_of_status_recording_workers)
     RequestMetrics(registry, transport, writer)
     recorder = Recorder(transport, writer, options.scheduler_name)
-    cluster = LiveCluster(transport, cache, options, recorder, writer, backoff)
+    cluster = LiveCluster(transport, cache, options, recorder, writer, backoff, foreign=metrics.foreign.inc)
     reporter = Reporter(transport, cache, cluster, options, recorder, writer)
     usage_config = usage_options(config.get("usageDBConfig"))
     usage = UsageClient(usage_config, changed=cache.wake.set) if usage_config is not None else None

@@ -171,4 +171,5 @@ def _share_mib(node: Object, portion: str) -> int:
     label = orders.labels_of(node).get(names.GPU_MEMORY_LABEL, "")
     if not label.isdigit():
         raise BindError(f"node {node['metadata']['name']} has no label {names.GPU_MEMORY_LABEL}")
-    return int(int(label) * float(portion))
+    # 0 would mean that there is no limit.
+    return max(1, int(int(label) * float(portion)))

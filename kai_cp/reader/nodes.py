@@ -127,11 +127,16 @@ def _gpu_memory_mib(labels: Mapping[str, str], name: str, notes: Notes) -> tuple
         problem = f"{shown(text)} is not a number of MiB; the label is ignored"
         notes.aside(f"Node {name}", f"{entry('metadata.labels', _GPU_MEMORY)}: {problem}")
         return _DEFAULT_GPU_MEMORY_MIB, False
+    mib = gpu_memory_mib(text)
+    return (mib, True) if mib else (_DEFAULT_GPU_MEMORY_MIB, False)
+
+
+def gpu_memory_mib(text: str) -> int:
+    """Memory of a GPU from its label, in MiB: large numbers are bytes, and hundreds count (2.2)."""
     mib = int(text)
     if mib >= _BYTES_FROM:
         mib //= _BYTES_FROM
-    mib -= mib % 100
-    return (mib, True) if mib else (_DEFAULT_GPU_MEMORY_MIB, False)
+    return mib - mib % 100
 
 
 def _gpu_count(labels: Mapping[str, str], allocatable: int) -> int:

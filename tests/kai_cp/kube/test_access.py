@@ -241,3 +241,17 @@ def test_the_image_is_made_of_what_the_package_is() -> None:
     assert needed <= sources
     last = lines[max(i for i, line in enumerate(lines) if line.startswith("FROM")) :]
     assert any(line.startswith("USER") and "10000" in line for line in last), "not root"
+
+
+def test_definitions_hold_no_stray_keys() -> None:
+    """``{description: One, two}`` is a key too many, which server-side apply refuses."""
+
+    def stray(value: object, path: str) -> list[str]:
+        if isinstance(value, dict):
+            own = [f"{path}/{key}" for key, entry in value.items() if entry is None]
+            return own + [found for key, entry in value.items() for found in stray(entry, f"{path}/{key}")]
+        if isinstance(value, list):
+            return [found for i, entry in enumerate(value) for found in stray(entry, f"{path}/{i}")]
+        return []
+
+    assert [path for _, definition in definitions() for path in stray(definition, "")] == []

@@ -144,6 +144,7 @@ def test_failed_requests_are_cleaned_and_their_pods_held_back(setup: Setup) -> N
     setup.live.apply(Plan(decisions=(bind("p0", "n"),)))
     request = setup.server.get(r.BIND_REQUESTS, "ns", "p0")
     assert request is not None
+    setup.backoff.failed("uid-p0", 1000.0)
     setup.server.put(r.BIND_REQUESTS, {**request, "status": {"phase": "Failed"}})
     until(lambda: setup.backoff.held("uid-p0", 1001.0))
     setup.live.tidy()
@@ -172,6 +173,7 @@ def test_a_request_that_could_not_be_deleted_is_tried_again(setup: Setup) -> Non
     setup.live.apply(Plan(decisions=(bind("p0", "n"),)))
     request = setup.server.get(r.BIND_REQUESTS, "ns", "p0")
     assert request is not None
+    setup.backoff.failed("uid-p0", 1000.0)
     setup.server.put(r.BIND_REQUESTS, {**request, "status": {"phase": "Failed"}})
     until(lambda: setup.backoff.held("uid-p0", 1001.0))
     setup.server.faults = lambda m, _p: (409, {}) if m == "DELETE" else None
@@ -185,6 +187,8 @@ def test_a_refused_order_is_told_and_backed_off(setup: Setup) -> None:
     setup.server.faults = lambda m, p: (422, {}) if m == "POST" and "bindrequests" in p else None
     result = setup.live.apply(Plan(decisions=(bind("p0", "n"),)))[0]
     assert result.outcome == "failed"
+    assert not setup.backoff.held("uid-p0", 1001.0), "a first failure holds nothing back"
+    setup.live.apply(Plan(decisions=(bind("p0", "n"),)))
     assert setup.backoff.held("uid-p0", 1001.0)
     found = setup.server.get(r.PODS, "ns", "p0")
     assert found is not None

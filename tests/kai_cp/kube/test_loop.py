@@ -127,7 +127,7 @@ def test_held_pods_come_back_by_themselves(server: StubServer) -> None:
 
 def test_backoff_doubles_and_is_forgotten() -> None:
     backoff = BindBackoff(first=2.0, longest=10.0)
-    assert [backoff.failed("u", 100.0) - 100.0 for _ in range(5)] == [2.0, 4.0, 8.0, 10.0, 10.0]
+    assert [backoff.failed("u", 100.0) - 100.0 for _ in range(5)] == [0.0, 2.0, 4.0, 8.0, 10.0]
     assert backoff.held("u", 109.9)
     assert not backoff.held("u", 110.0)
     assert backoff.next_release(105.0) == 110.0
@@ -138,6 +138,8 @@ def test_backoff_doubles_and_is_forgotten() -> None:
 
 def test_a_held_pod_reads_as_gated() -> None:
     backoff = BindBackoff()
+    backoff.failed("uid-a", NOW)
+    assert not backoff.held("uid-a", NOW), "once is nothing"
     backoff.failed("uid-a", NOW)
     raw = snapshot(pods=[pod("a"), pod("b")], nodes=[node("n")], queues=[queue()], podGroups=[group()])
     parsed = parse(backoff.mask(raw, NOW), now=NOW)

@@ -1,0 +1,110 @@
+"""Somebody else binds our pods: noticed, told, and nothing is bound meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kai_cp.kube import names
+from kai_cp.kube import resources as r
+from kai_cp.kube.names import ORDERED_BY
+from kai_cp_models.snapshot import Plan
+from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue
+from tests.kai_cp.kube.stub import StubServer
+from tests.kai_cp.kube.test_live import Setup
+
+
+@pytest.fixture
+def setup(server: StubServer) -> Iterator[Setup]:
+    for i in range(4):
+        server.put(r.PODS, pod(f"p{i}"))
+    server.put(r.NODES, node("n"))
+    server.put(r.QUEUES, queue())
+    server.put(r.POD_GROUPS, group())
+    made = Setup(server)
+    yield made
+    made.close()
+
+
+def order(name: str, **meta: Any) -> dict[str, Any]:
+    """A BindRequest as somebody else writes it."""
+    return {
+        "metadata": {"name": name, "namespace": "ns", "creationTimestamp": "2026-11-20T11:00:00Z", **meta},
+        "spec": {"podName": name, "selectedNode": "n", "receivedResourceType": "Regular"},
+    }
+
+
+def rival(setup: Setup) -> str:
+    return setup.live.rivals.present()
+
+
+def test_an_order_of_somebody_else_stops_binding_and_is_told(setup: Setup) -> None:
+    setup.live.catch_up()
+    setup.server.put(r.BIND_REQUESTS, order("p0"))
+    until(lambda: rival(setup))
+    results = setup.live.apply(Plan(decisions=(bind("p1", "n"), evict("p2", "n"))))
+    assert [result.outcome for result in results] == ["conflict", "conflict"]
+    assert "another scheduler ordered pod ns/p0 to node n" in results[0].message
+    assert setup.server.get(r.BIND_REQUESTS, "ns", "p1") is None
+    assert setup.server.get(r.PODS, "ns", "p2") is not None
+    setup.writer.drain(2)
+    (event,) = (body for body in setup.server.requests("POST", "events"))
+    assert event["reason"] == "AnotherScheduler"
+    assert event["type"] == "Warning"
+
+
+def test_a_binding_that_nobody_ordered_is_noticed(setup: Setup) -> None:
+    setup.live.catch_up()
+    bound = pod("p0", node="n")
+    setup.server.put(r.PODS, bound)
+    until(lambda: rival(setup))
+    assert "nobody ordered" in rival(setup)
+
+
+def test_another_of_ours_has_another_mark(setup: Setup) -> None:
+    setup.live.catch_up()
+    setup.server.put(r.BIND_REQUESTS, order("p0", annotations={ORDERED_BY: "abc"}))
+    until(lambda: rival(setup))
+    assert "another kai-cp scheduler (abc)" in rival(setup)
+
+
+def test_our_own_orders_and_their_bindings_are_nobodys_but_ours(setup: Setup) -> None:
+    setup.live.catch_up()
+    assert setup.live.apply(Plan(decisions=(bind("p0", "n"),)))[0].outcome == "done"
+    made = setup.server.get(r.BIND_REQUESTS, "ns", "p0")
+    assert made is not None
+    assert made["metadata"]["annotations"][ORDERED_BY] == setup.live.rivals.instance
+    setup.server.put(r.PODS, pod("p0", node="n"))
+    until(lambda: (setup.cache.stores[r.PODS].get(("ns", "p0")) or {})["spec"].get("nodeName") == "n")
+    assert not rival(setup)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_what_was_there_before_and_what_is_not_ours_to_place_is_no_rival(setup: Setup, begun: bool) -> None:
+    setup.server.put(r.BIND_REQUESTS, order("p0"))
+    until(lambda: len(setup.cache.stores[r.BIND_REQUESTS]) == 1)
+    if begun:
+        setup.live.catch_up()
+    else:
+        setup.server.put(r.BIND_REQUESTS, order("p1"))
+    setup.server.put(r.BIND_REQUESTS, order("p2", labels={"kai.scheduler/node-pool": "other"}))
+    foreign = pod("p3", node="n")
+    foreign["metadata"]["annotations"][names.GROUP] = "of-another-pool"
+    setup.server.put(r.PODS, foreign)
+    until(lambda: (setup.cache.stores[r.PODS].get(("ns", "p3")) or {})["spec"].get("nodeName") == "n")
+    assert not rival(setup)
+
+
+def test_binding_goes_on_once_the_other_is_silent(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup.live.rivals, "_hold_seconds", 0.3)
+    setup.live.catch_up()
+    setup.cache.wake.clear()
+    setup.server.put(r.BIND_REQUESTS, order("p0"))
+    until(lambda: rival(setup))
+    setup.cache.wake.clear()
+    until(lambda: not rival(setup))
+    until(setup.cache.wake.is_set)
+    assert setup.live.apply(Plan(decisions=(bind("p1", "n"),)))[0].outcome == "done"
