@@ -14,18 +14,19 @@ from kai_cp.explain.fixes import ORDER, Fixes, fixes_of
 from kai_cp.explain.sentences import sentence
 from kai_cp.explain.start import Start, start_of
 from kai_cp.explain.trials import Fix, Trials
-from kai_cp_models.explain.blocking import Blocking, blocking
-from kai_cp_models.explain.feasibility import Feasibility
+from kai_cp_models.explain.blocking import Blocking, blocking_of
 from kai_cp_models.explain.own import own_faults
 from kai_cp_models.explain.position import Line, Position
 from kai_cp_models.fairness.reclaim import levelled
+from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.offers import milli_gpus
+from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import CPU, MEMORY, MILLI, Decision, GroupKey, PodGroup, PodStatus
 
 SCHEMA: Final = "explanation/1"
 BLOCKING_SECONDS: Final = 10.0
-"""Most time for the blocking sets of one pod group."""
+"""Most time for the blocking sets of all pod groups together."""
 MOST_AHEAD: Final = 200
 """Pod groups ahead that are named; all are counted."""
 _RULES: Final = {
@@ -53,6 +54,7 @@ class Explainer:
         began = time.monotonic()
         self.decided: Decided = self._cycles.decide(self.draft)
         self._line = Line(self.decided.situation)
+        self._shared: dict[object, Blocking] = {}
         self.timings["decide"] = time.monotonic() - began
 
     def waiting(self) -> list[GroupKey]:
@@ -83,7 +85,8 @@ class Explainer:
         self._cycles.deadline = None
         self.timings["fixes"] += time.monotonic() - began
         why = situation.reasons.get(key)
-        entry["proof"] = "proved" if found.proved else "not proved"
+        if found.sure:
+            entry["proof"] = "proved" if found.proved else "not proved"
         entry["message"] = sentence(situation, group, why, found)
         entry["blocking"] = [sorted(families) for families in found.sets]
         entry["minimal"] = found.minimal
@@ -95,11 +98,28 @@ class Explainer:
         return entry
 
     def _blocking(self, group: PodGroup) -> Blocking:
-        began = time.monotonic()
+        """The blocking sets; equal asks share them, and what comes after the time for all is not worked out."""
         situation = self.decided.situation
-        model = Feasibility(situation, group, situation.batch(group.key), own_faults(situation, group))
-        found = blocking(model, BLOCKING_SECONDS)
+        batch = situation.batch(group.key)
+        gang = situation.gang(group.key)
+        key: object = None
+        if batch is not None:
+            asked = signature(situation.after, Ask(group, gang, batch))
+            started = any(pod.key in situation.after.held for pod in gang.pods)
+            served = situation.served_before(group.key)
+            faults = own_faults(situation, group)
+            delay = delayed(situation.snapshot, group) is not None
+            key = (group.queue, group.priority, group.preemptible, delay, started, faults, asked, served)
+        if key is not None and key in self._shared:
+            return self._shared[key]
+        left = BLOCKING_SECONDS - self.timings["blocking"]
+        if left <= 0:
+            return Blocking(sure=False)
+        began = time.monotonic()
+        found = blocking_of(situation, group, left)
         self.timings["blocking"] += time.monotonic() - began
+        if key is not None:
+            self._shared[key] = found
         return found
 
     def _remedies(self, key: GroupKey, found: Blocking) -> tuple[Start, Fixes]:

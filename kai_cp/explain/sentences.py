@@ -28,6 +28,9 @@ _KEPT: Final = {
 def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, found: Blocking) -> str:
     """Why the group waits; what the cycle says where nothing is proved about its room."""
     engine = why.message if why is not None else ""
+    if not found.sure:
+        note = "which rules block it was not worked out in time"
+        return f"{engine}; {note}" if engine else note
     if not found.proved:
         note = "no plan was found, but that there is none is not proved"
         return f"{engine}; {note}" if engine else note

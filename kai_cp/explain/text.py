@@ -65,6 +65,8 @@ def _part(label: str, text: str, indent: int = 0) -> list[str]:
 def _proof(entry: Json) -> str:
     if entry["proof"] != "proved":
         return "none: no plan was found, but that there is none is not proved"
+    if not entry["blocking"]:
+        return "by the cycle; which rules block it was not worked out in time"
     sets = " and with ".join("{" + ", ".join(one) + "}" for one in entry["blocking"])
     words = f"INFEASIBLE with {sets}"
     if not entry["minimal"]:

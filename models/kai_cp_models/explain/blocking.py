@@ -17,6 +17,9 @@ from ortools.sat.python import cp_model
 
 from kai_cp_models.explain.families import Families, Family, ordered, set_key
 from kai_cp_models.explain.feasibility import Feasibility
+from kai_cp_models.explain.own import own_faults
+from kai_cp_models.explain.situation import Situation
+from kai_cp_models.snapshot import PodGroup
 
 MOST_SETS: Final = 8
 """Blocking sets that are named at most."""
@@ -42,6 +45,8 @@ class Blocking:
     minimal: bool = True
     complete: bool = False
     families: tuple[Family, ...] = ()
+    sure: bool = True
+    """Whether the model itself was decided in time."""
     solves: int = 0
     seconds: float = 0.0
 
@@ -55,6 +60,19 @@ class Blocking:
 def blocking(model: Feasibility, seconds: float = 10.0) -> Blocking:
     """The minimal blocking sets of the model's pod group, as many as are found in ``seconds``."""
     return _Search(model, time.monotonic() + seconds).run()
+
+
+def blocking_of(situation: Situation, group: PodGroup, seconds: float = 10.0) -> Blocking:
+    """The minimal blocking sets of a pod group.
+
+    First as if actions could be mixed; where that is feasible, with one action at a time, as a cycle has it.
+    """
+    batch, given = situation.batch(group.key), own_faults(situation, group)
+    found = blocking(Feasibility(situation, group, batch, given), seconds)
+    if found.sets or not found.sure:
+        return found
+    again = blocking(Feasibility(situation, group, batch, given, one_action=True), seconds)
+    return again if again.sets else found
 
 
 def fix_literals(model: Feasibility, enforced: Families) -> None:
@@ -88,8 +106,14 @@ class _Search:
         began = time.monotonic()
         families = ordered(self.model.literals)
         everything = frozenset(families)
-        if self.feasible(everything) is not False:
-            return Blocking(families=tuple(families), solves=self.solves, seconds=time.monotonic() - began)
+        fits = self.feasible(everything)
+        if fits is not False:
+            return Blocking(
+                families=tuple(families),
+                sure=fits is True,
+                solves=self.solves,
+                seconds=time.monotonic() - began,
+            )
         complete = self._all(families) if len(families) <= _MOST_FAMILIES else self._some(everything)
         return Blocking(
             tuple(sorted(self.sets, key=set_key)[:MOST_SETS]),
@@ -98,6 +122,7 @@ class _Search:
             self.sure,
             complete and self.sure and len(self.sets) <= MOST_SETS,
             tuple(families),
+            True,
             self.solves,
             time.monotonic() - began,
         )

@@ -16,11 +16,11 @@ import numpy as np
 from kai_cp_models.explain.ask import PodClass, domains_of
 from kai_cp_models.explain.families import Families
 from kai_cp_models.explain.holders import Holder
-from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.joint.offers import Charges
 from kai_cp_models.ledger import Ledger, Mask, Vector
 from kai_cp_models.rules.table import accepting
-from kai_cp_models.snapshot import GPU, Pod, PodKey, PodSpec, Subgroup
+from kai_cp_models.snapshot import GPU, Pod, PodKey, Subgroup
 
 MOST_NODES: Final = 64
 MOST_HOLDERS: Final = 400
@@ -31,7 +31,8 @@ MOST_HOLDERS: Final = 400
 class Leaver:
     """Pods of one cell that may go on the same terms. ``holders``: positions of their units, one each.
 
-    ``request``: what one of them frees on its node; ``holds``: what it is charged in its queue.
+    ``request``: what one of them frees on its node; ``holds``: what it is charged in its queue; ``below``:
+    the bounded queues on the asker's path that count it; ``own``: it is in the asker's own queue.
     """
 
     cell: int
@@ -39,7 +40,8 @@ class Leaver:
     fixed: Families | None
     request: tuple[int, ...]
     holds: Amounts
-    queue: str
+    below: tuple[str, ...]
+    own: bool
     level: str
     placed_now: bool
     mover: int
@@ -86,12 +88,22 @@ def request_of(pod: Pod) -> tuple[int, ...]:
 
 
 def partition(
-    ledger: Ledger, classes: Sequence[PodClass], holders: Sequence[Holder], *, apart: bool
+    ledger: Ledger,
+    classes: Sequence[PodClass],
+    holders: Sequence[Holder],
+    *,
+    queue: str,
+    bounded: Sequence[str],
+    apart: bool,
 ) -> Cells:
-    """The cells for an ask. ``apart``: nodes are told apart whatever their number (device rules, shares)."""
+    """The cells for an ask of ``queue``.
+
+    ``bounded``: queues on its path whose limit or quota matters. ``apart``: nodes are told apart whatever
+    their number (device rules, shares).
+    """
     exact = len(ledger.idle) <= MOST_NODES and len(holders) <= MOST_HOLDERS
     movers: list[Mover] = []
-    drafts = _drafts(ledger, holders, movers, exact=exact)
+    drafts = _drafts(ledger, holders, movers, queue, bounded, exact=exact)
     if exact or apart:
         of: Vector = np.arange(len(ledger.idle))
         nodes: tuple[tuple[int, ...], ...] = tuple((n,) for n in range(len(of)))
@@ -110,35 +122,44 @@ def partition(
 
 
 def _drafts(
-    ledger: Ledger, holders: Sequence[Holder], movers: list[Mover], *, exact: bool
+    ledger: Ledger,
+    holders: Sequence[Holder],
+    movers: list[Mover],
+    queue: str,
+    bounded: Sequence[str],
+    *,
+    exact: bool,
 ) -> dict[tuple[Hashable, ...], Leaver]:
     """Leavers node by node; ``cell`` is the node for now."""
     charges = Charges(ledger)
     numbers: dict[Hashable, int] = {}
-    specs: dict[PodSpec, int] = {}
-    by_id: dict[int, int] = {}
+    requests: dict[int, tuple[int, ...]] = {}
+    paths = ledger.snapshot.queue_path
     found: dict[tuple[Hashable, ...], Leaver] = {}
     for u, holder in enumerate(holders):
         root = holder.group.root
+        above = paths.get(holder.group.queue, ())
+        below = tuple(name for name in bounded if name in above)
         for pod in holder.pods:
             place = ledger.place_of(pod)
             if place is None:
                 continue
             node = place[0]
             mover = _mover(ledger, holder, pod, node, root, numbers, movers)
-            spec = by_id.get(id(pod.spec))
-            if spec is None:
-                spec = by_id[id(pod.spec)] = specs.setdefault(pod.spec, len(specs))
+            request = requests.get(id(pod.spec))
+            if request is None or pod.reservation:
+                request = requests[id(pod.spec)] = request_of(pod)
             share = pod.key if pod.spec.gpu.shares else None
-            holds = charges.of((pod,))
+            holds = charges.of((pod,)) if below or holder.level else NOTHING
             key = (
                 node if not exact else (node, pod.key),
-                spec,
+                request,
                 share,
                 holder.kept,
                 holder.fixed,
                 holder.level,
-                holder.group.queue,
+                below,
+                holder.group.queue == queue,
                 holder.placed_now,
                 mover,
                 holds,
@@ -149,9 +170,10 @@ def _drafts(
                     node,
                     holder.kept,
                     holder.fixed,
-                    request_of(pod),
+                    request,
                     holds,
-                    holder.group.queue,
+                    below,
+                    holder.group.queue == queue,
                     holder.level,
                     holder.placed_now,
                     mover,

@@ -43,6 +43,8 @@ from kai_cp_models.units import Batch
 
 _MOST_KINDS: Final = 4
 """Kinds of leavers up to which every choice of kinds that go has a row of its own."""
+_SERVED: Final[Families] = frozenset(("order",))
+"""What keeps the places of those who were served before."""
 _MASKED: Final = frozenset(("numa", "dra", "volumes"))
 """Device rules whose rows allow more than the rule, and that never refuse because somebody left."""
 
@@ -50,8 +52,20 @@ _MASKED: Final = frozenset(("numa", "dra", "volumes"))
 class Feasibility:
     """The model of one waiting pod group; see the module's docstring."""
 
-    def __init__(self, situation: Situation, group: PodGroup, batch: Batch | None, given: Families) -> None:
-        """``given``: families of ``TAKEN_AS_GIVEN`` that the group breaks."""
+    def __init__(
+        self,
+        situation: Situation,
+        group: PodGroup,
+        batch: Batch | None,
+        given: Families,
+        *,
+        one_action: bool = False,
+    ) -> None:
+        """``given``: families of ``TAKEN_AS_GIVEN`` that the group breaks.
+
+        ``one_action``: whoever is disturbed is disturbed by one action, as in a cycle (0.2): consolidation
+        only moves, reclaim takes from other queues, preempt from the group's own.
+        """
         self.situation = situation
         self.group = group
         self.ledger: Ledger = situation.after
@@ -65,10 +79,19 @@ class Feasibility:
         self._rules = device_families(self.ledger, self.classes)
         shares = any(item.example.spec.gpu.shares for item in self.classes)
         self.cells: Cells = partition(
-            self.ledger, self.classes, self.holders, apart=bool(self._rules) or shares
+            self.ledger,
+            self.classes,
+            self.holders,
+            queue=group.queue,
+            bounded=self._bounded(),
+            apart=bool(self._rules) or shares,
         )
         for family in sorted(given & TAKEN_AS_GIVEN):
             self.cp.add_bool_or([~self.literal(family)])
+        names = ("consolidation", "reclaim", "preempt") if one_action else ()
+        self._acting = {name: self.cp.new_bool_var(f"acts: {name}") for name in names}
+        self.cp.add_at_most_one(self._acting.values())
+        self._acts: dict[tuple[int, Families], cp_model.IntVar] = {}
         self._leave()
         self._enter()
         self._move()
@@ -124,6 +147,30 @@ class Feasibility:
                 self._lose_some(i, leaver, lost)
             self.lost.append(lost)
             self.moved.append(self._may_move(i, leaver, lost))
+            self._acted(i, leaver)
+
+    def _acted(self, i: int, leaver: Leaver) -> None:
+        """What is disturbed is disturbed by the one action that acts; places of this cycle may change."""
+        if not self._acting or (leaver.placed_now and leaver.kept == _SERVED):
+            return
+        taking = self._acting["preempt" if leaver.own else "reclaim"]
+        self.cp.add(self.lost[i] <= leaver.count * taking)
+        moved = self.moved[i]
+        if moved is None or leaver.placed_now:
+            return
+        assert leaver.fixed is not None
+        taken = self._both(taking, leaver.kept)
+        self.cp.add(moved <= leaver.count * (taken + self._both(self._acting["consolidation"], leaver.fixed)))
+
+    def _both(self, acting: cp_model.IntVar, families: Families) -> cp_model.IntVar:
+        """A literal that may hold only when the action acts and none of the families is enforced."""
+        key = acting.index, families
+        found = self._acts.get(key)
+        if found is None:
+            found = self._acts[key] = self.cp.new_bool_var("")
+            self.cp.add_implication(found, acting)
+            self.cp.add_implication(found, self._permit(families))
+        return found
 
     def _units(self) -> None:
         """Whole eviction units, each after the one before it in its group (5.4)."""
@@ -471,6 +518,18 @@ class Feasibility:
 
     # --- queues ----------------------------------------------------------------------------------
 
+    def _bounded(self) -> list[str]:
+        """Queues on the group's path with a limit, or a quota that counts for it."""
+        book = self.ledger.book
+        if self.group.queue not in self.ledger.snapshot.queue_by_name:
+            return []
+        found = []
+        for i in book.line(self.group.queue):
+            limited = any(limit != UNLIMITED for limit in book.limit[i])
+            if limited or (not self.group.preemptible and any(q != UNLIMITED for q in book.quota[i])):
+                found.append(book.name(i))
+        return found
+
     def _queues(self) -> None:
         """Limits, and for what cannot be preempted quotas, on the queue's path (3.7)."""
         book, snapshot = self.ledger.book, self.ledger.snapshot
@@ -479,11 +538,7 @@ class Feasibility:
         pods = self._batch.all_pods if self._batch is not None else [item.example for item in self.classes]
         size = amounts.optimistic_batch(snapshot, pods)
         for i in book.line(self.group.queue):
-            below = [
-                j
-                for j, leaver in enumerate(self.cells.leavers)
-                if leaver.queue in snapshot.queue_by_name and i in book.line(leaver.queue)
-            ]
+            below = [j for j, leaver in enumerate(self.cells.leavers) if book.name(i) in leaver.below]
             for r in range(3):
                 limit, held = book.limit[i][r], book.held[i][r]
                 if size[r] and limit != UNLIMITED and held + size[r] > limit:

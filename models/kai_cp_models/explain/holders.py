@@ -95,8 +95,12 @@ class Holders:
             moved = any(pod.key in situation.evicted for pod in unit.pods)
             holds = charges.of(unit.pods)
             if any(now):
-                kept: Families = frozenset(("order",)) if group.key in self._served else frozenset()
-                yield Holder(group, unit.pods, chain, kept, frozenset() if all(now) else None, holds, True)
+                before = group.key in self._served
+                kept = frozenset(("order",)) if before else self._kept(group, whole=False)
+                level = "" if before else self._level(group)
+                yield Holder(
+                    group, unit.pods, chain, kept, frozenset() if all(now) else None, holds, True, level
+                )
                 continue
             kept = self._kept(group, whole=unit.whole)
             fixed = self._fixed(group) if movable and not moved else None
