@@ -12,7 +12,7 @@ from kai_cp.explain.cycle import Cycles, Decided
 from kai_cp.explain.draft import Draft, Json
 from kai_cp.explain.fixes import ORDER, Fixes, fixes_of
 from kai_cp.explain.sentences import sentence
-from kai_cp.explain.start import Start, start_of
+from kai_cp.explain.start import Start, Starts
 from kai_cp.explain.trials import Fix, Trials
 from kai_cp_models.explain.blocking import Blocking, blocking_of
 from kai_cp_models.explain.own import own_faults
@@ -54,6 +54,7 @@ class Explainer:
         began = time.monotonic()
         self.decided: Decided = self._cycles.decide(self.draft)
         self._line = Line(self.decided.situation)
+        self._starts = Starts(self._cycles, self.decided)
         self._shared: dict[object, Blocking] = {}
         self.timings["decide"] = time.monotonic() - began
 
@@ -98,7 +99,7 @@ class Explainer:
         return entry
 
     def _blocking(self, group: PodGroup) -> Blocking:
-        """The blocking sets; equal asks share them, and what comes after the time for all is not worked out."""
+        """The blocking sets; equal asks share them, and after the time for all none are worked out."""
         situation = self.decided.situation
         batch = situation.batch(group.key)
         gang = situation.gang(group.key)
@@ -123,7 +124,7 @@ class Explainer:
         return found
 
     def _remedies(self, key: GroupKey, found: Blocking) -> tuple[Start, Fixes]:
-        start = start_of(self._cycles, self.decided, key, found)
+        start = self._starts.of(key, found)
         if not self.kinds:
             return start, Fixes()
         trials = Trials(self._cycles, self.decided, key, found)

@@ -6,8 +6,8 @@ date holds if declared ends are kept, nobody new comes, and what declares no end
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from kai_cp.decisions import rfc3339
 from kai_cp.explain.cycle import Cycles, Decided
@@ -17,7 +17,10 @@ from kai_cp.explain.raw import known_ends
 from kai_cp_models.explain.blocking import Blocking
 from kai_cp_models.explain.families import VICTIM_RULES, kind_of
 from kai_cp_models.fairness.runtime import delayed, granted
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, ActionName, GroupKey
+
+Events = list[tuple[float, str]]
+"""Times with what happens then."""
 
 
 @dataclass(frozen=True)
@@ -36,63 +39,82 @@ class Start:
         return {"at": at, "openEnds": self.open_ends, "because": self.because}
 
 
-def start_of(cycles: Cycles, base: Decided, key: GroupKey, blocking: Blocking) -> Start:
-    """The start of a group that waits."""
-    ends = known_ends(base.draft.raw)
-    now = base.snapshot.now
-    open_ends = sum(end is None or end <= now for end in ends.values())
-    lasting = next((s for s in blocking.sets if not any(kind_of(f) in VICTIM_RULES for f in s)), None)
-    if lasting is not None:
-        return Start(
-            None, open_ends, f"no end of others helps: {', '.join(sorted(lasting))} would still refuse it"
-        )
-    times = sorted(
-        {t for t, _ in _events(base, key) if t > now} | {e for e in ends.values() if e and e > now}
-    )
-    for when in times:
-        if cycles.out_of_time():
-            return Start(None, open_ends, "no estimate: time ended before all known events were tried", False)
-        draft = applied(base.draft.raw, [{"op": "at", "now": rfc3339(when)}], now)
-        decided = cycles.decide(draft)
-        if decided.admits(key):
-            return Start(when, open_ends, _because(base, key, ends, when), True, decided)
-    shields = _shields(base, key)
-    if open_ends:
-        jobs = "1 running job declares" if open_ends == 1 else f"{open_ends} running jobs declare"
-        return Start(None, open_ends, f"no estimate: {jobs} no end{shields}")
-    if times:
-        return Start(None, 0, f"no known end or date admits it{shields}")
-    return Start(None, 0, "no estimate: nothing that is known to end would make room")
+class Starts:
+    """Starts on one snapshot; what many groups ask for is worked out once."""
+
+    def __init__(self, cycles: Cycles, base: Decided) -> None:
+        self._cycles = cycles
+        self._base = base
+        self._now = base.snapshot.now
+        self._guards: dict[str, Events] = {}
+
+    @cached_property
+    def _ends(self) -> dict[str, float | None]:
+        return known_ends(self._base.draft.raw)
+
+    @cached_property
+    def _ending(self) -> Events:
+        """Declared ends that lie ahead."""
+        ahead = ((end, group) for group, end in self._ends.items() if end is not None and end > self._now)
+        return sorted((end, f"{group} ends (declared)") for end, group in ahead)
+
+    @cached_property
+    def _open_ends(self) -> int:
+        return sum(end is None or end <= self._now for end in self._ends.values())
+
+    def of(self, key: GroupKey, blocking: Blocking) -> Start:
+        """The start of a group that waits."""
+        count = self._open_ends
+        lasting = next((s for s in blocking.sets if not any(kind_of(f) in VICTIM_RULES for f in s)), None)
+        if lasting is not None:
+            why = f"no end of others helps: {', '.join(sorted(lasting))} would still refuse it"
+            return Start(None, count, why)
+        events = sorted([*self._ending, *self._protections(key)])
+        for when in sorted({at for at, _ in events}):
+            if self._cycles.out_of_time():
+                return Start(None, count, "no estimate: time ended before all known events were tried", False)
+            ops = [{"op": "at", "now": rfc3339(when)}]
+            decided = self._cycles.decide(applied(self._base.draft.raw, ops, self._now))
+            if decided.admits(key):
+                return Start(when, count, _because(events, when), True, decided)
+        soonest = min(self._protections(key), default=None)
+        shield = "" if soonest is None else f"; {soonest[1]} at {rfc3339(soonest[0])}"
+        if count:
+            jobs = "1 running job declares" if count == 1 else f"{count} running jobs declare"
+            return Start(None, count, f"no estimate: {jobs} no end{shield}")
+        if events:
+            return Start(None, 0, f"no known end or date admits it{shield}")
+        return Start(None, 0, "no estimate: nothing that is known to end would make room")
+
+    def _protections(self, key: GroupKey) -> Events:
+        """Ends of the group's preemption delay and of minimum runtimes that lie ahead."""
+        snapshot = self._base.snapshot
+        group = snapshot.group_by_key[key]
+        left = delayed(snapshot, group)
+        own = [] if left is None else [(self._now + left, "its preemption delay is over")]
+        if group.queue not in snapshot.leaf_queues:
+            return own
+        if group.queue not in self._guards:
+            self._guards[group.queue] = self._guarded(group.queue)
+        return own + self._guards[group.queue]
+
+    def _guarded(self, queue: str) -> Events:
+        snapshot = self._base.snapshot
+        seconds: dict[str, float] = {}
+        found: Events = []
+        for other in snapshot.groups:
+            if other.last_start is None or other.queue not in snapshot.queue_by_name:
+                continue
+            if other.queue not in seconds:
+                action: ActionName = "preempt" if other.queue == queue else "reclaim"
+                seconds[other.queue] = granted(snapshot, other.queue, action, queue)
+            over = other.last_start + seconds[other.queue]
+            if over > self._now and any(p.status in ACTIVE_ALLOCATED for p in snapshot.members[other.key]):
+                found.append((over, f"the minimum runtime of {other.key} is over"))
+        return found
 
 
-def _events(base: Decided, key: GroupKey) -> Iterator[tuple[float, str]]:
-    """Ends of minimum runtimes and of the group's own preemption delay, each with its words."""
-    snapshot = base.snapshot
-    group = snapshot.group_by_key[key]
-    left = delayed(snapshot, group)
-    if left is not None:
-        yield snapshot.now + left, "its preemption delay is over"
-    if group.queue not in snapshot.leaf_queues:
-        return
-    for other in snapshot.groups:
-        if other.key == key or other.last_start is None or other.queue not in snapshot.queue_by_name:
-            continue
-        if not any(pod.status in ACTIVE_ALLOCATED for pod in snapshot.members[other.key]):
-            continue
-        action = "preempt" if other.queue == group.queue else "reclaim"
-        seconds = granted(snapshot, other.queue, "preempt" if action == "preempt" else "reclaim", group.queue)
-        if seconds > 0:
-            yield other.last_start + seconds, f"the minimum runtime of {other.key} is over"
-
-
-def _because(base: Decided, key: GroupKey, ends: dict[str, float | None], when: float) -> str:
-    words = [f"{group} ends (declared)" for group, end in sorted(ends.items()) if end == when]
-    words += [why for at, why in _events(base, key) if at == when]
+def _because(events: Events, when: float) -> str:
+    words = [why for at, why in events if at == when]
     more = f" and {len(words) - 2} more" if len(words) > 2 else ""
     return f"{', '.join(words[:2])}{more}; if declared ends are kept and nobody new comes"
-
-
-def _shields(base: Decided, key: GroupKey) -> str:
-    """The first known end of a protection, which is named even without an estimate."""
-    soonest = min((event for event in _events(base, key) if event[0] > base.snapshot.now), default=None)
-    return "" if soonest is None else f"; {soonest[1]} at {rfc3339(soonest[0])}"
