@@ -104,6 +104,8 @@ class Cycle:
     """Pod groups whose places of this cycle are not taken back."""
     left_out: dict[GroupKey, str] = field(default_factory=dict)
     """Pod groups that the present action neither serves nor disturbs, and why: plans with them failed."""
+    refused: dict[ActionName, frozenset[GroupKey]] = field(default_factory=dict)
+    """The pod groups that every eviction action refused."""
     dropped: set[ActionName] = field(default_factory=set)
     """Actions of which nothing came, so that what they refused is not known."""
     _budget: Budget | None = None
@@ -132,6 +134,7 @@ class Cycle:
             self.turns,
             self.kept,
             dict(self.left_out),
+            dict(self.refused),
             set(self.dropped),
             self.budget,
             self.time,

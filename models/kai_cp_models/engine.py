@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -23,6 +24,7 @@ from kai_cp_models.devices.mig import advised
 from kai_cp_models.explain import unscheduled
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.localities import localities
+from kai_cp_models.proof import UNCONDITIONAL, Proof, Refuter
 from kai_cp_models.reservations.maxruntime import end_overdue
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.reservations.refit import settle
@@ -42,6 +44,7 @@ from kai_cp_models.snapshot import (
     QueueReport,
     Snapshot,
     Stage,
+    Unscheduled,
 )
 
 ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
@@ -103,6 +106,7 @@ class _Engine:
         self._times = times
         self._snapshot = snapshot
         self._emit = emit
+        self._proofs: Mapping[GroupKey, Proof] = {}
         self._started = started
         self._deadline = deadline
         self._checked = 0.0
@@ -117,6 +121,7 @@ class _Engine:
         if times is not None and settings.reservations.enabled:
             self._cycle.time = TimeState(times)
         self._first = self._cycle.ledger
+        self._base = self._cycle.ledger.copy()
         book = self._cycle.ledger.book
         self._before = {q.name: book.allocated_shares(q.name) for q in snapshot.queues}
         self._prepared = time.monotonic()
@@ -133,6 +138,7 @@ class _Engine:
             elif action in ACTIONS:
                 self._act(action, ACTIONS[action])
         self._settle()
+        self._prove()
         plan = self._send()
         left = min(_ADVICE_SECONDS, (self._deadline - time.monotonic()) / 2)
         better = advised(self._snapshot, plan, seconds=left) if left > 0 else plan
@@ -146,6 +152,31 @@ class _Engine:
         if self._decisions and acting and not self._cycle.out_of_time():
             last = acting[-1]
             self._act(last, partial(settle_room, action=last))
+
+    def _prove(self) -> None:
+        """The proofs of the refusals that stand, and what they say about the admission of every action."""
+        self._cycle.budget.begin(1.0)
+        self._proofs = Refuter(self._cycle, self._base).proofs()
+        stages = self._cycle.stages
+        for position, stage in enumerate(stages):
+            action, _, name = stage.name.partition(": ")
+            refused = self._cycle.refused.get(action)  # type: ignore[call-overload]
+            if name != "admission" or refused is None:
+                continue
+            unproved = sum(key in self._cycle.waiting and key not in self._proofs for key in refused)
+            stages[position] = replace(
+                stage,
+                status="FEASIBLE" if unproved else "OPTIMAL",
+                bound=stage.objective - unproved,
+                gap=unproved / max(1.0, stage.objective),
+            )
+
+    def _explained(self) -> tuple[Unscheduled, ...]:
+        """Why groups wait; proved is what there is a proof of, which before the end only few have."""
+        return tuple(
+            replace(row, proved=row.group in self._proofs or row.reason in UNCONDITIONAL)
+            for row in estimated(self._cycle, unscheduled(self._cycle), self._first)
+        )
 
     def _allocate(self) -> None:
         """The greedy pass first: it is an answer soon, and the answer where it admits everything."""
@@ -250,7 +281,7 @@ class _Engine:
         }
         plan = Plan(
             self._decisions,
-            estimated(self._cycle, unscheduled(self._cycle), self._first),
+            self._explained(),
             tuple(self._cycle.stages),
             queues,
             timings,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kai_cp.reader import parse
-from kai_cp_models import engine
+from kai_cp_models import engine, proof
 from kai_cp_models.actions.allocate import allocate
 from kai_cp_models.check import violations
 from kai_cp_models.cycle import Cycle, Waiting
@@ -206,12 +206,13 @@ def big_then_small(big_created: float = 1.0) -> Snapshot:
     )
 
 
-def test_a_solver_that_finds_nothing_costs_a_proof_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside what is admitted already, only a solve can prove that there is no room."""
+def test_a_solver_that_finds_nothing_costs_nobody_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What needs no solve is decided as ever."""
     monkeypatch.setattr(admission, "solve", late(0))
+    monkeypatch.setattr(proof, "solve", late(0))
     plan = decide(big_then_small(big_created=3.0), SETTINGS)
     assert placed(plan) == {"small-0", "small-1"}
-    assert [(u.group.name, u.proved) for u in plan.unscheduled] == [("big", False)]
+    assert [u.group.name for u in plan.unscheduled] == ["big"]
     assert plan.stages[-1].status == "FEASIBLE"
 
 

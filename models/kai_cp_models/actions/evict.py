@@ -418,6 +418,7 @@ def _named(run: _Run, found: Found, o: int, here: tuple[GroupKey, ...]) -> tuple
 
 
 def _record(cycle: Cycle, action: ActionName, runs: Sequence[_Run], seconds: float) -> None:
+    cycle.refused[action] = frozenset(key for run in runs for key in run.refused)
     reasons = [why for run in runs for _, why in run.refused.values()]
     refused, unproved = len(reasons), sum(not why.proved for why in reasons)
     found = [run.found for run in runs if run.found is not None]

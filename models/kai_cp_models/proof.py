@@ -1,0 +1,577 @@
+"""Proofs of refusals: that no permitted plan serves a pod group beside everybody who comes before it.
+
+Proofs are made at the end of the cycle, for the plan as it is then, and from the snapshot alone: what an
+action left out to be quick, whom it refused besides and what a later action changed cannot enter. Every
+certificate is a relaxation. The groups that got a place and come before this one keep one, wherever it is;
+all that this one, and those that evict for their place, could ever take is gone at once; what could be moved
+may go anywhere. If there is no place even so, there is none in any permitted plan.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from operator import attrgetter
+from typing import Final
+
+from kai_cp_models.actions.common import entry_of
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.explain.waiting import dead_end
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.fairness.order import FairOrder
+from kai_cp_models.fairness.runtime import delayed, granted, protected
+from kai_cp_models.joint.choose import joint_model
+from kai_cp_models.joint.counting import Counting, Row
+from kai_cp_models.joint.model import TooLarge
+from kai_cp_models.joint.offers import Charges
+from kai_cp_models.joint.problem import Ask, Offer, leaves_with_scopes, signature
+from kai_cp_models.joint.realise import leave
+from kai_cp_models.joint.search import solve
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.rules.table import accepting
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    ACTIVE_USED,
+    GPU,
+    UNLIMITED,
+    GroupKey,
+    Pod,
+    PodGroup,
+    PodKey,
+    PodStatus,
+)
+from kai_cp_models.units import Batch
+
+UNCONDITIONAL: Final = frozenset(
+    (
+        "SchedulingGated",
+        "QueueDoesNotExist",
+        "QueueNotLeaf",
+        "SchedulingBackoff",
+        "NotReady",
+        "UnknownSubgroup",
+        "RequeueDelay",
+    )
+)
+"""Reasons that lie in the object itself, whatever the plan is."""
+_MOST_PODS: Final = 600
+"""Pods that ask or may move, up to which a model is solved for a proof."""
+_MOST_LEAVING: Final = 5_000
+"""Pods that leave or move, up to which the nodes that accept a pod are summed up without them."""
+_MODEL_WORK: Final = 0.2
+"""Most work of one such model."""
+_LEAST_WORK: Final = 0.01
+"""Work below which none is built."""
+
+_Source = tuple[str, str, float, int]
+"""Running pods that may leave: action, queue, seconds that groups run undisturbed, priority below which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Why a pod group cannot be served: the certificates that together leave no way."""
+
+    certificates: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Served:
+    """A pod group that got a place in the cycle, with the batches that did."""
+
+    group: PodGroup
+    asks: tuple[Ask, ...]
+    turn: int
+    evicts: bool
+    asked: Amounts
+    """What it asks for in order and reclaim."""
+    charged: Amounts
+    """What limits and quotas count."""
+
+
+class _Sums:
+    """What the first ones of ``served`` ask for in all, per queue."""
+
+    def __init__(self, book: QueueBook, served: Sequence[_Served]) -> None:
+        self._places: dict[int, list[int]] = {}
+        self._totals: dict[int, list[_Total]] = {}
+        for place, one in enumerate(served):
+            for i in book.line(one.group.queue):
+                totals = self._totals.setdefault(i, [_Total()])
+                totals.append(totals[-1].plus(one))
+                self._places.setdefault(i, []).append(place)
+
+    def up_to(self, queue: int, before: int) -> _Total:
+        """The sum of those among the first ``before`` that are in the queue or below it."""
+        count = bisect_left(self._places.get(queue, []), before)
+        return self._totals.get(queue, [_Total()])[count]
+
+
+@dataclass(frozen=True, slots=True)
+class _Total:
+    """Sums of ``_Served.asked`` and ``charged``; ``firm``: of those that cannot be preempted."""
+
+    asked: Amounts = (0, 0, 0)
+    charged: Amounts = (0, 0, 0)
+    firm: Amounts = (0, 0, 0)
+
+    def plus(self, one: _Served) -> _Total:
+        """The sum with one more."""
+        firm = self.firm if one.group.preemptible else amounts.add(self.firm, one.charged)
+        return _Total(amounts.add(self.asked, one.asked), amounts.add(self.charged, one.charged), firm)
+
+
+class Refuter:
+    """Proofs for one cycle that is over; ``base``: the ledger it began with."""
+
+    def __init__(self, cycle: Cycle, base: Ledger) -> None:
+        self._cycle = cycle
+        self._base = base
+        self._snapshot = cycle.snapshot
+        self._actions = cycle.snapshot.policy.actions
+        self._pods: dict[_Source, tuple[Pod, ...]] = {}
+        self._rooms: dict[tuple[frozenset[_Source], bool], Row] = {}
+        self._gives: dict[frozenset[_Source], list[Amounts]] = {}
+        self._refuted: dict[tuple[object, ...], int] = {}
+        """Beside how many of the served it was shown that such a batch has no places."""
+        self._alone: dict[tuple[object, ...], bool] = {}
+        self._victims: dict[tuple[str, Amounts], frozenset[_Source]] = {}
+        self._demands: dict[bool, list[Row]] = {}
+        self._sources: dict[frozenset[tuple[str, int, Amounts]], frozenset[_Source]] = {}
+        self._charges = Charges(base)
+
+    def proofs(self) -> dict[GroupKey, Proof]:
+        """The refused groups for which there is a proof."""
+        found: dict[GroupKey, Proof] = {}
+        if self._cycle.dropped:
+            return found
+        for key in sorted(self._cycle.waiting, key=lambda key: (self._turns.get(key, -1), key)):
+            if self._cycle.out_of_time():
+                break
+            proof = self.prove(key)
+            if proof is not None:
+                found[key] = proof
+        return found
+
+    def prove(self, key: GroupKey) -> Proof | None:
+        """The proof that the group cannot be served; None where there is none, or it got a place."""
+        group = self._snapshot.group_by_key[key]
+        gang = self._base.fixed.gangs[key]
+        if any(pod.key in self._cycle.ledger.held for pod in gang.pods):
+            return None
+        reason = self._cycle.waiting[key].reason
+        if reason in UNCONDITIONAL:
+            return Proof((reason,))
+        batch = self._batches.get(key)
+        if batch is None:
+            return None
+        ask = Ask(group, gang, batch)
+        words = self._impossible(ask)
+        if words:
+            return Proof((words,))
+        # The served ones stand in the fair order: beside those before it, and beside all of them.
+        before = bisect_left(self._served, self._turns.get(key, -1), key=attrgetter("turn"))
+        certificates = tuple(self._certificate(ask, beside) for beside in (before, len(self._served)))
+        shown = tuple(words for words in certificates if words)
+        return Proof(shown) if len(shown) == len(certificates) else None
+
+    def _certificate(self, ask: Ask, beside: int) -> str:
+        """What refuses the ask beside the first ``beside`` served groups; "" if nothing does."""
+        taken = self._taken_by(beside) | self._reach(ask, beside)
+        moves = self._moves(ask.group, beside)
+        for certificate in (self._over_limit, self._over_sums, self._alone_over, self._without_model):
+            if certificate(ask, beside, taken, moves):
+                return certificate.__name__.strip("_")
+        return ""
+
+    # --- who got what ----------------------------------------------------------------------------
+
+    @cached_property
+    def _batches(self) -> Mapping[GroupKey, Batch]:
+        """The first batch of every pod group that waits in the snapshot."""
+        gangs = self._base.fixed.gangs
+        standing = {g.key: self._base.standing(gangs[g.key]).batch for g in self._snapshot.waiting_groups}
+        return {key: batch for key, batch in standing.items() if batch is not None}
+
+    @cached_property
+    def _turns(self) -> Mapping[GroupKey, int]:
+        """The fair order of all that wait, with what was given in the cycle charged in its turn."""
+        book = self._base.book.copy()
+        given = {one.key for one in self._given}
+        entries = {
+            key: entry_of(self._base, self._snapshot.group_by_key[key], batch)
+            for key, batch in self._batches.items()
+        }
+        order = FairOrder(self._snapshot, book, entries)
+        found: dict[GroupKey, int] = {}
+        while (popped := order.pop()) is not None:
+            found[popped] = len(found)
+            if popped in given:
+                group = self._snapshot.group_by_key[popped]
+                book.charge(group.queue, entries[popped][1], group.preemptible)
+                order.charged(group.queue)
+        return found
+
+    @cached_property
+    def _given(self) -> tuple[PodGroup, ...]:
+        """Pod groups of which waiting pods got a place."""
+        keys = {
+            pod.group
+            for key in self._cycle.ledger.held
+            if (pod := self._snapshot.pod_by_key[key]).status is PodStatus.PENDING
+        }
+        return tuple(
+            self._snapshot.group_by_key[key] for key in sorted(key for key in keys if key is not None)
+        )
+
+    @cached_property
+    def _served(self) -> tuple[_Served, ...]:
+        evicting = {trigger for one in self._cycle.evicted_by.values() for trigger in one.triggers}
+        found: list[_Served] = []
+        for group in self._given:
+            asks = tuple(self._asks_of(group))
+            pods = [pod for ask in asks for pod in ask.pods]
+            places = {self._cycle.placed_by.get(pod.key, "allocate") for pod in pods}
+            found.append(
+                _Served(
+                    group,
+                    asks,
+                    self._turns.get(group.key, len(self._turns)),
+                    group.key in evicting or places != {"allocate"},
+                    amounts.pessimistic_batch(self._snapshot, pods),
+                    amounts.optimistic_batch(self._snapshot, pods),
+                )
+            )
+        return tuple(sorted(found, key=attrgetter("turn")))
+
+    @cached_property
+    def _sums(self) -> _Sums:
+        return _Sums(self._base.book, self._served)
+
+    def _asks_of(self, group: PodGroup) -> Iterable[Ask]:
+        """The batches of a group that got places, in their order."""
+        gang = self._base.fixed.gangs[group.key]
+        held, given = self._cycle.ledger.held, set[PodKey]()
+
+        def status_of(pod: Pod) -> PodStatus:
+            return PodStatus.ALLOCATED if pod.key in given else pod.status
+
+        while (batch := gang.next_batch(status_of)) is not None:
+            pods = batch.all_pods
+            if not all(pod.key in held for pod in pods):
+                return
+            given.update(pod.key for pod in pods)
+            yield Ask(group, gang, batch)
+
+    # --- what may leave --------------------------------------------------------------------------
+
+    def _reach(self, ask: Ask, before: int) -> frozenset[_Source]:
+        """What the group itself might take in some action."""
+        if delayed(self._snapshot, ask.group) is not None:
+            return frozenset()
+        asked = amounts.pessimistic_batch(self._snapshot, ask.pods)
+        found = self._preempted(ask.group)
+        if "reclaim" in self._actions and self._may_reclaim(ask, asked, before):
+            found |= self._reclaimable(ask.group.queue, asked)
+        return found
+
+    def _preempted(self, group: PodGroup) -> frozenset[_Source]:
+        if "preempt" not in self._actions or group.queue not in self._snapshot.preemptible_groups:
+            return frozenset()
+        seconds = granted(self._snapshot, group.queue, "preempt", group.queue)
+        return frozenset({("preempt", group.queue, seconds, group.priority)})
+
+    def _may_reclaim(self, ask: Ask, asked: Amounts, before: int) -> bool:
+        """Whether its queue may stay within its fair share, having lost all that others could take."""
+        book, i = self._base.book, self._base.book.index(ask.group.queue)
+        earlier = self._sums.up_to(i, before).asked
+        lost = self._lost(self._reclaimed)[i]
+        bounds = book.fair_share_floor[i]
+        return all(
+            most == UNLIMITED or have - gone + more + wanted <= most
+            for have, gone, more, wanted, most in zip(book.held[i], lost, earlier, asked, bounds, strict=True)
+        )
+
+    def _reclaimable(self, queue: str, asked: Amounts) -> frozenset[_Source]:
+        """The victims that the filter might let a batch of this size look at, whatever was given and lost."""
+        known = self._victims.get((queue, asked))
+        if known is None:
+            seconds = {
+                victim: granted(self._snapshot, victim, "reclaim", queue)
+                for victim in self._victim_queues
+                if victim != queue and self._might_lose(queue, asked, victim, self._lost(self._reclaimed))
+            }
+            known = frozenset(("reclaim", victim, most, 0) for victim, most in seconds.items())
+            self._victims[queue, asked] = known
+        return known
+
+    @cached_property
+    def _victim_queues(self) -> tuple[str, ...]:
+        leaves = self._snapshot.leaf_queues
+        return tuple(queue for queue in self._snapshot.preemptible_groups if queue in leaves)
+
+    def _might_lose(self, queue: str, asked: Amounts, victim: str, lost: Sequence[Amounts]) -> bool:
+        book = self._base.book
+        mine, theirs = _levelled(book.line(queue), book.line(victim))
+        held = [have + more for have, more in zip(book.held[theirs], self._gained[theirs], strict=True)]
+        if not _within(held, book.allocatable_share_floor[theirs]):
+            return True
+        least = [h - gone + a for h, gone, a in zip(book.held[mine], lost[mine], asked, strict=True)]
+        if not _within(least, book.quota[mine]):
+            return False
+        quota = book.quota[theirs]
+        wanted = [r for r in range(3) if asked[r] and quota[r] != UNLIMITED]
+        return any(held[r] > quota[r] for r in wanted) or not any(held[r] < quota[r] for r in wanted)
+
+    @cached_property
+    def _gained(self) -> list[Amounts]:
+        """Per queue what was given in the cycle."""
+        book = self._base.book
+        found: list[Amounts] = [(0, 0, 0)] * len(book.held)
+        for one in self._served:
+            for i in book.line(one.group.queue):
+                found[i] = amounts.add(found[i], one.asked)
+        return found
+
+    @property
+    def _reclaimed(self) -> frozenset[_Source]:
+        return self._taken_by(len(self._served))
+
+    def _taken_by(self, beside: int) -> frozenset[_Source]:
+        """What those of the first served that evict could take, in any plan that serves them."""
+        evicting = tuple(one for one in self._served[:beside] if one.evicts)
+        kinds = frozenset((one.group.queue, one.group.priority, one.asked) for one in evicting)
+        known = self._sources.get(kinds)
+        if known is None:
+            known = self._sources[kinds] = self._looked_for(evicting)
+        return known
+
+    def _looked_for(self, evicting: Sequence[_Served]) -> frozenset[_Source]:
+        found = frozenset[_Source]()
+        gone = [key for key, one in self._cycle.evicted_by.items() if one.action == "stalegangeviction"]
+        if gone:
+            found |= {("stale", "", 0.0, 0)}
+        for one in evicting:
+            found |= self._preempted(one.group)
+        while "reclaim" in self._actions:
+            lost = self._lost(found)
+            more = found
+            for queue, asked in sorted({(one.group.queue, one.asked) for one in evicting}):
+                for victim in self._victim_queues:
+                    source = ("reclaim", victim, granted(self._snapshot, victim, "reclaim", queue), 0)
+                    if (
+                        victim != queue
+                        and source not in more
+                        and self._might_lose(queue, asked, victim, lost)
+                    ):
+                        more |= {source}
+            if more == found:
+                break
+            found = more
+        return found
+
+    def _moves(self, group: PodGroup, beside: int) -> bool:
+        """Whether consolidation might move anything for the group or one of those beside it."""
+        policy = self._snapshot.policy
+        if "consolidation" not in self._actions or policy.max_consolidation_preemptees == 0:
+            return False
+        if "spread" in (policy.gpu_strategy, policy.cpu_strategy):
+            return False
+        asking = chain((group,), (one.group for one in self._served[:beside] if one.evicts))
+        return any(one.preemptible and delayed(self._snapshot, one) is None for one in asking)
+
+    def _leaving(self, sources: Iterable[_Source]) -> dict[PodKey, Pod]:
+        return {pod.key: pod for source in sources for pod in self._pods_of(source)}
+
+    def _pods_of(self, source: _Source) -> tuple[Pod, ...]:
+        known = self._pods.get(source)
+        if known is None:
+            known = self._pods[source] = tuple(self._looked_up(*source))
+        return known
+
+    def _looked_up(self, action: str, queue: str, seconds: float, priority: int) -> Iterable[Pod]:
+        if action == "stale":
+            for key, one in self._cycle.evicted_by.items():
+                if one.action == "stalegangeviction":
+                    yield self._snapshot.pod_by_key[key]
+            return
+        for group in self._snapshot.preemptible_groups.get(queue, ()):
+            if action == "preempt" and group.priority >= priority:
+                continue
+            safe = protected(self._snapshot, group, seconds)
+            for unit in self._base.fixed.gangs[group.key].units_at_first:
+                if not (safe and unit.whole):
+                    yield from (pod for pod in unit.pods if pod.status in ACTIVE_USED)
+
+    def _lost(self, sources: frozenset[_Source]) -> list[Amounts]:
+        """Per queue what it holds less when all of these have left."""
+        known = self._gives.get(sources)
+        if known is None:
+            book = self._base.book
+            known = [(0, 0, 0)] * len(book.held)
+            by_queue: dict[str, list[Pod]] = {}
+            for pod in self._leaving(sources).values():
+                if pod.group is not None and pod.status in ACTIVE_ALLOCATED:
+                    by_queue.setdefault(self._snapshot.group_by_key[pod.group].queue, []).append(pod)
+            for queue, pods in by_queue.items():
+                gives = self._charges.of(pods)
+                for i in book.line(queue):
+                    known[i] = amounts.add(known[i], gives)
+            self._gives[sources] = known
+        return known
+
+    @cached_property
+    def _movable(self) -> tuple[Pod, ...]:
+        """Every running pod that some action could move."""
+        gangs = self._base.fixed.gangs
+        groups = chain.from_iterable(self._snapshot.preemptible_groups.values())
+        return tuple(p for g in groups for p in gangs[g.key].pods if p.status in ACTIVE_ALLOCATED)
+
+    # --- certificates ----------------------------------------------------------------------------
+
+    def _impossible(self, ask: Ask) -> str:
+        """What is wrong with the request itself, whoever leaves; "" if nothing."""
+        topology = self._snapshot.policy.plugin("topology")
+        for scopes, _ in leaves_with_scopes(ask.batch):
+            for scope in scopes if topology else ():
+                if scope.constraint is not None and scope.constraint.error:
+                    return "topology"
+        for pod in {id(pod.spec): pod for pod in ask.pods}.values():
+            table = self._base.fixed.table
+            request = [0 if d == GPU and pod.spec.gpu.shares else x for d, x in enumerate(pod.spec.requests)]
+            if not (accepting(table, pod) & (table.allocatable >= request).all(axis=1)).any():
+                return "no node accepts"
+        return "dependency missing" if any(dead_end(self._base, pod) for pod in ask.pods) else ""
+
+    def _over_limit(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
+        """Limits and quotas of what cannot be preempted, with everything gone that may go."""
+        book = self._base.book
+        asked = amounts.optimistic_batch(self._snapshot, ask.pods)
+        lost = self._lost(taken)
+        for i in book.line(ask.group.queue):
+            earlier = self._sums.up_to(i, before)
+            for r in range(3):
+                if not asked[r]:
+                    continue
+                held = book.held[i][r] - lost[i][r] + earlier.charged[r] + asked[r]
+                if book.limit[i][r] != UNLIMITED and held > book.limit[i][r]:
+                    return True
+                quota = book.quota[i][r]
+                if ask.group.preemptible or quota == UNLIMITED:
+                    continue
+                if book.firm[i][r] + earlier.firm[r] + asked[r] > quota:
+                    return True
+        return False
+
+    @cached_property
+    def _counting(self) -> Counting:
+        return Counting(self._base, self._asking())
+
+    @cached_property
+    def _counting_everywhere(self) -> Counting:
+        return Counting(self._base, self._asking(), everywhere=True)
+
+    def _asking(self) -> list[Pod]:
+        waiting = (pod for batch in self._batches.values() for pod in batch.all_pods)
+        return [*waiting, *(pod for one in self._served for ask in one.asks for pod in ask.pods)]
+
+    def _demand(self, before: int, moves: bool) -> Row:
+        """What the first of the served ask for in all."""
+        counting = self._counting_everywhere if moves else self._counting
+        known = self._demands.setdefault(moves, [counting.demand(())])
+        for one in self._served[len(known) - 1 : before]:
+            known.append(known[-1] + counting.demand(pod for ask in one.asks for pod in ask.pods))
+        return known[before]
+
+    def _over_sums(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
+        """Sums over the cluster: with moves, of whole resources only."""
+        counting = self._counting_everywhere if moves else self._counting
+        room = self._rooms.get((taken, moves))
+        if room is None:
+            room = self._rooms[taken, moves] = counting.room(self._leaving(taken).values())
+        own = counting.demand(ask.pods)
+        part = counting.totals if moves else slice(None)
+        wanted = self._demand(before, moves) + own
+        return bool((wanted > room)[part][own[part] > 0].any())
+
+    def _alone_over(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
+        """Sums over the nodes that accept the pods of the group, everything gone that may leave or move."""
+        specs = tuple(sorted({id(pod.spec) for pod in ask.pods}))
+        key = (specs, len(ask.pods), taken, moves)
+        known = self._alone.get(key)
+        if known is None:
+            leaving = self._leaving(taken)
+            if moves:
+                leaving |= {pod.key: pod for pod in self._movable}
+            known = len(leaving) <= _MOST_LEAVING and any(
+                self._short(pods, leaving.values()) for pods in (_by_spec(ask.pods))
+            )
+            self._alone[key] = known
+        return known
+
+    def _short(self, pods: Sequence[Pod], leaving: Iterable[Pod]) -> bool:
+        counting = Counting(self._base, pods)
+        wanted = counting.demand(pods)
+        return bool((wanted > counting.room(leaving))[wanted > 0].any())
+
+    def _without_model(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
+        """CP-SAT: no places for this and all earlier ones, everything gone that may go, moves free."""
+        # What cannot be placed beside fewer cannot beside more.
+        key = (signature(self._base, ask), taken, moves)
+        if key in self._refuted and self._refuted[key] <= before:
+            return True
+        asks = [*(part for one in self._served[:before] for part in one.asks), ask]
+        leaving = self._leaving(taken)
+        moving = [pod for pod in self._movable if pod.key not in leaving] if moves else []
+        budget = self._cycle.budget
+        if sum(len(one.pods) for one in asks) + len(moving) > _MOST_PODS or budget.passed():
+            return False
+        work = min(_MODEL_WORK, budget.work_worth())
+        if work < _LEAST_WORK:
+            return False
+        ledger = self._base.copy()
+        for pod in leaving.values():
+            leave(ledger, pod)
+        offers = [
+            Offer(self._snapshot.group_by_key[pod.group], (pod,), 0, False)
+            for pod in moving
+            if pod.group is not None
+        ]
+        try:
+            model = joint_model(ledger, asks, offers, may_lose=False)
+        except TooLarge:
+            return False
+        for literal in model.admitted:
+            model.cp.add(literal == 1)
+        outcome, _ = solve(model.cp, self._cycle.settings.solver, work, seconds=budget.seconds_left())
+        budget.spend(outcome.work)
+        shown = outcome.status == "infeasible" and outcome.proved
+        if not shown:
+            budget.in_vain(outcome.work)
+        budget.cut = budget.cut or outcome.cut
+        if shown:
+            self._refuted[key] = before
+        return shown
+
+
+def _by_spec(pods: Iterable[Pod]) -> Iterable[Sequence[Pod]]:
+    found: dict[int, list[Pod]] = {}
+    for pod in pods:
+        found.setdefault(id(pod.spec), []).append(pod)
+    return found.values()
+
+
+def _levelled(mine: Sequence[int], theirs: Sequence[int]) -> tuple[int, int]:
+    """The first pair that differs on two lines of queues, from the roots down."""
+    for one, other in zip(reversed(mine), reversed(theirs), strict=False):
+        if one != other:
+            return one, other
+    return mine[0], theirs[0]
+
+
+def _within(held: Sequence[int], bounds: Amounts) -> bool:
+    return all(most == UNLIMITED or have <= most for have, most in zip(held, bounds, strict=True))
