@@ -75,8 +75,11 @@ def documents(folder: str) -> Iterable[str]:
             yield binding(kind, name, namespace, home)
         for guest in GUESTS.get(process, ()):
             role = f"kai-cp-{guest}"
-            yield head("ClusterRole", role, "") + written(ACCESS[guest])
-            yield binding("ClusterRole", role, "", home, account=name)
+            for scope in sorted({grant.scope for grant in ACCESS[guest]}):
+                kind, namespace = ("Role", NAMESPACES[scope]) if scope else ("ClusterRole", "")
+                grants = [grant for grant in ACCESS[guest] if grant.scope == scope]
+                yield head(kind, role, namespace) + written(grants)
+                yield binding(kind, role, namespace, home, account=name)
     for process, (name, purpose) in PEOPLE.items() if folder == "base" else ():
         yield f"# {purpose}\n" + head("ClusterRole", name, "") + written(ACCESS[process])
 

@@ -14,7 +14,7 @@ from kai_cp.kube.resources import Resource
 from kai_cp.workloads.kinds import builtin_reads
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
-ControllerName = Literal["podgrouper", "podgroup-controller", "queue-controller"]
+ControllerName = Literal["podgrouper", "podgroup-controller", "queue-controller", "shards"]
 """What ``kai-cp controllers`` may host; each has rights of its own, so that one that is off has none."""
 Process = Literal[
     "scheduler", "binder", "gpu-reservation", "reader", "admin", "admission", "controllers", ControllerName
@@ -148,6 +148,13 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
         [
             *grants("list watch", r.QUEUES, r.POD_GROUPS),
             *grants("patch", r.QUEUES, subresource="status"),
+        ]
+    ),
+    "shards": frozenset(
+        [
+            *grants("list watch", r.SHARDS, r.CONFIGS),
+            *grants("patch", r.SHARDS, subresource="status"),
+            *grants("get create update", r.DEPLOYMENTS, scope="system"),
         ]
     ),
 }

@@ -58,6 +58,8 @@ POD_GROUPS: Final = Resource("scheduling.run.ai", "v2alpha2", "podgroups", "PodG
 BIND_REQUESTS: Final = Resource("scheduling.run.ai", "v1alpha2", "bindrequests", "BindRequest")
 TOPOLOGIES: Final = Resource("kai.scheduler", "v1alpha1", "topologies", "Topology", namespaced=False)
 SHARDS: Final = Resource("kai.scheduler", "v1", "schedulingshards", "SchedulingShard", namespaced=False)
+CONFIGS: Final = Resource("kai.scheduler", "v1", "configs", "Config", namespaced=False)
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 NODE_TOPOLOGIES: Final = Resource(
     "topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", "NodeResourceTopology", namespaced=False
 )

@@ -10,11 +10,13 @@ from kai_cp.kube.controllers.base import Factory
 from kai_cp.kube.controllers.podgroup import PodGroupController
 from kai_cp.kube.controllers.podgrouper import PodGrouper
 from kai_cp.kube.controllers.queue import QueueController
+from kai_cp.kube.controllers.shards import ShardController
 
 CONTROLLERS: Final[dict[ControllerName, Factory]] = {
     "podgrouper": PodGrouper,
     "podgroup-controller": PodGroupController,
     "queue-controller": QueueController,
+    "shards": ShardController,
 }
 ALL: Final = ",".join(CONTROLLERS)
 

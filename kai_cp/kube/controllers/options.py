@@ -50,3 +50,7 @@ class ControllerOptions:
     queue_label_to_default_metric_value: Annotated[
         str, Option(help="Values for queues without them (label=value,...).")
     ] = ""
+    shard_image: Annotated[str, Option(help="Image of the schedulers that shards make.")] = "kai-cp"
+    shard_mode: Annotated[str, Option(help="Their mode: observe, advise or enforce.")] = "observe"
+    shard_namespace: Annotated[str, Option(help="Their namespace.")] = "kai-scheduler"
+    shard_replicas: Annotated[int, Option(help="Replicas of each, where no Config says.", min=0)] = 1

@@ -28,6 +28,7 @@ ROLES = {
     "kai-cp-podgrouper": "podgrouper",
     "kai-cp-podgroup-controller": "podgroup-controller",
     "kai-cp-queue-controller": "queue-controller",
+    "kai-cp-shards": "shards",
 }
 
 
@@ -110,6 +111,7 @@ MODULES = {
     "podgrouper": ("controllers/podgrouper", "controllers/owners"),
     "podgroup-controller": ("controllers/podgroup",),
     "queue-controller": ("controllers/queue",),
+    "shards": ("controllers/shards",),
 }
 OWNER_READS = {("get", plural) for plural in ("pods", *(kind.plural for kind in OWNERS))}
 """Reads of whatever kind a pod's owner has: no constant names it in the source."""

@@ -1,0 +1,208 @@
+"""What a SchedulingShard becomes: a Deployment of our scheduler, from the shard and KAI's Config (6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, get_type_hints
+
+from kai_cp.kube.options import SchedulerOptions
+from kai_cp.kube.store import Object
+from kai_cp.reader.fields import Json, int_at, list_at, object_at, strings_at, text_at
+
+OWNED: Final = frozenset(
+    ("scheduler_name", "nodepool_label_key", "partition_label_value", "queue_label_key", "mode")
+)
+"""Flags that follow from the shard, the Config and the process, and are not a shard's to set."""
+IGNORED: Final = frozenset(("qps", "burst", "listen-address", "enable-profiler", "profiler-api-port", "v"))
+"""KAI's flags of a scheduler that mean nothing for ours; they are let pass."""
+NAME: Final = "app.kubernetes.io/name"
+COMPONENT: Final = "app.kubernetes.io/component"
+SHARD: Final = "kai.scheduler/shard"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSetup:
+    """What every shard's scheduler has in common."""
+
+    image: str
+    mode: str = "enforce"
+    namespace: str = "kai-scheduler"
+    account: str = "kai-cp-scheduler"
+    replicas: int = 1
+    scheduler_name: str = "kai-scheduler"
+    nodepool_label_key: str = "kai.scheduler/node-pool"
+    queue_label_key: str = "kai.scheduler/queue"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """The Deployment wanted, and what of the shard could not be followed, one line each."""
+
+    deployment: Object
+    problems: tuple[str, ...] = ()
+
+
+def deployment_name(shard: str) -> str:
+    """Name of a shard's Deployment."""
+    return f"kai-cp-scheduler-{shard}"
+
+
+def plan(shard: Json, config: Json, setup: ShardSetup) -> ShardPlan:
+    """The Deployment of a shard; Malformed names the field that cannot be read.
+
+    ``config``: ``spec`` of ``kai-config``, empty where there is none.
+    """
+    meta, spec = object_at(shard, "metadata"), object_at(shard, "spec")
+    name = text_at(meta, "name")
+    common = object_at(config, "global", "spec")
+    ours = object_at(object_at(config, "scheduler", "spec"), "service", "spec.scheduler")
+    flags, problems = _flags(strings_at(spec, "args", "spec"))
+    scheduler_name = text_at(common, "schedulerName") or setup.scheduler_name
+    replicas = int_at(object_at(config, "scheduler", "spec"), "replicas", "spec.scheduler", minimum=0)
+    replicas = replicas if replicas is not None else int_at(common, "replicaCount", "spec.global", minimum=0)
+    arguments = [
+        "scheduler",
+        "--leader-elect",
+        f"--mode={setup.mode}",
+        f"--namespace={setup.namespace}",
+        f"--shard={name}",
+        f"--scheduler-name={scheduler_name}",
+        f"--nodepool-label-key={text_at(common, 'nodePoolLabelKey') or setup.nodepool_label_key}",
+        f"--queue-label-key={text_at(common, 'queueLabelKey') or setup.queue_label_key}",
+        f"--partition-label-value={text_at(spec, 'partitionLabelValue', 'spec')}",
+        *flags,
+    ]
+    labels = {NAME: "kai-cp", COMPONENT: "scheduler", SHARD: name}
+    pod: dict[str, Any] = {
+        "serviceAccountName": setup.account,
+        "priorityClassName": text_at(common, "priorityClassName") or "system-cluster-critical",
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 10000,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(setup.image, arguments, object_at(ours, "resources", "service"))],
+        "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}],
+    }
+    for key in ("nodeSelector", "affinity"):
+        value = object_at(common, key, "spec.global")
+        if value:
+            pod[key] = dict(value)
+    if list_at(common, "tolerations", "spec.global"):
+        pod["tolerations"] = list(list_at(common, "tolerations", "spec.global"))
+    secrets = [text_at(common, "imagesPullSecret", "spec.global")]
+    secrets += [str(one) for one in list_at(common, "additionalImagePullSecrets", "spec.global")]
+    if any(secrets):
+        pod["imagePullSecrets"] = [{"name": one} for one in dict.fromkeys(secrets) if one]
+    owner = {
+        "apiVersion": "kai.scheduler/v1",
+        "kind": "SchedulingShard",
+        "name": name,
+        "uid": text_at(meta, "uid"),
+        "controller": True,
+    }
+    # A scheduler reads its shard once, at its start: a change of the specification starts it anew.
+    generation = {f"{SHARD}-generation": str(meta.get("generation") or 0)}
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": deployment_name(name),
+            "namespace": setup.namespace,
+            "labels": labels,
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "replicas": setup.replicas if replicas is None else replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels, "annotations": generation}, "spec": pod},
+        },
+    }
+    return ShardPlan(body, tuple(problems))
+
+
+def _flags(arguments: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    known = {field.name.replace("_", "-"): field.name for field in fields(SchedulerOptions)}
+    hints = get_type_hints(SchedulerOptions)
+    flags, problems = [], []
+    for key, value in sorted(arguments.items()):
+        field = known.get(key)
+        if field is None:
+            if key not in IGNORED:
+                problems.append(f"spec.args[{key}]: this scheduler has no such flag, and goes on without it")
+        elif field in OWNED:
+            problems.append(f"spec.args[{key}]: follows from the shard and the Config, and is not taken")
+        elif hints[field] is bool:
+            if value not in ("true", "false"):
+                problems.append(f"spec.args[{key}]: {value!r} is neither true nor false")
+            else:
+                flags.append(f"--{key}" if value == "true" else f"--no-{key}")
+        else:
+            flags.append(f"--{key}={value}")
+    return flags, problems
+
+
+def _container(image: str, arguments: list[str], resources: Json) -> dict[str, Any]:
+    probe = {"path": "/healthz", "port": "metrics"}
+    usual: Json = {"requests": {"cpu": "1", "memory": "512Mi"}, "limits": {"memory": "2Gi"}}
+    return {
+        "name": "scheduler",
+        "image": image,
+        "args": arguments,
+        "ports": [{"name": "metrics", "containerPort": 8080}],
+        "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 30, "periodSeconds": 20},
+        "readinessProbe": {"httpGet": {**probe, "path": "/readyz"}, "periodSeconds": 5},
+        "resources": dict(resources or usual),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+
+
+def contained(wanted: Any, found: Any) -> bool:
+    """Whether everything wanted is there; what the API server filled in besides does not matter."""
+    if isinstance(wanted, dict):
+        return isinstance(found, dict) and all(contained(v, found.get(k)) for k, v in wanted.items())
+    if isinstance(wanted, list):
+        same = isinstance(found, list) and len(wanted) == len(found)
+        return same and all(contained(a, b) for a, b in zip(wanted, found, strict=True))
+    return bool(wanted == found)
+
+
+def conditions(
+    plan_: ShardPlan | None, deployment: Object | None, problem: str, generation: int
+) -> list[Object]:
+    """KAI's conditions of a shard: Deployed, Available and Ready (6.1), true only where it is so."""
+    deployed = plan_ is not None and deployment is not None and not problem
+    available = deployed and deployment is not None and _available(deployment)
+    told = problem or "; ".join(plan_.problems if plan_ is not None else ())
+    reason = "Failed" if problem else ("NotAllFollowed" if told else "Deployed")
+    waiting = problem or "the Deployment is not available yet"
+    found = [
+        ("Deployed", deployed, reason, told or "Resources deployed"),
+        ("Available", available, "Available" if available else "Waiting", "" if available else waiting),
+        ("Ready", available, "Ready" if available else "Waiting", "" if available else waiting),
+    ]
+    texts = {"Available": "System available", "Ready": "System is ready"}
+    return [
+        {
+            "type": kind,
+            "status": "True" if holds else "False",
+            "reason": why,
+            "message": text or texts[kind],
+            "observedGeneration": generation,
+        }
+        for kind, holds, why, text in found
+    ]
+
+
+def _available(deployment: Object) -> bool:
+    status = deployment.get("status") or {}
+    wanted = (deployment.get("spec") or {}).get("replicas", 1)
+    current = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    listed = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
+    return current and status.get("updatedReplicas", 0) == wanted and listed.get("Available") == "True"

@@ -1,0 +1,110 @@
+"""Shards: a SchedulingShard makes, changes and removes a scheduler Deployment (6).
+
+Removal is the garbage collector's: the Deployment is owned by its shard, and by nothing else, so that nothing
+ends because a Config is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kai_cp.kube import orders
+from kai_cp.kube import resources as r
+from kai_cp.kube.controllers.base import Context, Want, changed
+from kai_cp.kube.controllers.shard_objects import ShardSetup, conditions, contained, deployment_name, plan
+from kai_cp.kube.errors import ApiError
+from kai_cp.kube.store import Key, Object, key_of
+from kai_cp.reader.fields import Malformed
+
+CONFIG: Final = ("", "kai-config")
+WAITING_SECONDS: Final = 5.0
+LOOK_SECONDS: Final = 300.0
+"""Deployments are not watched, for that would need the right to see all of them: they are looked at again."""
+
+
+class ShardController:
+    """Keeps one Deployment for every shard."""
+
+    workers = 1
+    settle_seconds = 0.2
+
+    def __init__(self, context: Context) -> None:
+        options = context.options
+        self._context = context
+        self._shards = context.informers.store(r.SHARDS, optional=True)
+        self._configs = context.informers.store(r.CONFIGS, optional=True)
+        self._setup = ShardSetup(
+            image=options.shard_image,
+            mode=options.shard_mode,
+            namespace=options.shard_namespace,
+            replicas=options.shard_replicas,
+            scheduler_name=options.scheduler_name,
+            nodepool_label_key=options.nodepool_label_key,
+            queue_label_key=options.queue_label_key,
+        )
+
+    def wants(self) -> Sequence[Want]:
+        """Shards, and the Config that all of them follow."""
+        return (
+            Want(r.SHARDS, changed(lambda shard: (key_of(shard),), _other_spec), optional=True),
+            Want(r.CONFIGS, changed(self._all, _other_spec), optional=True),
+        )
+
+    def reconcile(self, key: Key, attempt: int) -> float | None:
+        """Make or change the Deployment of one shard, and tell how it is."""
+        shard = self._shards.get(key)
+        if shard is None or "deletionTimestamp" in shard["metadata"]:
+            return None
+        config = (self._configs.get(CONFIG) or {}).get("spec") or {}
+        generation = int(shard["metadata"].get("generation") or 0)
+        try:
+            wanted = plan(shard, config, self._setup)
+        except Malformed as problem:
+            self._tell(shard, conditions(None, None, str(problem), generation))
+            return None
+        try:
+            stored = self._keep(key[1], wanted.deployment)
+        except ApiError as error:
+            self._tell(shard, conditions(wanted, None, error.message, generation))
+            raise
+        told = conditions(wanted, stored, "", generation)
+        self._tell(shard, told)
+        return LOOK_SECONDS if told[-1]["status"] == "True" else WAITING_SECONDS
+
+    def _keep(self, shard: str, wanted: Object) -> Object:
+        namespace, name = self._setup.namespace, deployment_name(shard)
+        transport = self._context.transport
+        stored = transport.get(r.DEPLOYMENTS, namespace, name)
+        if stored is None:
+            return transport.create(r.DEPLOYMENTS, namespace, wanted)
+        meta = {key: wanted["metadata"][key] for key in ("labels", "ownerReferences")}
+        if contained({"metadata": meta, "spec": wanted["spec"]}, stored):
+            return stored
+        body = {**stored, "metadata": {**stored["metadata"], **meta}, "spec": wanted["spec"]}
+        return transport.update(r.DEPLOYMENTS, namespace, name, body)
+
+    def _tell(self, shard: Object, wanted: list[Object]) -> None:
+        before = {c.get("type"): c for c in (shard.get("status") or {}).get("conditions") or ()}
+        if all(contained(condition, before.get(condition["type"])) for condition in wanted):
+            return
+        now = orders.rfc3339(time.time())
+        for condition in wanted:
+            old = before.get(condition["type"]) or {}
+            same = old.get("status") == condition["status"]
+            condition["lastTransitionTime"] = old.get("lastTransitionTime", now) if same else now
+        kept = [c for kind, c in before.items() if kind not in {w["type"] for w in wanted}]
+        body = {"status": {"conditions": kept + wanted}}
+        answer = self._context.transport.patch(
+            r.SHARDS, "", shard["metadata"]["name"], body, subresource="status"
+        )
+        if answer is not None:
+            self._shards.put(answer, ours=True)
+
+    def _all(self, _config: Object) -> Iterable[Key]:
+        return [key_of(shard) for shard in self._shards.all()]
+
+
+def _other_spec(old: Object, new: Object) -> bool:
+    return old.get("spec") != new.get("spec") or "deletionTimestamp" in new["metadata"]
