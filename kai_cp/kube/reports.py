@@ -24,7 +24,8 @@ LOG = logging.getLogger(__name__)
 CONDITION: Final = "UnschedulableOnNodePool"
 SILENT: Final = frozenset({"NotDecidedInTime", "SchedulingBackoff"})
 """Reasons that say nothing about the pods now: an autoscaler must not act on them."""
-NOT_READY: Final = "NotReady"
+NO_ROOM_SOUGHT: Final = frozenset({"NotReady", "WaitsForItsTurn"})
+"""Reasons that say nothing about room: an event on the pod group tells them, no condition does."""
 REWRITE_SECONDS: Final = 30.0
 """A condition or event whose message alone changed is not written again sooner."""
 REMEMBERED: Final = 50_000
@@ -92,8 +93,8 @@ class Reporter:
         message = entry.message
         if group["spec"].get("schedulingBackoff") == 1:
             message = f"{self.pool}: {message}"
-        if entry.reason == NOT_READY:
-            return self._tell(group, resources.POD_GROUPS, "Normal", NOT_READY, message)
+        if entry.reason in NO_ROOM_SOUGHT:
+            return self._tell(group, resources.POD_GROUPS, "Normal", entry.reason, message)
         members = snapshot.members[entry.group]
         again: list[float] = []
         for pod in members:

@@ -22,6 +22,7 @@ from kai_cp.worker import Channel, Reply, Worker
 from kai_cp_models.devices import claims_wait
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, SetAside
+from kai_cp_models.turns import Turns
 
 GRACE_SECONDS: Final = 20.0
 """The engine ends at its budget by itself; one that is this late hangs, and is ended."""
@@ -69,6 +70,7 @@ class Mirror:
 
     lists: dict[str, dict[Key, Object] | None] = field(default_factory=dict)
     memo: ParseMemo = field(default_factory=ParseMemo)
+    turns: Turns = field(default_factory=Turns)
 
     def apply(self, task: Task) -> dict[str, Any]:
         """The whole snapshot after a task's changes."""
@@ -103,10 +105,15 @@ def job(task: Task, channel: Channel) -> None:
         snapshot = parse(
             _MIRROR.apply(task), now=task.now, usage=task.usage, memo=_MIRROR.memo, limits=limits
         )
-    channel.progress(Noted(snapshot.set_aside, claims_wait(snapshot)))
+    decided_on, waiting = _MIRROR.turns.take(snapshot, task.budget)
+    channel.progress(Noted(snapshot.set_aside, bool(waiting) or claims_wait(snapshot)))
+
+    def send(plan: Plan) -> None:
+        channel.answer(replace(plan, unscheduled=plan.unscheduled + waiting) if waiting else plan)
+
     deadline = time.monotonic() + task.budget
     channel.until(deadline + GRACE_SECONDS)
-    channel.answer(decide(snapshot, task.settings, deadline=deadline, emit=channel.answer))
+    send(decide(decided_on, task.settings, deadline=deadline, emit=send))
 
 
 class Differ:

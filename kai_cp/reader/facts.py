@@ -9,11 +9,13 @@ from typing import Final
 
 from kai_cp.reader.affinity import Namespaces
 from kai_cp.reader.fields import Json, Malformed, list_at, object_at, strings_at, text_at
+from kai_cp.reader.limits import refuse_costly
 from kai_cp.reader.memo import Remembered, version_of
 from kai_cp.reader.numa import Zones, annotated_zones
 from kai_cp.reader.podspec import NO_SPEC, SpecDraft, read_spec, spec_key
 from kai_cp.reader.shares import group_labels
 from kai_cp.reader.times import instant_at
+from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import PodKey
 
 GROUP_ANNOTATION: Final = "pod-group-name"
@@ -64,7 +66,9 @@ class FactReader:
         namespaces: Namespaces,
         specs: dict[bytes, SpecDraft],
         remembered: Remembered[PodFacts],
+        limits: Limits,
     ) -> None:
+        self._limits = limits
         self._namespaces = namespaces
         self._specs = specs
         self._remembered = remembered
@@ -120,6 +124,7 @@ class FactReader:
         key = spec_key(pod, spec, annotations, namespace, name)
         known = self._specs.get(key)
         if known is None:
+            refuse_costly(spec, self._limits)
             known = read_spec(pod, spec, annotations, namespace, name, self._namespaces)
             self._specs[key] = known
         return known

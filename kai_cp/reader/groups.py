@@ -19,12 +19,14 @@ from kai_cp.reader.fields import (
     strings_at,
     text_at,
 )
+from kai_cp.reader.limits import refuse_many_subgroups
 from kai_cp.reader.memo import Remembered, version_of
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.pools import pool_of
 from kai_cp.reader.subgroups import read_tree
 from kai_cp.reader.times import duration_at, instant, instant_at
 from kai_cp.reader.topologies import Fabric
+from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import GroupKey, PodGroup, Policy
 
 _SPEC: Final = frozenset(
@@ -85,6 +87,7 @@ def read_groups(
     fabrics: Mapping[str, Fabric],
     notes: Notes,
     remembered: Remembered[PodGroup],
+    limits: Limits,
 ) -> dict[GroupKey, PodGroup]:
     """Pod groups by key."""
     remembered.start((policy, priorities, fabrics))
@@ -99,6 +102,7 @@ def read_groups(
             continue
         before = len(notes)
         try:
+            refuse_many_subgroups(obj, limits)
             group = found[key] = _group(key, obj, policy, priorities, fabrics, notes)
         except Malformed as problem:
             notes.aside(title("PodGroup", identity), problem)

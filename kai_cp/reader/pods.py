@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kai_cp.reader.binds import Promise
 from kai_cp.reader.facts import GROUP_ANNOTATION, SUBGROUP_LABEL, FactReader, PodFacts
 from kai_cp.reader.fields import Json, Malformed, shown
+from kai_cp.reader.nodes import NodeDraft
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.numa import Zones
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.requests import readable_requests
 from kai_cp.reader.shares import group_labels
 from kai_cp.reader.subgroups import DEFAULT
+from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
     ACTIVE_USED,
@@ -195,6 +197,38 @@ class PodResolver:
             numa_zones=(),
         )
         return PlacedFacts(facts, draft, PodStatus.RUNNING, None, node, gpu_groups=shared)
+
+
+def few_names(
+    placed: Sequence[PlacedFacts], nodes: Mapping[str, NodeDraft], limits: Limits, notes: Notes
+) -> list[PlacedFacts]:
+    """The pods without those that name too many resources that no node has.
+
+    Every name is a dimension of every vector, so a namespace has so many of them and not more.
+    """
+    offered = {name for draft in nodes.values() for name in draft.amounts}
+    named: dict[str, set[str]] = defaultdict(set)
+    fine: dict[tuple[str, int], bool] = {}
+    kept = []
+    for row in placed:
+        if row.status is PodStatus.PENDING:
+            namespace = row.facts.key.namespace
+            place = (namespace, id(row.draft))
+            if place not in fine:
+                unknown = named[namespace] | (row.draft.amounts.keys() - offered)
+                fine[place] = len(unknown) <= limits.unknown_resources_per_namespace
+                if fine[place]:
+                    named[namespace] = unknown
+            if not fine[place]:
+                most = limits.unknown_resources_per_namespace
+                notes.aside(
+                    title("Pod", row.facts.key),
+                    f"spec.containers: the waiting pods of its namespace name more than {most} resources "
+                    "that no node has (limits.unknown_resources_per_namespace)",
+                )
+                continue
+        kept.append(row)
+    return kept
 
 
 def _object(value: object) -> Json:

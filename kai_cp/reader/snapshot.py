@@ -18,7 +18,7 @@ from kai_cp.reader.groups import read_groups, read_priorities
 from kai_cp.reader.memo import Remembered
 from kai_cp.reader.nodes import NodeDraft, count_dra_gpus, read_nodes
 from kai_cp.reader.notes import Identity, Notes, raw_list, title, unique
-from kai_cp.reader.pods import PodResolver
+from kai_cp.reader.pods import PodResolver, few_names
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.policy import read_policy, stuck_threshold_seconds
 from kai_cp.reader.pools import in_pool
@@ -87,11 +87,11 @@ class ParseMemo:
     aligned: Aligned = field(default_factory=Aligned)
     selectors: Paid = field(default_factory=Paid)
 
-    def reader(self, namespaces: Namespaces) -> FactReader:
+    def reader(self, namespaces: Namespaces, limits: Limits) -> FactReader:
         """The reader of a snapshot's pods. Namespace selectors are resolved inside the specs."""
         if not self.pods.start(namespaces) or len(self.specs) > _MOST_SPECS:
             self.specs.clear()
-        return FactReader(namespaces, self.specs, self.pods)
+        return FactReader(namespaces, self.specs, self.pods, limits)
 
 
 def parse(
@@ -113,12 +113,15 @@ def parse(
     """
     with no_collection():
         memory = ParseMemo() if memo is None else memo
-        found = _parse(raw, now, usage, memory)
-        for_devices = {LIMITS: limits or Limits(), MEMORY: memory.selectors, JUDGED: judged}
+        limits = limits or Limits()
+        found = _parse(raw, now, usage, memory, limits)
+        for_devices = {LIMITS: limits, MEMORY: memory.selectors, JUDGED: judged}
         return enriched(replace(found, extras={**found.extras, **for_devices}))
 
 
-def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, memo: ParseMemo) -> Snapshot:
+def _parse(
+    raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, memo: ParseMemo, limits: Limits
+) -> Snapshot:
     objects = raw.get("rawObjects") if isinstance(raw, Mapping) else None
     if not isinstance(objects, Mapping):
         raise UnreadableSnapshot("this is not a KAI snapshot: it has no rawObjects")
@@ -152,6 +155,7 @@ def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, 
         fabrics,
         notes,
         memo.groups,
+        limits,
     )
     _report_queues(groups, queues, notes)
     resolver = PodResolver(
@@ -168,7 +172,8 @@ def _parse(raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, 
     raw_pods = unique(
         raw_list(objects, "pods", notes), "Pod", "pods", notes, namespaced=True, prefer=_has_node
     )
-    placed = resolver.resolve(raw_pods, memo.reader(_namespaces(handed_on, notes)))
+    placed = resolver.resolve(raw_pods, memo.reader(_namespaces(handed_on, notes), limits))
+    placed = few_names(placed, node_drafts, limits, notes)
     records = memo.aligned = Aligned.of(node_drafts, placed, policy, memo.aligned)
     nodes = tuple(node for _, node in records.nodes.values())
     report_outside(fabrics, nodes, notes)

@@ -91,6 +91,30 @@ class Limits(Frozen):
         description="Steps that the selectors of all claims of a namespace may take in one cycle, parsing "
         "included. A claim that alone needs more is set aside, others wait for a later cycle.",
     )
+    terms_per_pod: int = Field(
+        256,
+        ge=1,
+        description="Terms of affinity and spread that a pod may have, and terms of its node affinity; one "
+        "with more is set aside.",
+    )
+    values_per_pod: int = Field(
+        10_000,
+        ge=1,
+        description="Values, keys and ports in the node affinity, node selector, tolerations and containers "
+        "of a pod; one with more is set aside.",
+    )
+    resources_per_pod: int = Field(
+        64, ge=1, description="Resources that a pod may ask for by name; one with more is set aside."
+    )
+    unknown_resources_per_namespace: int = Field(
+        64,
+        ge=1,
+        description="Resources that no node has and that the waiting pods of a namespace may name together; "
+        "pods that name further ones are set aside.",
+    )
+    subgroups_per_pod_group: int = Field(
+        2_000, ge=1, description="Subgroups of a pod group; one with more is set aside."
+    )
     cel_steps_per_cycle: int = Field(
         300_000, ge=1, description="Steps that the selectors of all claims may take in one cycle."
     )

@@ -22,16 +22,13 @@ def broken(world: World) -> Iterator[str]:
 
 
 def _clashes(residents: list[Resident], where: str) -> Iterator[str]:
-    for i, left in enumerate(residents):
-        for right in residents[i + 1 :]:
-            if not (left.placed or right.placed):
-                continue
-            for port in left.pod.spec.host_ports:
-                if any(_same(port, other) for other in right.pod.spec.host_ports):
-                    pods = f"{left.pod.key} and {right.pod.key}"
-                    yield f"ports: pods {pods} share host port {port[2]} on node {where}"
-
-
-def _same(left: tuple[str, str, int], right: tuple[str, str, int]) -> bool:
-    same_address = left[0] == right[0] or left[0] in _ANY or right[0] in _ANY
-    return same_address and left[1:] == right[1:]
+    listening: dict[tuple[str, int], list[tuple[str, Resident]]] = {}
+    for resident in residents:
+        for address, protocol, port in resident.pod.spec.host_ports:
+            before = listening.setdefault((protocol, port), [])
+            for other_address, other in before:
+                same = address == other_address or address in _ANY or other_address in _ANY
+                if same and other is not resident and (resident.placed or other.placed):
+                    pods = f"{other.pod.key} and {resident.pod.key}"
+                    yield f"ports: pods {pods} share host port {port} on node {where}"
+            before.append((address, resident))

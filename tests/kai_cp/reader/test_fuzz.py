@@ -19,6 +19,7 @@ from kai_cp.reader.fields import Malformed
 from kai_cp.reader.memo import Remembered
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp_models.devices.dra.catalog import EXTRA
+from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import ACTIVE_USED, Snapshot
 from tests.kai_cp.reader.raw import NOW
 from tests.kai_cp.reader.rich import rich
@@ -124,13 +125,13 @@ def test_remembered_specs_are_those_that_would_be_read(data: st.DataObject) -> N
     holder, key = spots[data.draw(st.integers(0, len(spots) - 1))]
     holder[key] = copy.deepcopy(data.draw(ODD))
     specs: dict[bytes, SpecDraft] = {}
-    reader = FactReader({}, specs, Remembered())
+    reader = FactReader({}, specs, Remembered(), Limits())
     reader.read(original, "default", "p")
     try:
         facts = reader.read(changed, "default", "p")
     except Malformed:
         return
-    fresh = FactReader({}, {}, Remembered()).read(changed, "default", "p").draft
+    fresh = FactReader({}, {}, Remembered(), Limits()).read(changed, "default", "p").draft
     kept = facts.draft
     assert (kept.spec, kept.amounts, kept.containers) == (fresh.spec, fresh.amounts, fresh.containers)
 

@@ -1,0 +1,146 @@
+"""Whose pod groups a cycle looks at when all that wait cost more than it has: who causes the cost, waits.
+
+What it takes to prepare and decide a pod group is estimated from what it asks for, in steps of about ten
+microseconds: a count, so that a busy machine changes nothing. While all fit into the cycle, all are looked
+at. Otherwise the cycle is divided by namespace, as evenly as they need it; those that need more
+than their part go on with what they saved in earlier cycles (deficit round robin), and a pod group that needs
+more than a whole part has its turn when nothing new waits elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from kai_cp_models.snapshot import (
+    GroupKey,
+    Pod,
+    PodGroup,
+    PodSpec,
+    PodStatus,
+    Snapshot,
+    Subgroup,
+    Unscheduled,
+)
+
+STEPS_PER_SECOND: Final = 100_000
+
+_POD: Final = 12
+_GROUP: Final = 20
+_SUBGROUP: Final = 30
+_KIND: Final = 30
+"""Of pods that ask for the same; for a thousand nodes, as are the following."""
+_TERM: Final = 20
+_PORT: Final = 4
+_VALUE: Final = 1
+"""Of a node selector, and a toleration."""
+_NODES: Final = 1000
+
+
+class Turns:
+    """Remembers from cycle to cycle who waits for a turn."""
+
+    def __init__(self) -> None:
+        self._credit: dict[str, int] = {}
+        self._seen: dict[GroupKey, int] = {}
+        """Cycle in which a waiting pod group was looked at last; 0: it waited, and was not."""
+        self._cycle = 0
+
+    def take(self, snapshot: Snapshot, seconds: float) -> tuple[Snapshot, tuple[Unscheduled, ...]]:
+        """The snapshot without the pending pods of groups that wait for their turn, and those groups."""
+        allowance = int(seconds * STEPS_PER_SECOND)
+        costs = costs_of(snapshot)
+        namespaces: dict[str, dict[GroupKey, int]] = defaultdict(dict)
+        for key, cost in costs.items():
+            namespaces[key.namespace][key] = cost
+        self._cycle += 1
+        if sum(costs.values()) <= allowance or len(namespaces) < 2:
+            self._credit.clear()
+            self._seen = dict.fromkeys(costs, self._cycle)
+            return snapshot, ()
+        parts = _parts({name: sum(found.values()) for name, found in namespaces.items()}, allowance)
+        late: dict[GroupKey, int] = {}
+        new = {key.namespace for key in costs if key not in self._seen}
+        for name, found in namespaces.items():
+            others_new = bool(new - {name})
+            late |= self._late(snapshot, name, found, parts[name], others_new=others_new)
+        self._seen = {key: self._seen.get(key, 0) if key in late else self._cycle for key in costs}
+        waiting = tuple(
+            Unscheduled(key, "WaitsForItsTurn", _message(cost, parts[key.namespace], allowance), False)
+            for key, cost in sorted(late.items())
+        )
+        kept = tuple(p for p in snapshot.pods if p.group not in late or p.status is not PodStatus.PENDING)
+        return replace(snapshot, pods=kept), waiting
+
+    def _late(
+        self, snapshot: Snapshot, name: str, found: Mapping[GroupKey, int], part: int, *, others_new: bool
+    ) -> dict[GroupKey, int]:
+        """Groups of a namespace that are not looked at now."""
+        if sum(found.values()) <= part:
+            self._credit.pop(name, None)
+            return {}
+        dearest = max(found.values())
+        credit = min(self._credit.get(name, 0) + part, max(part, dearest))
+        groups = snapshot.group_by_key
+        order = sorted(found, key=lambda key: (self._seen.get(key, 0), -groups[key].priority, key))
+        late: dict[GroupKey, int] = {}
+        for key in order:
+            cost = found[key]
+            if cost > credit or (cost > part and others_new):
+                late[key] = cost
+            else:
+                credit -= cost
+        self._credit[name] = credit
+        return late
+
+
+def costs_of(snapshot: Snapshot) -> dict[GroupKey, int]:
+    """Steps that the pending pods of every pod group cost."""
+    pending: dict[GroupKey, list[Pod]] = defaultdict(list)
+    for pod in snapshot.pods:
+        if pod.group is not None and pod.status is PodStatus.PENDING and pod.ours:
+            pending[pod.group].append(pod)
+    scale = max(1.0, len(snapshot.nodes) / _NODES)
+    kinds: dict[int, int] = {}
+    groups = snapshot.group_by_key
+    return {key: _cost(groups[key], pods, kinds, scale) for key, pods in pending.items() if key in groups}
+
+
+def _cost(group: PodGroup, pods: Iterable[Pod], kinds: dict[int, int], scale: float) -> int:
+    found = {id(pod.spec): pod.spec for pod in pods}
+    for each, spec in found.items():
+        if each not in kinds:
+            kinds[each] = _kind(spec)
+    own = _GROUP + _SUBGROUP * _leaves(group.root) + _POD * sum(1 for _ in pods)
+    return own + int(scale * sum(kinds[each] for each in found))
+
+
+def _kind(spec: PodSpec) -> int:
+    """Steps for pods that ask for the same, on a thousand nodes."""
+    terms = len(spec.pod_affinity) + len(spec.pod_anti_affinity) + len(spec.spread)
+    needs = [need for term in spec.node_affinity or () for need in term]
+    values = len(spec.tolerations) + len(spec.node_selector) + sum(1 + len(need.values) for need in needs)
+    return _KIND + _TERM * terms + _PORT * len(spec.host_ports) + _VALUE * values
+
+
+def _leaves(subgroup: Subgroup) -> int:
+    return 1 + sum(_leaves(child) for child in subgroup.children)
+
+
+def _parts(needs: Mapping[str, int], allowance: int) -> dict[str, int]:
+    """The cycle divided: nobody gets more than it needs, and what is left over goes to the others."""
+    parts: dict[str, int] = {}
+    left = allowance
+    for i, name in enumerate(sorted(needs, key=lambda name: (needs[name], name))):
+        parts[name] = min(needs[name], left // (len(needs) - i))
+        left -= parts[name]
+    return parts
+
+
+def _message(cost: int, part: int, allowance: int) -> str:
+    return (
+        f"looking at this pod group takes about {cost} steps, and its namespace has {part} of this cycle's "
+        f"{allowance} while others wait; it has its turn in a later cycle"
+    )

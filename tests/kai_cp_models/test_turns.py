@@ -1,0 +1,72 @@
+"""Whose turn it is when more waits than a cycle can look at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kai_cp_models.snapshot import GroupKey, PodKey, PodStatus, Snapshot
+from kai_cp_models.turns import Turns, costs_of
+from tests.support.worlds import cluster, group, pod, spec
+
+SPEC = spec()
+
+
+def world(**sizes: tuple[str, int]) -> Snapshot:
+    """Waiting pod groups: name = (namespace, pods)."""
+    pods, groups = [], []
+    for name, (namespace, count) in sizes.items():
+        key = GroupKey(namespace, name)
+        groups.append(replace(group(name), key=key))
+        pods += [
+            replace(pod(f"{name}-{i}", spec=SPEC), key=PodKey(namespace, f"{name}-{i}"), group=key)
+            for i in range(count)
+        ]
+    return cluster(pods, groups=groups)
+
+
+def served(turns: Turns, seen: Snapshot, seconds: float) -> set[str]:
+    found, waiting = turns.take(seen, seconds)
+    left = {p.group.name for p in found.pods if p.group is not None and p.status is PodStatus.PENDING}
+    assert not left & {entry.group.name for entry in waiting}
+    assert left | {entry.group.name for entry in waiting} == {g.name for g in costs_of(seen)}
+    return left
+
+
+def test_what_fits_is_looked_at_at_once() -> None:
+    seen = world(a=("x", 3), b=("y", 3))
+    assert Turns().take(seen, 1.0) == (seen, ())
+
+
+def test_who_is_alone_waits_for_nobody() -> None:
+    assert served(Turns(), world(a=("x", 100), b=("x", 5)), 0.001) == {"a", "b"}
+
+
+def test_the_costly_wait_and_the_others_do_not_notice() -> None:
+    # A pod takes 12 steps, its group and kind some 100 more: of a cycle of 1,000 steps some 850 are for x.
+    seen = world(victim=("y", 3), **{f"a{i}": ("x", 10) for i in range(9)})
+    turns = Turns()
+    turns_of = [served(turns, seen, 0.01) for _ in range(9)]
+    assert all("victim" in found for found in turns_of)
+    assert all(len(found) < 9 for found in turns_of)
+    # Everybody has a turn, nobody a second one before all had one.
+    counts = [sum(f"a{i}" in found for found in turns_of) for i in range(9)]
+    assert min(counts) >= 1
+    assert max(counts) - min(counts) <= 1
+
+
+def test_one_that_needs_more_than_a_part_saves_for_it_and_gives_way_to_what_is_new() -> None:
+    small = {"v": ("y", 3)}
+    turns = Turns()
+    at = [served(turns, world(huge=("x", 300), **small), 0.022) for _ in range(8)]
+    first = next(i for i, found in enumerate(at) if "huge" in found)
+    # 3,700 steps, some 1,850 a cycle: it has saved enough in the second cycle, and nothing is new then.
+    assert first == 1
+    again = Turns()
+    for i in range(8):
+        assert "huge" not in served(again, world(huge=("x", 300), **{f"v{i}": ("y", 3)}), 0.022)
+
+
+def test_the_reason_names_the_cost() -> None:
+    _, waiting = Turns().take(world(huge=("x", 300), v=("y", 3)), 0.022)
+    assert [(entry.group.name, entry.reason) for entry in waiting] == [("huge", "WaitsForItsTurn")]
+    assert waiting[0].message.startswith("looking at this pod group takes about ")
