@@ -129,7 +129,7 @@ def _by_kind(
         below = owners[:-1]
         child = below[-1] if below else pod
         reference = child.reference
-        row = settings.kinds.exactly(reference.group, reference.version, reference.kind) or DEFAULT
+        row = settings.kinds.below(reference.group, reference.version, reference.kind) or DEFAULT
         if row.reads_all and child is not pod:
             child = _whole(child, reads)
         labels = {**_defaults(owner, child, reads), **owner.labels}

@@ -83,30 +83,29 @@ DEFAULT: Final = Kind("", "", chain=True)
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """Rows by kind. A row without versions holds for every version that no other row names."""
+    """Rows by kind; of several the first counts. A row without versions holds for every version."""
 
     rows: tuple[Kind, ...] = ()
-    _exact: Mapping[tuple[str, str, str], Kind] = field(init=False, repr=False, compare=False)
-    _any: Mapping[tuple[str, str], Kind] = field(init=False, repr=False, compare=False)
+    _named: Mapping[tuple[str, str], list[Kind]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        exact: dict[tuple[str, str, str], Kind] = {}
-        every: dict[tuple[str, str], Kind] = {}
-        for row in reversed(self.rows):  # The first row of a kind counts.
-            for version in row.versions:
-                exact[row.group, version, row.name] = row
-            if not row.versions:
-                every[row.group, row.name] = row
-        object.__setattr__(self, "_exact", exact)
-        object.__setattr__(self, "_any", every)
-
-    def exactly(self, group: str, version: str, name: str) -> Kind | None:
-        """The row that names the version."""
-        return self._exact.get((group, version, name))
+        named: dict[tuple[str, str], list[Kind]] = {}
+        for row in self.rows:
+            named.setdefault((row.group, row.name), []).append(row)
+        object.__setattr__(self, "_named", named)
 
     def of(self, group: str, version: str, name: str) -> Kind | None:
-        """The row that names the version, or else the one for every version."""
-        return self.exactly(group, version, name) or self._any.get((group, name))
+        """The row of a kind on top of the owners."""
+        rows = self._named.get((group, name), ())
+        return next((row for row in rows if not row.versions or version in row.versions), None)
+
+    def below(self, group: str, version: str, name: str) -> Kind | None:
+        """The row of a kind below one that is looked through.
+
+        As in KAI, a kind that is itself looked through in every version ends the walk there.
+        """
+        row = self.of(group, version, name)
+        return None if row is not None and row.look_through and not row.versions else row
 
 
 class _Row(BaseModel):

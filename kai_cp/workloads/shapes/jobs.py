@@ -40,7 +40,7 @@ def cronjob(workload: Workload) -> Grouped:
     owner = workload.reads.owner(found, pod.namespace) if found is not None else None
     if owner is None:
         raise pod.bad("metadata.ownerReferences", "no Job of the CronJob owns it")
-    row = workload.settings.kinds.exactly("batch", "v1", "Job") or workload.kind
+    row = workload.settings.kinds.of("batch", "v1", "Job") or workload.kind
     return by_row(replace(workload.about(owner), kind=row))
 
 

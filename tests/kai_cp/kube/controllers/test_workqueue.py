@@ -1,0 +1,78 @@
+"""The queue of keys, with a clock of its own."""
+
+from __future__ import annotations
+
+from kai_cp.kube.controllers.workqueue import WorkQueue
+
+A, B = ("ns", "a"), ("ns", "b")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_key_that_waits_is_not_added_twice() -> None:
+    queue = WorkQueue()
+    queue.add([A, A, B])
+    assert [queue.get(), queue.get()] == [(A, 0), (B, 0)]
+    assert len(queue) == 0
+
+
+def test_a_key_in_work_is_taken_up_again_when_that_has_ended() -> None:
+    queue = WorkQueue()
+    queue.add([A])
+    queue.get()
+    queue.add([A])
+    assert len(queue) == 0, "never two at the same time"
+    queue.done(A)
+    assert queue.get() == (A, 0)
+    queue.done(A)
+    assert queue.idle
+
+
+def test_failures_are_tried_again_later_each_time_and_counted() -> None:
+    clock = Clock()
+    queue = WorkQueue(monotonic=clock)
+    queue.add([A])
+    for attempt, longest in ((0, 1.0), (1, 2.0), (2, 4.0)):
+        assert queue.get() == (A, attempt)
+        queue.failed(A)
+        assert not queue.idle
+        assert len(queue) == 0, "it waits"
+        clock.now += longest
+    assert queue.get() == (A, 3)
+    queue.done(A)
+    queue.add([A])
+    assert queue.get() == (A, 0), "success forgets"
+
+
+def test_changes_that_come_together_are_one() -> None:
+    clock = Clock()
+    queue = WorkQueue(monotonic=clock)
+    queue.settle(1.0)
+    queue.add([A])
+    clock.now = 0.9
+    queue.add([A])
+    assert len(queue) == 0
+    clock.now = 1.0
+    assert queue.get() == (A, 0)
+
+
+def test_a_key_may_be_asked_for_again_after_a_while() -> None:
+    clock = Clock()
+    queue = WorkQueue(monotonic=clock)
+    queue.add([A])
+    queue.get()
+    queue.done(A, after=5.0)
+    assert not queue.idle
+    queue.add([A])
+    assert queue.get() == (A, 0), "a change does not wait for that"
+
+
+def test_who_waits_is_told_of_the_end() -> None:
+    queue = WorkQueue()
+    queue.stop()
+    assert queue.get() is None
