@@ -40,7 +40,8 @@ def made(api_version: str, kind: str, name: str, owner: Object | None = None, **
 
 def pod(name: str, owner: Object | None = None, **fields: Any) -> Object:
     """A pod of our scheduler that wants one GPU."""
-    needs = {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
+    amounts = {"cpu": "1", "nvidia.com/gpu": "1"}
+    needs = {"requests": amounts, "limits": amounts}
     spec = {
         "schedulerName": "kai-scheduler",
         "containers": [{"name": "main", "image": "a/b:1", "resources": needs}],

@@ -18,6 +18,7 @@ from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.workqueue import WorkQueue
 from kai_cp.kube.errors import ApiError, KubeError, LeaseLost
 from kai_cp.kube.recorder import Recorder
+from kai_cp.kube.resources import Resource
 from kai_cp.kube.store import Key, Object
 from kai_cp.kube.transport import Transport
 
@@ -97,6 +98,10 @@ class Host:
             queue.stop()
         for thread in self._threads:
             thread.join(2.0)
+
+    def followed(self) -> list[Resource]:
+        """Kinds that the controllers want."""
+        return [want.resource for controller in self._controllers.values() for want in controller.wants()]
 
     @property
     def idle(self) -> bool:

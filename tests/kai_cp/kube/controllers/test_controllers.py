@@ -1,0 +1,232 @@
+"""Controllers on a played server: what they follow, what they write, and when they write nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, get_args
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.access import ACCESS, OWNERS, ControllerName
+from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.controllers.catalogue import CONTROLLERS, chosen, rights
+from kai_cp.kube.controllers.host import Host
+from kai_cp.kube.controllers.options import ControllerOptions
+from kai_cp.kube.controllers.process import access
+from kai_cp.kube.recorder import Recorder
+from kai_cp.kube.resources import Resource
+from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.stub import StubServer
+from tests.support.workloads import made, pod
+
+NAMES: tuple[ControllerName, ...] = get_args(ControllerName)
+JOBS = Resource("batch", "v1", "jobs", "Job")
+Object = dict[str, Any]
+
+
+class Running:
+    """A host that runs, and what it exports."""
+
+    def __init__(self, host: Host, registry: CollectorRegistry) -> None:
+        self.host = host
+        self.registry = registry
+
+    def settled(self) -> None:
+        until(lambda: self.host.idle, 10.0)
+
+    def series(self, name: str) -> dict[str, float]:
+        """Values of a metric by the name of the queue."""
+        lines = generate_latest(self.registry).decode().splitlines()
+        found = {}
+        for line in lines:
+            if line.startswith(f"{name}{{"):
+                found[line.split('queue_name="')[1].split('"')[0]] = float(line.split()[-1])
+        return found
+
+
+@contextmanager
+def running(server: StubServer, *names: ControllerName, **options: Any) -> Iterator[Running]:
+    transport = server.transport("controllers", access=access(names))
+    writer = BackgroundWriter(1)
+    registry = CollectorRegistry()
+    recorder = Recorder(transport, writer, "test")
+    factories = {str(name): CONTROLLERS[name] for name in names}
+    host = Host(factories, transport, recorder, registry, ControllerOptions(**options), lambda: None)
+    try:
+        host.informers.start()
+        until(lambda: not host.informers.missing())
+        host.start()
+        yield Running(host, registry)
+    finally:
+        host.stop()
+        writer.stop()
+        transport.close()
+
+
+def queue(name: str, parent: str = "", **spec: Any) -> Object:
+    body: Object = {
+        "resources": {"gpu": {"quota": 4}, "cpu": {"quota": 2500}, "memory": {"quota": -1}},
+        **spec,
+    }
+    if parent:
+        body["parentQueue"] = parent
+    return {"metadata": {"name": name}, "spec": body}
+
+
+def group(name: str, queue_name: str, gpus: int) -> Object:
+    sums = {"nvidia.com/gpu": str(gpus), "cpu": "500m"}
+    status = {"resourcesStatus": {"requested": sums, "allocated": sums}}
+    return {
+        "metadata": {"name": name, "namespace": "team-a"},
+        "spec": {"queue": queue_name, "minMember": 1},
+        "status": status,
+    }
+
+
+def held(server: StubServer, name: str) -> str:
+    found = server.get(r.QUEUES, "", name) or {}
+    return str(((found.get("status") or {}).get("allocated") or {}).get("nvidia.com/gpu", "0"))
+
+
+def writes(server: StubServer) -> list[tuple[str, str]]:
+    return [(method, path) for method, path, _ in server.log if method != "GET"]
+
+
+@pytest.fixture
+def tree(server: StubServer) -> StubServer:
+    """A queue over two, with a group of three GPUs in the first."""
+    for item in (queue("top", displayName="Everybody"), queue("a", "top"), queue("b", "top")):
+        server.put(r.QUEUES, item)
+    server.put(r.POD_GROUPS, group("g", "a", 3))
+    return server
+
+
+def test_sums_climb_to_the_top_and_children_are_sorted(tree: StubServer) -> None:
+    with running(tree, "queue-controller") as run:
+        until(lambda: [held(tree, name) for name in ("top", "a", "b")] == ["3", "3", "0"])
+        until(
+            lambda: (tree.get(r.QUEUES, "", "top") or {}).get("status", {}).get("childQueues") == ["a", "b"]
+        )
+        run.settled()
+        assert run.series("kai_queue_allocated_gpus") == {"top": 3.0, "a": 3.0, "b": 0.0}
+        assert run.series("kai_queue_deserved_gpus")["top"] == 4.0
+        assert run.series("kai_queue_quota_cpu_cores")["top"] == 2.5
+        assert run.series("kai_queue_quota_memory_bytes")["top"] == -1.0
+        assert run.series("kai_queue_info") == {"top": 1.0, "a": 1.0, "b": 1.0}
+
+
+def test_a_group_that_moves_leaves_its_queue_at_once(tree: StubServer) -> None:
+    with running(tree, "queue-controller"):
+        until(lambda: held(tree, "a") == "3")
+        tree.put(r.POD_GROUPS, group("g", "b", 3))
+        until(lambda: [held(tree, name) for name in ("top", "a", "b")] == ["3", "0", "3"])
+
+
+def test_a_queue_that_goes_takes_its_series_and_its_parents_sums_along(tree: StubServer) -> None:
+    with running(tree, "queue-controller") as run:
+        until(lambda: held(tree, "top") == "3")
+        tree.remove(r.QUEUES, "", "a")
+        until(lambda: held(tree, "top") == "0")
+        until(lambda: set(run.series("kai_queue_info")) == {"top", "b"})
+
+
+def test_queues_in_a_circle_are_summed_once_each(server: StubServer) -> None:
+    server.put(r.QUEUES, queue("x", "y"))
+    server.put(r.QUEUES, queue("y", "x"))
+    server.put(r.POD_GROUPS, group("g", "x", 2))
+    with running(server, "queue-controller") as run:
+        until(lambda: [held(server, name) for name in ("x", "y")] == ["2", "2"])
+        run.settled()
+
+
+def test_labels_of_queues_become_labels_of_metrics(server: StubServer) -> None:
+    item = queue("q")
+    item["metadata"]["labels"] = {"team": "vision"}
+    server.put(r.QUEUES, item)
+    flags = {"queue_label_to_metric_label": "team=team,site=site"}
+    flags["queue_label_to_default_metric_value"] = "site=north"
+    with running(server, "queue-controller", **flags) as run:
+        run.settled()
+        text = until(
+            lambda: next(
+                (
+                    x
+                    for x in generate_latest(run.registry).decode().splitlines()
+                    if x.startswith("kai_queue_info{")
+                ),
+                "",
+            )
+        )
+        assert 'team="vision"' in text
+        assert 'site="north"' in text
+
+
+def test_an_unchanged_cluster_is_not_written_to(tree: StubServer) -> None:
+    job = made("batch/v1", "Job", "train", spec={"parallelism": 1})
+    served = {"kind": "Job", "name": "jobs", "namespaced": True}
+    tree.objects["/apis/batch/v1"] = {"resources": [served]}
+    tree.put(JOBS, job)
+    member = pod("train-0", job)
+    member["status"] = {"phase": "Running"}
+    member["metadata"]["labels"] = {"kai.scheduler/queue": "a"}
+    tree.put(r.PODS, member)
+    with running(tree, *NAMES) as run:
+        name = f"pg-train-{job['metadata']['uid']}"
+        until(lambda: (tree.get(r.POD_GROUPS, "team-a", name) or {}).get("status") or {})
+        until(lambda: held(tree, "a") == "1")  # The other group has no pods, so it holds nothing.
+        run.settled()
+    before = len(writes(tree))
+    assert before > 3
+    with running(tree, *NAMES) as run:
+        run.settled()
+        assert writes(tree)[before:] == []
+
+
+def test_an_owner_that_comes_late_is_waited_for_without_a_word(server: StubServer) -> None:
+    job = made("batch/v1", "Job", "train", spec={})
+    server.objects["/apis/batch/v1"] = {"resources": [{"kind": "Job", "name": "jobs", "namespaced": True}]}
+    server.put(r.PODS, pod("train-0", job))
+    with running(server, "podgrouper"):
+        until(lambda: any("/jobs/train" in path for _, path, _ in server.log))
+        server.put(JOBS, job)
+        until(lambda: server.requests("POST", "podgroups"))
+        until(lambda: server.requests("PATCH", "pods/train-0"))
+        assert not server.requests("POST", "events")
+
+
+def declared(name: ControllerName) -> set[tuple[str, str]]:
+    return {(grant.group, grant.resource) for grant in ACCESS[name] if grant.verb == "watch"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_controller_watches_what_it_may_and_may_what_it_watches(
+    name: ControllerName, server: StubServer
+) -> None:
+    options = {"namespace_label_selector": "a=b"}
+    with running(server, name, **options) as run:
+        wants = run.host.followed()
+    watched = {(resource.group, resource.plural) for resource in wants}
+    owners = {(kind.group, kind.plural) for kind in OWNERS} if name == "podgrouper" else set()
+    assert watched | owners == declared(name)
+
+
+def test_a_part_that_is_off_has_no_rights() -> None:
+    alone = rights(["queue-controller"])
+    assert not any(grant.resource.startswith("pods") for grant in alone)
+    allowed = access(("queue-controller",))
+    asked: Callable[[str, Resource], bool] = lambda verb, kind: allowed("controllers", verb, kind, "", "x")  # type: ignore[arg-type]  # noqa: E731
+    assert not asked("get", Resource("example.com", "v1", "fleets", "Fleet"))
+    assert access(("podgrouper",))("controllers", "get", Resource("example.com", "v1", "f", "F"), "", "x")
+    assert not access(NAMES)("controllers", "get", Resource("", "v1", "secrets", "Secret"), "", "x")
+    assert not access(NAMES)("controllers", "patch", Resource("example.com", "v1", "f", "F"), "", "x")
+
+
+def test_controllers_are_chosen_by_name() -> None:
+    assert chosen("queue-controller, podgrouper") == ["podgrouper", "queue-controller"]
+    with pytest.raises(ValueError, match=r"--controllers: 'grouper' is none; there are podgrouper"):
+        chosen("grouper")
+    with pytest.raises(ValueError, match="none is named"):
+        chosen("")
