@@ -11,6 +11,7 @@ costs one more pod slot.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import add
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.world import Resident, World
@@ -19,10 +20,17 @@ from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI, PODS, Node, Pod
 
 def broken(world: World) -> Iterator[str]:
     """Nodes that would hold more than they have."""
+    at_once = set(world.bound_nodes)
+    full: set[str] = set()
     for name in world.bound_nodes:
-        yield from _over(world, world.node(name), world.now(name), "now")
+        faults = list(_over(world, world.node(name), world.now(name), "now"))
+        full.update((name,) if faults else ())
+        yield from faults
     for name in world.target_nodes:
-        yield from _over(world, world.node(name), world.end(name), "in the end")
+        # Where nothing is only promised, no more is there in the end than now.
+        promised = any(r.pod.key in world.nominations for r in world.arriving(name))
+        if promised or name in full or name not in at_once:
+            yield from _over(world, world.node(name), world.end(name), "in the end")
 
 
 def used(world: World, node: Node, residents: Iterable[Resident]) -> list[int]:
@@ -32,9 +40,10 @@ def used(world: World, node: Node, residents: Iterable[Resident]) -> list[int]:
     known = {group for r in world.before(node.name) for group in r.gpu_groups}
     for resident in residents:
         pod = resident.pod
-        for i, amount in enumerate(pod.spec.requests):
-            if amount and not (i == GPU and (_stands_in(world, pod) or pod.spec.gpu.shares)):
-                total[i] += amount
+        requests = pod.spec.requests
+        total = list(map(add, total, requests))
+        if requests[GPU] and (pod.spec.gpu.shares or _stands_in(world, pod)):
+            total[GPU] -= requests[GPU]
         shared.update(resident.gpu_groups)
     total[GPU] += MILLI * len(shared)
     if len(total) > PODS:

@@ -12,17 +12,41 @@ from collections.abc import Iterator
 
 from kai_cp_models.check import tree
 from kai_cp_models.check.world import World
-from kai_cp_models.snapshot import PodGroup
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, PodGroup, PodStatus
 
 
 def broken(world: World) -> Iterator[str]:
     """Pod groups that get a place in part."""
     for group in world.touched_groups:
+        if _plainly_whole(world, group):
+            continue
         if group.backed_off and any(p.key in world.added for p in world.snapshot.members[group.key]):
             yield f"gangs: pod group {group.key} gets a place, but it is backed off on this node pool"
         yield from _whole(world, group)
         yield from _moved(world, group)
         yield from _together(world, group)
+
+
+def _plainly_whole(world: World, group: PodGroup) -> bool:
+    """Whether counting alone shows that nothing is wrong, as for nearly all groups: they have one pod set."""
+    root = group.root
+    if group.backed_off or len(root.children) != 1 or not root.children[0].leaf or root.minimum != 1:
+        return False
+    leaf = root.children[0]
+    alive = after = bound = waiting = 0
+    for pod in world.snapshot.members[group.key]:
+        key = pod.key
+        placed = key in world.placed
+        if tree.leaf_name(pod) != leaf.name:
+            if placed:
+                return False
+            continue
+        active = pod.status in ACTIVE_ALLOCATED
+        alive += active or pod.status is PodStatus.PENDING
+        after += placed or (active and key not in world.evictions)
+        bound += key in world.binds
+        waiting += key in world.nominations
+    return alive >= leaf.minimum and after >= leaf.minimum and not (bound and waiting)
 
 
 def _whole(world: World, group: PodGroup) -> Iterator[str]:

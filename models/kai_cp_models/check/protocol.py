@@ -39,7 +39,7 @@ def _alone(world: World, decision: Decision) -> Iterator[str]:
     if decision.node not in world.snapshot.node_index:
         yield f"{what}: no such node {decision.node!r}"
         return
-    if decision.action not in (*world.snapshot.policy.actions, *TIME_ACTIONS):
+    if decision.action not in world.snapshot.policy.actions and decision.action not in TIME_ACTIONS:
         yield f"{what}: action {decision.action} is not one of the policy's actions"
     if pod.group != decision.group:
         yield f"{what}: the pod belongs to pod group {pod.group}, not to {decision.group}"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from kai_cp_models.check import amounts
 from kai_cp_models.check.start import Held
 from kai_cp_models.check.world import World
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, Pod, Shares
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, GpuKind, Pod, PodGroup, Shares
 
 _SCALE = (1, 1, MILLI)
 """Shares count GPUs in devices, amounts in thousandths."""
@@ -61,7 +61,10 @@ def sums(world: World, arriving: Iterable[Pod], leaving: Iterable[Pod] = ()) -> 
 
 
 def _charge(world: World, sums: tuple[Held, Held], pods: Iterable[Pod], times: int, *, moved: bool) -> None:
-    total, firm = sums
+    """Charge pods so many times; those that cost the same in the same queue are counted first."""
+    alike: dict[tuple[object, ...], int] = {}
+    examples: list[tuple[PodGroup, Pod, str]] = []
+    claimed = world.snapshot.extras.get("claim_milli_gpus", {})
     for pod in pods:
         group = world.group_of(pod)
         if group is None or group.queue not in world.snapshot.queue_path:
@@ -70,11 +73,20 @@ def _charge(world: World, sums: tuple[Held, Held], pods: Iterable[Pod], times: i
         node = decision.node if decision is not None and (moved or pod.node is None) else pod.node
         if node is None:
             continue
+        where = node if pod.spec.gpu.kind is GpuKind.MEMORY else None
+        claim = pod.key if claimed and pod.key in claimed else None
+        kind = (group.queue, group.preemptible, id(pod.spec), where, claim)
+        count = alike.get(kind, 0)
+        if not count:
+            examples.append((group, pod, node))
+        alike[kind] = count + 1
+    total, firm = sums
+    for (group, pod, node), count in zip(examples, alike.values(), strict=True):
         cost = amounts.charge(world.snapshot, pod, world.node(node))
         for queue in world.snapshot.queue_path[group.queue]:
-            total.add(queue, cost, times)
+            total.add(queue, cost, times * count)
             if not group.preemptible:
-                firm.add(queue, cost, times)
+                firm.add(queue, cost, times * count)
 
 
 def _over(world: World, totals: tuple[Held, Held], added: list[Pod], when: str) -> Iterator[str]:
