@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import NamedTuple
 
 from kai_cp_models.snapshot import (
@@ -76,15 +77,29 @@ class Gang:
 
     def __init__(self, group: PodGroup, members: tuple[Pod, ...]) -> None:
         self.group = group
-        self._leaf_names = {leaf.name for leaf in group.root.leaves()}
-        by_leaf: dict[str, list[Pod]] = {name: [] for name in self._leaf_names}
-        strangers: list[Pod] = []
-        for pod in members:
-            (by_leaf.get(pod.subgroup or "default", strangers)).append(pod)
-        self.by_leaf = {name: tuple(pods) for name, pods in by_leaf.items()}
-        self.strangers = tuple(strangers)
-        """Pods that name an unknown subgroup: never placed, never counted (1.2)."""
-        self.pods = tuple(pod for pod in members if (pod.subgroup or "default") in self._leaf_names)
+        self._members = members
+        root = group.root
+        single = len(root.children) == 1 and root.children[0].leaf and root.minimum == 1
+        self._only_leaf = root.children[0] if single else None
+        """The pod set of a group that is no more than that, as nearly all are; the others need their tree."""
+        names = (root.children[0].name,) if single else {leaf.name for leaf in root.leaves()}
+        known = [(pod.subgroup or "default") in names for pod in members]
+        self.pods = members if all(known) else tuple(compress(members, known))
+        """Pods of known subgroups: others are never placed, never counted (1.2)."""
+
+    @cached_property
+    def by_leaf(self) -> Mapping[str, tuple[Pod, ...]]:
+        """Pods by the name of their pod set."""
+        found: dict[str, list[Pod]] = {leaf.name: [] for leaf in self.group.root.leaves()}
+        for pod in self.pods:
+            found[pod.subgroup or "default"].append(pod)
+        return {name: tuple(pods) for name, pods in found.items()}
+
+    @cached_property
+    def strangers(self) -> tuple[Pod, ...]:
+        """Pods that name an unknown subgroup."""
+        names = {leaf.name for leaf in self.group.root.leaves()}
+        return tuple(pod for pod in self._members if (pod.subgroup or "default") not in names)
 
     @cached_property
     def keys(self) -> frozenset[PodKey]:
@@ -99,6 +114,8 @@ class Gang:
     @cached_property
     def satisfied_at_first(self) -> bool:
         """Whether the gang has its minimum in the snapshot."""
+        if self._only_leaf is not None:
+            return sum(pod.status in ACTIVE_ALLOCATED for pod in self.pods) >= self._only_leaf.minimum
         return self.satisfied(self.group.root, _as_read)
 
     def standing(self, status_of: StatusOf) -> Standing:
@@ -109,13 +126,6 @@ class Gang:
         ready = pending and self.ready(status_of)
         batch = self.next_batch(status_of) if ready else None
         return Standing(pending, ready, self.elastic_state(status_of), batch)
-
-    @cached_property
-    def _only_leaf(self) -> Subgroup | None:
-        """The pod set of a group that is no more than that, as nearly all are; the others need their tree."""
-        root = self.group.root
-        single = len(root.children) == 1 and root.children[0].leaf and root.minimum == 1
-        return root.children[0] if single else None
 
     def _standing_of_one(self, leaf: Subgroup, status_of: StatusOf) -> Standing:
         """``standing`` of a group with one pod set."""

@@ -73,9 +73,10 @@ def _refusal(
 
 def _bad_topology(snapshot: Snapshot, batch: Batch) -> str:
     """What is wrong with a constraint of the batch, so that no node is in its domains; "" if nothing."""
-    if not snapshot.policy.plugin("topology"):
+    scoped = [scope for scopes, _ in leaves_with_scopes(batch) for scope in scopes]
+    if not scoped or not snapshot.policy.plugin("topology"):
         return ""
-    constraints = (scope.constraint for scopes, _ in leaves_with_scopes(batch) for scope in scopes)
+    constraints = (scope.constraint for scope in scoped)
     return next((one.error for one in constraints if one is not None and one.error), "")
 
 

@@ -18,7 +18,6 @@ from kai_cp_models.snapshot import (
     GPU,
     MILLI,
     ActionName,
-    GpuKind,
     GroupKey,
     Pod,
     PodGroup,
@@ -49,27 +48,15 @@ class Ranked:
 
 
 class Charges:
-    """What placed pods are charged for in their queue, at the nodes where they are; alike pods once."""
+    """What placed pods are charged for in their queue, at the nodes where they are."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._claims = ledger.snapshot.extras.get("claim_milli_gpus", {})
-        self._known: dict[tuple[object, ...], Amounts] = {}
 
     def of(self, pods: Iterable[Pod]) -> Amounts:
         """The charge of all of them; nothing for those without a place."""
-        return amounts.total(
-            self._one(pod, place[0]) for pod in pods if (place := self._ledger.place_of(pod))
-        )
-
-    def _one(self, pod: Pod, node: int) -> Amounts:
-        by_node = node if pod.spec.gpu.kind is GpuKind.MEMORY else None
-        kind = (id(pod.spec), by_node, pod.key if pod.key in self._claims else None)
-        known = self._known.get(kind)
-        if known is None:
-            snapshot = self._ledger.snapshot
-            known = self._known[kind] = amounts.accepted(snapshot, pod, snapshot.nodes[node])
-        return known
+        charge, place_of = self._ledger.fixed.charge, self._ledger.place_of
+        return amounts.total(charge(pod, place[0]) for pod in pods if (place := place_of(pod)))
 
 
 def milli_gpus(pod: Pod) -> int:
@@ -87,11 +74,10 @@ def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list
     """Every unit that some ask may disturb, in reverse fair order."""
     ledger = cycle.ledger
     chains: dict[GroupKey, _Chain] = {}
-    charges = Charges(ledger)
     for group in _disturbed(cycle, asks, action):
         if group.key in cycle.left_out:
             continue
-        chain = _chain(cycle, group, charges)
+        chain = _chain(cycle, group)
         if chain.offers:
             chains[group.key] = chain
     age = _ages(cycle, chains)
@@ -154,12 +140,12 @@ def _started(cycle: Cycle, offer: Offer) -> float:
     return group.created if group.last_start is None else group.last_start
 
 
-def _chain(cycle: Cycle, group: PodGroup, charges: Charges) -> _Chain:
+def _chain(cycle: Cycle, group: PodGroup) -> _Chain:
     """What a group could give up; one whose pods are as read is looked at once a cycle."""
     ledger = cycle.ledger
     gang = ledger.fixed.gangs[group.key]
     if not ledger.untouched(gang):
-        return _linked(cycle, group, _touched(cycle, gang), charges)
+        return _linked(cycle, group, _touched(cycle, gang))
     known = ledger.fixed.chains.get(group.key)
     if not isinstance(known, _Chain):
         movable = gang.satisfied_at_first
@@ -167,11 +153,12 @@ def _chain(cycle: Cycle, group: PodGroup, charges: Charges) -> _Chain:
             (Offer(group, unit.pods, k, unit.whole, False, movable), unit.elastic_state)
             for k, unit in enumerate(gang.units_at_first)
         ]
-        known = ledger.fixed.chains[group.key] = _linked(cycle, group, offers, charges)
+        known = ledger.fixed.chains[group.key] = _linked(cycle, group, offers)
     return known
 
 
-def _linked(cycle: Cycle, group: PodGroup, offers: Sequence[tuple[Offer, int]], charges: Charges) -> _Chain:
+def _linked(cycle: Cycle, group: PodGroup, offers: Sequence[tuple[Offer, int]]) -> _Chain:
+    charges = Charges(cycle.ledger)
     # What started last has the least work to lose; creation decides where that is equal or unknown.
     name = f"{group.created:020.6f}{group.key.name}"
     keys = [
@@ -180,7 +167,7 @@ def _linked(cycle: Cycle, group: PodGroup, offers: Sequence[tuple[Offer, int]], 
     return _Chain(
         tuple(offer for offer, _ in offers),
         tuple(state for _, state in offers),
-        tuple(sum(gpu_weight(pod) for pod in offer.pods) for offer, _ in offers),
+        tuple(sum(map(gpu_weight, offer.pods)) for offer, _ in offers),
         Giving(group.queue, keys, [charges.of(offer.pods) for offer, _ in offers]),
     )
 
