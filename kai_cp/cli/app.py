@@ -37,6 +37,8 @@ class Commands(LazyGroup):
         "audit": LazyCommand("kai_cp.cli.ask", "Show who is owed while others borrow.", _OFFLINE),
         "diff": LazyCommand("kai_cp.cli.diff", "Compare two answers or two snapshots.", _OFFLINE),
         "snapshot": LazyCommand("kai_cp.cli.snapshot", "Make a snapshot fit to send.", _OFFLINE),
+        "defrag": LazyCommand("kai_cp.cli.defrag", "Show what moving pods would free.", _OFFLINE),
+        "reserve": LazyCommand("kai_cp.cli.reserve", "Show who holds room from when.", _OFFLINE),
         "view": LazyCommand("kai_cp.cli.view", "Make a page to look at in a browser.", _OFFLINE),
         "config": LazyCommand("kai_cp.cli.config", "Explain and show the settings.", _SETTINGS),
         "bench": LazyCommand("kai_cp.bench.cli", "Run the benchmark suites.", _MEASURE),

@@ -52,7 +52,7 @@ def _fabric(obj: Json, name: str) -> Fabric:
             aliases[alias] = label
     if not labels:
         raise Malformed("spec.levels", "there are none")
-    return Fabric(Topology(name, tuple(labels)), aliases)
+    return Fabric(Topology(name, tuple(labels), tuple(sorted(aliases.items()))), aliases)
 
 
 def report_outside(fabrics: Mapping[str, Fabric], nodes: Sequence[Node], notes: Notes) -> None:

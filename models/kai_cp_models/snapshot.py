@@ -384,10 +384,11 @@ class PodGroup:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Topology object (1.4): node label keys, widest level first."""
+    """Topology object (1.4): node label keys, widest level first; ``aliases``: (alias, label)."""
 
     name: str
     levels: tuple[str, ...]
+    aliases: tuple[tuple[str, str], ...] = ()
 
 
 ActionName = Literal[

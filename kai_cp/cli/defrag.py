@@ -1,0 +1,90 @@
+"""``kai-cp defrag``: what moving pods would free, at how many restarts, and in which order."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kai_cp.cli.common import WRONG_USAGE, fail, instant_or_exit, settings_or_exit, snapshot_or_exit
+from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument
+from kai_cp_models.snapshot import UNLIMITED
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Format(StrEnum):
+    """What goes to standard output."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@app.command()
+def defrag(
+    snapshot: SnapshotArgument,
+    free: Annotated[
+        str | None,
+        typer.Option(metavar="nodes|LEVEL", help="What shall be free of GPU pods; default: nodes."),
+    ] = None,
+    gang: Annotated[
+        str | None,
+        typer.Option("--for", metavar="gang=PxG[@LEVEL]", help="Gangs of P pods of G GPUs that shall fit."),
+    ] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="Do not ask for more than this.")] = None,
+    max_moves: Annotated[
+        int | None, typer.Option(min=0, help="Most restarts of a plan; default: the settings'.")
+    ] = None,
+    budget: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time for all points.")] = 60.0,
+    now: NowOption = None,
+    config: ConfigOption = None,
+    format: Annotated[
+        Format, typer.Option("--format", "-o", help="A table, or defrag/1.", rich_help_panel=SHOWN)
+    ] = Format.TABLE,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write defrag/1 to this file.", rich_help_panel=SHOWN),
+    ] = None,
+) -> None:
+    """Show what could be freed by moving pods: a frontier of plans, each with a proof.
+
+    Nothing is changed anywhere. Exit status: 0 answered, 1 bad input, 2 wrong usage.
+
+    Examples:
+    kai-cp defrag snapshot.zip
+    kai-cp defrag snapshot.zip --for gang=8x8@rack --format json
+    """
+    import orjson
+
+    from kai_cp.fragmentation import BadQuestion, question_of, to_json
+    from kai_cp_models.defrag.frontier import frontier
+
+    settings = settings_or_exit(config, {})
+    found, name, _ = snapshot_or_exit(snapshot, instant_or_exit(now), settings)
+    try:
+        question = question_of(found, free, gang)
+    except BadQuestion as problem:
+        fail(str(problem), WRONG_USAGE)
+    answer = frontier(
+        found,
+        settings,
+        question,
+        most=UNLIMITED if most is None else most,
+        max_moves=UNLIMITED if max_moves is None else max_moves,
+        seconds=budget,
+    )
+    content = orjson.dumps(to_json(answer), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    if output is not None:
+        try:
+            output.write_bytes(content)
+        except OSError as error:
+            fail(f"--output: {output}: {error.strerror or error}", WRONG_USAGE)
+    if format is Format.JSON:
+        typer.echo(content.decode(), nl=False)
+    elif output is None:
+        from kai_cp.report.fragmentation import report
+        from kai_cp.report.terminal import stdout
+
+        stdout().print(report(name, answer))

@@ -1,0 +1,248 @@
+"""The frontier of defragmentation: for every value the fewest restarts, proved (section 8)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from ortools.sat.python import cp_model
+
+from kai_cp_models.budget import Allowance, Budget
+from kai_cp_models.defrag.bound import least_moves
+from kai_cp_models.defrag.model import DefragModel
+from kai_cp_models.defrag.order import Ordered, ordered
+from kai_cp_models.defrag.problem import Excluded, Problem, Question
+from kai_cp_models.joint.search import Goal, lexicographic
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import UNLIMITED, GroupKey, PodKey, Snapshot
+
+_MOST_CUTS: Final = 400
+_POINT_SHARE: Final = 0.34
+"""Share of the work left that one point may take."""
+_LOST_TICKS: Final = 100.0
+"""Lost work is compared in hundredths of a GPU-hour."""
+
+Because = Literal["exhausted", "maxMoves", "most", "budget"]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One restart: the pods of a step restart together."""
+
+    step: int
+    group: GroupKey
+    pod: PodKey
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A value with the fewest restarts that reach it; ``bound``: no plan restarts fewer pods."""
+
+    value: int
+    moves: int
+    groups: int
+    lost_gpu_hours: float
+    proved: bool
+    bound: int
+    frees: tuple[str, ...]
+    plan: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """What can be had. ``most``: the largest value; ``proved``: more is impossible, or was not asked for."""
+
+    question: Question
+    now: float
+    already: int
+    points: tuple[Point, ...]
+    most: int
+    proved: bool
+    because: Because
+    excluded: tuple[Excluded, ...]
+    seconds: float
+
+
+def frontier(
+    snapshot: Snapshot,
+    settings: Settings,
+    question: Question,
+    *,
+    most: int = UNLIMITED,
+    max_moves: int = UNLIMITED,
+    seconds: float = 60.0,
+) -> Frontier:
+    """The frontier of a snapshot. ``most``: more is not asked for; ``seconds``: of processor time."""
+    started = time.monotonic()
+    problem = Problem(snapshot, settings, question)
+    limit = settings.defrag.max_moves if max_moves == UNLIMITED else max_moves
+    search = _Search(problem, limit, Budget(started + 2 * seconds, inf_patience(), seconds))
+    already = problem.value({})
+    points, because, proved = search.run(already, most)
+    return Frontier(
+        question,
+        snapshot.now,
+        already,
+        tuple(points),
+        points[-1].value if points else already,
+        proved,
+        because,
+        tuple(sorted(problem.excluded, key=lambda one: one.group)),
+        time.monotonic() - started,
+    )
+
+
+def inf_patience() -> float:
+    """Defragmentation is not in a hurry: only its budget ends it."""
+    return math.inf
+
+
+class _Search:
+    """Values one after the other, each hinted by the last."""
+
+    def __init__(self, problem: Problem, limit: int, budget: Budget) -> None:
+        self._problem = problem
+        self._limit = limit
+        self._budget = budget
+        budget.begin(1.0)
+        self._forbidden: list[tuple[int, ...]] = []
+        self._bounds: Sequence[float] = ()
+
+    def run(self, already: int, most: int) -> tuple[list[Point], Because, bool]:
+        """Points of the frontier, why it ends, and whether that is proved."""
+        found: list[Point] = []
+        value = already + 1
+        least = 0
+        while True:
+            if most != UNLIMITED and value > most:
+                return found, "most", all(point.proved for point in found)
+            outcome = self._point(value, least)
+            if isinstance(outcome, str):
+                proved = outcome != "budget"
+                return found, outcome, proved
+            if found and found[-1].moves == outcome.moves:
+                found.pop()
+            found.append(outcome)
+            least = outcome.bound
+            value = outcome.value + 1
+
+    def _least(self, value: int) -> int:
+        """Restarts that a value takes at least, by counting."""
+        if not self._problem.question.gang:
+            return 0
+        if len(self._bounds) <= value:
+            self._bounds = least_moves(self._problem, 2 * value)
+        bound = self._bounds[value]
+        return -1 if bound == math.inf else int(bound)
+
+    def _point(self, value: int, least: int) -> Point | Because:
+        """The fewest restarts for a value that can be made in a safe order; or why there is none."""
+        counted = self._least(value)
+        if counted < 0:
+            return "exhausted"
+        model = DefragModel(self._problem)
+        if not self._problem.units:
+            return "exhausted"
+        model.cp.add(model.value >= value)
+        model.cp.add(model.moves >= max(least, counted))
+        if self._limit >= 0:
+            model.cp.add(model.moves <= self._limit)
+        for units in self._forbidden:
+            model.forbid(units)
+        for _ in range(_MOST_CUTS):
+            work = _POINT_SHARE * self._budget.work_left()
+            allowance = Allowance(self._budget, work)
+            trial = DefragTrial(model, self._problem, self._limit)
+            solver, bound, status, proved = trial.solve(allowance)
+            if status == "infeasible":
+                return self._end(value, counted)
+            if solver is None:
+                return "budget"
+            units, targets = model.read(solver)
+            order = ordered(self._problem, units, targets, value, allowance)
+            if order.units is not None:
+                return self._finished(order, bound, proved)
+            if not order.proved:
+                return "budget"
+            self._forbidden.append(tuple(units))
+            model.forbid(units)
+        return "budget"
+
+    def _end(self, value: int, counted: int) -> Because:
+        """Why there is no plan: because of the limit on moves, or at all."""
+        if self._limit < 0:
+            return "exhausted"
+        saved, self._limit = self._limit, UNLIMITED
+        outcome = self._point(value, counted)
+        self._limit = saved
+        return "exhausted" if outcome == "exhausted" else "maxMoves"
+
+    def _finished(self, order: Ordered, bound: int, proved: bool) -> Point:
+        problem, nodes = self._problem, self._problem.snapshot.nodes
+        assert order.units is not None
+        plan: list[Move] = []
+        for step, u in enumerate(order.units, 1):
+            unit = problem.units[u]
+            for pod, node in zip(unit.pods, unit.nodes, strict=True):
+                target = nodes[order.targets[pod.key]].name
+                plan.append(Move(step, unit.group.key, pod.key, nodes[node].name, target))
+        busy_before, busy = problem.busy_after({}), problem.busy_after(order.targets)
+        frees = sorted(nodes[n].name for n in problem.nodes if n in busy_before and n not in busy)
+        return Point(
+            problem.value(order.targets),
+            len(plan),
+            len({problem.units[u].group.key for u in order.units}),
+            sum(problem.units[u].lost_gpu_hours for u in order.units),
+            proved,
+            len(plan) if proved else bound,
+            tuple(frees),
+            tuple(plan),
+        )
+
+
+class DefragTrial:
+    """One solve of the model: restarts first, then groups, lost work and names."""
+
+    def __init__(self, model: DefragModel, problem: Problem, limit: int) -> None:
+        self._model = model
+        self._problem = problem
+        self._limit = limit
+
+    def solve(self, allowance: Allowance) -> tuple[cp_model.CpSolver | None, int, str, bool]:
+        """(solver or None, bound on restarts, status, whether the restarts are proved to be fewest)."""
+        model, problem = self._model, self._problem
+        cp = model.cp.clone()
+        by_group: dict[GroupKey, list[int]] = {}
+        for u, unit in enumerate(problem.units):
+            by_group.setdefault(unit.group.key, []).append(u)
+        groups = []
+        for units in by_group.values():
+            if len(units) == 1:
+                groups.append(model.out[units[0]])
+                continue
+            some = cp.new_bool_var("")
+            for u in units:
+                cp.add_implication(model.out[u], some)
+            groups.append(some)
+        lost = sum(
+            round(unit.lost_gpu_hours * _LOST_TICKS) * out
+            for unit, out in zip(problem.units, model.out, strict=True)
+        )
+        named = sum((u + 1) * out for u, out in enumerate(model.out))
+        goals = [
+            Goal("restarts", model.moves),
+            Goal("groups", sum(groups)),
+            Goal("lost work", lost),
+            Goal("names", named),
+        ]
+        best, stages, outcome = lexicographic(cp, goals, problem.settings.solver, allowance)
+        if outcome.status == "infeasible":
+            return None, 0, "infeasible", True
+        if best is None or not stages:
+            return None, 0, "unknown", False
+        return best, math.ceil(stages[0].bound - 1e-6), "solved", stages[0].proved

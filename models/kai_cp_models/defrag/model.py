@@ -1,0 +1,193 @@
+"""The least restarts for a value of the question: a CP-SAT model of the state after all moves.
+
+One boolean per unit, pods of equal needs counted together per target node, cumulative rows over all nodes,
+booleans for freed nodes or domains, integers for gangs per domain. Whether the moves can be made one after
+the other is asked of every solution afterwards (``order``); a set that cannot is forbidden, and the next is
+tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.sat.python import cp_model
+
+from kai_cp_models.defrag.problem import Problem, Unit
+from kai_cp_models.reservations.vectors import Vector
+from kai_cp_models.snapshot import GPU, MILLI, PodKey
+
+
+@dataclass
+class _Class:
+    """Pods that are counted together: equal needs and permitted nodes, and no domain of their own."""
+
+    need: Vector
+    mask: NDArray[np.bool_]
+    pods: list[tuple[int, PodKey]] = field(default_factory=list)
+    """(unit, pod)."""
+    into: dict[int, cp_model.IntVar] = field(default_factory=dict)
+    """How many go to each node."""
+
+
+class DefragModel:
+    """See the module's docstring; ``require`` says which value is wanted."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.cp = cp_model.CpModel()
+        self.out = [self.cp.new_bool_var(f"out[{u}]") for u in range(len(problem.units))]
+        self._classes: dict[Hashable, _Class] = {}
+        self._collect()
+        self._targets()
+        self._room()
+        self.value = self._value()
+        self.moves: cp_model.LinearExpr | int = sum(
+            len(unit.pods) * out for unit, out in zip(problem.units, self.out, strict=True)
+        )
+
+    def _collect(self) -> None:
+        for u, unit in enumerate(self.problem.units):
+            for pod, need, mask in zip(unit.pods, unit.needs, unit.masks, strict=True):
+                own = u if unit.domain is not None else None
+                key = (need.tobytes(), mask.tobytes(), own)
+                if key not in self._classes:
+                    self._classes[key] = _Class(need, mask)
+                self._classes[key].pods.append((u, pod.key))
+
+    def _targets(self) -> None:
+        problem = self.problem
+        gain = self._gain()
+        chosen: dict[int, dict[int, cp_model.IntVar]] = {}
+        for number, item in enumerate(self._classes.values()):
+            asked = item.need > 0
+            most_free = problem.free + gain
+            room = (most_free[:, asked] // item.need[asked]).min(axis=1) if asked.any() else np.zeros(0)
+            for node in np.flatnonzero(item.mask & (room > 0)).tolist():
+                most = min(int(room[node]), len(item.pods))
+                item.into[node] = self.cp.new_int_var(0, most, f"into[{number},{node}]")
+            self.cp.add(sum(item.into.values()) == sum(self.out[u] for u, _ in item.pods))
+            u = item.pods[0][0]
+            unit = problem.units[u]
+            if unit.domain is not None:
+                self._stay_together(unit, item, chosen.setdefault(u, {}))
+        for literals in chosen.values():
+            self.cp.add_at_most_one(literals.values())
+
+    def _stay_together(self, unit: Unit, item: _Class, chosen: dict[int, cp_model.IntVar]) -> None:
+        assert unit.domain is not None
+        for node, into in item.into.items():
+            k = int(unit.domain[node])
+            if k < 0 or (unit.pinned is not None and k != unit.pinned):
+                self.cp.add(into == 0)
+                continue
+            if k not in chosen:
+                chosen[k] = self.cp.new_bool_var(f"domain[{unit.group.key},{k}]")
+            self.cp.add(into <= len(item.pods) * chosen[k])
+
+    def _gain(self) -> Vector:
+        """[N, D] what becomes free at most."""
+        gain = np.zeros_like(self.problem.free)
+        for unit in self.problem.units:
+            for node, need in zip(unit.nodes, unit.needs, strict=True):
+                gain[node] += need
+        return gain
+
+    def _room(self) -> None:
+        problem = self.problem
+        entering: dict[int, list[_Class]] = {}
+        for item in self._classes.values():
+            for node in item.into:
+                entering.setdefault(node, []).append(item)
+        self._leaving: dict[int, list[tuple[Vector, cp_model.IntVar]]] = {}
+        for unit, out in zip(problem.units, self.out, strict=True):
+            for node, need in zip(unit.nodes, unit.needs, strict=True):
+                self._leaving.setdefault(node, []).append((need, out))
+        self._entering = entering
+        for node, items in entering.items():
+            for d in range(problem.free.shape[1]):
+                terms = [int(item.need[d]) * item.into[node] for item in items if item.need[d]]
+                if terms:
+                    self.cp.add(sum(terms) <= self._free(node, d))
+
+    def _free(self, node: int, d: int) -> cp_model.LinearExpr | int:
+        gives = [int(need[d]) * out for need, out in self._leaving.get(node, ()) if need[d]]
+        return int(self.problem.free[node, d]) + sum(gives)
+
+    # --- the question ----------------------------------------------------------------------------
+
+    def _value(self) -> cp_model.LinearExpr | int:
+        if self.problem.question.gang:
+            return self._gangs()
+        domains = self.problem.domains
+        return sum(self._freed(k, nodes) for k, nodes in enumerate(domains))
+
+    def _freed(self, k: int, nodes: Sequence[int]) -> cp_model.IntVar | int:
+        """Whether all nodes of a domain are without GPU pods in the end."""
+        unit_of = {pod.key: u for u, unit in enumerate(self.problem.units) for pod in unit.pods}
+        there = [key for node in nodes for key in self.problem.gpu_pods.get(node, ())]
+        if any(key not in unit_of for key in there):
+            return 0
+        freed = self.cp.new_bool_var(f"freed[{k}]")
+        for u in sorted({unit_of[key] for key in there}):
+            self.cp.add_implication(freed, self.out[u])
+        for node in nodes:
+            for item in self._entering.get(node, ()):
+                if item.need[GPU]:
+                    most = min(len(item.pods), int(self._most(item, node)))
+                    self.cp.add(item.into[node] <= most * freed.negated())
+        return freed
+
+    def _most(self, item: _Class, node: int) -> int:
+        return len(item.pods) if node in item.into else 0
+
+    def _gangs(self) -> cp_model.LinearExpr | int:
+        question = self.problem.question
+        size = question.gpus * MILLI
+        total: list[cp_model.IntVar] = []
+        for k, nodes in enumerate(self.problem.domains):
+            pieces = []
+            for node in nodes:
+                most = int(self.problem.snapshot.nodes[node].allocatable[GPU]) // size
+                if most <= 0:
+                    continue
+                piece = self.cp.new_int_var(0, most, f"pieces[{node}]")
+                items = [item for item in self._entering.get(node, ()) if item.need[GPU]]
+                taken = sum(int(item.need[GPU]) * item.into[node] for item in items)
+                self.cp.add(size * piece + taken <= self._free(node, GPU))
+                pieces.append(piece)
+            most = sum(int(self.problem.snapshot.nodes[n].allocatable[GPU]) // size for n in nodes)
+            gangs = self.cp.new_int_var(0, most // question.pods, f"gangs[{k}]")
+            self.cp.add(question.pods * gangs <= sum(pieces))
+            total.append(gangs)
+        return sum(total)
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def forbid(self, units: Iterable[int]) -> None:
+        """This set of units cannot be moved in any order."""
+        chosen = set(units)
+        self.cp.add_bool_or([out.negated() if u in chosen else out for u, out in enumerate(self.out)])
+
+    def read(self, solver: cp_model.CpSolver) -> tuple[tuple[int, ...], dict[PodKey, int]]:
+        """The units that move, and the new node of each of their pods; who can stay on its node does."""
+        units = tuple(u for u, out in enumerate(self.out) if solver.value(out))
+        moving = set(units)
+        index = self.problem.snapshot.node_index
+        found: dict[PodKey, int] = {}
+        for item in self._classes.values():
+            left = {node: solver.value(var) for node, var in item.into.items() if solver.value(var)}
+            pods = [key for u, key in item.pods if u in moving]
+            rest = []
+            for key in pods:
+                home = index[self.problem.snapshot.pod_by_key[key].node or ""]
+                if left.get(home):
+                    left[home] -= 1
+                    found[key] = home
+                else:
+                    rest.append(key)
+            slots = [node for node in sorted(left) for _ in range(left[node])]
+            found.update(zip(rest, slots, strict=True))
+        return units, found

@@ -1,0 +1,247 @@
+"""The problem of defragmentation: who may move, where to, and what a state is worth (section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.devices.budgets import Budget, allowance, read
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.reservations.inputs import DEFRAG
+from kai_cp_models.reservations.times import Times
+from kai_cp_models.reservations.vectors import Vector, demand
+from kai_cp_models.rules.table import accepting
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    ACTIVE_USED,
+    GPU,
+    MILLI,
+    GroupKey,
+    Pod,
+    PodGroup,
+    PodKey,
+    PodStatus,
+    Snapshot,
+)
+
+Refusal = Literal["NonPreemptible", "Exempt", "MinRuntime", "DisruptionBudget", "TornGang", "SharedGpu"]
+_HOUR: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What shall become free.
+
+    ``level``: a node label, "" for single nodes (or anywhere, for gangs). ``pods`` and ``gpus``: gangs of so
+    many pods of so many whole GPUs that fit at the same time, each inside one domain; 0: free nodes or
+    domains.
+    """
+
+    level: str = ""
+    pods: int = 0
+    gpus: int = 0
+
+    @property
+    def gang(self) -> bool:
+        """Whether room for gangs is asked for."""
+        return self.pods > 0
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """Pods that restart together: a gang, or one pod that its group can spare for a moment.
+
+    ``nodes``: position of each pod's node; ``domain``: [N] of the level at which the group must stay
+    together, -1 where it may not go; None: anywhere. ``pinned``: the domain of its other pods, which stay.
+    """
+
+    group: PodGroup
+    pods: tuple[Pod, ...]
+    nodes: tuple[int, ...]
+    needs: tuple[Vector, ...]
+    masks: tuple[NDArray[np.bool_], ...]
+    lost_gpu_hours: float
+    domain: Vector | None = None
+    pinned: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A pod group that could not be moved, and why."""
+
+    group: GroupKey
+    reason: Refusal
+
+
+class Problem:
+    """One snapshot and one question."""
+
+    def __init__(self, snapshot: Snapshot, settings: Settings, question: Question) -> None:
+        self.snapshot = snapshot
+        self.settings = settings
+        self.question = question
+        self.times = Times(snapshot, settings)
+        self.ledger = Ledger.of(snapshot, settings.rules)
+        self.free: Vector = self.ledger.idle.copy()
+        """[N, D] free now; what is still releasing is there."""
+        ready = self.ledger.fixed.table.ready
+        self.nodes = [
+            i for i, node in enumerate(snapshot.nodes) if ready[i] and node.allocatable[GPU] >= MILLI
+        ]
+        """Usable nodes with GPUs."""
+        self._budgets: Sequence[Budget] = read(snapshot, [])
+        self._allowed = self._allowances()
+        self.units: list[Unit] = []
+        self.excluded: list[Excluded] = []
+        for group in snapshot.groups:
+            self._offer(group)
+
+    # --- who may move ----------------------------------------------------------------------------
+
+    def _allowances(self) -> list[int]:
+        found = []
+        for budget in self._budgets:
+            pods = [pod for pod in self.snapshot.pods if budget.selects(pod)]
+            ended = (PodStatus.SUCCEEDED, PodStatus.FAILED)
+            running = sum(pod.status is PodStatus.RUNNING for pod in pods)
+            found.append(allowance(budget, running, sum(pod.status not in ended for pod in pods)))
+        return found
+
+    def breaks_budget(self, pods: Sequence[Pod]) -> bool:
+        """Whether restarting these pods at once goes beyond a PodDisruptionBudget."""
+        return any(
+            sum(budget.selects(pod) for pod in pods) > allowed
+            for budget, allowed in zip(self._budgets, self._allowed, strict=True)
+        )
+
+    def _offer(self, group: PodGroup) -> None:
+        pods = [pod for pod in self.snapshot.members[group.key] if pod.status in ACTIVE_ALLOCATED]
+        if not any(pod.spec.needs_gpu for pod in pods):
+            return
+        why = self._refusal(group, pods)
+        units: list[tuple[Pod, ...]] = []
+        if why is None:
+            units = [unit for unit in self._units(group, pods) if not self.breaks_budget(unit)]
+            why = None if units else "DisruptionBudget"
+        if why is not None:
+            self.excluded.append(Excluded(group.key, why))
+            return
+        for unit in units:
+            self.units.append(self._unit(group, unit, pods))
+
+    def _refusal(self, group: PodGroup, pods: Sequence[Pod]) -> Refusal | None:
+        if not group.preemptible:
+            return "NonPreemptible"
+        notes = [group.notes]
+        notes += [
+            self.snapshot.queue_by_name[name].notes for name in self.snapshot.queue_path.get(group.queue, ())
+        ]
+        if any(dict(one).get(DEFRAG, "").lower() == "false" for one in notes):
+            return "Exempt"
+        gang = self.ledger.fixed.gangs[group.key]
+        if not gang.satisfied(group.root, lambda pod: pod.status):
+            return "TornGang"
+        if self.times.now - self.times.start(group) < self.settings.defrag.min_runtime_seconds:
+            return "MinRuntime"
+        if any(pod.spec.gpu.shares or pod.spec.claims for pod in pods):
+            return "SharedGpu"
+        return None
+
+    def _units(self, group: PodGroup, pods: Sequence[Pod]) -> list[tuple[Pod, ...]]:
+        """One pod at a time where the group keeps its minimum without any one of them, else all together."""
+        gang = self.ledger.fixed.gangs[group.key]
+
+        def spared(one: Pod) -> bool:
+            def status_of(pod: Pod) -> PodStatus:
+                return PodStatus.RELEASING if pod is one else pod.status
+
+            return gang.satisfied(group.root, status_of)
+
+        if len(pods) > 1 and all(spared(pod) for pod in pods):
+            return [(pod,) for pod in pods]
+        return [tuple(pods)]
+
+    def _unit(self, group: PodGroup, pods: tuple[Pod, ...], members: Sequence[Pod]) -> Unit:
+        index = self.snapshot.node_index
+        domain = self._domain(group)
+        pinned: int | None = None
+        if domain is not None and len(pods) < len(members):
+            pinned = int(domain[index[members[0].node or ""]])
+        age = max(0.0, self.times.now - self.times.start(group))
+        gpus = sum(int(demand(pod)[GPU]) for pod in pods) / MILLI
+        usable = self.ledger.fixed.table.ready
+        masks = tuple(accepting(self.ledger.fixed.table, pod) & usable for pod in pods)
+        return Unit(
+            group,
+            pods,
+            tuple(index[pod.node or ""] for pod in pods),
+            tuple(demand(pod) for pod in pods),
+            masks,
+            gpus * age / _HOUR,
+            domain,
+            pinned,
+        )
+
+    def _domain(self, group: PodGroup) -> Vector | None:
+        constraint = group.root.constraint
+        if constraint is None or not constraint.required or constraint.error:
+            return None
+        if not self.snapshot.policy.plugin("topology"):
+            return None
+        return self.ledger.fixed.table.trees[constraint.topology].domain_at(constraint.required)
+
+    # --- what it is worth ------------------------------------------------------------------------
+
+    @cached_property
+    def domains(self) -> list[list[int]]:
+        """Nodes of every domain of the question's level; one of all nodes without a level."""
+        level = self.question.level
+        if not level:
+            return [self.nodes] if self.question.gang else [[node] for node in self.nodes]
+        found: dict[str, list[int]] = {}
+        for node in self.nodes:
+            value = self.snapshot.nodes[node].labels.get(level)
+            if value is not None:
+                found.setdefault(value, []).append(node)
+        return [found[name] for name in sorted(found)]
+
+    @cached_property
+    def gpu_pods(self) -> Mapping[int, tuple[PodKey, ...]]:
+        """Pods that hold GPUs, by node."""
+        found: dict[int, list[PodKey]] = {}
+        index = self.snapshot.node_index
+        for pod in self.snapshot.pods:
+            if pod.node in index and pod.status in ACTIVE_USED and not pod.reservation and pod.spec.needs_gpu:
+                found.setdefault(index[pod.node], []).append(pod.key)
+        return {node: tuple(keys) for node, keys in found.items()}
+
+    def value(self, moved: Mapping[PodKey, int]) -> int:
+        """What the question is worth when these pods are on other nodes."""
+        if self.question.gang:
+            free = self.free_after(moved)[:, GPU] // (self.question.gpus * MILLI)
+            pieces = np.maximum(free, 0)
+            return sum(int(pieces[nodes].sum()) // self.question.pods for nodes in self.domains)
+        busy = self.busy_after(moved)
+        return sum(not busy & set(nodes) for nodes in self.domains)
+
+    def free_after(self, moved: Mapping[PodKey, int]) -> Vector:
+        """[N, D] free when these pods are on other nodes."""
+        free = self.free.copy()
+        index = self.snapshot.node_index
+        for key, node in moved.items():
+            pod = self.snapshot.pod_by_key[key]
+            free[index[pod.node or ""]] += demand(pod)
+            free[node] -= demand(pod)
+        return free
+
+    def busy_after(self, moved: Mapping[PodKey, int]) -> set[int]:
+        """Nodes with a GPU pod when these pods are on other nodes."""
+        busy = {node for node, keys in self.gpu_pods.items() if any(key not in moved for key in keys)}
+        gpu = {key for keys in self.gpu_pods.values() for key in keys}
+        return busy | {node for key, node in moved.items() if key in gpu}
