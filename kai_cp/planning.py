@@ -1,0 +1,129 @@
+"""Starts in the future of one snapshot, as ``kai-cp reserve`` shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kai_cp.instants import rfc3339
+from kai_cp.starts import estimate_document, reservation_document
+from kai_cp_models.engine import decide
+from kai_cp_models.reservations.inputs import RESERVE
+from kai_cp_models.reservations.times import NEVER, Times
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Plan, PodKey, Snapshot
+
+
+class NoSuchGroup(ValueError):
+    """The pod group that was named is not in the snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """GPUs that a pod group has on a node from one instant to another; the end None: unknown.
+
+    ``reserved``: it holds them for a start in the future.
+    """
+
+    node: str
+    group: str
+    gpus: float
+    start: float
+    end: float | None
+    reserved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with starts in the future. ``wanted``: the pod group that was asked about."""
+
+    snapshot: Snapshot
+    plan: Plan
+    times: Times
+    wanted: GroupKey | None
+
+    def document(self) -> dict[str, Any]:
+        """The plan as JSON."""
+        return {
+            "now": rfc3339(self.snapshot.now),
+            "reservations": [
+                reservation_document(entry)
+                for entry in self.plan.reservations or ()
+                if self.wanted in (None, entry.group)
+            ],
+            "waiting": [
+                {
+                    "podGroup": str(entry.group),
+                    "reason": entry.reason,
+                    "message": entry.message,
+                    "estimate": None if entry.estimate is None else estimate_document(entry.estimate),
+                }
+                for entry in self.plan.unscheduled
+                if self.wanted in (None, entry.group)
+            ],
+            "starts": sorted(
+                {
+                    str(one.group)
+                    for one in self.plan.decisions
+                    if one.kind != "Evict" and self.wanted in (None, one.group)
+                }
+            ),
+        }
+
+    def bars(self) -> list[Bar]:
+        """Who is where over time: what runs, what starts now, what is reserved."""
+        found: dict[tuple[str, str, bool], Bar] = {}
+
+        def add(node: str, group: str, gpus: float, start: float, end: float, *, reserved: bool) -> None:
+            if gpus:
+                key = (node, group, reserved)
+                before = found[key].gpus if key in found else 0.0
+                until = None if end == NEVER else end
+                found[key] = Bar(node, group, before + gpus, start, until, reserved)
+
+        now = self.snapshot.now
+        gone: set[PodKey] = {one.pod for one in self.plan.decisions if one.kind == "Evict"}
+        for pod in self.snapshot.pods:
+            if pod.node and pod.status in ACTIVE_ALLOCATED and pod.key not in gone and pod.group:
+                gpus = pod.spec.requests[GPU] / MILLI
+                add(pod.node, str(pod.group), gpus, now, self.times.end(pod.group), reserved=False)
+        for one in self.plan.decisions:
+            if one.kind != "Evict" and one.group is not None:
+                group = self.snapshot.group_by_key[one.group]
+                expected = self.times.expected(group)
+                end = NEVER if expected is None else now + expected
+                gpus = self.snapshot.pod_by_key[one.pod].spec.requests[GPU] / MILLI
+                add(one.node, str(one.group), gpus, now, end, reserved=False)
+        for entry in self.plan.reservations or ():
+            if entry.start is None or entry.state not in ("made", "kept", "earlier", "later"):
+                continue
+            expected = self.times.expected(self.snapshot.group_by_key[entry.group])
+            end = NEVER if expected is None else entry.start + expected
+            for node, gpus in entry.nodes.items():
+                add(node, str(entry.group), gpus, entry.start, end, reserved=True)
+        return sorted(found.values(), key=lambda bar: (bar.node, bar.start, bar.group))
+
+
+def planned(snapshot: Snapshot, settings: Settings, wanted: str | None) -> Planned:
+    """The plan of a snapshot. ``wanted``: ``podgroup/NS/NAME`` asks for a reservation, whatever it says."""
+    key: GroupKey | None = None
+    if wanted is not None:
+        key = _key(wanted)
+        group = snapshot.group_by_key.get(key)
+        if group is None:
+            raise NoSuchGroup(f"there is no pod group {key}")
+        notes = (*(note for note in group.notes if note[0] != RESERVE), (RESERVE, "true"))
+        asking = replace(group, notes=tuple(sorted(notes)))
+        snapshot = replace(
+            snapshot, groups=tuple(asking if one.key == key else one for one in snapshot.groups)
+        )
+    return Planned(snapshot, decide(snapshot, settings), Times(snapshot, settings), key)
+
+
+def _key(text: str) -> GroupKey:
+    parts = text.removeprefix("podgroup/").split("/")
+    if len(parts) == 1:
+        return GroupKey("default", parts[0])
+    if len(parts) != 2:
+        raise NoSuchGroup(f"{text!r} is not podgroup/NAMESPACE/NAME")
+    return GroupKey(*parts)

@@ -1,0 +1,81 @@
+"""Nodes over time as a picture: what runs, what starts now, and what is reserved."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from kai_cp.planning import Planned
+
+_MOST_ROWS: Final = 60
+"""Nodes that are drawn; those with reservations first."""
+_TAIL: Final = 1.15
+"""How far beyond the last known end the axis goes."""
+
+
+def draw(found: Planned, path: Path) -> None:
+    """Write the picture; the suffix of ``path`` says which kind."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.dates as dates
+    import matplotlib.pyplot as plt
+
+    bars = found.bars()
+    now = found.snapshot.now
+    held = sorted({bar.node for bar in bars if bar.reserved})
+    rows = [*held, *sorted({bar.node for bar in bars} - set(held))][:_MOST_ROWS]
+    known = [bar.end for bar in bars if bar.end is not None] + [bar.start for bar in bars]
+    last = now + _TAIL * max(3600.0, max(known, default=now) - now)
+    figure, axes = plt.subplots(figsize=(11, 1.2 + 0.28 * max(1, len(rows))), layout="constrained")
+    names = sorted({bar.group for bar in bars if bar.reserved})
+    colours = {name: f"C{i % 10}" for i, name in enumerate(names)}
+    for row, node in enumerate(rows):
+        there = [bar for bar in bars if bar.node == node]
+        total = max(_gpus(found, node), sum(bar.gpus for bar in there if not bar.reserved), 1.0)
+        low = 0.0
+        for bar in there:
+            height = 0.9 * bar.gpus / total
+            offset = row - 0.45 + (0.0 if bar.reserved else low)
+            end = last if bar.end is None else bar.end
+            begin, length = _day(bar.start), (end - bar.start) / 86_400
+            axes.barh(
+                offset + height / 2,
+                length,
+                left=begin,
+                height=height,
+                color=colours.get(bar.group, "0.75"),
+                alpha=0.55 if bar.reserved else 1.0,
+                hatch="//" if bar.reserved else ("" if bar.end is not None else "..."),
+                edgecolor="0.35",
+                linewidth=0.4,
+            )
+            if not bar.reserved:
+                low += height
+    for name in names:
+        axes.barh(0, 0, color=colours[name], alpha=0.55, hatch="//", label=f"reserved for {name}")
+    axes.barh(0, 0, color="0.75", label="runs")
+    axes.barh(0, 0, color="0.75", hatch="...", label="runs, end unknown")
+    axes.axvline(_day(now), color="black", linewidth=0.8)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.invert_yaxis()
+    axes.set_xlim(_day(now - 60), _day(last))
+    axes.xaxis.set_major_formatter(dates.DateFormatter("%d %H:%M"))  # type: ignore[no-untyped-call]
+    axes.set_xlabel("UTC")
+    axes.legend(loc="upper right", fontsize="small")
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
+
+
+def _gpus(found: Planned, node: str) -> float:
+    from kai_cp_models.snapshot import GPU, MILLI
+
+    return found.snapshot.nodes[found.snapshot.node_index[node]].allocatable[GPU] / MILLI
+
+
+def _day(instant: float) -> float:
+    import matplotlib.dates as dates
+
+    number: float = dates.date2num(datetime.fromtimestamp(instant, UTC))  # type: ignore[no-untyped-call]
+    return number
