@@ -64,6 +64,7 @@ def check(
     from kai_cp.decisions import BadDecisions, from_json, recorded
     from kai_cp.report.terminal import plural
     from kai_cp_models.check import violations
+    from kai_cp_models.reservations.prepare import prepare
 
     given = decisions or Path(snapshot)
     if decisions == Path("-") and snapshot == "-":
@@ -93,7 +94,7 @@ def check(
     made_for = document.get("snapshotSha256")
     if made_for and made_for != digest:
         complain(f"{given}: was made for another snapshot (hash {made_for[:12]}, this one is {digest[:12]})")
-    broken = violations(found, plan, settings.rules)
+    broken = violations(prepare(found, settings)[0], plan, settings.rules)
     count = plural(len(plan.decisions), "decision")
     if not broken:
         typer.echo(f"{name}: {count}, no rule broken")

@@ -7,8 +7,7 @@ from kai_cp_models.fairness.order import Entry, group_sort_key
 from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.reservations.held import EXTRA
-from kai_cp_models.reservations.times import Times
+from kai_cp_models.reservations.times import EXTRA, Times
 from kai_cp_models.snapshot import ActionName, GroupKey, PodGroup, PodStatus, Snapshot
 from kai_cp_models.units import Batch, Gang, Standing
 

@@ -19,7 +19,7 @@ from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, gate
-from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey, Pod, PodStatus
+from kai_cp_models.snapshot import TIME_ACTIONS, UNLIMITED, ActionName, GroupKey, Pod, PodStatus
 from kai_cp_models.units import Batch
 
 
@@ -35,7 +35,7 @@ def _evicted(cycle: Cycle) -> dict[GroupKey, list[Pod]]:
     found: dict[GroupKey, list[Pod]] = {}
     for key in sorted(cycle.evicted_by):
         pod = cycle.snapshot.pod_by_key[key]
-        if pod.group is not None and cycle.evicted_by[key].action != "stalegangeviction":
+        if pod.group is not None and cycle.evicted_by[key].action not in ("stalegangeviction", *TIME_ACTIONS):
             found.setdefault(pod.group, []).append(pod)
     return {key: sorted(pods, key=lambda pod: pod.sort_key) for key, pods in found.items()}
 

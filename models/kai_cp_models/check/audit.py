@@ -23,6 +23,7 @@ from kai_cp_models.check import (
     shrinking,
     spread,
     stale,
+    starts,
     topology,
     victims,
     volumes,
@@ -49,6 +50,7 @@ SUBJECTS: Final[tuple[Subject, ...]] = (
     runtime.broken,
     reclaim.broken,
     stale.broken,
+    starts.broken,
     topology.broken,
     locality.broken,
 )
@@ -73,7 +75,7 @@ def violations(
     What was illegal in the snapshot already is not reported, only what the plan adds or worsens.
     ``options``: rules that KAI lacks and that are on. ``start``: shared by audits of one snapshot.
     """
-    if not plan.decisions:
+    if not plan.decisions and not plan.reservations:
         return []
     rules = options if options is not None else OptionalRules.model_validate({})
     world = World(snapshot, plan, rules, start)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.devices.protocol import Mask, Row, RuleState
-from kai_cp_models.reservations.times import NEVER, Times
+from kai_cp_models.reservations.times import EXTRA, NEVER, Times
 from kai_cp_models.reservations.vectors import Vector, demand
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Pod, PodKey, SetAside, Snapshot
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from kai_cp_models.reservations.timeline import Timeline
 
 NAME: Final = "reservations"
-EXTRA: Final = "time"
-"""Key in ``Snapshot.extras`` under which a cycle carries its ``Times``; absent: the time axis is off."""
 
 _HOUR: Final = 3600.0
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kai_cp_models.reservations.held import EXTRA
 from kai_cp_models.reservations.state import window_of
-from kai_cp_models.reservations.times import Times
+from kai_cp_models.reservations.times import EXTRA, Times
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     ACTIVE_USED,

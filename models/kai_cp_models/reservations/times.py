@@ -20,6 +20,9 @@ from kai_cp_models.snapshot import (
 
 NEVER: Final = math.inf
 
+EXTRA: Final = "time"
+"""Key in ``Snapshot.extras`` under which a cycle carries its ``Times``; absent: the time axis is off."""
+
 
 class Times:
     """Ends, intervals and wishes of the pod groups of one snapshot. Instants are seconds since the epoch.

@@ -1,0 +1,213 @@
+"""Starts in the future: what is promised has room in its time, and nobody goes for it without a right.
+
+At the start of every reservation its nodes hold it beside everything that is there by then: pods that run on
+(until the end that is known of their group), pods of this plan that are not due by then, all other
+reservations. It holds no more than its gang, on usable nodes, in one domain of a required level, not in the
+past; it moves later with a cause only, and what was promised never grows.
+
+``reservation`` evicts for a group that gets its place in this plan: preemptible pod groups that started on
+its stored nodes after it was made, once its start has come; or, where its queue is a hero's and the price it
+accepted covers what they lose, any of lower priority. ``maxruntime`` ends whole pod groups whose enforced
+maximum is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kai_cp_models.check.capacity import used
+from kai_cp_models.check.world import Resident, World
+from kai_cp_models.reservations.times import EXTRA, NEVER, Times
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    GPU,
+    MILLI,
+    Decision,
+    GroupKey,
+    Pod,
+    PodGroup,
+    PodKey,
+    Reservation,
+)
+
+_HOLDING = ("made", "kept", "earlier", "later")
+_SECOND = 1.0
+_HOUR = 3600.0
+
+
+def broken(world: World) -> Iterator[str]:
+    """Promises without room, and evictions by time without a right."""
+    times = world.snapshot.extras.get(EXTRA)
+    if not isinstance(times, Times):
+        return
+    holds = {entry.group: entry for entry in world.plan.reservations or () if entry.state in _HOLDING}
+    for entry in holds.values():
+        yield from _form(world, times, entry)
+        yield from _room(world, times, entry, holds)
+    for key, decision in world.evictions.items():
+        if decision.action == "reservation":
+            yield from _evicted(world, times, world.pod(key), decision)
+        elif decision.action == "maxruntime":
+            yield from _ended(world, times, world.pod(key))
+
+
+def _form(world: World, times: Times, entry: Reservation) -> Iterator[str]:
+    what = f"starts: the reservation of {entry.group}"
+    group = world.snapshot.group_by_key.get(entry.group)
+    if group is None or entry.start is None:
+        yield f"{what} is of no pod group, or has no start"
+        return
+    if entry.start < times.now:
+        yield f"{what} starts in the past"
+    waiting = [pod for pod in world.snapshot.members[entry.group] if pod.key not in world.placed]
+    held = round(sum(entry.nodes.values()) * MILLI)
+    if held > sum(pod.spec.requests[GPU] for pod in waiting):
+        yield f"{what} holds {held / MILLI:g} GPUs, more than its pods ask for"
+    for name in entry.nodes:
+        i = world.snapshot.node_index.get(name)
+        if i is None or world.snapshot.nodes[i].not_ready:
+            yield f"{what} holds node {name}, which takes no pods"
+    constraint = group.root.constraint
+    if constraint is not None and constraint.required and not constraint.error:
+        level = constraint.required
+        nodes = [world.node(name) for name in entry.nodes if name in world.snapshot.node_index]
+        if len({node.labels.get(level) for node in nodes}) > 1:
+            yield f"{what} spans several domains of {level}"
+    stored = times.stored(entry.group)
+    if stored is None:
+        return
+    if entry.start > stored.start and max(stored.start, times.now) < entry.start and not entry.cause:
+        yield f"{what} moves later without a cause"
+    if entry.promised is not None and entry.promised > stored.promised:
+        yield f"{what} promises less than before"
+
+
+def _room(
+    world: World, times: Times, entry: Reservation, holds: Mapping[GroupKey, Reservation]
+) -> Iterator[str]:
+    start = entry.start
+    if start is None:
+        return
+    leaving = _leaving(world, times, holds, start)
+    for name, gpus in sorted(entry.nodes.items()):
+        if name not in world.snapshot.node_index:
+            continue
+        node = world.node(name)
+        there = [
+            resident
+            for resident in (*world.staying(name), *world.arriving(name))
+            if _until(world, times, resident, leaving, start) > start
+        ]
+        taken = used(world, node, there)[GPU] + round(gpus * MILLI)
+        for other in holds.values():
+            if other.group != entry.group and other.start is not None and other.start <= start:
+                expected = times.expected(world.snapshot.group_by_key[other.group])
+                if expected is None or start < other.start + expected:
+                    taken += round(other.nodes.get(name, 0.0) * MILLI)
+        if taken > node.allocatable[GPU]:
+            yield (
+                f"starts: node {name} would hold {taken / MILLI:g} of {node.allocatable[GPU] / MILLI:g} GPUs"
+                f" when {entry.group} starts"
+            )
+
+
+def _leaving(
+    world: World, times: Times, holds: Mapping[GroupKey, Reservation], start: float
+) -> frozenset[GroupKey]:
+    """Groups that are evicted at some start up to ``start``: backfill, and victims of accepted prices."""
+    found: set[GroupKey] = set()
+    for entry in holds.values():
+        if entry.start is None or entry.start > start:
+            continue
+        found.update(entry.victims)
+        stored = times.stored(entry.group)
+        for pod in world.snapshot.pods if stored is not None else ():
+            group = world.group_of(pod)
+            if (
+                group is not None
+                and stored is not None
+                and _by_backfill(times, pod, group, stored.nodes, stored.made)
+            ):
+                found.add(group.key)
+    return frozenset(found)
+
+
+def _by_backfill(times: Times, pod: Pod, group: PodGroup, nodes: Mapping[str, float], made: float) -> bool:
+    return (
+        pod.status in ACTIVE_ALLOCATED
+        and pod.node in nodes
+        and group.preemptible
+        and times.start(group) >= made
+    )
+
+
+def _until(
+    world: World, times: Times, resident: Resident, leaving: frozenset[GroupKey], start: float
+) -> float:
+    """When a pod that is on a node in the end is gone from there."""
+    group = world.group_of(resident.pod)
+    if group is None:
+        return NEVER
+    if not resident.placed:
+        return start if group.key in leaving else times.end(group.key)
+    if _starts_by_reservation(world, resident.pod.key):
+        expected = times.expected(group)
+        return NEVER if expected is None else times.now + expected
+    if times.gives_way(group):
+        return start
+    return times.until(group)
+
+
+def _starts_by_reservation(world: World, key: PodKey) -> bool:
+    decision = world.placed.get(key)
+    if decision is None:
+        return False
+    started = {entry.group for entry in world.plan.reservations or () if entry.state == "started"}
+    return decision.group in started
+
+
+def _evicted(world: World, times: Times, pod: Pod, decision: Decision) -> Iterator[str]:
+    what = f"starts: pod {pod.key} is evicted by reservation"
+    victim = world.group_of(pod)
+    if victim is None or not victim.preemptible:
+        yield f"{what}, but it is not preemptible"
+        return
+    if len(decision.triggers) != 1:
+        yield f"{what} for {len(decision.triggers)} pod groups"
+        return
+    holder = world.snapshot.group_by_key.get(decision.triggers[0])
+    if holder is None or not any(p.key in world.placed for p in world.snapshot.members[holder.key]):
+        yield f"{what} for {decision.triggers[0]}, which gets no place"
+        return
+    stored, price = times.stored(holder.key), times.notes(holder.key).price
+    if stored is not None and stored.start <= times.now:
+        members = world.snapshot.members[victim.key]
+        if any(_by_backfill(times, p, victim, stored.nodes, stored.made) for p in members):
+            return
+    if not times.hero(holder) or price is None:
+        yield f"{what} for {holder.key}, which has no right to its room"
+        return
+    if victim.priority + victim.aged_at_start >= holder.priority:
+        yield f"{what} for {holder.key}, which has no higher priority"
+    paid = [
+        k for k, d in world.evictions.items() if d.action == "reservation" and d.triggers == decision.triggers
+    ]
+    when = times.now if stored is None else min(times.now, stored.start)
+    lost = 0.0
+    for key in paid:
+        group = world.group_of(world.pod(key))
+        if group is not None:
+            lost += world.pod(key).spec.requests[GPU] / MILLI * max(0.0, when - times.start(group)) / _HOUR
+    if lost > price + _SECOND * len(paid) / _HOUR:
+        yield f"{what}: {holder.key} accepted {price:g} GPU-hours, its victims lose {lost:.2f}"
+
+
+def _ended(world: World, times: Times, pod: Pod) -> Iterator[str]:
+    what = f"starts: pod {pod.key} is evicted by maxruntime"
+    group = world.group_of(pod)
+    if group is None or not times.overdue(group):
+        yield f"{what}, but its time is not over"
+        return
+    left = [p for p in world.active_before(group.key) if p.key not in world.evictions]
+    if left:
+        yield f"{what}, but {left[0].key} of its pod group stays"

@@ -1,0 +1,390 @@
+"""Starts in the future on tiny worlds, argued by hand: what the recorded cases do not cover."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kai_cp_models.check import violations
+from kai_cp_models.engine import decide
+from kai_cp_models.reservations.prepare import prepare
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import FAILED, REJECTED, GroupKey, Plan, Reservation, Shares, Snapshot
+from tests.support.plans import bound, evicted, nominated, placed, reasons
+from tests.support.times import at, entry, holds, runs, settings, stored, waits, world, written
+from tests.support.worlds import cluster, gpu_bound, node, nominate, queue
+
+TWO = (node("n1"), node("n2"))
+KIND_A = {"node_selector": (("kind", "a"),)}
+THREE = (node("n1", labels={"kind": "a"}), node("n2"), node("n3", labels={"kind": "a"}))
+"""Nodes of which a gang that is ``KIND_A`` takes the outer ones."""
+OUTER = stored(30, {"n1": 8, "n3": 8})
+
+
+def solved(snapshot: Snapshot, chosen: Settings | None = None) -> Plan:
+    """The plan; it breaks no rule, those of the time axis included, and nothing was dropped."""
+    chosen = chosen or settings()
+    plan = decide(snapshot, chosen)
+    assert violations(prepare(snapshot, chosen)[0], plan, chosen.rules) == []
+    assert not [stage.name for stage in plan.stages if stage.name.endswith((REJECTED, FAILED))]
+    return plan
+
+
+# --- who holds, and when it ends -----------------------------------------------------------------
+
+
+def test_an_overdue_start_is_given_up_for_as_long_again() -> None:
+    """Promised 70 minutes ago, an hour is allowed: it holds nothing, and says so for an hour."""
+    late = stored(-70, {"n1": 8, "n2": 8}, made=-100)
+    members = world(
+        runs("a", "n2", lasts="30m"), waits("big", 2, lasts="4h", reserve=True, waited=200, stored=late)
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert holds(plan)["big"][0] == "dropped"
+    assert entry(plan, "big").cause == "Expired"
+    assert entry(plan, "big").expired == at(0)
+    expired = json.dumps({"schema": "reservation/1", "expired": written(-10)})
+    members = world(
+        runs("a", "n2", lasts="30m"), waits("big", 2, lasts="4h", reserve=True, waited=200, stored=expired)
+    )
+    assert holds(solved(cluster(nodes=TWO, **members))) == {}
+    gone = json.dumps({"schema": "reservation/1", "expired": written(-61)})
+    members = world(
+        runs("a", "n2", lasts="30m"), waits("big", 2, lasts="4h", reserve=True, waited=200, stored=gone)
+    )
+    assert holds(solved(cluster(nodes=TWO, **members)))["big"] == ("made", 30.0, ["n1", "n2"])
+
+
+def test_a_share_that_sank_ends_the_reservation() -> None:
+    """q has a quota of 8 GPUs and no weight: 16 are beyond its share."""
+    small = queue("q", quota=gpu_bound(8), weight=Shares(0, 0, 0))
+    members = world(
+        runs("a", "n2", lasts="30m", queue="other"),
+        waits("big", 2, lasts="4h", reserve=True, waited=60, stored=stored(30, {"n1": 8, "n2": 8})),
+    )
+    plan = solved(cluster(nodes=TWO, queues=[small, queue("other")], **members))
+    assert (holds(plan)["big"][0], entry(plan, "big").cause) == ("dropped", "BeyondShare")
+
+
+def test_a_limit_that_was_lowered_moves_the_start() -> None:
+    """16 GPUs are the limit now; c holds 8 of it for an hour, so big starts after it, not at its promise."""
+    limited = queue("q", limit=gpu_bound(16))
+    members = world(
+        runs("a", "n2", lasts="30m", queue="other"),
+        runs("c", "n3", lasts="60m"),
+        waits("big", 2, lasts="4h", reserve=True, waited=60, stored=stored(30, {"n1": 8, "n2": 8})),
+    )
+    nodes = (*TWO, node("n3"))
+    plan = solved(cluster(nodes=nodes, queues=[limited, queue("other")], **members))
+    assert holds(plan)["big"][:2] == ("later", 60.0)
+    assert entry(plan, "big").cause == "LimitLowered"
+    assert entry(plan, "big").promised == at(30)
+
+
+def test_not_more_holders_than_the_settings_allow_also_of_those_that_hold() -> None:
+    members = world(
+        runs("a", "n1", lasts="30m"),
+        runs("b", "n2", lasts="30m"),
+        waits("new", 1, lasts="1h", reserve=True, waited=90, stored=stored(30, {"n2": 8}, made=-10)),
+        waits("old", 1, lasts="1h", reserve=True, waited=80, stored=stored(30, {"n1": 8}, made=-20)),
+    )
+    found = holds(solved(cluster(nodes=TWO, **members), settings(reservations={"most": 1})))
+    assert found["old"] == ("kept", 30.0, ["n1"])
+    assert found["new"][0] == "dropped"
+
+
+# --- what is held binds every action -------------------------------------------------------------
+
+
+def test_a_move_of_consolidation_does_not_go_into_held_room() -> None:
+    """s (no run time) could make room for w on n2 only by going to n1, which is held from 12:30."""
+    members = world(
+        runs("a", "n3", lasts="30m"),
+        runs("s", "n2", 4, preemptible=True, priority=50),
+        waits("big", 2, lasts="4h", reserve=True, waited=60, stored=OUTER, needs=KIND_A),
+        waits("w", 1, 8, waited=5),
+    )
+    snapshot = cluster(nodes=THREE, **members)
+    off = decide(snapshot, Settings.model_validate({"solver": {"budget_seconds": 20}}))
+    assert evicted(off) or placed(off)
+    plan = solved(snapshot)
+    assert evicted(plan) == set()
+    assert holds(plan)["big"] == ("kept", 30.0, ["n1", "n3"])
+    assert reasons(plan)["w"] == "WaitingForReservation"
+
+
+def test_a_move_of_a_short_job_may_go_into_held_room() -> None:
+    """The same, but s needs 10 more minutes: on n1 it is gone before the start, and w takes n2."""
+    members = world(
+        runs("a", "n3", lasts="30m"),
+        runs("s", "n2", 4, lasts="10m", preemptible=True, priority=50),
+        waits("big", 2, lasts="4h", reserve=True, waited=60, stored=OUTER, needs=KIND_A),
+        waits("w", 1, 8, waited=5),
+    )
+    plan = solved(cluster(nodes=THREE, **members))
+    assert evicted(plan) == {"s-0"}
+    assert nominated(plan) == {"s-0": "n1", "w-0": "n2"}
+    assert holds(plan)["big"][:2] == ("kept", 30.0)
+
+
+def test_reclaim_takes_no_room_that_is_held() -> None:
+    """w's queue deserves 8 GPUs; v borrows 4 on n2. Without v 4 are free there, and n1 is held."""
+    queues = [
+        queue("lend", quota=gpu_bound(8)),
+        queue("q", quota=gpu_bound(16)),
+        queue("w", quota=gpu_bound(8)),
+    ]
+    members = world(
+        runs("a", "n3", lasts="30m", queue="q"),
+        runs("u", "n2", 4, queue="lend"),
+        runs("v", "n2", 4, preemptible=True, priority=50, queue="lend"),
+        waits("big", 2, lasts="4h", reserve=True, waited=60, stored=OUTER, needs=KIND_A),
+        waits("w", 1, 8, queue="w"),
+    )
+    plan = solved(cluster(nodes=THREE, queues=queues, **members))
+    assert evicted(plan) == set()
+    assert placed(plan) == set()
+    assert holds(plan)["big"] == ("kept", 30.0, ["n1", "n3"])
+
+
+def test_preempt_uses_held_room_only_with_the_right_to_it() -> None:
+    """vip (priority 60, like hero's 60) may preempt low (40) on n2, but not use n1, which hero holds."""
+    members = world(
+        runs("a", "n3", lasts="30m"),
+        runs("low", "n2", 8, preemptible=True, priority=40),
+        waits("hero", 2, lasts="4h", reserve=True, waited=60, stored=OUTER, needs=KIND_A, priority=60),
+        waits("vip", 2, 8, waited=5, priority=60),
+    )
+    plan = solved(cluster(nodes=THREE, **members))
+    assert evicted(plan) == set()
+    assert holds(plan)["hero"] == ("kept", 30.0, ["n1", "n3"])
+
+
+def test_a_holder_may_start_earlier_by_preempting() -> None:
+    """hero (60) may preempt low (40): it does not wait for its start."""
+    members = world(
+        runs("low", "n2", 8, lasts="30m", preemptible=True, priority=40),
+        waits(
+            "hero", 2, lasts="4h", reserve=True, waited=60, stored=stored(30, {"n1": 8, "n2": 8}), priority=60
+        ),
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert evicted(plan) == {"low-0"}
+    assert holds(plan)["hero"][0] == "started"
+
+
+# --- backfill ------------------------------------------------------------------------------------
+
+
+def test_none_means_nobody() -> None:
+    members = world(
+        runs("a", "n2", lasts="30m"),
+        waits("big", 2, lasts="4h", reserve=True, waited=60),
+        waits("s", 1, 4, lasts="5m", waited=5),
+    )
+    plan = solved(cluster(nodes=TWO, **members), settings(reservations={"backfill": "none"}))
+    assert placed(plan) == set()
+    assert reasons(plan)["s"] == "WaitingForReservation"
+
+
+def test_what_backfill_may_lose_is_bounded() -> None:
+    """u has no run time; it would lose 4 GPUs x 30 minutes = 2 GPU-hours at the start."""
+    members = world(
+        runs("a", "n2", lasts="30m"),
+        waits("big", 2, lasts="4h", reserve=True, waited=60),
+        waits("u", 1, 4, waited=5),
+    )
+    modes = {"backfill": "preemptible"}
+    for most, expected in ((2.0, {"u-0"}), (1.9, set())):
+        more = {**modes, "max_backfill_loss_gpu_hours": most}
+        assert placed(solved(cluster(nodes=TWO, **members), settings(reservations=more))) == expected
+
+
+def test_at_the_start_only_who_is_in_the_way_goes() -> None:
+    """hero holds 4 GPUs of n1, x and y run there by backfill with 4 each: the newest is enough."""
+    members = world(
+        runs("x", "n1", 4, since=20, preemptible=True, priority=50),
+        runs("y", "n1", 4, since=10, preemptible=True, priority=50),
+        waits("hero", 1, 4, lasts="4h", reserve=True, waited=60, stored=stored(0, {"n1": 4}, made=-30)),
+    )
+    plan = solved(cluster(nodes=(node("n1"),), **members))
+    assert evicted(plan) == {"y-0"}
+    assert nominated(plan) == {"hero-0": "n1"}
+    assert {d.action for d in plan.decisions} == {"reservation"}
+
+
+def test_who_ran_there_before_is_no_backfill() -> None:
+    """x is preemptible, but started before the reservation was made: hero waits for it, with the cause."""
+    members = world(
+        runs("x", "n1", 8, lasts="30m", since=40, preemptible=True, priority=50),
+        waits("hero", 1, 8, lasts="4h", reserve=True, waited=60, stored=stored(0, {"n1": 8}, made=-30)),
+    )
+    plan = solved(cluster(nodes=(node("n1"),), **members))
+    assert evicted(plan) == set()
+    assert holds(plan)["hero"] == ("later", 20.0, ["n1"])
+    assert entry(plan, "hero").cause == "Overrun"
+
+
+# --- what a user may write -----------------------------------------------------------------------
+
+HOSTILE = [
+    ("not JSON", "{"),
+    ("a list", "[]"),
+    ("another schema", json.dumps({"schema": "reservation/2"})),
+    ("made in the future", stored(30, {"n1": 8, "n2": 8}, made=1)),
+    ("made before the group came", stored(30, {"n1": 8, "n2": 8}, made=-61)),
+    ("a start before made", stored(-31, {"n1": 8, "n2": 8})),
+    ("more GPUs than the gang needs", stored(30, {"n1": 8, "n2": 16})),
+    ("negative GPUs", stored(30, {"n1": -8, "n2": 8})),
+    ("an unknown node", stored(30, {"n1": 8, "n9": 8})),
+    ("expired in the future", json.dumps({"schema": "reservation/1", "expired": written(1)})),
+    ("nodes are a list", json.dumps({**json.loads(stored(30, {})), "nodes": ["n1"]})),
+]
+
+
+@pytest.mark.parametrize(("what", "text"), HOSTILE, ids=[what for what, _ in HOSTILE])
+def test_an_unreadable_reservation_gives_nothing(what: str, text: str) -> None:
+    """It is named and planned anew: the room is what the rules give, whatever the annotation says."""
+    members = world(
+        runs("a", "n2", lasts="30m"), waits("big", 2, lasts="4h", reserve=True, waited=60, stored=text)
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert holds(plan)["big"] == ("made", 30.0, ["n1", "n2"]), what
+    assert [(one.item, "kai-cp/reservation" in one.field) for one in plan.set_aside] == [
+        ("PodGroup ns/big", True)
+    ]
+
+
+def test_a_forged_start_evicts_nobody_who_has_the_room_by_right() -> None:
+    """big writes a start of now on nodes where others run since before it came: they stay."""
+    forged = stored(0, {"n1": 8, "n2": 8}, made=-5)
+    members = world(
+        runs("a", "n1", since=30, preemptible=True, priority=50),
+        runs("b", "n2", since=30, preemptible=True, priority=50),
+        waits("big", 2, lasts="4h", reserve=True, waited=5, stored=forged),
+    )
+    assert evicted(solved(cluster(nodes=TWO, **members))) == set()
+
+
+def test_a_reservation_of_somebody_who_may_not_hold_is_dropped() -> None:
+    """big has waited five minutes and does not ask: its annotation holds nothing, w starts."""
+    members = world(
+        runs("a", "n2", lasts="30m"),
+        waits("big", 2, lasts="4h", waited=5, stored=stored(30, {"n1": 8, "n2": 8}, made=-4)),
+        waits("w", 1, 8, waited=1),
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert (holds(plan)["big"][0], entry(plan, "big").cause) == ("dropped", "OptedOut")
+    assert bound(plan) == {"w-0": "n1"}
+
+
+NONSENSE = ["soon", "-5m", "0s", "", "1d", "90", "٣m", "1h30", "1h -5m", "1e3s"]
+
+
+@pytest.mark.parametrize("text", NONSENSE)
+def test_a_run_time_that_cannot_be_read_counts_as_missing(text: str) -> None:
+    members = world(runs("a", "n1", lasts=text), waits("big", 1, reserve=True, waited=60))
+    plan = solved(cluster(nodes=(node("n1"),), **members))
+    assert holds(plan) == {}
+    assert [one.item for one in plan.set_aside] == ["PodGroup ns/a"]
+
+
+# --- off means off -------------------------------------------------------------------------------
+
+
+def test_switched_off_nothing_is_read() -> None:
+    members = world(
+        runs("a", "n2", lasts="soon"),
+        waits("big", 2, reserve=True, waited=60, stored="{"),
+        waits("w", 1, 8, waited=1),
+    )
+    snapshot = cluster(nodes=TWO, **members)
+    plain = replace(snapshot, groups=tuple(replace(one, notes=()) for one in snapshot.groups))
+    off = Settings.model_validate({"solver": {"budget_seconds": 20}})
+    plan, without = decide(snapshot, off), decide(plain, off)
+    assert plan.reservations is None
+    assert plan.set_aside == ()
+    assert plan.decisions == without.decisions
+    assert plan.unscheduled == without.unscheduled
+
+
+# --- the checker ---------------------------------------------------------------------------------
+
+
+def faults(plan: Plan, *members: Any, chosen: Settings | None = None) -> list[str]:
+    chosen = chosen or settings()
+    snapshot = cluster(nodes=TWO, **world(*members))
+    return violations(prepare(snapshot, chosen)[0], plan, chosen.rules)
+
+
+BIG = waits("big", 2, lasts="4h", reserve=True, waited=60)
+HELD = Reservation(GroupKey("ns", "big"), "q", "made", at(30), at(30), at(0), {"n1": 8.0, "n2": 8.0})
+
+
+def test_the_checker_knows_room_in_time() -> None:
+    assert faults(Plan(reservations=(HELD,)), BIG, runs("a", "n2", lasts="30m")) == []
+    broken = faults(Plan(reservations=(HELD,)), BIG, runs("a", "n2", lasts="31m"))
+    assert ["starts: node n2 would hold 16 of 8 GPUs" in line for line in broken] == [True]
+    broken = faults(Plan(reservations=(HELD,)), BIG, runs("a", "n2"))
+    assert len(broken) == 1
+    late = replace(HELD, start=at(-1))
+    assert any("starts in the past" in line for line in faults(Plan(reservations=(late,)), BIG))
+    more = replace(HELD, nodes={"n1": 8.0, "n2": 9.0})
+    assert any("more than its pods ask for" in line for line in faults(Plan(reservations=(more,)), BIG))
+
+
+def test_the_checker_counts_what_starts_now() -> None:
+    plan = Plan((nominate("s-0", "n1"),), reservations=(HELD,))
+    for lasts, count in (("30m", 0), ("31m", 1), (None, 1)):
+        broken = faults(plan, BIG, runs("a", "n2", lasts="30m"), waits("s", 1, 4, lasts=lasts))
+        assert len([line for line in broken if line.startswith("starts: node n1")]) == count
+
+
+def test_the_checker_wants_a_cause_and_keeps_promises() -> None:
+    moved = replace(HELD, state="later", start=at(40), promised=at(40))
+    old = waits("big", 2, lasts="4h", reserve=True, waited=60, stored=stored(30, {"n1": 8, "n2": 8}))
+    broken = faults(Plan(reservations=(moved,)), old, runs("a", "n2", lasts="40m"))
+    assert ["without a cause" in line or "promises less" in line for line in broken] == [True, True]
+
+
+def test_the_checker_asks_who_evicts_by_time() -> None:
+    bind = nominate("a-0", "n2", "maxruntime")
+    gone = replace(bind, kind="Evict", group=GroupKey("ns", "a"))
+    plan = Plan((replace(gone, action="maxruntime", node="n2"),))
+    chosen = settings(max_runtime={"enforce": True})
+    running = runs("a", "n2", lasts="30m", since=10)
+    assert any("its time is not over" in line for line in faults(plan, BIG, running, chosen=chosen))
+    long = (replace(running[0], notes=(("kai-cp/max-runtime", "5m"),)), running[1])
+    assert faults(plan, BIG, long, chosen=chosen) == []
+
+
+def test_every_start_is_kept_when_the_plan_is_carried_out_again() -> None:
+    """The same world with the annotations of the first plan: same starts, same nodes, state kept."""
+    members = [
+        runs("a", "n1", lasts="30m"),
+        runs("b", "n2", lasts="50m"),
+        waits("one", 1, lasts="1h", reserve=True, waited=80),
+        waits("two", 2, lasts="1h", reserve=True, waited=70),
+    ]
+    first = solved(cluster(nodes=TWO, **world(*members)))
+    again = []
+    for one, many in members:
+        found = next((e for e in first.reservations or () if e.group == one.key), None)
+        if found is not None:
+            document = {
+                "schema": "reservation/1",
+                "start": written(((found.start or 0) - at(0)) / 60),
+                "promised": written(((found.promised or 0) - at(0)) / 60),
+                "made": written(0),
+                "nodes": dict(found.nodes),
+            }
+            one = replace(
+                one, notes=tuple(sorted((*one.notes, ("kai-cp/reservation", json.dumps(document)))))
+            )
+        again.append((one, many))
+    second = solved(cluster(nodes=TWO, **world(*again)))
+    assert {k: v[1:] for k, v in holds(second).items()} == {k: v[1:] for k, v in holds(first).items()}
+    assert {v[0] for v in holds(second).values()} == {"kept"}
