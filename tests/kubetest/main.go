@@ -1,6 +1,7 @@
 // Command kubetest is a Kubernetes control plane for tests in one binary.
 //
-// The first argument names the part to be (kube-apiserver, etcd, kube-controller-manager, kwok, kubectl, certs);
+// The first argument names the part to be (kube-apiserver, etcd, kube-controller-manager, kube-scheduler, kwok, kubectl,
+// certs);
 // the rest are that part's own flags. A link with a part's name is that part. Feature gates and flags are process-wide in Kubernetes, so each part is its
 // own process. When KUBETEST_LIFELINE is set, the process ends as soon as its standard input closes: nothing
 // outlives the tests, however they end.
