@@ -302,7 +302,14 @@ class Feasibility:
             self._room_of(n, d, entering - sum(gives), bound, (self._room(d),))
             return
         whole = [MILLI * freed for freed in self._freed[n].values()]
-        self._room_of(n, d, entering - sum(gives) - sum(whole), bound, (self._room(d), "fragmentation"))
+        # A share lies on its device, see ``_shares``; whole GPUs need what is idle, or devices that all leave.
+        plain = [
+            y[d][n]
+            for y, item in zip(self.y, self.classes, strict=True)
+            if d in y and not item.example.spec.gpu.shares
+        ]
+        used = sum(plain) + sum(moving) - sum(gives) - sum(whole)
+        self._room_of(n, d, used, bound, (self._room(d), "fragmentation"))
         parts, spare = self._parts(n, nodes[0])
         self._room_of(n, d, entering - sum(gives) - sum(parts), bound + spare, (self._room(d),))
 
