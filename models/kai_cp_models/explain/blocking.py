@@ -60,7 +60,7 @@ class Blocking:
 
 
 def blocking(model: Feasibility, seconds: float = 10.0) -> Blocking:
-    """The minimal blocking sets of the model's pod group, as many as are found in ``seconds`` of processor time."""
+    """The minimal blocking sets of the model's pod group, as many as ``seconds`` of processor time allow."""
     return _Search(model, time.process_time() + seconds).run()
 
 

@@ -302,7 +302,7 @@ class Feasibility:
             self._room_of(n, d, entering - sum(gives), bound, (self._room(d),))
             return
         whole = [MILLI * freed for freed in self._freed[n].values()]
-        # A share lies on its device, see ``_shares``; whole GPUs need what is idle, or devices that all leave.
+        # A share lies on its device, see ``_shares``; whole GPUs are idle, or devices that all leave.
         plain = [
             y[d][n]
             for y, item in zip(self.y, self.classes, strict=True)
