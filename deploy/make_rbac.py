@@ -14,7 +14,11 @@ HEADER: Final = (
     "# Exactly what kai_cp/kube/access.py declares, written by deploy/make_rbac.py;\n"
     "# tests/kai_cp/kube/test_access.py compares both ways.\n"
 )
-NAMESPACES: Final = {"system": "kai-scheduler", "reservation": "kai-resource-reservation"}
+NAMESPACES: Final = {
+    "system": "kai-scheduler",
+    "reservation": "kai-resource-reservation",
+    "scaling": "kai-scale-adjust",
+}
 ACCOUNTS: Final[dict[Process, tuple[str, str]]] = {
     "scheduler": ("kai-cp-scheduler", "kai-scheduler"),
     "binder": ("kai-cp-binder", "kai-scheduler"),

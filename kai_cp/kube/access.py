@@ -14,7 +14,9 @@ from kai_cp.kube.resources import Resource
 from kai_cp.workloads.kinds import builtin_reads
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
-ControllerName = Literal["podgrouper", "podgroup-controller", "queue-controller", "shards"]
+ControllerName = Literal[
+    "podgrouper", "podgroup-controller", "queue-controller", "shards", "node-scale-adjuster"
+]
 """What ``kai-cp controllers`` may host; each has rights of its own, so that one that is off has none."""
 Process = Literal[
     "scheduler", "binder", "gpu-reservation", "reader", "admin", "admission", "controllers", ControllerName
@@ -24,7 +26,7 @@ Process = Literal[
 class Grant(NamedTuple):
     """One verb on one resource; ``subresource`` as in ``pods/status``. ``scope``: the namespace it is limited
     to, by the role it is in: "" is the whole cluster, ``system`` our own, ``reservation`` KAI's for GPU
-    reservation pods."""
+    reservation pods, ``scaling`` KAI's for pods that make autoscalers act."""
 
     verb: Verb
     group: str
@@ -148,6 +150,13 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
         [
             *grants("list watch", r.QUEUES, r.POD_GROUPS),
             *grants("patch", r.QUEUES, subresource="status"),
+        ]
+    ),
+    "node-scale-adjuster": frozenset(
+        [
+            *grants("list watch", r.PODS, r.POD_GROUPS),
+            *grants("create delete", r.PODS, scope="scaling"),
+            *grants("patch", r.PODS, subresource="status", scope="scaling"),
         ]
     ),
     "shards": frozenset(

@@ -25,7 +25,7 @@ from tests.kubetest.build import find
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
-SCOPES = {"system": "kai-scheduler", "reservation": "kai-resource-reservation"}
+SCOPES = {"system": "kai-scheduler", "reservation": "kai-resource-reservation", "scaling": "kai-scale-adjust"}
 OPERATOR = ("servicemonitors ServiceMonitor", "prometheusrules PrometheusRule")
 Object = dict[str, Any]
 

@@ -32,7 +32,7 @@ ACCOUNTS = {
     "kai-cp-admission": ("admission",),
 }
 GPU = "nvidia.com/gpu"
-NAMESPACES = ("kai-scheduler", "kai-resource-reservation")
+NAMESPACES = ("kai-scheduler", "kai-resource-reservation", "kai-scale-adjust")
 KINDS = {
     "ClusterRole": Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False),
     "ClusterRoleBinding": Resource(

@@ -10,6 +10,7 @@ from kai_cp.kube.controllers.base import Factory
 from kai_cp.kube.controllers.podgroup import PodGroupController
 from kai_cp.kube.controllers.podgrouper import PodGrouper
 from kai_cp.kube.controllers.queue import QueueController
+from kai_cp.kube.controllers.scaler import NodeScaleAdjuster
 from kai_cp.kube.controllers.shards import ShardController
 
 CONTROLLERS: Final[dict[ControllerName, Factory]] = {
@@ -17,6 +18,7 @@ CONTROLLERS: Final[dict[ControllerName, Factory]] = {
     "podgroup-controller": PodGroupController,
     "queue-controller": QueueController,
     "shards": ShardController,
+    "node-scale-adjuster": NodeScaleAdjuster,
 }
 ALL: Final = ",".join(CONTROLLERS)
 

@@ -54,3 +54,9 @@ class ControllerOptions:
     shard_mode: Annotated[str, Option(help="Their mode: observe, advise or enforce.")] = "observe"
     shard_namespace: Annotated[str, Option(help="Their namespace.")] = "kai-scheduler"
     shard_replicas: Annotated[int, Option(help="Replicas of each, where no Config says.", min=0)] = 1
+    scale_adjust_namespace: Annotated[str, Option(help="Namespace of scaling pods.")] = "kai-scale-adjust"
+    scaling_pod_image: Annotated[str, Option(help="Image of scaling pods.")] = "kai-cp"
+    scaling_pod_service_account: Annotated[str, Option(help="Their account.")] = "kai-scale-adjust"
+    gpu_memory_to_fraction_ratio: Annotated[
+        float, Option(help="Part of a GPU that a gpu-memory pod counts for.", min=0.01, max=1.0)
+    ] = 0.1

@@ -16,7 +16,11 @@ from kai_cp.kube.scheduler_process import SchedulerSetup
 
 ROOT = Path(__file__).parents[3]
 MANIFESTS = sorted((ROOT / "deploy").glob("*/rbac.yaml"))
-NAMESPACES = {"kai-scheduler": "system", "kai-resource-reservation": "reservation"}
+NAMESPACES = {
+    "kai-scheduler": "system",
+    "kai-resource-reservation": "reservation",
+    "kai-scale-adjust": "scaling",
+}
 ROLES = {
     "kai-cp-scheduler": "scheduler",
     "kai-cp-binder": "binder",
@@ -29,6 +33,7 @@ ROLES = {
     "kai-cp-podgroup-controller": "podgroup-controller",
     "kai-cp-queue-controller": "queue-controller",
     "kai-cp-shards": "shards",
+    "kai-cp-node-scale-adjuster": "node-scale-adjuster",
 }
 
 
@@ -112,6 +117,7 @@ MODULES = {
     "podgroup-controller": ("controllers/podgroup",),
     "queue-controller": ("controllers/queue",),
     "shards": ("controllers/shards",),
+    "node-scale-adjuster": ("controllers/scaler",),
 }
 OWNER_READS = {("get", plural) for plural in ("pods", *(kind.plural for kind in OWNERS))}
 """Reads of whatever kind a pod's owner has: no constant names it in the source."""

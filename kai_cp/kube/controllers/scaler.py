@@ -1,0 +1,105 @@
+"""The node-scale adjuster: shows autoscalers the GPUs that pods with parts of them wait for (5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kai_cp.kube import resources as r
+from kai_cp.kube import transforms as t
+from kai_cp.kube.controllers.base import Context, Want
+from kai_cp.kube.errors import ApiError
+from kai_cp.kube.orders import rfc3339
+from kai_cp.kube.store import Key, Object, key_of
+from kai_cp.workloads.scaling import COOL_DOWN_SECONDS, Adjustment, ScalingSetup, adjust
+
+WHOLE: Final[Key] = ("", "cluster")
+"""The one key: every pass looks at all that waits."""
+
+
+class NodeScaleAdjuster:
+    """Keeps as many scaling pods as the parts of GPUs that wait add up to."""
+
+    workers = 1
+    settle_seconds = 1.0
+
+    def __init__(self, context: Context) -> None:
+        options = context.options
+        self._context = context
+        self._setup = ScalingSetup(
+            namespace=options.scale_adjust_namespace,
+            image=options.scaling_pod_image,
+            account=options.scaling_pod_service_account,
+            scheduler_name=options.scheduler_name,
+            memory_ratio=options.gpu_memory_to_fraction_ratio,
+        )
+        self._ours = f"spec.schedulerName={options.scheduler_name}"
+        self._theirs = f"metadata.namespace={options.scale_adjust_namespace}"
+        informers = context.informers
+        self._pods = informers.store(r.PODS, transform=t.pod, fields=self._ours)
+        self._scaling = informers.store(r.PODS, transform=t.pod, fields=self._theirs)
+        self._groups = informers.store(r.POD_GROUPS)
+        self._cool_until = 0.0
+
+    def wants(self) -> Sequence[Want]:
+        """Our pods, the scaling pods, and pod groups, which say what a quota holds back."""
+        return (
+            Want(r.PODS, _always, transform=t.pod, fields=self._ours),
+            Want(r.PODS, _always, transform=t.pod, fields=self._theirs),
+            Want(r.POD_GROUPS, _always),
+        )
+
+    def reconcile(self, key: Key, attempt: int) -> float | None:
+        """One pass over all that waits."""
+        now = time.monotonic()
+        groups = {key_of(group): group for group in self._groups.all()}
+        cooling = now < self._cool_until
+        found = adjust(self._pods.all(), self._scaling.all(), groups, self._setup, cooling=cooling)
+        for name in found.delete:
+            self._delete(name)
+            self._cool_until = now + COOL_DOWN_SECONDS
+        self._create(found)
+        left = self._cool_until - time.monotonic()
+        return left if left > 0 and found.devices_needed else None
+
+    def _delete(self, name: str) -> None:
+        gone = self._scaling.get((self._setup.namespace, name))
+        self._context.transport.delete(r.PODS, self._setup.namespace, name, grace=0)
+        if gone is not None:
+            self._scaling.remove(gone, ours=True)
+
+    def _create(self, found: Adjustment) -> None:
+        for pod in found.create:
+            try:
+                made = self._context.transport.create(r.PODS, self._setup.namespace, dict(pod))
+            except ApiError as error:
+                if error.status == 409:
+                    continue
+                raise
+            self._scaling.put(made, ours=True)
+            self._show(made)
+
+    def _show(self, pod: Object) -> None:
+        """Tell autoscalers at once: the default scheduler may take a while to."""
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "shows the GPUs that pods with parts of them wait for",
+            "lastTransitionTime": rfc3339(time.time()),
+        }
+        answer = self._context.transport.patch(
+            r.PODS,
+            self._setup.namespace,
+            pod["metadata"]["name"],
+            {"status": {"conditions": [condition]}},
+            subresource="status",
+            strategic=True,
+        )
+        if answer is not None:
+            self._scaling.put(answer, ours=True)
+
+
+def _always(_old: Object | None, _new: Object | None) -> Iterable[Key]:
+    return (WHOLE,)

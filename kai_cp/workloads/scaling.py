@@ -1,0 +1,231 @@
+"""Demand that parts of GPUs hide from cluster autoscalers, and the pods that show it (components, section 5).
+
+An autoscaler counts resources, and a pod with a part of a GPU asks for none. So for such pods that found no
+room, pods are shown that ask for whole GPUs: as many GPUs as the parts add up to, and no more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kai_cp.reader.fields import Json, Malformed, object_at, objects_at, strings_at, text_at
+from kai_cp.reader.quantity import quantity
+from kai_cp.reader.shares import read_gpu
+from kai_cp_models.snapshot import GpuKind
+
+APP: Final = "scaling-pod"
+POD_NAME: Final = "shared-gpu-pod-name"
+POD_NAMESPACE: Final = "shared-gpu-pod-namespace"
+GROUP: Final = "pod-group-name"
+GPU: Final = "nvidia.com/gpu"
+HELD: Final = frozenset(
+    ("OverLimit", "NonPreemptibleOverQuota", "QueueDoesNotExist", "PreemptionDelayNotElapsed")
+)
+"""Reasons of a pod group that no new node would remove."""
+COPIED: Final = ("affinity", "tolerations", "nodeSelector", "runtimeClassName", "topologySpreadConstraints")
+LONGEST_NAME: Final = 253
+COOL_DOWN_SECONDS: Final = 60.0
+"""After a scaling pod went, its node takes what waits: nothing is asked for meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingSetup:
+    """What scaling pods are made of. ``memory_ratio``: part of a GPU that a ``gpu-memory`` pod counts for."""
+
+    namespace: str = "kai-scale-adjust"
+    image: str = "kai-cp"
+    account: str = "kai-scale-adjust"
+    scheduler_name: str = "kai-scheduler"
+    memory_ratio: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """What to do now: names of scaling pods to delete, scaling pods to create, and the GPUs asked for."""
+
+    delete: tuple[str, ...] = ()
+    create: tuple[Json, ...] = ()
+    devices_needed: int = 0
+
+
+def unschedulable(pod: Json) -> bool:
+    """Whether the scheduler looked for room for the pod and found none."""
+    condition = scheduled_condition(pod)
+    waits = condition is not None and condition.get("status") == "False"
+    return waits and condition is not None and condition.get("reason") == "Unschedulable"
+
+
+def scheduled_condition(pod: Json) -> Json | None:
+    """Condition ``PodScheduled``."""
+    listed = objects_at(object_at(pod, "status"), "conditions", "status")
+    return next((entry for entry in listed if entry.get("type") == "PodScheduled"), None)
+
+
+def held_back(group: Json | None) -> bool:
+    """Whether a limit or a quota holds the group back, so that no node would help."""
+    conditions = objects_at(object_at(group or {}, "status"), "schedulingConditions", "status")
+    return any(
+        entry.get("reason") in HELD
+        for condition in conditions
+        for entry in objects_at(condition, "reasons", "status.schedulingConditions")
+    )
+
+
+def demand(pod: Json, setup: ScalingSetup) -> tuple[int, int] | None:
+    """Devices and hundredths of GPUs that a pod asks for in parts; None when it asks for none."""
+    asked = read_gpu(strings_at(object_at(pod, "metadata"), "annotations", "metadata"), {})
+    if asked.kind is GpuKind.FRACTION:
+        return asked.devices, asked.milli_portion // 10 * asked.devices
+    if asked.kind is GpuKind.MEMORY:
+        return asked.devices, math.ceil(100 * setup.memory_ratio) * asked.devices
+    return None
+
+
+def adjust(
+    pods: Sequence[Json],
+    scaling: Sequence[Json],
+    groups: Mapping[tuple[str, str], Json],
+    setup: ScalingSetup,
+    *,
+    cooling: bool,
+) -> Adjustment:
+    """What to do. ``pods``: those of our scheduler; ``scaling``: those in the scaling namespace.
+
+    ``groups`` by namespace and name. ``cooling``: a scaling pod went a short while ago, so ask for nothing.
+    """
+    waiting = {key: found for key, *found in _waiting(pods, groups, setup)}
+    known = {(text_at(m, "namespace"), label_value(text_at(m, "name"))): pod for pod, m in _with_meta(pods)}
+    kept: dict[tuple[str, str], int] = {}
+    gone: list[str] = []
+    for pod, meta in _with_meta(scaling):
+        labels = strings_at(meta, "labels", "metadata")
+        source = (labels.get(POD_NAMESPACE, ""), labels.get(POD_NAME, ""))
+        if labels.get("app") != APP:
+            continue
+        if _over(pod) or source not in known or _placed(known[source]) or _held(source, known, groups):
+            gone.append(text_at(meta, "name"))
+        else:
+            kept[source] = _devices(pod)
+    needed = math.ceil(sum(hundredths for _, _, hundredths in waiting.values()) / 100)
+    if cooling or gone:
+        return Adjustment(tuple(gone), (), needed)
+    made: list[Json] = []
+    held, largest = sum(kept.values()), max(kept.values(), default=0)
+    for key in sorted(waiting):
+        pod, devices, _ = waiting[key]
+        if (key[0], label_value(key[1])) in kept or (needed <= held and devices <= largest):
+            continue
+        made.append(scaling_pod(pod, devices, setup))
+        held, largest = held + devices, max(largest, devices)
+    return Adjustment((), tuple(made), needed)
+
+
+def _waiting(
+    pods: Iterable[Json], groups: Mapping[tuple[str, str], Json], setup: ScalingSetup
+) -> Iterable[Any]:
+    for pod, meta in _with_meta(pods):
+        namespace = text_at(meta, "namespace")
+        try:
+            group = strings_at(meta, "annotations", "metadata").get(GROUP, "")
+            if _over(pod) or _placed(pod) or not unschedulable(pod) or "deletionTimestamp" in meta:
+                continue
+            asked = demand(pod, setup)
+            if asked is not None and not held_back(groups.get((namespace, group))):
+                yield (namespace, text_at(meta, "name")), pod, *asked
+        except Malformed:
+            continue  # The scheduler says what is wrong with it; here it only asks for nothing.
+
+
+def _with_meta(pods: Iterable[Json]) -> Iterable[tuple[Json, Json]]:
+    return ((pod, object_at(pod, "metadata")) for pod in pods)
+
+
+def _over(pod: Json) -> bool:
+    return object_at(pod, "status").get("phase") in ("Succeeded", "Failed")
+
+
+def _placed(pod: Json) -> bool:
+    """Whether the pod found room; one that nobody looked at yet did not."""
+    condition = scheduled_condition(pod)
+    looked = condition is not None and not unschedulable(pod)
+    return bool(object_at(pod, "spec").get("nodeName")) or looked
+
+
+def _held(
+    source: tuple[str, str], known: Mapping[tuple[str, str], Json], groups: Mapping[tuple[str, str], Json]
+) -> bool:
+    annotations = strings_at(object_at(known[source], "metadata"), "annotations", "metadata")
+    return held_back(groups.get((source[0], annotations.get(GROUP, ""))))
+
+
+def _devices(pod: Json) -> int:
+    total = 0
+    for container in objects_at(object_at(pod, "spec"), "containers", "spec"):
+        limits = object_at(object_at(container, "resources"), "limits")
+        total += quantity(limits.get(GPU, "0"), "spec.containers.resources.limits")
+    return total
+
+
+def scaling_pod(pod: Json, devices: int, setup: ScalingSetup) -> dict[str, Any]:
+    """A pod for the default scheduler that asks for whole GPUs where ``pod`` could run."""
+    meta, spec = object_at(pod, "metadata"), object_at(pod, "spec")
+    namespace, name = text_at(meta, "namespace"), text_at(meta, "name")
+    amounts: dict[str, str] = {GPU: str(devices)}
+    for resource, milli, unit in (("cpu", True, "m"), ("memory", False, "")):
+        total = sum(
+            quantity(asked[resource], f"requests.{resource}", milli=milli)
+            for container in objects_at(spec, "containers", "spec")
+            if resource in (asked := object_at(object_at(container, "resources"), "requests"))
+        )
+        if total:
+            amounts[resource] = f"{total}{unit}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": scaling_name(namespace, name),
+            "namespace": setup.namespace,
+            "labels": {"app": APP, POD_NAME: label_value(name), POD_NAMESPACE: namespace},
+        },
+        "spec": {
+            **{key: spec[key] for key in COPIED if spec.get(key)},
+            "serviceAccountName": setup.account,
+            "automountServiceAccountToken": False,
+            "restartPolicy": "OnFailure",
+            "containers": [
+                {
+                    "name": APP,
+                    "image": setup.image,
+                    "args": ["--version"],
+                    "imagePullPolicy": "IfNotPresent",
+                    "resources": {"requests": amounts, "limits": {GPU: amounts[GPU]}},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                        "runAsNonRoot": True,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                }
+            ],
+        },
+    }
+
+
+def scaling_name(namespace: str, name: str) -> str:
+    """``<namespace>-<name>``; one that would be too long ends with a hash instead."""
+    whole = f"{namespace}-{name}"
+    if len(whole) <= LONGEST_NAME:
+        return whole
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:10]
+    return f"{whole[: LONGEST_NAME - len(digest) - 1].rstrip('-.')}-{digest}"
+
+
+def label_value(name: str) -> str:
+    """A pod's name as a label value, which is shorter than names may be."""
+    if len(name) <= 63:
+        return name
+    return f"{name[:52].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
