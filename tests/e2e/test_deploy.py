@@ -9,13 +9,14 @@ import itertools
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
 from kai_cp.kube import resources as r
-from kai_cp.kube.access import ACCESS, Grant, Process
+from kai_cp.kube.access import ACCESS, ControllerName, Grant, Process
+from kai_cp.kube.controllers.catalogue import rights
 from kai_cp.kube.demo.controlplane import ControlPlane
 from kai_cp.kube.resources import Resource
 from tests.e2e.admin import AdminTransport
@@ -168,19 +169,24 @@ def allowed(api: AdminTransport, user: str, grant: Grant, namespace: str) -> boo
         ),
         ("reader", "looks"),
         ("admin", "installs"),
+        ("controllers", "system:serviceaccount:kai-scheduler:kai-cp-controllers"),
     ],
 )
 def test_accounts_may_do_what_is_declared_and_nothing_else(
     plane: ControlPlane, api: AdminTransport, process: Process, user: str
 ) -> None:
     kubectl(plane, "apply", "--server-side", "-k", str(DEPLOY / "base"))
+    grants = ACCESS[process]
+    if process == "controllers":
+        kubectl(plane, "apply", "--server-side", "-k", str(DEPLOY / "controllers"))
+        grants = rights(get_args(ControllerName))
     role = {"reader": "kai-cp-reader", "admin": "kai-cp-crd-installer"}.get(process)
     if role is not None:
         kubectl(plane, "create", "clusterrolebinding", user, f"--clusterrole={role}", f"--user={user}")
-    for grant in ACCESS[process]:
+    for grant in grants:
         namespace = SCOPES[grant.scope] if grant.scope else "default"
         until(lambda g=grant, n=namespace: allowed(api, user, g, n), 5)
-    everywhere = {grant[:3] for grant in ACCESS[process] if not grant.scope}
+    everywhere = {grant[:3] for grant in grants if not grant.scope}
     known = {grant[:3] for grants in ACCESS.values() for grant in grants}
     risky = itertools.product(
         ("get", "list", "create", "update", "delete"), ("secrets", "nodes", "pods/exec")

@@ -64,6 +64,18 @@ def test_api_server_gone_for_a_while(world: World, control_plane: ControlPlane) 
     assert controllers.poll() is None
 
 
+def test_a_second_process_takes_over(world: World) -> None:
+    made = Workloads(world, world.add_queue())
+    flags = ("--leader-elect", "--lease-seconds=3,2,1")
+    first = made.start(*flags)
+    made.pod("one")
+    world.until(lambda: grouped(world) == 1, "the first process groups", 60)
+    made.start(*flags)
+    first.kill(signal.SIGKILL)
+    made.pod("two")
+    world.until(lambda: grouped(world) == 2, "the second process groups", 60)
+
+
 def test_workloads_are_followed_and_nothing_else_is_written(
     world: World, control_plane: ControlPlane
 ) -> None:

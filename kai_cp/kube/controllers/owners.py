@@ -213,9 +213,9 @@ class Cluster:
         LOG.info("owners are followed", extra={"resource": f"{resource.plural}.{resource.group}"})
 
         def changed(old: Object | None, new: Object | None) -> None:
-            if old is None or new is None or t.any_change(old, new):
-                key = key_of(new if new is not None else old or {})
-                self._dependants(Seen(resource.group, resource.kind, *key))
+            # Pods of an owner that is gone go as well, or stay where they are.
+            if new is not None and (old is None or t.any_change(old, new)):
+                self._dependants(Seen(resource.group, resource.kind, *key_of(new)))
 
         store.listen(changed)
         return store

@@ -85,6 +85,8 @@ class PodGrouper:
         if raw is None:
             self._depends(key, frozenset())
             return None
+        if raw["metadata"].get("deletionTimestamp") and names.GROUP in annotations_of(raw):
+            return None
         looked = Looked(self._cluster)
         try:
             pod = item_of(raw, "v1", "Pod")

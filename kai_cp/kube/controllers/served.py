@@ -35,10 +35,10 @@ class Served:
             return known.get(kind)
 
     def forget(self, api_version: str) -> None:
-        """What was known of a version is not true any more."""
+        """What was known of a version may not be true any more: look again, unless that was just done."""
         with self._lock:
-            if self._known.pop(api_version, None) is not None:
-                self._looked.pop(api_version, None)
+            if self._monotonic() - self._looked.get(api_version, -LOOK_SECONDS) >= LOOK_SECONDS:
+                self._known.pop(api_version, None)
 
     def _read(self, api_version: str) -> dict[str, Resource]:
         group, _, version = api_version.rpartition("/")
