@@ -14,7 +14,8 @@ UNPROVED_LONGEST_SECONDS = 60.0
 def next_look(snapshot: Snapshot, plan: Plan, stuck_seconds: float) -> float | None:
     """The next instant (seconds since the epoch) at which time alone may change a decision, or None.
 
-    Delays, protections and grace periods that end; pods that become stuck while they terminate.
+    Delays, protections and grace periods that end; pods that become stuck while they terminate; what the
+    time axis waits for.
     """
     now = snapshot.now
     waiting = bool(plan.unscheduled)
@@ -22,6 +23,7 @@ def next_look(snapshot: Snapshot, plan: Plan, stuck_seconds: float) -> float | N
         instant
         for source in (
             _stale(snapshot, plan),
+            () if plan.again_at is None else (plan.again_at,),
             _delays(snapshot) if waiting else (),
             _protections(snapshot) if waiting else (),
             _stuck(snapshot, stuck_seconds) if waiting else (),

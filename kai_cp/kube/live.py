@@ -273,7 +273,9 @@ class LiveCluster:
                 urgent=True,
             )
             if action != "stalegangeviction":
-                self.annotate(key, {names.LAST_EVICTION: orders.rfc3339(self._clock())})
+                stamp = orders.rfc3339(self._clock())
+                ended = {names.ENDED: stamp} if action == "maxruntime" else {}
+                self.annotate(key, {names.LAST_EVICTION: stamp, **ended})
 
     def _note_starts(self, plan: Plan, results: Sequence[Result], placed: set[GroupKey]) -> None:
         waits = {d.group for d in plan.decisions if d.kind == "Nominate"}

@@ -14,6 +14,7 @@ from kai_cp.kube.cache import ClusterCache
 from kai_cp.kube.errors import KubeError
 from kai_cp.kube.live import LiveCluster
 from kai_cp.kube.options import Mode, SchedulerOptions
+from kai_cp.kube.promises import promises
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.staleness import stale_groups
 from kai_cp.kube.store import Object
@@ -82,7 +83,9 @@ class Reporter:
                     self._clear(snapshot, group.key, placed)
         if self._options.mode is Mode.ENFORCE:
             self._mark_stale(snapshot, plan)
-        self._report_set_aside(snapshot)
+            for key, annotations in promises(snapshot, plan):
+                self._cluster.annotate(key, annotations)
+        self._report_set_aside(snapshot, plan)
         return min(again, default=None)
 
     def _waits(self, snapshot: Snapshot, entry: Unscheduled, placed: set[PodKey]) -> list[float]:
@@ -218,9 +221,9 @@ class Reporter:
             elif group.key not in stale and group.stale_since is not None:
                 self._cluster.annotate(group.key, {names.STALE_SINCE: None})
 
-    def _report_set_aside(self, snapshot: Snapshot) -> None:
+    def _report_set_aside(self, snapshot: Snapshot, plan: Plan) -> None:
         """An event on each object that was left out of the cycle, and why."""
-        now = {entry.item: entry.reason for entry in snapshot.set_aside}
+        now = {entry.item: entry.reason for entry in (*snapshot.set_aside, *plan.set_aside)}
         for item, reason in now.items():
             if self._aside.get(item) == reason:
                 continue

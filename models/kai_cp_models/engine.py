@@ -31,6 +31,7 @@ from kai_cp_models.reservations.refit import settle
 from kai_cp_models.reservations.report import estimated, reservations
 from kai_cp_models.reservations.state import TimeState
 from kai_cp_models.reservations.times import Times
+from kai_cp_models.reservations.upcoming import next_instant
 from kai_cp_models.reservations.walk import allocate_in_time
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
@@ -279,6 +280,7 @@ class _Engine:
             "solve": time.monotonic() - self._prepared - self._checked,
             "check": self._checked,
         }
+        starts = reservations(self._cycle)
         plan = Plan(
             self._decisions,
             self._explained(),
@@ -287,8 +289,9 @@ class _Engine:
             timings,
             localities(self._cycle.ledger, self._decisions),
             self._cycle.turns,
-            reservations(self._cycle),
+            starts,
             () if self._times is None else self._times.aside,
+            next_instant(self._times, starts),
         )
         if self._emit is not None:
             self._emit(plan)

@@ -702,3 +702,5 @@ class Plan:
     """Starts in the future; None: they are switched off."""
     set_aside: tuple[SetAside, ...] = ()
     """What settings asked for and could not be read, beyond what the snapshot set aside."""
+    again_at: float | None = None
+    """When time alone may change what the time axis decides."""

@@ -193,13 +193,15 @@ class Times:
     def asks_for_reservation(self, group: PodGroup) -> bool:
         """Whether the group wants a start in the future: it says so, or has waited long enough (4.1)."""
         wish = self.notes(group.key).reserve
-        if wish is not None:
-            return wish
+        return self.waited(group) >= self.patience(group) if wish is None else wish
+
+    def patience(self, group: PodGroup) -> float:
+        """Seconds after which a group holds room by itself: its nearest queue's, else the settings'."""
         after = next((q.after for q in self._queue_notes(group) if q.after is not None), None)
-        if after is None:
-            seconds = self.settings.reservations.after_seconds
-            after = NEVER if seconds < 0 else float(seconds)
-        return self.waited(group) >= after
+        if after is not None:
+            return after
+        seconds = self.settings.reservations.after_seconds
+        return NEVER if seconds < 0 else float(seconds)
 
     def opted_out(self, group: PodGroup) -> bool:
         """Whether the group wants no reservation."""

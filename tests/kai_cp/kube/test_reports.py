@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from kai_cp.kube import resources as r
 from kai_cp.kube.options import Mode
 from kai_cp.kube.reports import Reporter
 from kai_cp.reader import parse
-from kai_cp_models.snapshot import GroupKey, Plan, Unscheduled
+from kai_cp_models.snapshot import GroupKey, Plan, Reservation, Unscheduled
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import bind, group, node, pod, queue
 from tests.kai_cp.kube.stub import StubServer
@@ -184,3 +185,67 @@ def test_observing_writes_nothing(server: StubServer) -> None:
     setup.report(WAITS)
     assert setup.writes() == before
     setup.close()
+
+
+def held(state: str, start: float = 1_800_001_800.5, **more: Any) -> Plan:
+    entry = Reservation(
+        GroupKey("ns", "g"),
+        "q",
+        state,  # type: ignore[arg-type]
+        start=start,
+        promised=start,
+        made=1_800_000_000.7,
+        nodes={"n": 8.0},
+        **more,
+    )
+    return Plan(reservations=(entry,))
+
+
+def annotation(reporting: Reporting) -> Any:
+    found = reporting.server.get(r.POD_GROUPS, "ns", "g")
+    assert found is not None
+    text = (found["metadata"].get("annotations") or {}).get("kai-cp/reservation")
+    return None if text is None else json.loads(text)
+
+
+def test_a_promise_is_written_on_change_only_and_goes_when_it_is_dropped(reporting: Reporting) -> None:
+    reporting.report(held("made"))
+    stored = annotation(reporting)
+    assert stored == {
+        "schema": "reservation/1",
+        "start": "2027-01-15T08:30:01Z",  # half a second later than the start, never earlier
+        "promised": "2027-01-15T08:30:01Z",
+        "made": "2027-01-15T08:00:00Z",
+        "nodes": {"n": 8},
+    }
+    until(lambda: b"reservation/1" in str(reporting.live.snapshot()).encode())
+    written = reporting.writes()
+    reporting.report(held("kept"))
+    assert reporting.writes() == written
+    reporting.report(held("started"))
+    assert annotation(reporting) is None
+    reporting.report(held("dropped", expired=1_800_000_000.0))
+    assert annotation(reporting) == {"schema": "reservation/1", "expired": "2027-01-15T08:00:00Z"}
+
+
+def test_a_hold_that_a_user_edits_is_written_again_as_it_was_decided(reporting: Reporting) -> None:
+    reporting.report(held("made"))
+    group_ = reporting.server.get(r.POD_GROUPS, "ns", "g")
+    assert group_ is not None
+    group_["metadata"]["annotations"]["kai-cp/reservation"] = "{"
+    reporting.server.put(r.POD_GROUPS, group_)
+    until(lambda: "'{'" in str(reporting.live.snapshot()))
+    reporting.report(held("made"))
+    assert annotation(reporting)["nodes"] == {"n": 8}
+
+
+def test_switched_off_no_annotation_is_touched(reporting: Reporting) -> None:
+    group_ = reporting.server.get(r.POD_GROUPS, "ns", "g")
+    assert group_ is not None
+    group_["metadata"].setdefault("annotations", {})["kai-cp/reservation"] = "mine"
+    reporting.server.put(r.POD_GROUPS, group_)
+    until(lambda: "mine" in str(reporting.live.snapshot()))
+    reporting.report(Plan())
+    found = reporting.server.get(r.POD_GROUPS, "ns", "g")
+    assert found is not None
+    assert found["metadata"]["annotations"]["kai-cp/reservation"] == "mine"

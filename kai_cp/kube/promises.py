@@ -1,0 +1,64 @@
+"""Reservations as annotations of pod groups: the only memory that starts in the future have (4.7)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from kai_cp.kube import orders
+from kai_cp_models.reservations.inputs import RESERVATION, SCHEMA
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodGroup, Reservation, Snapshot
+
+_HOLDING: Final = ("made", "kept", "earlier", "later")
+
+
+def promises(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[GroupKey, Mapping[str, str | None]]]:
+    """Annotations to be set (None: removed) so that the next cycle finds what this one promised.
+
+    Nothing where reservations are switched off. A holder that has started keeps its annotation until it is
+    bound; one that was given up keeps a note of when, so that it holds nothing for a while.
+    """
+    if plan.reservations is None:
+        return
+    entries = {entry.group: entry for entry in plan.reservations}
+    for group in snapshot.groups:
+        entry = entries.get(group.key)
+        present = dict(group.notes).get(RESERVATION)
+        if entry is not None and entry.state in _HOLDING:
+            yield group.key, {RESERVATION: _text(entry)}
+        elif entry is not None and entry.expired is not None:
+            yield group.key, {RESERVATION: _expired(entry.expired)}
+        elif present is not None and _is_over(snapshot, plan, group, entry, present):
+            yield group.key, {RESERVATION: None}
+
+
+def _is_over(
+    snapshot: Snapshot, plan: Plan, group: PodGroup, entry: Reservation | None, present: str
+) -> bool:
+    if entry is not None and entry.state == "started":
+        nominated = {one.pod for one in plan.decisions if one.kind == "Nominate"}
+        return not any(pod.key in nominated for pod in snapshot.members[group.key])
+    if any(pod.status in ACTIVE_ALLOCATED for pod in snapshot.members[group.key]):
+        return True
+    return entry is not None or '"expired"' not in present
+
+
+def _text(entry: Reservation) -> str:
+    def instant(seconds: float | None) -> str | None:
+        # A start that is written a fraction too early would be broken at once.
+        return None if seconds is None else orders.rfc3339(math.ceil(seconds))
+
+    document = {
+        "schema": SCHEMA,
+        "start": instant(entry.start),
+        "promised": instant(entry.promised),
+        "made": None if entry.made is None else orders.rfc3339(entry.made),
+        "nodes": {name: round(gpus) for name, gpus in sorted(entry.nodes.items())},
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _expired(seconds: float) -> str:
+    return json.dumps({"schema": SCHEMA, "expired": orders.rfc3339(seconds)}, separators=(",", ":"))
