@@ -40,17 +40,22 @@ def fair(
 ) -> None:
     """In the fair order, each pod gets a place exactly if it has one together with all admitted before it.
 
-    Without ``sure`` a pod may be refused although it has one, as long as the refusal is not called proved.
+    Those refused are offered what is left once more, beside everybody admitted. Without ``sure`` a pod may be
+    refused although it has a place, as long as the refusal is not called proved.
     """
     proved = {refused.group.name: refused.proved for refused in plan.unscheduled}
     taken: list[str] = []
-    for name in waiting:
-        possible = any(legal(places) for places in assignments([*taken, name], nodes, running))
-        if name in placed(plan):
-            assert possible, name
-            taken.append(name)
-        else:
-            assert not possible or not (sure or proved[name]), name
+    again = list(waiting)
+    for _ in range(2):
+        asked, again = again, []
+        for name in asked:
+            possible = any(legal(places) for places in assignments([*taken, name], nodes, running))
+            if name in placed(plan) and possible:
+                taken.append(name)
+            else:
+                assert name in placed(plan) or not possible or not (sure or proved[name]), name
+                again.append(name)
+    assert not [name for name in again if name in placed(plan)], again
 
 
 def named(snapshot: Snapshot, kind: Any, name: str, node: str, **more: Any) -> Decision:
