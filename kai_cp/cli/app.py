@@ -47,6 +47,7 @@ class Commands(LazyGroup):
         "binder": LazyCommand("kai_cp.kube.cli", "Bind pods as bind requests say.", _CLUSTER),
         "controllers": LazyCommand("kai_cp.kube.cli", "Group pods; status of groups and queues.", _CLUSTER),
         "admission": LazyCommand("kai_cp.kube.cli", "Judge objects when they are written.", _CLUSTER),
+        "migrate": LazyCommand("kai_cp.kube.cli", "Say what to install in place of KAI's parts.", _CLUSTER),
         "webhooks": LazyCommand("kai_cp.kube.cli", "Print what sends requests to admission.", _CLUSTER),
         "gpu-reservation": LazyCommand("kai_cp.kube.cli", "Hold a shared GPU (runs in its pod).", _CLUSTER),
         "demo-cluster": LazyCommand(

@@ -118,7 +118,9 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
         ]
     ),
     "gpu-reservation": frozenset(grants("patch", r.PODS, scope="reservation")),
-    "reader": frozenset([*grants("get list watch", *READ), *grants("get list watch", r.SHARDS)]),
+    "reader": frozenset(
+        [*grants("get list watch", *READ), *grants("get list watch", r.SHARDS), *grants("list", r.CONFIGS)]
+    ),
     "admin": frozenset(grants("get create", r.CRDS)),
     "admission": frozenset(
         [

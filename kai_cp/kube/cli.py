@@ -173,6 +173,33 @@ def crds(
         transport.close()
 
 
+@app.command()
+@expanded
+def migrate(
+    connection: Connection,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Config, shards or Helm values (YAML); without any, the cluster is read."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Say what of a KAI installation to install here, what differs and what is left; changes nothing."""
+    import json
+
+    from kai_cp.kube.errors import KubeError
+    from kai_cp.kube.migration import Unreadable, from_cluster, from_files
+    from kai_cp.migrate.report import migrate as migrated
+    from kai_cp.migrate.text import told
+
+    try:
+        documents = from_files(files) if files else from_cluster(connection)
+    except (KubeError, Unreadable) as problem:
+        typer.echo(str(problem), err=True)
+        raise typer.Exit(1) from None
+    found = migrated(documents)
+    typer.echo(json.dumps(found.to_json(), indent=2) if as_json else told(found), nl=as_json)
+
+
 @app.command("demo-cluster")
 def demo_cluster(
     nodes: Annotated[int, typer.Option(min=1, help="Fake nodes with 8 GPUs each.")] = 20,

@@ -1,0 +1,56 @@
+"""What ``kai-cp migrate`` reads: files, or the Config and the shards of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.errors import ApiError
+from kai_cp.kube.process import Connection, Life, connect
+
+Documents = list[tuple[str, Mapping[str, Any]]]
+
+
+class Unreadable(Exception):
+    """A file that cannot be read; the text names it."""
+
+
+def from_files(files: Sequence[Path]) -> Documents:
+    """Every document of the files, with the file's name."""
+    found: Documents = []
+    for file in files:
+        try:
+            documents = list(yaml.safe_load_all(file.read_text("utf-8")))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+            raise Unreadable(f"{file}: {str(problem).splitlines()[0]}") from None
+        for document in documents:
+            if document is None:
+                continue
+            if not isinstance(document, dict):
+                raise Unreadable(f"{file}: expected keys and values")
+            items = document["items"] if isinstance(document.get("items"), list) else [document]
+            found += [(file.name, item) for item in items if isinstance(item, dict)]
+    return found
+
+
+def from_cluster(connection: Connection) -> Documents:
+    """``kai-config`` and every shard; a kind that the cluster does not know has no objects."""
+    transport = connect(connection, "reader", Life())
+    found: Documents = []
+    try:
+        for resource in (r.CONFIGS, r.SHARDS):
+            try:
+                items, _ = transport.list_pages(resource)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                continue
+            # Items of a list do not name their kind.
+            found += [(item["metadata"]["name"], {**item, "kind": resource.kind}) for item in items]
+    finally:
+        transport.close()
+    return found

@@ -1,0 +1,34 @@
+"""The words of ``kai-cp migrate``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import yaml
+
+from kai_cp.migrate.report import Migration
+from kai_cp.migrate.table import ADMISSION, CONTROLLERS
+
+
+def told(found: Migration) -> str:
+    """What to do, in order; nothing here was done."""
+    return "\n".join(_lines(found)) + "\n"
+
+
+def _lines(found: Migration) -> Iterator[str]:
+    yield "# Install. Nothing was changed; the mode is observe until you say enforce (deploy/README.md).\n"
+    yield "## values.yaml for deploy/chart/kai-cp\n"
+    yield yaml.safe_dump(found.values, sort_keys=False)
+    yield "## deploy/controllers: args of the container\n"
+    yield yaml.safe_dump(found.command(CONTROLLERS))
+    yield "## deploy/admission: args of the container\n"
+    yield yaml.safe_dump(found.command(ADMISSION))
+    for title, lines in (
+        ("# Differs", found.differs),
+        ("# Not taken over", found.left),
+        ("# Not understood", found.unread),
+    ):
+        if lines:
+            yield f"{title}\n"
+            yield from (f"- {line}" for line in lines)
+            yield ""
