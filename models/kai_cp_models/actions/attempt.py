@@ -46,6 +46,8 @@ _SMALL = 400
 _ROUGH_GAP = 0.01
 _MOST_FINISHED = 2_000
 """Variables beyond which the rough goal is the objective: each further goal costs a presolve."""
+_MOST_WEIGHED = 2_000
+"""Units beyond which it is not asked which of them are lost: no goal but the first is pursued."""
 _ROUGH_GOALS = 2
 _LEAST_WORK = 0.05
 """Work below which no model is worth being built."""
@@ -298,6 +300,8 @@ class Attempts:
         budget = self.cycle.budget
         if found.complete or found.variables > _MOST_FINISHED or budget.passed():
             return found
+        if len(found.ranked) > _MOST_WEIGHED:
+            return found
         if budget.work_worth() < _LEAST_WORK:
             return found
         useful = set(found.disturbed)
@@ -458,13 +462,13 @@ class Attempts:
             if played.early and action == "preempt":
                 # In another plan they might find no room to come back to, so this cut is no proof.
                 sure = False
-                model.keep_some(answer, played.early)
+                model.keep_some(answer, played.early, played.served)
             elif played.early:
-                model.keep_more(answer, played.early)
+                model.keep_more(answer, played.early, played.served)
             else:
                 # The counts were right and the places were not: this cut is no proof.
                 sure = sure and played.ledger is not None
-                model.forbid(answer)
+                model.forbid(answer, played.served)
         return Failed(
             Waiting("NotDecidedInTime", "the fair order refused every plan that was tried"),
             served,

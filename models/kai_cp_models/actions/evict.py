@@ -22,7 +22,7 @@ from kai_cp_models.actions.attempt import (
     out_of_time,
 )
 from kai_cp_models.actions.common import entry_of, waiting_groups
-from kai_cp_models.actions.dues import may_take, overreaching
+from kai_cp_models.actions.dues import may_take
 from kai_cp_models.actions.early import refused_early
 from kai_cp_models.actions.first import first_plan
 from kai_cp_models.actions.leftover import settle_room
@@ -40,10 +40,6 @@ _LOOKING = 0.3
 """Share of the time left in which triggers are looked at; what was found by then is tried."""
 _MOST_NAMED = 4
 """Triggers that an eviction is reported for."""
-_MOST_LOOKED_AT = 64
-"""Of those that may take a unit, so many are looked at."""
-_MOST_NAMED_PAIRS = 10_000
-"""Triggers times units up to which it is asked of every user of a unit whether it could answer for it."""
 _MOST_OPTIONAL = 12
 """Triggers whose admission one solve decides, with weights 2^i (formulation 2.1)."""
 _MANY_VICTIMS = 1_000
@@ -209,8 +205,9 @@ def _greedily(run: _Run) -> list[Ask]:
     found = first_plan(run.attempts, chunk) if chunk else None
     if found is None:
         return chunk
+    # A plan that leaves out an earlier trigger stands at once only where there are many.
     many = len(chunk) > _MOST_OPTIONAL or len(run.attempts.ranked) > _MANY_VICTIMS
-    if many or run.action == "consolidation" or len(found.asks) == len(chunk):
+    if many or len(found.asks) == len(chunk):
         _accept(run, found, list(found.asks))
         return []
     run.spare = found
@@ -349,9 +346,7 @@ def _commit(run: _Run, found: Found) -> None:
     for o, item in enumerate(found.ranked):
         takers = found.owners.get(o, triggers)
         for pod in item.offer.pods:
-            owners = takers[:1]
-            if run.action != "consolidation":
-                owners = _named(run, found, o, users.get(pod.node or "", ()))
+            owners = _named(run.action, takers, users.get(pod.node or "", ()))
             if pod.key in found.ledger.changed and pod.key not in base.changed:
                 cycle.evicted_by[pod.key] = Eviction(run.action, owners, in_words(run.action, owners))
                 if pod.key in found.ledger.held:
@@ -397,24 +392,19 @@ def _users(found: Found) -> dict[str, tuple[GroupKey, ...]]:
     return users
 
 
-def _named(run: _Run, found: Found, o: int, here: tuple[GroupKey, ...]) -> tuple[GroupKey, ...]:
-    """The triggers an eviction is reported for: the one that answers for it, and who uses the room by right.
+def _named(
+    action: ActionName, takers: tuple[GroupKey, ...], here: tuple[GroupKey, ...]
+) -> tuple[GroupKey, ...]:
+    """The triggers an eviction is reported for: who answers for it; who uses what is left over is not named.
 
-    Who may not take the unit itself and uses what is left over is not named.
+    ``takers``: the triggers that the unit is lost to, the first answers for it under reclaim; ``here``: those
+    that use the room. A move may serve several.
     """
-    takers = found.owners.get(o) or tuple(ask.group.key for ask in found.asks)
-    users = [key for key in here if key != takers[0] and key in takers[:_MOST_LOOKED_AT]][: _MOST_NAMED - 1]
-    if run.action == "reclaim":
-        few = len(found.asks) * len(found.ranked) <= _MOST_NAMED_PAIRS
-        users = [
-            key
-            for key in users
-            if few
-            and not overreaching(
-                run.attempts.base, found.asks, found.ranked, found.ledger, {**found.owners, o: (key,)}
-            )
-        ]
-    return (takers[0], *users)
+    if action == "reclaim":
+        return takers[:1]
+    among = frozenset(takers)
+    users = tuple(key for key in here if key in among)
+    return (users or takers)[: _MOST_NAMED if action == "consolidation" else 1]
 
 
 def _record(cycle: Cycle, action: ActionName, runs: Sequence[_Run], seconds: float) -> None:
@@ -428,6 +418,9 @@ def _record(cycle: Cycle, action: ActionName, runs: Sequence[_Run], seconds: flo
         for stage in one.stages:
             objective, bound, proved = rows.get(stage.name, (0.0, 0.0, True))
             rows[stage.name] = objective + stage.objective, bound + stage.bound, proved and stage.proved
+    if any(not one.complete for one in found):
+        # Whoever looked at some of the goals says nothing about the others.
+        rows["further goals"] = (1.0, 0.0, False)
     for position, (name, (objective, bound, proved)) in enumerate(rows.items()):
         cycle.stages.append(
             Stage(

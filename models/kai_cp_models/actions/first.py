@@ -22,8 +22,6 @@ from kai_cp_models.joint.search import StageResult
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import PodKey
 
-_MOST_WEIGHED = 2_000
-"""Units beyond which a plan that loses the least GPUs is not improved in which units it loses."""
 _PLACING = 0.45
 """Share of the time left in which asks are placed; then the victims return, and the rest waits."""
 _MOST_ORDERS = 4
@@ -77,13 +75,13 @@ def _shown(attempts: Attempts, asks: list[Ask], ranked: list[Ranked], ledger: Le
     answer = Answer({}, (True,) * len(asks), tuple(lost), frozenset(moved))
     gone = [item for item, yes in zip(ranked, lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.offer.pods]
-    # By the sum of GPUs no plan loses less; which units go is best when they are the first of all, and
-    # among very many not worth more time.
-    spare = attempts.counting.spare_milli_gpus(asks, leaving)
-    best = not moved and not spare and (len(gone) == len(ranked) or len(ranked) > _MOST_WEIGHED)
+    # By the sum of GPUs no plan loses less, wherever a victim could move; which units go is best when they
+    # are the first of all.
+    spare = attempts.counting.spare_milli_gpus(asks, leaving) + attempts.counting.elsewhere_milli_gpus
+    best = not moved and not spare and len(gone) == len(ranked)
     given = float(sum(item.weight for item in gone))
     least = given if best else max(0.0, given - max(spare, 0) - len(leaving))
-    stages = [StageResult("lost GPUs", given, least, best, 0.0)]
+    stages = [StageResult("lost GPUs", given, least, given <= least, 0.0)]
     if moved:
         stages.append(StageResult("moved pods", len(moved), 0.0, False, 0.0))
     return Found(ledger, tuple(asks), tuple(ranked), answer, owners, tuple(stages), 0, 0, complete=best)

@@ -189,6 +189,7 @@ class EvictingModel:
                     cp.add(self.moved[pod.key] == 0)
             elif len(dues) > 1:
                 cp.add(sum(owners) == lost)
+        self._dues, self._taken = dues, taken
         for due, part in zip(dues, taken, strict=True):
             self._due(due, part)
         if self._required < len(self.asks):
@@ -208,6 +209,25 @@ class EvictingModel:
             for pod in item.offer.pods:
                 self.cp.add_bool_or([*permits.get(o, ()), ~self.moved[pod.key]])
 
+    def _gone_before(self, due: Due, level: str) -> dict[int, Linear]:
+        """Per unit what of it counts when a class of triggers takes from a levelled queue.
+
+        Later triggers do not count, and neither do those inside the queue: what siblings take from each other
+        stays there. The final test is the replay's (``overreaching``).
+        """
+        if len(self._dues) == 1:
+            return dict(enumerate(self.lost))
+        book, last = self.ledger.book, max(due.asks)
+        i = book.index(level)
+        found: dict[int, Linear] = {}
+        for other, part in zip(self._dues, self._taken, strict=True):
+            inside = all(i in book.line(self.asks[a].group.queue) for a in other.asks)
+            if min(other.asks) > last or inside:
+                continue
+            for o, literal in part.items():
+                found[o] = found.get(o, 0) + literal
+        return found
+
     def _due(self, due: Due, part: Mapping[int, cp_model.IntVar]) -> None:
         """Before a unit goes, its levelled queue holds more than its due in some resource (4.4)."""
         book = self.ledger.book
@@ -224,7 +244,7 @@ class EvictingModel:
                 for o in members:
                     self.cp.add(part[o] == 0)
                 continue
-            self._keep_over(level, members, part, bounds, useful)
+            self._keep_over(level, members, part, bounds, useful, self._gone_before(due, level))
 
     def _keep_over(
         self,
@@ -233,6 +253,7 @@ class EvictingModel:
         part: Mapping[int, cp_model.IntVar],
         bounds: Bounds,
         useful: Sequence[int],
+        gone: Mapping[int, Linear],
     ) -> None:
         """Lost units leave one by one in rank order, each while the queue holds more than a bound.
 
@@ -246,7 +267,7 @@ class EvictingModel:
             r = useful[0]
             slack = book.held[i][r] - (bounds[r] or 0) - 1
             sizes = [self.ranked[o].holds[r] for o in below if self.ranked[o].holds[r]]
-            total = sum(self.ranked[o].holds[r] * self.lost[o] for o in below)
+            total = sum(self.ranked[o].holds[r] * gone.get(o, 0) for o in below)
             equal = len(set(sizes)) <= 1 and len(sizes) == len(below)
             if equal or len(below) > _MANY_UNITS:
                 self.exact = self.exact and equal
@@ -257,7 +278,7 @@ class EvictingModel:
                     self.cp.add_max_equality(any_taken, some)
                     row.only_enforce_if(any_taken)
                 return
-        self._one_by_one(level, members, below, part, bounds, useful)
+        self._one_by_one(level, members, below, part, bounds, useful, gone)
 
     def _one_by_one(
         self,
@@ -267,6 +288,7 @@ class EvictingModel:
         part: Mapping[int, cp_model.IntVar],
         bounds: Bounds,
         useful: Sequence[int],
+        gone: Mapping[int, Linear],
     ) -> None:
         book = self.ledger.book
         i = book.index(level)
@@ -295,7 +317,7 @@ class EvictingModel:
             for o in sorted(below, key=lambda o: (not self.ranked[o].offer.placed_now, self.ranked[o].rank)):
                 if o in whys[r]:
                     self.cp.add(running + cumulative <= slack).only_enforce_if(whys[r][o])
-                running = running + self.ranked[o].holds[r] * self.lost[o]
+                running = running + self.ranked[o].holds[r] * gone.get(o, 0)
                 done += 1
                 if done == _STRIDE:
                     following = self.cp.new_int_var(0, max(total, 0), f"taken_before[{level},{r},{o}]")
@@ -330,29 +352,42 @@ class EvictingModel:
         ]
         self.cp.add(sum(given) <= sum(allowed))
 
-    def forbid(self, answer: Answer) -> None:
+    def _left_out(self, answer: Answer, served: frozenset[GroupKey]) -> list[cp_model.BoolVarT]:
+        """That one of the optional asks is not admitted which found no place in the plan of ``answer``.
+
+        ``served``: those that did. Without it the rest may work out: a cut that forgets this refuses earlier
+        asks for the sake of later ones.
+        """
+        optional = zip(self.asks, self.admitted, answer.admitted, strict=True)
+        return [
+            ~literal
+            for ask, literal, admitted in list(optional)[self._required :]
+            if admitted and ask.group.key not in served
+        ]
+
+    def forbid(self, answer: Answer, served: frozenset[GroupKey]) -> None:
         """Forbid exactly this set of losses, or of moves where nothing is lost (lazy cut, 1.3 d)."""
         literals = [~var if value else var for var, value in zip(self.lost, answer.lost, strict=True)]
         if not any(answer.lost):
             literals = [~var if key in answer.moved else var for key, var in self.moved.items()]
-        self.cp.add_bool_or(literals)
+        self.cp.add_bool_or([*literals, *self._left_out(answer, served)])
 
     def disturb_some(self) -> None:
         """Some unit is lost or moved: what the rows allow without turned out to have no places."""
         self.cp.add_bool_or([*self.lost, *self.moved.values()])
 
-    def keep_some(self, answer: Answer, early: frozenset[GroupKey]) -> None:
+    def keep_some(self, answer: Answer, early: frozenset[GroupKey], served: frozenset[GroupKey]) -> None:
         """One of the groups of ``early`` loses less than in ``answer``: together they come back (1.3 d)."""
         deepest: dict[GroupKey, cp_model.IntVar] = {}
         for item, var, lost in zip(self.ranked, self.lost, answer.lost, strict=True):
             if lost and item.offer.group.key in early:
                 deepest[item.offer.group.key] = var
         if deepest:
-            self.cp.add_bool_or([~var for var in deepest.values()])
+            self.cp.add_bool_or([*(~var for var in deepest.values()), *self._left_out(answer, served)])
         else:
-            self.forbid(answer)
+            self.forbid(answer, served)
 
-    def keep_more(self, answer: Answer, early: frozenset[GroupKey]) -> None:
+    def keep_more(self, answer: Answer, early: frozenset[GroupKey], served: frozenset[GroupKey]) -> None:
         """The queues of ``early`` lose less than in ``answer``: they would come first again (1.3 d).
 
         The order of queues depends on what they hold, and a queue that loses more comes earlier, so the
@@ -372,7 +407,7 @@ class EvictingModel:
             )
             self.cap_loss(queue, total - min(given.values()))
         if not back:
-            self.forbid(answer)
+            self.forbid(answer, served)
 
     def cap_loss(self, queue: str, most: int) -> None:
         """The leaf queue loses at most ``most`` of weight; ``caps`` remembers it."""
