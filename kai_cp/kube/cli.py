@@ -114,6 +114,7 @@ def controllers(
 ) -> None:
     """Group pods, and keep the status of pod groups and queues."""
     from kai_cp.kube.controllers.catalogue import chosen
+    from kai_cp.kube.controllers.options import metric_labels
     from kai_cp.kube.controllers.podgrouper import grouping_settings
     from kai_cp.kube.controllers.process import ControllersSetup, run
 
@@ -121,6 +122,7 @@ def controllers(
     try:
         names = tuple(chosen(controllers))
         grouping_settings(options)
+        metric_labels(options)
     except ValueError as problem:
         typer.echo(str(problem), err=True)
         raise typer.Exit(2) from None

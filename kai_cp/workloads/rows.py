@@ -43,6 +43,8 @@ def minimum(workload: Workload) -> int | None:
     found = first_integer(owner, kind.min_member)
     if found is None and kind.roles is not None:
         found = sum(replicas_by_role(owner, kind.roles).values())
+        if found <= 0:
+            raise owner.bad(str(kind.roles.at), f"{found} replicas in all; at least 1 is needed")
     if found is None and kind.required:
         raise owner.bad(" or ".join(map(str, kind.min_member)), "is missing")
     return found

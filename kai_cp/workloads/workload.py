@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+import yaml
 
 from kai_cp.reader.times import go_duration
 from kai_cp.workloads import keys
@@ -89,11 +93,21 @@ def top_owner_metadata(reference: Reference) -> str:
     values = {
         "name": reference.name,
         "uid": reference.uid,
-        "group": reference.group or '""',
+        "group": reference.group,
         "version": reference.version,
         "kind": reference.kind,
     }
-    return "".join(f"{key}: {value}\n" for key, value in values.items())
+    return "".join(f"{key}: {_scalar(value)}\n" for key, value in values.items())
+
+
+@lru_cache(maxsize=4096)
+def _scalar(text: str) -> str:
+    """A text as YAML: quoted where it would be read as something else, such as the name ``123``."""
+    try:
+        plain = yaml.safe_load(text) == text
+    except yaml.YAMLError:
+        plain = False
+    return text if plain else json.dumps(text)
 
 
 def placement(annotations: Mapping[str, str]) -> Topology:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,6 +18,20 @@ def pairs(text: str, flag: str) -> dict[str, str]:
             raise ValueError(f"{flag}: {part!r} is not of the form key=value")
         found[key.strip()] = value.strip()
     return found
+
+
+def metric_labels(options: ControllerOptions) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """Labels of queues with the labels of metrics they become, and values for queues without them.
+
+    ValueError names the flag that is wrong.
+    """
+    flag = "--queue-label-to-metric-label"
+    labels = sorted(pairs(options.queue_label_to_metric_label, flag).items())
+    for _, name in labels:
+        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) or name.startswith(("__", "queue_")):
+            raise ValueError(f"{flag}: {name!r} is no name for a label of a metric")
+    usual = pairs(options.queue_label_to_default_metric_value, "--queue-label-to-default-metric-value")
+    return labels, usual
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from prometheus_client import Gauge
 
 from kai_cp.kube import resources as r
 from kai_cp.kube.controllers.base import Context, Want, changed
-from kai_cp.kube.controllers.options import pairs
+from kai_cp.kube.controllers.options import metric_labels
 from kai_cp.kube.controllers.podgroup import differing
 from kai_cp.kube.store import Key, Object, Store, key_of
 from kai_cp.workloads.sums import FIELDS, Sum, add, gpus_of, parsed, queue_of, resource_list
@@ -130,11 +130,7 @@ class QueueMetrics:
 
     def __init__(self, context: Context) -> None:
         options = context.options
-        flag = "--queue-label-to-metric-label"
-        self._labels = sorted(pairs(options.queue_label_to_metric_label, flag).items())
-        self._usual = pairs(
-            options.queue_label_to_default_metric_value, "--queue-label-to-default-metric-value"
-        )
+        self._labels, self._usual = metric_labels(options)
         names = (
             "queue_name",
             "queue_metadata_name",

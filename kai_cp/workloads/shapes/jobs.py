@@ -7,7 +7,7 @@ from typing import Final
 
 from kai_cp.workloads import keys
 from kai_cp.workloads.groups import Grouped
-from kai_cp.workloads.items import integer_in, path
+from kai_cp.workloads.items import path, value_at
 from kai_cp.workloads.rows import by_row
 from kai_cp.workloads.workload import Workload, group_name, inherited
 
@@ -47,10 +47,11 @@ def cronjob(workload: Workload) -> Grouped:
 def runai_job(workload: Workload) -> Grouped:
     """A group by the pod's name without its last part; those named otherwise before are kept."""
     pod, owner = workload.pod, workload.owner
-    stem = pod.name.rpartition("-")[0]
+    stem = pod.name.rpartition("-")[0] or pod.name
     name = f"{keys.GROUP_PREFIX}-{stem}-{owner.uid}"
     if workload.settings.search_legacy_pod_groups:
-        many = (integer_in(owner, _PARALLELISM) or 0) > 1
+        parallelism = value_at(owner, _PARALLELISM)
+        many = type(parallelism) is int and parallelism > 1
         legacy = f"{keys.GROUP_PREFIX}-{pod.name}-{owner.uid}" if many else group_name(owner)
         name = legacy if _exists(workload, legacy) else name
     return Grouped(replace(inherited(workload), name=name))

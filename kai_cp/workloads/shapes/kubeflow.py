@@ -19,6 +19,7 @@ _JOB_ROLE: Final = "training.kubeflow.org/job-role"
 _LAUNCHER: Final = "launcher"
 _ELASTIC: Final = path("spec.elasticPolicy.minReplicas")
 _LAUNCHER_POLICY: Final = path("spec.launcherCreationPolicy")
+_LAUNCHERS: Final = path("spec.mpiReplicaSpecs.Launcher.replicas")
 _MASTER: Final = path("spec.pytorchReplicaSpecs.Master")
 _WORKER: Final = path("spec.pytorchReplicaSpecs.Worker")
 
@@ -32,7 +33,9 @@ def mpi(workload: Workload) -> Grouped:
     labels = {_JOB: owner.name, _JOB_ROLE: _LAUNCHER}
     if any(not pod.deleted for pod in workload.reads.pods(workload.pod.namespace, labels)):
         return found
-    launchers = integer_in(owner, path("spec.mpiReplicaSpecs.Launcher.replicas")) or 0
+    launchers = integer_in(owner, _LAUNCHERS)
+    if not launchers:
+        raise owner.bad(str(_LAUNCHERS), "is missing or 0; at least 1 is needed")
     return replace(found, group=replace(found.group, min_member=found.group.min_member - launchers))
 
 

@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+import yaml
 
 from kai_cp.workloads.batch import group_documents
 from kai_cp.workloads.settings import GroupingSettings
@@ -149,6 +150,15 @@ def test_a_group_moves_with_its_label_only_where_that_is_asked_for() -> None:
     change["metadata"]["annotations"] = {"kai-cp/follow-queue": "true"}
     group = only(grouped(job, pod("p", job), stage, change))
     assert (group["spec"]["queue"], group["metadata"]["labels"][QUEUE]) == ("b", "b")
+
+
+@pytest.mark.parametrize("name", ["123", "true", "1e3", "0x1f"])
+def test_a_name_that_looks_like_a_number_stays_a_name(name: str) -> None:
+    job = made("batch/v1", "Job", name, spec={})
+    metadata = only(grouped(job, pod("p", job)))["metadata"]["annotations"][
+        "kai.scheduler/top-owner-metadata"
+    ]
+    assert yaml.safe_load(metadata)["name"] == name
 
 
 def test_what_kubectl_remembers_of_a_workload_is_not_copied() -> None:

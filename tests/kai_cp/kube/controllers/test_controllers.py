@@ -14,7 +14,7 @@ from kai_cp.kube.access import ACCESS, OWNERS, ControllerName
 from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.controllers.catalogue import CONTROLLERS, chosen, rights
 from kai_cp.kube.controllers.host import Host
-from kai_cp.kube.controllers.options import ControllerOptions
+from kai_cp.kube.controllers.options import ControllerOptions, metric_labels
 from kai_cp.kube.controllers.process import access
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.resources import Resource
@@ -222,6 +222,12 @@ def test_a_part_that_is_off_has_no_rights() -> None:
     assert access(("podgrouper",))("controllers", "get", Resource("example.com", "v1", "f", "F"), "", "x")
     assert not access(NAMES)("controllers", "get", Resource("", "v1", "secrets", "Secret"), "", "x")
     assert not access(NAMES)("controllers", "patch", Resource("example.com", "v1", "f", "F"), "", "x")
+
+
+def test_a_wrong_flag_is_named() -> None:
+    for text in ("team", "team=queue_name", "team=a-b"):
+        with pytest.raises(ValueError, match="--queue-label-to-metric-label"):
+            metric_labels(ControllerOptions(queue_label_to_metric_label=text))
 
 
 def test_controllers_are_chosen_by_name() -> None:
