@@ -80,6 +80,8 @@ demo-cluster: $(READY)  ## a real control plane with fake GPU nodes, our process
 
 docs: $(READY)  ## the generated pages and the sample snapshot
 	$(BIN)/kai-cp config explain --format markdown > docs/settings.md
+	$(BIN)/kai-cp schema --format markdown > docs/reference-json.md
+	$(BIN)/python -c 'from kai_cp.report.reference import commands_page; print(commands_page(), end="")' > docs/reference-cli.md
 	$(BIN)/python examples/make_demo_cluster.py
 	$(BIN)/python deploy/make_chart.py
 

@@ -35,7 +35,7 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     """As SVG, the same text for the same picture, on white, so that a dark page shows it too."""
     mpl.rcParams["svg.hashsalt"] = "kai_cp"
     figure.savefig(folder / f"{name}.svg", bbox_inches="tight", facecolor="white", metadata={"Date": None})
-    if folder != HERE:  # To look at them.
+    if folder.resolve() != HERE.resolve():  # To look at them.
         figure.savefig(folder / f"{name}.png", bbox_inches="tight", facecolor="white", dpi=110)
 
 

@@ -232,7 +232,7 @@ class MattersResult(Record):
 
 
 Result = CaseResult | PolicyResult | BoundResult | SimulationResult | MattersResult
-_LINE: TypeAdapter[Result] = TypeAdapter(Annotated[Result, Field(discriminator="kind")])
+LINE: TypeAdapter[Result] = TypeAdapter(Annotated[Result, Field(discriminator="kind")])
 
 
 @cache
@@ -261,7 +261,7 @@ def read(path: Path) -> Iterator[Result]:
     with path.open(encoding="utf-8") as file:
         for line in file:
             if line.strip():
-                yield _LINE.validate_json(line)
+                yield LINE.validate_json(line)
 
 
 def _processor() -> str:

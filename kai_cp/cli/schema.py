@@ -1,0 +1,55 @@
+"""``kai-cp schema``: the JSON Schema of every document that a command writes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from kai_cp.cli.common import WRONG_USAGE, fail
+from kai_cp.cli.options import SHOWN
+from kai_cp.cli.output import write
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Format(StrEnum):
+    """How the schemas are shown."""
+
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+@app.command()
+def schema(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Such as decisions/1. Default: list the names.")
+    ] = None,
+    format: Annotated[
+        Format,
+        typer.Option(
+            "--format", "-o", help="JSON Schema, or the page docs/reference-json.md.", rich_help_panel=SHOWN
+        ),
+    ] = Format.JSON,
+) -> None:
+    """Print the JSON Schema of a document, or the names of all.
+
+    Examples:
+    kai-cp schema
+    kai-cp schema decisions/1
+    """
+    from kai_cp.cli.output import as_json
+    from kai_cp.documents import NAMES
+    from kai_cp.documents import schema as schema_of
+
+    if format is Format.MARKDOWN:
+        from kai_cp.report.reference import documents_page
+
+        write(documents_page())
+    elif name is None:
+        write("".join(f"{known}\n" for known in NAMES))
+    elif name not in NAMES:
+        fail(f"{name}: there is no such document; there are {', '.join(NAMES)}", WRONG_USAGE)
+    else:
+        write(as_json([schema_of(name)]))
