@@ -107,9 +107,3 @@ def known_options(found: object, context: Context) -> set[str]:
 
 def test_the_page_of_documents_is_made_of_the_code() -> None:
     assert documents_page() == (ROOT / "docs" / "reference-json.md").read_text("utf-8"), "run: make docs"
-
-
-def test_the_index_names_every_page() -> None:
-    index = (ROOT / "docs" / "README.md").read_text("utf-8")
-    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
-    assert not [name for name in sorted(pages) if f"({name})" not in index]
