@@ -144,7 +144,8 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
     ),
     "podgroup-controller": frozenset(
         [
-            *grants("list watch", r.PODS, r.POD_GROUPS, r.NODES, r.PRIORITY_CLASSES, r.RESOURCE_CLAIMS),
+            *grants("list watch", r.PODS, r.POD_GROUPS, r.PRIORITY_CLASSES, r.RESOURCE_CLAIMS),
+            *grants("get", r.NODES),
             *grants("patch", r.POD_GROUPS, subresource="status"),
         ]
     ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kai_cp.kube import names
@@ -15,6 +16,8 @@ from kai_cp.kube.store import Key, Object, key_of
 from kai_cp.workloads.sums import FIELDS, Usage, group_status, is_preemptible, usage_of
 
 PROBLEM: Final = "PodGroupStatus"
+NODE_SECONDS: Final = 300.0
+"""How old the memory of a node's GPUs may be; it changes when the node is set up."""
 
 
 class PodGroupController:
@@ -29,17 +32,16 @@ class PodGroupController:
         informers = context.informers
         self._groups = informers.store(r.POD_GROUPS)
         self._pods = informers.store(r.PODS, transform=t.pod, fields=self._fields)
-        self._nodes = informers.store(r.NODES, metadata_only=True)
         self._classes = informers.store(r.PRIORITY_CLASSES)
         self._claims = informers.store(r.RESOURCE_CLAIMS, optional=True)
         self._members = Members(self._pods)
+        self._nodes: dict[str, tuple[float, Mapping[str, str]]] = {}
 
     def wants(self) -> Sequence[Want]:
         """Pod groups and their pods; classes and claims, which change what they count for."""
         return (
             Want(r.POD_GROUPS, changed(lambda group: (key_of(group),), _group_change)),
             Want(r.PODS, changed(_group_of, _pod_change), transform=t.pod, fields=self._fields),
-            Want(r.NODES, changed(self._groups_on, _label_change), metadata_only=True),
             Want(r.PRIORITY_CLASSES, changed(self._groups_of_class)),
             Want(r.RESOURCE_CLAIMS, changed(self._groups_of_claim), optional=True),
         )
@@ -69,19 +71,23 @@ class PodGroupController:
 
     def _usage(self, pod: Object) -> Usage:
         node = pod["spec"].get("nodeName")
-        found = self._nodes.get(("", node)) if node else None
-        usage = usage_of(pod, labels_of(found) if found is not None else {})
+        shares_memory = names.GPU_MEMORY in annotations_of(pod)
+        usage = usage_of(pod, self._node_labels(node) if node and shares_memory else {})
         if usage.problem:
             self._context.recorder.say(
                 pod, r.PODS, "Warning", PROBLEM, f"{usage.problem}; the rest of the pod is counted"
             )
         return usage
 
-    def _groups_on(self, node: Object) -> Iterable[Key]:
-        name = node["metadata"]["name"]
-        for pod in self._pods.all():
-            if pod["spec"].get("nodeName") == name and names.GPU_MEMORY in annotations_of(pod):
-                yield from _group_of(pod)
+    def _node_labels(self, name: str) -> Mapping[str, str]:
+        """Labels of a node that holds shares of GPU memory; not watched, for nodes report all the time."""
+        read, labels = self._nodes.get(name, (-NODE_SECONDS, {}))
+        now = time.monotonic()
+        if now - read >= NODE_SECONDS:
+            found = self._context.transport.get(r.NODES, "", name)
+            labels = {} if found is None else dict(labels_of(found))
+            self._nodes[name] = (now, labels)
+        return labels
 
     def _groups_of_class(self, priority_class: Object) -> Iterable[Key]:
         name = priority_class["metadata"]["name"]
@@ -133,7 +139,3 @@ def _group_change(old: Object, new: Object) -> bool:
     """Its own words, and its sums, which somebody else may have overwritten."""
     sums = [(item.get("status") or {}).get("resourcesStatus") for item in (old, new)]
     return sums[0] != sums[1] or t.spec_change(old, new)
-
-
-def _label_change(old: Object, new: Object) -> bool:
-    return labels_of(old) != labels_of(new)

@@ -185,6 +185,29 @@ def test_an_unchanged_cluster_is_not_written_to(tree: StubServer) -> None:
         assert writes(tree)[before:] == []
 
 
+def test_a_share_of_memory_counts_by_the_memory_of_its_node(server: StubServer) -> None:
+    labels = {"nvidia.com/gpu.memory": "81920"}
+    server.put(r.NODES, {"metadata": {"name": "n1", "labels": labels}})
+    server.put(r.POD_GROUPS, {"metadata": {"name": "g", "namespace": "team-a"}, "spec": {"queue": "a"}})
+    names = {"gpu-memory": "20000", "received-resource-type": "Fraction", "pod-group-name": "g"}
+    member = pod("p", spec={"nodeName": "n1"}, annotations=names)
+    member["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    member["status"] = {"phase": "Running"}
+    server.put(r.PODS, member)
+
+    def sums() -> Object:
+        found = (server.get(r.POD_GROUPS, "team-a", "g") or {}).get("status") or {}
+        status: Object = found.get("resourcesStatus") or {}
+        return status
+
+    with running(server, "podgroup-controller") as run:
+        wanted = {"cpu": "1", "nvidia.com/gpu": "250m"}
+        until(lambda: sums().get("allocated") == wanted)
+        assert sums()["requested"] == {"cpu": "1", "run.ai/gpu.memory": "20000"}
+        run.settled()
+        assert sum("/nodes/n1" in path for _, path, _ in server.log) == 1
+
+
 def test_an_owner_that_comes_late_is_waited_for_without_a_word(server: StubServer) -> None:
     job = made("batch/v1", "Job", "train", spec={})
     server.objects["/apis/batch/v1"] = {"resources": [{"kind": "Job", "name": "jobs", "namespaced": True}]}
