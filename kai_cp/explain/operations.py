@@ -51,6 +51,9 @@ def applied(raw: Mapping[str, Any], ops: Sequence[Json], now: float) -> Draft:
     """The snapshot and the time after ``ops``; raises ``BadOperation``. ``raw`` is not changed."""
     if len(ops) > MOST_OPERATIONS:
         raise BadOperation(f"{len(ops)} operations; at most {MOST_OPERATIONS} are taken at once")
+    copies = sum(op["count"] for op in ops if isinstance(op, dict) and isinstance(op.get("count"), int))
+    if copies > MOST_COPIES:
+        raise BadOperation(f"{copies} nodes; at most {MOST_COPIES} are added at once")
     draft = Draft(raw, now)
     for op in ops:
         what = op.get("op") if isinstance(op, dict) else None

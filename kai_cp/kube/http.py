@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
@@ -46,6 +46,19 @@ class Answer:
 
 Route = Callable[[str], Answer | None]
 """Called with the rest of the path; None: no such thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A path that is asked with parameters, or with a JSON body of at most ``most_bytes``."""
+
+    asked: Callable[[Mapping[str, str]], Answer] | None = None
+    posted: Callable[[bytes], Answer] | None = None
+    most_bytes: int = 1_000_000
+
+    def __call__(self, rest: str) -> Answer | None:
+        """Nothing lies below it."""
+        return None
 
 
 def as_json(value: Any, status: int = 200) -> Answer:
@@ -165,13 +178,43 @@ def _handler(routes: Mapping[str, Route], *, loopback: bool) -> type[BaseHTTPReq
             else:
                 self._send(Answer(b"too many requests at once\n", status=503))
 
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def _asked(self, query: Query) -> Answer:
+            """What a path with parameters or a body answers; a body is read whole or not at all."""
+            length = self.headers.get("Content-Length") or "0"
+            size = int(length) if length.isdecimal() and len(length) < len(str(2**63)) else -1
+            if size or "Transfer-Encoding" in self.headers:
+                # What is not read must not be taken for the next request.
+                self.close_connection = True
+            if self.command == "GET":
+                if query.asked is None:
+                    return Answer(b"this path takes POST with a JSON body\n", status=405)
+                return query.asked(dict(parse_qsl(urlsplit(self.path).query, max_num_fields=16)))
+            if query.posted is None:
+                return Answer(b"this path takes GET\n", status=405)
+            if self.headers.get_content_type() != JSON:
+                return Answer(b"the body must be application/json\n", status=415)
+            if not 0 < size <= query.most_bytes:
+                most = f"the body must have a Content-Length of 1 to {query.most_bytes} bytes\n"
+                return Answer(most.encode(), status=413)
+            return query.posted(self.rfile.read(size))
+
         def _answer(self) -> Answer:
             path = urlsplit(self.path).path
             answer: Answer | None = None
             try:
                 for prefix in ordered:
                     if path == prefix or path.startswith(prefix.rstrip("/") + "/"):
-                        answer = routes[prefix](path[len(prefix) :].strip("/"))
+                        route = routes[prefix]
+                        rest = path[len(prefix) :].strip("/")
+                        if isinstance(route, Query):
+                            answer = self._asked(route) if not rest else None
+                        elif self.command == "GET":
+                            answer = route(rest)
+                        else:
+                            answer = Answer(b"this path takes GET\n", status=405)
                         break
             except Exception:
                 LOG.exception("request failed", extra={"path": path})

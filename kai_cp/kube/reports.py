@@ -60,6 +60,8 @@ class Reporter:
         self._told: dict[str, tuple[str, str, float]] = {}
         """By uid of pod or pod group: reason, message and time of its last event here."""
         self._aside: dict[str, str] = {}
+        self.words: Callable[[Unscheduled], str] = lambda entry: entry.message
+        """What is said of a pod group that waits: the cycle's message, or more where more is known."""
 
     @property
     def pool(self) -> str:
@@ -93,7 +95,7 @@ class Reporter:
         record = snapshot.group_by_key.get(entry.group)
         if group is None or record is None:
             return []
-        message = entry.message
+        message = self.words(entry)
         if group["spec"].get("schedulingBackoff") == 1:
             message = f"{self.pool}: {message}"
         if entry.reason in NO_ROOM_SOUGHT:

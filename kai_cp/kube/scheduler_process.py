@@ -17,6 +17,7 @@ from kai_cp.kube.backoff import BindBackoff
 from kai_cp.kube.cache import ClusterCache
 from kai_cp.kube.decider import Decider
 from kai_cp.kube.errors import KubeError, LeaseLost
+from kai_cp.kube.explaining import Explaining
 from kai_cp.kube.http import HttpServer
 from kai_cp.kube.live import LiveCluster
 from kai_cp.kube.metrics import SchedulerMetrics
@@ -92,11 +93,14 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
         settings_hash=settings_hash(setup, config),
         usage=usage or (lambda: None),
     )
+    explaining = Explaining(scheduler.cycles, setup.settings, anonymize=setup.anonymize)
+    reporter.words = explaining.words
     servers = []
     if setup.service.listen_address:
         servers.append(HttpServer(setup.service.listen_address, public_routes(registry, cache, scheduler)))
     if setup.data:
-        servers.append(HttpServer(setup.data, data_routes(cache, scheduler, anonymize=setup.anonymize)))
+        routes = data_routes(cache, scheduler, anonymize=setup.anonymize) | explaining.routes()
+        servers.append(HttpServer(setup.data, routes))
     life.on_end(scheduler.stop)
     lease = None
     try:
@@ -113,6 +117,8 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
                 return life.status
         if usage is not None:
             usage.start()
+        if engine is not None and options.mode is not Mode.OBSERVE:
+            explaining.start()
         LOG.info("scheduling", extra={"mode": options.mode.value, "pods": len(cache.stores[resources.PODS])})
         scheduler.run()
     except LeaseLost:
@@ -121,6 +127,7 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
         LOG.error("ended", extra={"error": str(error)})
         life.end(1)
     finally:
+        explaining.stop()
         cache.stop()
         if not life.status:
             writer.drain(2.0)

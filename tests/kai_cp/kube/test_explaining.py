@@ -1,0 +1,161 @@
+"""``/explain`` and ``/what-if`` over HTTP: documents, refusals with a sentence, and one answer at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kai_cp.kube.cycles import Cycle, CycleLog
+from kai_cp.kube.explaining import Explaining, remedy
+from kai_cp.kube.http import HttpServer, Query
+from kai_cp.reader import parse
+from kai_cp_models.engine import decide
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import GroupKey, Unscheduled
+from tests.support import objects as raw
+from tests.support.tiny import node, pod, queue
+
+SETTINGS = Settings()
+NOW = raw.NOW.timestamp()
+
+
+def full_cluster() -> raw.Object:
+    """One node of 8 GPUs, held by a job that cannot be preempted, and a job that waits for it."""
+    pods = [pod("hog", "n0", gpus=8), pod("x", gpus=8)]
+    spec: dict[str, Any] = {"minMember": 1, "queue": "q"}
+    groups = [
+        raw.group("default", "hog", 900, {**spec, "preemptibility": "non-preemptible"}, {}),
+        raw.group("default", "x", 600, {**spec, "preemptibility": "preemptible"}, {}),
+    ]
+    return raw.snapshot(
+        raw.config("allocate, reclaim, preempt", spread=False, minruntime={}, proportion={}),
+        {},
+        {
+            "nodes": [node("n0", {"cpu": "64"}, gpus=8)],
+            "queues": [queue("top", ""), queue("q")],
+            "podGroups": groups,
+            "pods": [{k: v for k, v in one.items() if k != "belongs"} for one in pods],
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def explaining() -> Iterator[Explaining]:
+    cluster = full_cluster()
+    snapshot = parse(cluster, now=NOW)
+    log = CycleLog()
+    log.add(Cycle(1, NOW, cluster, snapshot, decide(snapshot, SETTINGS), (), {}, "hash"))
+    found = Explaining(log, SETTINGS)
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def port(explaining: Explaining) -> Iterator[int]:
+    server = HttpServer("127.0.0.1:0", explaining.routes())
+    server.start()
+    yield server.port
+    server.stop()
+
+
+def ask(port: int, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    with contextlib.closing(connection):
+        connection.request(method, path, body, sent)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def post(port: int, question: object) -> tuple[int, str]:
+    body = question if isinstance(question, bytes) else json.dumps(question).encode()
+    return ask(port, "POST", "/what-if", body, Content_Type="application/json")
+
+
+def test_explains_what_waits(port: int) -> None:
+    status, text = ask(port, "GET", "/explain?podGroup=default/x&kinds=stop")
+    document = json.loads(text)
+    (entry,) = document["explanations"]
+    assert (status, document["schema"], entry["state"]) == (200, "explanation/1", "pending")
+    assert entry["blocking"] == [["priority", "room:gpu"], ["non-preemptible", "room:gpu"]]
+    assert [fix["kind"] for fix in entry["fixes"]] == ["stop"]
+
+
+def test_answers_what_if(port: int) -> None:
+    status, text = post(port, {"ops": [{"op": "add-nodes", "like": "n0", "count": 1}]})
+    assert status == 200
+    assert json.loads(text)["diff"]["gain"] == ["default/x"]
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [("/explain", "podGroup"), ("/explain?podGroup=default/y", "default/y"),
+     ("/explain?podGroup=default/x&kinds=magic", "magic"), ("/explain?what=1", "podGroup")],
+)  # fmt: skip
+def test_wrong_questions_are_refused_with_a_sentence(port: int, path: str, named: str) -> None:
+    status, text = ask(port, "GET", path)
+    assert status == 400
+    assert named in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("question", "named"),
+    [
+        (b"{", "not JSON"),
+        ([], "object"),
+        ({"opps": []}, "opps"),
+        ({"ops": 3}, "ops"),
+        ({"ops": [{"op": "explode"}]}, "explode"),
+        ({"ops": [{"op": "add-nodes", "like": "n0", "count": 1_000_000}]}, "1000000"),
+        ({"ops": [{"op": "add-nodes", "like": "n0", "count": 9_000}] * 9}, "at most"),
+        ({"ops": [{"op": "drain", "nodes": ["n9"]}]}, "n9"),
+        ({"ops": [{"op": "set-queue", "queue": "q", "field": "limit", "resource": "gpu"}]}, "set-queue"),
+        ({"ops": [{"op": "cordon", "nodes": ["n0"]}] * 2_000}, "at most"),
+        ({"ops": [], "most": 10**9}, "most"),
+        ({"ops": [], "least": {"kind": "magic"}}, "magic"),
+        ({"ops": [], "least": "nodes"}, "least"),
+    ],
+)
+def test_hostile_bodies_are_refused_with_a_sentence(port: int, question: object, named: str) -> None:
+    status, text = post(port, question)
+    assert status == 400
+    assert named in text
+    assert "Traceback" not in text
+
+
+def test_bodies_are_bounded_and_must_be_json(port: int) -> None:
+    assert ask(port, "POST", "/what-if", b"{}", Content_Type="text/plain")[0] == 415
+    assert ask(port, "POST", "/what-if", b"", Content_Type="application/json")[0] == 413
+    assert ask(port, "POST", "/what-if", b" " * 1_000_001, Content_Type="application/json")[0] == 413
+    assert ask(port, "POST", "/explain?podGroup=default/x", b"{}")[0] == 405
+    assert ask(port, "GET", "/what-if")[0] == 405
+    assert ask(port, "GET", "/explain?podGroup=default/x", Host="evil.example")[0] == 421
+
+
+def test_what_waits_is_explained_once_and_the_condition_says_the_cheapest_fix(explaining: Explaining) -> None:
+    entry = Unscheduled(GroupKey("default", "x"), "NodeFragmented", "no room", True)
+    assert explaining.words(entry) == "no room"
+    explaining.remember(entry, "would start if you uncordon n1")
+    assert explaining.words(entry) == "no room; would start if you uncordon n1"
+    other = Unscheduled(entry.group, "OverLimit", "limit 8", True)
+    assert explaining.words(other) == "limit 8"
+
+
+def test_remedy_is_the_first_fix() -> None:
+    fix = {"kind": "uncordon", "ops": [{"op": "uncordon", "nodes": ["n1"]}], "starts": "now"}
+    assert remedy({"fixes": [fix]}) == "would start if you uncordon n1"
+    assert remedy({"fixes": []}) == ""
+
+
+def test_names_stay_hidden() -> None:
+    hidden = Explaining(CycleLog(), SETTINGS, anonymize=True)
+    explain = hidden.routes()["/explain"]
+    assert isinstance(explain, Query)
+    assert explain.asked is not None
+    assert explain.asked({"podGroup": "default/x"}).status == 403
