@@ -11,7 +11,7 @@ from kai_cp_models.explain.blocking import Blocking
 from kai_cp_models.explain.families import VICTIM_RULES, Families, kind_of, ordered, subject_of
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.rules.size import amount
-from kai_cp_models.snapshot import GPU, PodGroup, Unscheduled
+from kai_cp_models.snapshot import GPU, MILLI, PodGroup, Unscheduled
 
 _KEPT: Final = {
     "priority": "what runs in its queue has no lower priority",
@@ -32,8 +32,7 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
         note = "which rules block it was not worked out in time"
         return f"{engine}; {note}" if engine else note
     if not found.proved:
-        note = "no plan was found, but that there is none is not proved"
-        return f"{engine}; {note}" if engine else note
+        return engine or "no plan was found"
     first = found.sets[0]
     kinds = {kind_of(family) for family in first}
     if kinds & {"queue", "readiness", "backoff", "dependency", "limit", "quota"} or "room" not in kinds:
@@ -56,7 +55,13 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
         each = max((item.example.spec.requests[d] for item in classes), default=0)
         asked = sum(item.example.spec.requests[d] * item.count for item in classes)
         pods = sum(item.count for item in classes)
-        unit = "GPUs" if d == GPU else "CPUs" if d == 0 else snapshot.dimensions[d]
+        unit = (
+            ("GPU" if asked == MILLI else "GPUs")
+            if d == GPU
+            else "CPUs"
+            if d == 0
+            else snapshot.dimensions[d]
+        )
         if not each:
             parts.append("no GPU has room for its share")
             continue

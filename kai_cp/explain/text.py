@@ -33,9 +33,8 @@ def _head(entry: Json) -> Iterator[str]:
     needs = entry["needs"]
     words = [f"{entry['state'].upper()}  podgroup {entry['podGroup']}", f"queue {entry['queue'] or '(none)'}"]
     if needs["pods"]:
-        words.append(
-            f"needs {needs['pods']} pod{'s' * (needs['pods'] > 1)} with {_amount(needs['gpu'])} GPUs"
-        )
+        gpus = f"{_amount(needs['gpu'])} GPU{'s' * (needs['gpu'] != 1)}"
+        words.append(f"needs {needs['pods']} pod{'s' * (needs['pods'] > 1)} with {gpus}")
     if entry["waitingSeconds"]:
         words.append(f"waiting {age(entry['waitingSeconds'])}")
     place = entry["position"]
@@ -64,7 +63,7 @@ def _part(label: str, text: str, indent: int = 0) -> list[str]:
 
 def _proof(entry: Json) -> str:
     if entry["proof"] != "proved":
-        return "none: no plan was found, but that there is none is not proved"
+        return "none: no plan was found; that there is none is not proved"
     if not entry["blocking"]:
         return "by the cycle; which rules block it was not worked out in time"
     sets = " and with ".join("{" + ", ".join(one) + "}" for one in entry["blocking"])
@@ -82,7 +81,8 @@ def _ahead(entry: Json) -> list[str]:
     if not ahead:
         return []
     first = ahead[-1]
-    words = f"{_amount(entry['position']['aheadGpus'])} GPUs of {len(ahead)} pod groups; next before it "
+    groups = f"{len(ahead)} pod group{'s' * (len(ahead) > 1)}"
+    words = f"{_amount(entry['position']['aheadGpus'])} GPUs of {groups}; next before it "
     return _part("Ahead", f"{words}{first['podGroup']} ({first['because']})")
 
 

@@ -42,10 +42,12 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
         elif why.pod is not None:
             if not accepting(cycle.ledger.fixed.table, why.pod).any():
                 reason = "NoNodeAccepts"
+            # A refusal may be that of an ask that asks for less; the words are about the group's own pod.
+            pod = why.pod if why.pod.group == group.key else pending[0]
             # Pods with one spec wait for one reason.
-            spec = id(why.pod.spec)
+            spec = id(pod.spec)
             if spec not in words:
-                words[spec] = explain_pod(cycle.ledger, why.pod)
+                words[spec] = explain_pod(cycle.ledger, pod)
             message = words[spec]
         found.append(Unscheduled(group.key, reason, message, proved, why.details))
     return tuple(found)
