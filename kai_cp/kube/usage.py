@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 
+from kai_cp.decisions import rfc3339
 from kai_cp.kube.options import BadConfiguration
 from kai_cp.kube.windows import last_cron, last_tumbling
 from kai_cp.reader.fields import Malformed
@@ -151,6 +153,16 @@ class UsageClient:
         if self._usage is not None and self._clock() - self._fetched > self._options.staleness:
             LOG.error("usage data is stale", extra={"age": round(self._clock() - self._fetched)})
         return self._usage
+
+    def age(self) -> float:
+        """Seconds since the figures were fetched; infinite while there are none."""
+        return self._clock() - self._fetched if self._usage is not None else math.inf
+
+    def recorded(self) -> dict[str, Any] | None:
+        """The figures and when they were fetched, as a snapshot shows them; None while there are none."""
+        if self._usage is None:
+            return None
+        return {"fetchedAt": rfc3339(self._fetched), "queues": self._usage}
 
     def fetch(self) -> Usage:
         """Ask now."""
