@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from kai_cp.decisions import rfc3339, version
+from kai_cp.reader.recorded_usage import FETCHED_AT
 from kai_cp.report.waiting import Waiter, waiters
 from kai_cp_models.devices.mig import mig_report
 from kai_cp_models.fairness.book import QueueBook
@@ -55,6 +56,9 @@ def inspection(snapshot: Snapshot, sha256: str = "") -> dict[str, Any]:
         "waiting": [_waiter(i, waiter, snapshot.now) for i, waiter in enumerate(line, 1)],
         "setAside": [{"object": entry.item, "reason": entry.reason} for entry in snapshot.set_aside],
     }
+    if (fetched_at := snapshot.extras.get(FETCHED_AT)) is not None:
+        seconds = max(0.0, snapshot.now - fetched_at)
+        document["usage"] = {"fetchedAt": rfc3339(fetched_at), "ageSeconds": round(seconds, 3)}
     if (advice := mig_report(snapshot)) is not None:
         document["migPartition"] = {
             "podsNow": advice.admitted_now,

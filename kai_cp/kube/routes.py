@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -20,6 +20,8 @@ from kai_cp.kube.view_routes import LastView, view_routes
 
 ZIP = "application/zip"
 MOST_DIGITS = 15
+USAGE = "usage"
+"""Key of a snapshot that KAI's do not have: historic usage by queue, and when it was fetched."""
 
 
 def public_routes(registry: CollectorRegistry, cache: ClusterCache, scheduler: Scheduler) -> dict[str, Route]:
@@ -41,7 +43,13 @@ def public_routes(registry: CollectorRegistry, cache: ClusterCache, scheduler: S
     }
 
 
-def data_routes(cache: ClusterCache, scheduler: Scheduler, *, anonymize: bool) -> dict[str, Route]:
+def data_routes(
+    cache: ClusterCache,
+    scheduler: Scheduler,
+    *,
+    anonymize: bool,
+    usage: Callable[[], Mapping[str, Any] | None] = lambda: None,
+) -> dict[str, Route]:
     """``/get-snapshot``, ``/get-job-order``, ``/debug/cycles`` and the page."""
 
     def shown(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -49,7 +57,10 @@ def data_routes(cache: ClusterCache, scheduler: Scheduler, *, anonymize: bool) -
 
     def snapshot(_rest: str) -> Answer:
         headers = {"Content-Disposition": "attachment; filename=snapshot.zip"}
-        return Answer(archive(shown(cache.snapshot())), ZIP, headers=headers)
+        raw, figures = shown(cache.snapshot()), usage()
+        if figures is not None and not anonymize:
+            raw = {**raw, USAGE: figures}
+        return Answer(archive(raw), ZIP, headers=headers)
 
     def order(_rest: str) -> Answer:
         cycles = scheduler.cycles.all()

@@ -99,7 +99,9 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
     if setup.service.listen_address:
         servers.append(HttpServer(setup.service.listen_address, public_routes(registry, cache, scheduler)))
     if setup.data:
-        routes = data_routes(cache, scheduler, anonymize=setup.anonymize) | explaining.routes()
+        recorded = usage.recorded if usage is not None else lambda: None
+        served = data_routes(cache, scheduler, anonymize=setup.anonymize, usage=recorded)
+        routes = served | explaining.routes()
         servers.append(HttpServer(setup.data, routes))
     life.on_end(scheduler.stop)
     lease = None

@@ -23,6 +23,7 @@ from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.policy import read_policy, stuck_threshold_seconds
 from kai_cp.reader.pools import in_pool
 from kai_cp.reader.queues import read_queues
+from kai_cp.reader.recorded_usage import FETCHED_AT, recorded_usage
 from kai_cp.reader.subgroups import lowered
 from kai_cp.reader.topologies import read_topologies, report_outside
 from kai_cp_models.devices import enriched
@@ -70,7 +71,7 @@ _LISTS: Final = frozenset(
         "topologies",
     )
 )
-_TOP: Final = frozenset(("config", "schedulerParams", "rawObjects", "discovery"))
+_TOP: Final = frozenset(("config", "schedulerParams", "rawObjects", "discovery", "usage"))
 
 
 @dataclass
@@ -129,6 +130,7 @@ def _parse(
     notes.unknown(raw, _TOP, "")
     notes.unknown(objects, _LISTS, "rawObjects")
     policy = read_policy(raw, notes)
+    recorded, fetched_at = recorded_usage(raw) if usage is None else (usage, None)
 
     def cluster_scoped(kind: str, name: str) -> Mapping[Identity, Json]:
         return unique(raw_list(objects, name, notes), kind, name, notes, namespaced=False)
@@ -147,7 +149,7 @@ def _parse(
         memo.nodes,
     )
     handed_on = _of_our_nodes(handed_on, {name for _, name in raw_nodes} - node_drafts.keys())
-    queues = read_queues(in_pool(cluster_scoped("Queue", "queues"), policy), policy, usage, notes)
+    queues = read_queues(in_pool(cluster_scoped("Queue", "queues"), policy), policy, recorded, notes)
     groups = read_groups(
         in_pool(namespaced("PodGroup", "podGroups"), policy),
         policy,
@@ -192,6 +194,7 @@ def _parse(
             "raw": handed_on,
             "ignored": notes.ignored.total(),
             "ignored_fields": dict(sorted(notes.ignored.items())),
+            FETCHED_AT: fetched_at,
         },
     )
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from kai_cp.report.section import Section
-from kai_cp.report.terminal import amount, plural
+from kai_cp.report.terminal import age, amount, plural
 from kai_cp.worker import End
 
 _STOPPED: Final = ("late", "interrupted")
@@ -116,8 +116,10 @@ def _size(document: Mapping[str, Any]) -> str:
 
 
 def as_of(document: Mapping[str, Any]) -> str:
-    """The time at which the snapshot was read."""
-    return f"As of {document['now']}." if document.get("now") else ""
+    """The time at which the snapshot was read, and how old its figures of historic usage were then."""
+    told = f"As of {document['now']}." if document.get("now") else ""
+    usage = document.get("usage")
+    return f"{told} Historic usage is {age(usage['ageSeconds'])} old." if usage else told
 
 
 def batch(rows: Iterable[tuple[str, Mapping[str, Any] | None, bool]]) -> Section:

@@ -1,0 +1,23 @@
+"""Historic usage that a snapshot brings along, and when it was fetched; KAI's snapshots have none (9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kai_cp.reader.fields import Malformed, object_at, text_at
+from kai_cp.reader.times import seconds_of
+
+KEY: Final = "usage"
+FETCHED_AT: Final = "usageFetchedAt"
+"""Key in a snapshot's extras: when the figures were fetched, in seconds since the epoch."""
+
+
+def recorded_usage(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, float | None]:
+    """Usage by queue and when it was fetched; nothing where there is none, or none that can be read."""
+    try:
+        found = object_at(raw, KEY)
+        queues = object_at(found, "queues", KEY)
+        return (queues or None), (seconds_of(text_at(found, "fetchedAt", KEY)) if queues else None)
+    except (Malformed, ValueError):
+        return None, None
