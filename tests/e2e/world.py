@@ -78,6 +78,21 @@ def prepare(plane: ControlPlane) -> None:
             document["subjects"] = subjects
         kind = KINDS[document["kind"]]
         api.create(kind, document["metadata"].get("namespace", ""), document)
+    for document in yaml.safe_load_all(policies()):
+        resource = POLICY_BINDINGS if document["kind"].endswith("Binding") else POLICIES
+        api.create(resource, "", document)
+
+
+def policies() -> str:
+    """The policies of ``deploy/`` for the users and node pools of these tests."""
+    text = (DEPLOY / "base/policies.yaml").read_text()
+    for account, users in ACCOUNTS.items():
+        name = f'"system:serviceaccount:kai-scheduler:{account}"'
+        text = text.replace(
+            f"request.userInfo.username == {name}", f"request.userInfo.username in {list(users)}"
+        )
+        text = text.replace(name, ", ".join(f'"{user}"' for user in users))
+    return text.replace('k == "kai.scheduler/node-pool"', 'k.startsWith("kai-cp.test/")')
 
 
 class World:

@@ -1,0 +1,196 @@
+"""What a stolen token of ours may not do: the policies of ``deploy/base``, tried on the real API server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.demo.controlplane import ControlPlane
+from tests.e2e.admin import AdminTransport
+from tests.e2e.world import DEPLOY, admin
+from tests.kubetest.build import find
+
+SCHEDULER = "system:serviceaccount:kai-scheduler:kai-cp-scheduler"
+BINDER = "system:serviceaccount:kai-scheduler:kai-cp-binder"
+RESERVATION = "system:serviceaccount:kai-resource-reservation:kai-resource-reservation"
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "0b5bd4ba-6c3d-4d4f-9e6e-0a6d3b0a7a11"}
+Object = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def plane(binary: Path) -> Iterator[ControlPlane]:
+    with ControlPlane(binary, nodes=False) as made:
+        run(made, "", "apply", "--server-side", "-k", str(DEPLOY / "base"))
+        # All rights that there are: what is refused here is refused by the policies, whatever the roles grant.
+        users = [f"--user={user}" for user in (SCHEDULER, BINDER, RESERVATION)]
+        run(made, "", "create", "clusterrolebinding", "stolen", "--clusterrole=cluster-admin", *users)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def api(plane: ControlPlane) -> Iterator[AdminTransport]:
+    made = admin(plane)
+    for namespace in ("default", "kube-system", "kai-resource-reservation"):
+        made.create(r.PODS, namespace, pod("p", owned=namespace == "default"))
+        made.create(r.CONFIG_MAPS, namespace, {"metadata": {"name": "theirs"}, "data": {"a": "b"}})
+    made.create(r.PODS, "kai-resource-reservation", pod("q"))
+    policies_work(plane)
+    yield made
+    made.close()
+
+
+def pod(name: str, *, owned: bool = False) -> Object:
+    return {
+        "metadata": {"name": name, "annotations": {"pod-group-name": "g"} if owned else {}},
+        "spec": {
+            "schedulerName": "kai-scheduler" if owned else "default-scheduler",
+            "automountServiceAccountToken": False,
+            "containers": [{
+                "name": "c", "image": "good", "securityContext": {
+                    "allowPrivilegeEscalation": False, "runAsNonRoot": True,
+                    "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}},
+            }],
+        },
+    }  # fmt: skip
+
+
+def run(plane: ControlPlane, user: str, *arguments: str, text: str = "", extra: str = "") -> str:
+    """What kubectl says as ``user`` ("" is the admin), "" when it did what it was told."""
+    who = [f"--as={user}"] if user else []
+    who += [f"--as-user-extra={extra}"] if extra else []
+    command = [str(find()), "kubectl", f"--kubeconfig={plane.kubeconfig()}", *who, *arguments]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode else ""
+
+
+def patch(plane: ControlPlane, user: str, where: str, body: Object, *more: str, kind: str = "pod") -> str:
+    namespace, _, name = where.partition("/")
+    return run(
+        plane, user, "patch", kind, name, "-n", namespace, "--type=merge", "-p", json.dumps(body), *more
+    )
+
+
+def policies_work(plane: ControlPlane) -> None:
+    """Wait until the server has read them, which takes it some seconds."""
+    end = time.monotonic() + 60
+    probe = image("probe")
+    while "change no pod's spec" not in patch(plane, SCHEDULER, "default/p", probe, "--dry-run=server"):
+        assert time.monotonic() < end, "the policies do not work"
+        time.sleep(0.5)
+
+
+def image(name: str) -> Object:
+    return {"spec": {"containers": [{**pod("p")["spec"]["containers"][0], "image": name}]}}
+
+
+@pytest.mark.parametrize("user", [SCHEDULER, BINDER])
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (image("evil"), "change no pod's spec"),
+        ({"metadata": {"labels": {"app": "x"}}}, "their own labels only"),
+        ({"metadata": {"annotations": {"a": "b"}}}, "no pod's annotations"),
+        ({"metadata": {"finalizers": ["a.b/c"]}}, "owners and finalizers"),
+        ({"metadata": {"ownerReferences": [OWNER]}}, "owners and finalizers"),
+    ],
+)
+def test_pods_keep_what_is_not_ours(
+    plane: ControlPlane, api: AdminTransport, user: str, body: Object, words: str
+) -> None:
+    assert words in patch(plane, user, "default/p", body, "--dry-run=server")
+
+
+@pytest.mark.parametrize("user", [SCHEDULER, BINDER])
+def test_our_own_labels_and_conditions_are_written(
+    plane: ControlPlane, api: AdminTransport, user: str
+) -> None:
+    labels = {"runai-gpu-group": "g", "runai-gpu-group/x": "x", "kai.scheduler/node-pool": "a"}
+    assert patch(plane, user, "default/p", {"metadata": {"labels": labels}}) == ""
+    assert patch(plane, user, "default/p", {"metadata": {"labels": dict.fromkeys(labels)}}) == ""
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": user}
+    status = {"status": {"conditions": [waits]}}
+    assert patch(plane, user, "default/p", status, "--subresource=status") == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({"conditions": [{"type": "Ready", "status": "True"}]}, "their own conditions only"),
+        ({"phase": "Succeeded"}, "nothing about what runs"),
+        ({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}, "nothing about what runs"),
+    ],
+)
+def test_what_runs_is_said_by_the_kubelet(
+    plane: ControlPlane, api: AdminTransport, status: Object, words: str
+) -> None:
+    said = patch(
+        plane, SCHEDULER, "default/p", {"status": status}, "--subresource=status", "--dry-run=server"
+    )
+    assert words in said
+
+
+def test_only_our_pods_are_evicted(plane: ControlPlane, api: AdminTransport) -> None:
+    def delete(user: str, where: str) -> str:
+        namespace, _, name = where.partition("/")
+        return run(plane, user, "delete", "pod", name, "-n", namespace, "--dry-run=server", "--wait=false")
+
+    assert delete(SCHEDULER, "default/p") == ""
+    assert "evicts pods that it schedules" in delete(SCHEDULER, "kube-system/p")
+    assert "evicts pods that it schedules" in delete(SCHEDULER, "kai-resource-reservation/p")
+
+
+def config(name: str, *, owned: bool) -> str:
+    meta: Object = {"name": name, "ownerReferences": [OWNER]} if owned else {"name": name}
+    return json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"k": "v"}})
+
+
+@pytest.mark.parametrize(
+    ("namespace", "owned", "words"),
+    [
+        ("default", True, ""),
+        ("default", False, "only ConfigMaps that belong to a pod"),
+        ("kube-system", True, "no ConfigMaps in kube-system"),
+        ("kai-scheduler", True, "no ConfigMaps in kube-system"),
+    ],
+)
+def test_config_maps_belong_to_pods(
+    plane: ControlPlane, api: AdminTransport, namespace: str, owned: bool, words: str
+) -> None:
+    said = run(
+        plane, BINDER, "create", "-n", namespace, "-f", "-", "--dry-run=server", text=config("c", owned=owned)
+    )
+    assert said == "" if not words else words in said
+
+
+@pytest.mark.parametrize("namespace", ["default", "kube-system"])
+def test_config_maps_of_others_stay(plane: ControlPlane, api: AdminTransport, namespace: str) -> None:
+    taken = {"data": {"a": "c"}, "metadata": {"ownerReferences": [OWNER]}}
+    for body in ({"data": {"a": "c"}}, taken):
+        said = patch(plane, BINDER, f"{namespace}/theirs", body, "--dry-run=server", kind="configmap")
+        assert "only ConfigMaps that belong to a pod" in said
+    said = run(plane, BINDER, "delete", "configmap", "theirs", "-n", namespace, "--dry-run=server")
+    assert "only ConfigMaps that belong to a pod" in said
+
+
+def test_a_reservation_pod_writes_its_device_to_itself(plane: ControlPlane, api: AdminTransport) -> None:
+    own = "authentication.kubernetes.io/pod-name=q"
+    device = {"metadata": {"annotations": {"run.ai/reserve_for_gpu_index": "GPU-1"}}}
+    namespace = "kai-resource-reservation"
+
+    def write(name: str, body: Object, extra: str) -> str:
+        return run(
+            plane, RESERVATION, "patch", "pod", name, "-n", namespace, "--type=merge", "-p", json.dumps(body),
+            extra=extra,
+        )  # fmt: skip
+
+    assert write("q", device, own) == ""
+    assert "writes to itself only" in write("p", device, own)
+    assert "writes to itself only" in write("q", device, "")
+    assert "nothing but the device" in write("q", {"metadata": {"labels": {"app": "x"}}}, own)
