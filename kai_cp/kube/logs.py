@@ -40,7 +40,7 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The record's first line."""
         added = (f"{key}={_short(value)}" for key, value in _added(record).items())
-        return " ".join([super().formatMessage(record), *added])
+        return " ".join([_line(super().formatMessage(record)), *added])
 
 
 def _added(record: logging.LogRecord) -> dict[str, Any]:
@@ -48,9 +48,16 @@ def _added(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _short(value: object) -> str:
-    if isinstance(value, str):
-        return value if value and not re.search(r"[\s=\"]", value) else orjson.dumps(value).decode()
-    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    if isinstance(value, str) and value and value.isprintable() and not re.search(r"[\s=\"]", value):
+        return value
+    return _line(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
+
+
+def _line(text: str) -> str:
+    """The text with what would move a terminal or begin another line escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def configure(*, json: bool = True, verbose: bool = False) -> None:

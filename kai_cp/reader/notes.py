@@ -75,14 +75,14 @@ def identify(obj: Json, *, namespaced: bool) -> Identity:
     if not isinstance(metadata, dict):
         raise Malformed("metadata", f"{shown(metadata)} is not an object")
     name = metadata.get("name")
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or not name.isprintable():
         raise Malformed("metadata.name", f"{shown(name)} is not a name")
     if not namespaced:
         return "", name
     namespace = metadata.get("namespace")
     if namespace is None or namespace == "":
         return "default", name
-    if not isinstance(namespace, str):
+    if not isinstance(namespace, str) or not namespace.isprintable():
         raise Malformed("metadata.namespace", f"{shown(namespace)} is not a name")
     return namespace, name
 

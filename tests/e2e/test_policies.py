@@ -28,7 +28,7 @@ Object = dict[str, Any]
 def plane(binary: Path) -> Iterator[ControlPlane]:
     with ControlPlane(binary, nodes=False) as made:
         run(made, "", "apply", "--server-side", "-k", str(DEPLOY / "base"))
-        # All rights that there are: what is refused here is refused by the policies, whatever the roles grant.
+        # All rights that there are: what is refused here is refused by the policies alone.
         users = [f"--user={user}" for user in (SCHEDULER, BINDER, RESERVATION)]
         run(made, "", "create", "clusterrolebinding", "stolen", "--clusterrole=cluster-admin", *users)
         yield made

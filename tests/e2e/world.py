@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,21 +78,25 @@ def prepare(plane: ControlPlane) -> None:
             document["subjects"] = subjects
         kind = KINDS[document["kind"]]
         api.create(kind, document["metadata"].get("namespace", ""), document)
-    for document in yaml.safe_load_all(policies()):
+    for document in policies():
         resource = POLICY_BINDINGS if document["kind"].endswith("Binding") else POLICIES
         api.create(resource, "", document)
 
 
-def policies() -> str:
+def policies() -> Iterator[Object]:
     """The policies of ``deploy/`` for the users and node pools of these tests."""
-    text = (DEPLOY / "base/policies.yaml").read_text()
-    for account, users in ACCOUNTS.items():
-        name = f'"system:serviceaccount:kai-scheduler:{account}"'
-        text = text.replace(
-            f"request.userInfo.username == {name}", f"request.userInfo.username in {list(users)}"
-        )
-        text = text.replace(name, ", ".join(f'"{user}"' for user in users))
-    return text.replace('k == "kai.scheduler/node-pool"', 'k.startsWith("kai-cp.test/")')
+    for document in yaml.safe_load_all((DEPLOY / "base/policies.yaml").read_text()):
+        spec = document["spec"]
+        for entry in [*spec.get("matchConditions", ()), *spec.get("validations", ())]:
+            text = entry["expression"].replace(
+                'k == "kai.scheduler/node-pool"', 'k.startsWith("kai-cp.test/")'
+            )
+            for account, users in ACCOUNTS.items():
+                name = f'"system:serviceaccount:kai-scheduler:{account}"'
+                listed = ", ".join(f'"{user}"' for user in users)
+                text = text.replace(f"username == {name}", f"username in [{listed}]").replace(name, listed)
+            entry["expression"] = text
+        yield document
 
 
 class World:

@@ -1,0 +1,297 @@
+"""One tenant cannot hurt another: an account that may create pods, pod groups and claims in one namespace."""
+
+from __future__ import annotations
+
+import socket
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kai_cp.kube import resources as r
+from kai_cp.kube.transport import configuration
+from tests.e2e.admin import AdminTransport
+from tests.e2e.world import KINDS, NAMESPACE, World
+
+SECONDS = 30.0
+"""What a victim waits for at most; on an idle machine it is bound in three."""
+Object = dict[str, Any]
+
+
+class Attacker:
+    """Somebody without rights beyond one namespace, whose queue is there."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.namespace = f"{world.name}-attacker"
+        world.api.create(NAMESPACE, "", {"metadata": {"name": self.namespace}})
+        rules = [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]},
+            {"apiGroups": ["scheduling.run.ai"], "resources": ["podgroups"], "verbs": ["create"]},
+            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["create"]},
+        ]
+        meta = {"name": "may-create", "namespace": self.namespace}
+        world.api.create(KINDS["Role"], self.namespace, {"metadata": meta, "rules": rules})
+        group = "rbac.authorization.k8s.io"
+        binding = {
+            "metadata": meta,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "may-create"},
+            "subjects": [{"kind": "User", "name": "nobody", "apiGroup": group}],
+        }
+        world.api.create(KINDS["RoleBinding"], self.namespace, binding)
+        self.api = AdminTransport(configuration(str(world.plane.kubeconfig("nobody"))))
+        self.queue = world.add_queue("attacker")
+
+    def close(self) -> None:
+        for kind in (r.PODS, r.POD_GROUPS, r.RESOURCE_CLAIMS):
+            for item in self.world.api.raw(kind.path(self.namespace))["items"]:
+                self.world.api.delete(kind, self.namespace, item["metadata"]["name"], grace=0)
+        self.world.api.delete(NAMESPACE, "", self.namespace)
+        self.api.close()
+
+    def group(self, name: str, minimum: int = 1, **spec: Any) -> None:
+        meta = {"name": name, "labels": self.world.labels}
+        body = {"metadata": meta, "spec": {"queue": self.queue, "minMember": minimum, **spec}}
+        self.api.create(r.POD_GROUPS, self.namespace, body)
+
+    def pod(self, name: str, group: str = "", *, requests: Object | None = None, **more: Any) -> None:
+        needs = {"cpu": "1m", **(requests or {})}
+        containers = [{"name": "c", "image": "none", "resources": {"limits": needs, "requests": needs}}]
+        notes = {**({"pod-group-name": group} if group else {}), **more.pop("annotations", {})}
+        meta = {"name": name, "annotations": notes, "labels": more.pop("labels", {})}
+        spec = {"schedulerName": "kai-scheduler", "containers": containers, **more}
+        self.api.create(r.PODS, self.namespace, {"metadata": meta, "spec": spec})
+
+    def claim(self, name: str, spec: Object) -> None:
+        meta = {"name": name, "labels": {"kai.scheduler/queue": self.queue}}
+        self.api.create(r.RESOURCE_CLAIMS, self.namespace, {"metadata": meta, "spec": {"devices": spec}})
+
+    def told(self, kind: str, name: str, words: str) -> bool:
+        """Whether an event says so of an object."""
+        return any(
+            words in event["message"]
+            for event in self.world.api.raw(r.EVENTS.path(self.namespace))["items"]
+            if (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == (kind, name)
+        )
+
+
+@pytest.fixture
+def attacker(world: World) -> Iterator[Attacker]:
+    made = Attacker(world)
+    yield made
+    made.close()
+
+
+def nested(levels: int) -> Object:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return {"a": value}
+
+
+def request(selector: str = "") -> Object:
+    selectors = [{"cel": {"expression": selector}}] if selector else []
+    return {"name": "r", "exactly": {"deviceClassName": "hostile.example", "selectors": selectors}}
+
+
+def devices(world: World) -> None:
+    """A device class, and a device that it means on the first node."""
+    if world.api.get(r.DEVICE_CLASSES, "", "hostile.example") is None:
+        world.api.create(r.DEVICE_CLASSES, "", {"metadata": {"name": "hostile.example"}, "spec": {}})
+    pool = {"name": world.nodes[0], "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "hostile.example", "nodeName": world.nodes[0], "pool": pool, "devices": [{"name": "d"}]}
+    world.api.create(r.RESOURCE_SLICES, "", {"metadata": {"name": f"{world.name}-slice"}, "spec": spec})
+
+
+def deep_claims(attacker: Attacker) -> tuple[str, str, str]:
+    # The client's own writer stops at 254 levels: the text is made by hand.
+    for levels in (700, 2000):
+        text = '{"a":' * levels + "1" + "}" * levels
+        body = (
+            f'{{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{{"name":"deep-{levels}"}},'
+            '"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"hostile.example"}}],'
+            f'"config":[{{"requests":["r"],"opaque":{{"driver":"d.example","parameters":{text}}}}}]}}}}}}'
+        )
+        post(attacker, r.RESOURCE_CLAIMS.path(attacker.namespace), body)
+        attacker.group(f"deep-{levels}")
+        claims = [{"name": "c", "resourceClaimName": f"deep-{levels}"}]
+        attacker.pod(f"deep-{levels}", f"deep-{levels}", resourceClaims=claims)
+    return ("ResourceClaim", "deep-2000", "nested deeper than 250 levels")
+
+
+def post(attacker: Attacker, path: str, body: str) -> None:
+    settings = configuration(str(attacker.world.plane.kubeconfig("nobody")))
+    import ssl
+
+    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+    if settings.cert_file:
+        context.load_cert_chain(settings.cert_file, settings.key_file)
+    token = settings.api_key.get("authorization") or settings.api_key.get("BearerToken") or ""
+    headers = {"Content-Type": "application/json", "Authorization": token}
+    asked = urllib.request.Request(settings.host + path, body.encode(), headers)
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    with opener.open(asked, timeout=20) as answer:
+        assert answer.status == 201
+
+
+def costly_selector(attacker: Attacker) -> tuple[str, str, str]:
+    body = "true"
+    for level in range(4):
+        body = f"[1,2,3,4,5,6,7,8,9,10].all(x{level}, {body})"
+    attacker.claim("costly", {"requests": [request(body)]})
+    attacker.group("costly")
+    attacker.pod("costly", "costly", resourceClaims=[{"name": "c", "resourceClaimName": "costly"}])
+    return ("ResourceClaim", "costly", "takes more than 10000 steps for one device")
+
+
+def odd_annotation(attacker: Attacker) -> tuple[str, str, str]:
+    for i in range(5):
+        attacker.group(f"odd-{i}")
+        attacker.pod(f"odd-{i}", f"odd-{i}", annotations={"gpu-fraction-num-devices": "x"})
+    return ("Pod", "odd-0", "is to be bound to node")
+
+
+def many_terms(attacker: Attacker) -> tuple[str, str, str]:
+    terms = [
+        {"labelSelector": {"matchLabels": {f"k{i}": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+        for i in range(5000)
+    ]
+    attacker.group("terms")
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    attacker.pod("terms", "terms", affinity=rule)
+    return ("Pod", "terms", "5000 terms are more than 256 (limits.terms_per_pod)")
+
+
+def many_selector_terms(attacker: Attacker) -> tuple[str, str, str]:
+    terms = [{"matchExpressions": [{"key": f"k{i}", "operator": "In", "values": ["x"]}]} for i in range(1500)]
+    attacker.group("selectors")
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    attacker.pod("selectors", "selectors", affinity={"nodeAffinity": rule})
+    return ("Pod", "selectors", "1500 terms are more than 256 (limits.terms_per_pod)")
+
+
+def many_resources(attacker: Attacker) -> tuple[str, str, str]:
+    attacker.group("resources")
+    attacker.pod("resources", "resources", requests={f"evil.example/r{i}": "1" for i in range(5000)})
+    return ("Pod", "resources", "5001 resources are more than 64 (limits.resources_per_pod)")
+
+
+def many_subgroups(attacker: Attacker) -> tuple[str, str, str]:
+    names = [f"s{i}" for i in range(2001)]
+    attacker.group("subgroups", 2001, subGroups=[{"name": name, "minMember": 1} for name in names])
+    for name in names[:5]:
+        attacker.pod(f"subgroups-{name}", "subgroups", labels={"kai.scheduler/subgroup-name": name})
+    return ("PodGroup", "subgroups", "2001 subgroups are more than 2000")
+
+
+def long_chains(attacker: Attacker) -> tuple[str, str, str]:
+    chain = [{"name": "s0", "minMember": 1}]
+    chain += [{"name": f"s{i}", "minMember": 1, "parent": f"s{i - 1}"} for i in range(1, 99)]
+    for i in range(5):
+        attacker.group(f"chain-{i}", subGroups=chain)
+        attacker.pod(f"chain-{i}", f"chain-{i}", labels={"kai.scheduler/subgroup-name": "s98"})
+    return ("", "", "")
+
+
+ATTACKS: list[Callable[[Attacker], tuple[str, str, str]]] = [
+    deep_claims,
+    costly_selector,
+    odd_annotation,
+    many_terms,
+    many_selector_terms,
+    many_resources,
+    many_subgroups,
+    long_chains,
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: str(attack.__name__))
+def test_a_victim_is_served_whatever_another_tenant_sends(
+    world: World, attacker: Attacker, attack: Callable[[Attacker], tuple[str, str, str]]
+) -> None:
+    world.add_nodes(2)
+    devices(world)
+    queue = world.add_queue()
+    scheduler = world.scheduler()
+    world.binder()
+    told = attack(attacker)
+    try:
+        world.add_gang("victim", queue, 4, 2)
+        world.until(lambda: len(world.running("victim")) == 4, "the victim runs", SECONDS)
+        if told[0]:
+            world.until(lambda: attacker.told(*told), f"an event says why: {told}", SECONDS)
+        # A new process meets the same objects in its first lists.
+        scheduler.kill()
+        world.scheduler("--leader-elect=false")
+        world.add_gang("second", queue, 4, 2)
+        world.until(lambda: len(world.running("second")) == 4, "the second victim runs", SECONDS)
+    finally:
+        world.api.delete(r.RESOURCE_SLICES, "", f"{world.name}-slice")
+
+
+def test_a_label_on_any_pod_stops_no_sharing(world: World, attacker: Attacker) -> None:
+    world.add_nodes(1)
+    queue = world.add_queue()
+    attacker.pod("scaling", labels={"app": "scaling-pod"})
+    world.scheduler()
+    world.binder("--resource-reservation-allocation-timeout=2s")
+    world.add_group("half", queue)
+    world.add_pod("half", "half", gpus=0, annotations={"gpu-fraction": "0.5"})
+
+    def reserved() -> bool:
+        items = world.api.raw(r.PODS.path("kai-resource-reservation"))["items"]
+        return any(item["spec"].get("nodeName") in world.nodes for item in items)
+
+    world.until(reserved, "a GPU is reserved for the victim", SECONDS)
+
+
+def test_a_label_makes_no_gpu_free(world: World, attacker: Attacker) -> None:
+    """The audit of the world fails if the victim is bound to a full node."""
+    world.add_nodes(1, gpus=2)
+    queue = world.add_queue()
+    world.scheduler()
+    world.binder()
+    attacker.group("taken", 2)
+    for i in range(2):
+        attacker.pod(
+            f"taken-{i}",
+            "taken",
+            requests={"nvidia.com/gpu": "1"},
+            labels={"app": "kai-resource-reservation"},
+        )
+
+    def running() -> int:
+        items = world.api.raw(r.PODS.path(attacker.namespace))["items"]
+        return sum(item["status"].get("phase") == "Running" for item in items)
+
+    world.until(lambda: running() == 2, "the attacker's pods run", SECONDS)
+    world.add_gang("victim", queue, 1, 2)
+    world.stays(lambda: not world.running("victim"), 4.0)
+
+
+def test_half_sent_requests_keep_no_probe_out(world: World) -> None:
+    scheduler = world.scheduler()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def healthy() -> bool:
+        try:
+            with opener.open(f"http://127.0.0.1:{scheduler.listen}/healthz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    world.until(healthy, "it answers")
+    held = []
+    for _ in range(200):
+        connection = socket.create_connection(("127.0.0.1", scheduler.listen), timeout=5)
+        connection.sendall(b"GET /metrics HTTP/1.1\r\n")
+        held.append(connection)
+    for _ in range(5):
+        assert healthy()
+        time.sleep(0.1)
+    for connection in held:
+        connection.close()
