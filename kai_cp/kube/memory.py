@@ -181,6 +181,8 @@ class MemoryCluster:
             return "conflict", "it is terminating already"
         if decision.group is not None and decision.action != "stalegangeviction":
             self._annotate(decision.group, names.LAST_EVICTION)
+            if decision.action == "maxruntime":
+                self._annotate(decision.group, names.ENDED)
         self._note("evicted", key)
         uid = pod["metadata"].get("uid")
         grace = float(pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
@@ -220,12 +222,16 @@ class MemoryCluster:
         for key in failed:
             del self._requests[key]
 
-    def _annotate(self, group: GroupKey, name: str) -> None:
+    def note(self, group: GroupKey, annotations: Mapping[str, str | None]) -> None:
+        """Set (None: remove) annotations of a pod group."""
         item = self._groups.get(group)
         if item is not None:
-            annotations = {**orders.annotations_of(item), name: orders.rfc3339(self.now)}
-            meta = {**item["metadata"], "annotations": annotations}
-            self._groups[group] = {**item, "metadata": meta}
+            merged = {**orders.annotations_of(item), **annotations}
+            kept = {name: text for name, text in merged.items() if text is not None}
+            self._groups[group] = {**item, "metadata": {**item["metadata"], "annotations": kept}}
+
+    def _annotate(self, group: GroupKey, name: str) -> None:
+        self.note(group, {name: orders.rfc3339(self.now)})
 
     def _change_pod(self, pod: Object, *, status: Object | None = None, **meta: Any) -> None:
         changed = {**pod, "metadata": {**pod["metadata"], **meta}}

@@ -26,6 +26,8 @@ class Job:
     gpus: int
     pods: int
     seconds: float
+    declared: float | None = None
+    """Seconds that its owner says it will run; None: nothing is said."""
 
     @property
     def total(self) -> int:
@@ -41,6 +43,8 @@ class Workload:
     quotas: tuple[tuple[str, float], ...]
     jobs: tuple[Job, ...]
     seconds: float
+    tick: float = 60.0
+    """Seconds between two looks at the cluster."""
 
 
 def philly(

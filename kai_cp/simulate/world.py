@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
@@ -22,16 +22,17 @@ from kai_cp.bench.generate.objects import (
     queue,
 )
 from kai_cp.kube.memory import MemoryCluster
+from kai_cp.kube.promises import promises
 from kai_cp.reader import ParseMemo, parse
 from kai_cp.simulate.policies import Policy
 from kai_cp.simulate.shares import share_error
 from kai_cp.simulate.workload import NODE_GPUS, Job, Workload
 from kai_cp_models.check import violations
+from kai_cp_models.reservations.inputs import EXPECTED
+from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan
+from kai_cp_models.snapshot import GroupKey, Plan, Snapshot
 
-TICK: Final = 60.0
-"""Seconds between two looks at the cluster."""
 NAMESPACE: Final = "default"
 
 
@@ -44,6 +45,16 @@ class _Life:
     first_start: float | None = None
     started: float | None = None
     done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A start that was promised first, and what came of it. ``started``: None: not by the end of the run."""
+
+    gpus: int
+    promised: float
+    started: float | None
+    causes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,9 @@ class Run:
     cycles: int
     slowest_cycle: float
     errors: tuple[str, ...]
+    promises: tuple[Promise, ...] = ()
+    idle_gpu_seconds: float = 0.0
+    """GPU-seconds that stood idle in held room."""
 
 
 class World:
@@ -90,6 +104,10 @@ class World:
         self._evictions = 0
         self._lost = 0.0
         self._errors: list[str] = []
+        self._again: float | None = None
+        self._promised: dict[str, tuple[float, list[str]]] = {}
+        self._held_nodes: list[Mapping[str, float]] = []
+        self._idle = 0.0
 
     def run(self) -> Run:
         """Simulate the whole workload."""
@@ -104,11 +122,13 @@ class World:
             self._twin.advance(self._start + now - self._twin.now)
             changed |= self._listen()
             changed |= self._end_jobs(now)
+            changed |= self._again is not None and self._again <= self._twin.now
             while following is not None and following.arrives <= now:
                 self._arrive(following)
                 following = next(coming, None)
                 changed = True
             used.append(sum(self._held().values()) / capacity)
+            self._idle += self._workload.tick * self._idle_now()
             errors.append(self._share_error(capacity))
             if changed:
                 seconds, plan = self._cycle()
@@ -131,19 +151,27 @@ class World:
             cycles=cycles,
             slowest_cycle=slowest,
             errors=tuple(self._errors),
+            promises=tuple(
+                Promise(self._lives[name].job.total, at, self._lives[name].first_start, tuple(causes))
+                for name, (at, causes) in self._promised.items()
+            ),
+            idle_gpu_seconds=self._idle,
         )
 
     def _ticks(self) -> Iterator[float]:
-        now = TICK
+        now = self._workload.tick
         while now <= self._workload.seconds:
             yield now
-            now += TICK
+            now += self._workload.tick
 
     def _arrive(self, job: Job) -> None:
         age = self._start - (self._start + job.arrives)
         gang = Gang(job.name, job.queue, Request(job.gpus), job.pods, "train", age)
         self._lives[job.name] = _Life(job)
         self._twin.add_group(group(gang, running=False))
+        if job.declared is not None:
+            key = GroupKey(NAMESPACE, job.name)
+            self._twin.note(key, {EXPECTED: f"{max(1, round(job.declared))}s"})
         for i in range(job.pods):
             self._twin.add_pod(pod(gang, i))
 
@@ -152,11 +180,38 @@ class World:
         snapshot = parse(self._twin.snapshot(), now=self._twin.now, memo=self._memo)
         plan = self._policy(snapshot, self._settings)
         seconds = time.monotonic() - begin
-        self._errors += violations(snapshot, plan, self._settings.rules)
+        self._errors += violations(prepare(snapshot, self._settings)[0], plan, self._settings.rules)
         places = {decision.pod for decision in plan.decisions if decision.kind == "Nominate"}
         self._moves += sum(d.kind == "Evict" and d.pod in places for d in plan.decisions)
         self._twin.apply(plan)
+        self._promise(snapshot, plan)
         return seconds, plan
+
+    def _promise(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Write what was promised, and remember the first promise and why it moved."""
+        self._again = plan.again_at
+        for key, notes in promises(snapshot, plan):
+            self._twin.note(key, notes)
+        self._held_nodes = []
+        for entry in plan.reservations or ():
+            if entry.start is None or entry.state not in ("made", "kept", "earlier", "later"):
+                continue
+            self._held_nodes.append(entry.nodes)
+            _, causes = self._promised.setdefault(entry.group.name, (entry.start - self._start, []))
+            if entry.cause is not None:
+                causes.append(entry.cause)
+
+    def _idle_now(self) -> float:
+        """GPUs that are held and not used at this moment."""
+        used: Counter[str] = Counter()
+        for item in self._twin.snapshot()["rawObjects"]["pods"] if self._held_nodes else ():
+            job = item["metadata"]["name"].rsplit("-", 1)[0]
+            used[item["spec"].get("nodeName") or ""] += self._lives[job].job.gpus
+        return sum(
+            min(gpus, max(0.0, NODE_GPUS - used[name]))
+            for nodes in self._held_nodes
+            for name, gpus in nodes.items()
+        )
 
     def _listen(self) -> bool:
         """Take in what the twin did since the last look; whether room may have changed."""

@@ -70,3 +70,27 @@ def test_fair_division_by_hand() -> None:
     assert fair_division(3, quota, {"a": 9, "b": 9, "c": 9}) == pytest.approx({"a": 1, "b": 1, "c": 1})
     held = {"a": 1.0, "b": 9.0, "c": 2.0}
     assert share_error(12, quota, {"a": 1, "b": 9, "c": 9}, held) == pytest.approx(7 / 12)
+
+
+def test_a_gang_gets_its_date_while_small_jobs_fill_the_gap() -> None:
+    """Two nodes. long keeps one for an hour; the gang holds both from then, a short job runs before it."""
+    jobs = (
+        Job("job-00000", "queue-00", 10.0, 8, 1, 3600.0, 3600.0),
+        Job("job-00001", "queue-00", 70.0, 8, 2, 1800.0, 1800.0),
+        Job("job-00002", "queue-00", 200.0, 8, 1, 600.0, 600.0),
+        Job("job-00003", "queue-00", 900.0, 8, 1, 7200.0, 7200.0),
+    )
+    quotas = (("queue-00", 16.0),)
+    workload = Workload(2, quotas, jobs, 3 * 3600.0)
+    with_ = Settings.model_validate(
+        {"reservations": {"enabled": True, "after_seconds": 60}, "time": {"margin_seconds": 60}}
+    )
+    run = World(workload, POLICIES["kai_cp"], with_).run()
+    assert run.errors == ()
+    waits = [seconds for _, seconds in run.waits]
+    assert waits[2] < 120  # backfilled at once
+    assert 3500 <= waits[1] <= 3900  # both nodes, when the long job has ended
+    assert waits[3] > 4000  # it would have taken the gang's node for two hours
+    assert [promise.gpus for promise in run.promises][:1] == [16]
+    without = World(workload, POLICIES["kai_cp"], Settings()).run()
+    assert [seconds for _, seconds in without.waits][1] > 7000

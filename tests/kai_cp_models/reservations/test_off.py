@@ -1,0 +1,60 @@
+"""Off means off: annotations of ours in every object change not one word of the answer."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kai_cp.decisions import to_json
+from kai_cp.reader import parse
+from kai_cp.reader.container import load
+from kai_cp_models.engine import decide
+from kai_cp_models.settings import Settings
+from tests.support.times import stored
+
+ROOT = Path(__file__).parents[3]
+NOW = 1_795_176_000.0
+NOTES = {
+    "kai-cp/expected-runtime": "soon",
+    "kai-cp/max-runtime": "1s",
+    "kai-cp/reserve": "yes",
+    "kai-cp/hero-price-gpu-hours": "1000",
+    "kai-cp/ended": "now",
+}
+
+
+def snapshots() -> Iterator[Path]:
+    """The sample, and the smallest recorded clusters where they are there."""
+    yield ROOT / "examples" / "demo-cluster.json"
+    folder = ROOT.parent / "shared" / "bench" / "snapshots"
+    found = [path for path in folder.glob("*") if path.is_file() and "options" not in path.name]
+    yield from sorted(found, key=lambda path: (path.stat().st_size, path.name))[:3]
+
+
+def document(raw: Any) -> Any:
+    """The answer without what differs from run to run."""
+    snapshot = parse(raw, now=NOW)
+    chosen = Settings.model_validate({"solver": {"budget_seconds": 60, "workers": 1}})
+    found = to_json(snapshot, decide(snapshot, chosen))
+    found["timings"] = {}
+    found["stages"] = [{**stage, "seconds": 0} for stage in found["stages"]]
+    return found
+
+
+@pytest.mark.parametrize("path", list(snapshots()), ids=lambda path: path.name)
+def test_annotations_change_nothing(path: Path) -> None:
+    raw = load(str(path), max_bytes=2**31).raw
+    marked = copy.deepcopy(dict(raw))
+    for kind in ("podGroups", "queues"):
+        for item in marked["rawObjects"].get(kind) or ():
+            notes = item["metadata"].setdefault("annotations", {}) or {}
+            notes |= {**NOTES, "kai-cp/reservation": stored(30, {"n1": 8}), "kai-cp/defrag": "false"}
+            item["metadata"]["annotations"] = notes
+    plain, with_notes = document(raw), document(marked)
+    assert "reservations" not in with_notes
+    assert json.dumps(with_notes, sort_keys=True) == json.dumps(plain, sort_keys=True)
