@@ -91,6 +91,9 @@ _FIND: Final[Mapping[str, Callable[[Trials], Fix | None]]] = {
     "drop-selector": drop_selector,
 }
 _NOT_TRIED: Final = "not tried: the time for fixes was over"
+_SEARCHING: Final = frozenset(("move", "stop"))
+_PART: Final = 0.5
+"""Part of the time left that a kind with many candidates may take, so that later kinds get their turn."""
 _PAIRED: Final = tuple(kind for kind in ORDER if kind not in ("wait", "combined", "enable-action"))
 
 
@@ -122,7 +125,8 @@ def fixes_of(trials: Trials, start: Start, kinds: Sequence[str] = ORDER) -> Fixe
             result.add(kind, _wait(trials, start), start.because if start.tried else _NOT_TRIED)
         else:
             try:
-                result.add(kind, _FIND[kind](trials), _tried(kind, trials))
+                with trials.part(_PART if kind in _SEARCHING else 1.0):
+                    result.add(kind, _FIND[kind](trials), _tried(kind, trials))
             except NoTime:
                 result.add(kind, None, _NOT_TRIED)
     if "combined" in kinds:

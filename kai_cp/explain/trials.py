@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +73,18 @@ class Trials:
     def deadline(self) -> float:
         """Value of ``time.monotonic()`` at which trials end."""
         return math.inf if self.cycles.deadline is None else self.cycles.deadline
+
+    @contextmanager
+    def part(self, share: float) -> Iterator[None]:
+        """Let trials end when ``share`` of the time left is over."""
+        before = self.cycles.deadline
+        if before is not None:
+            now = time.monotonic()
+            self.cycles.deadline = now + share * max(0.0, before - now)
+        try:
+            yield
+        finally:
+            self.cycles.deadline = before
 
     @property
     def raw(self) -> Any:
