@@ -25,6 +25,10 @@ SUFFIXES: Final = (".json", ".json.gz", ".zip")
 _ZIP: Final = b"PK"
 _GZIP: Final = b"\x1f\x8b"
 _CHUNK = 1 << 20
+_SMALL: Final = 32 * 1024**2
+"""Bytes of a snapshot that fits into memory whatever it holds."""
+MOST_VALUES: Final = 25_000_000
+"""Objects, lists and values; some 2 GiB when they are read. A hundred thousand pods are a fifth of them."""
 _OBJECTS: Final = 3
 """Brackets around an object: those of the snapshot, of ``rawObjects`` and of its list."""
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, NotImplementedError, RuntimeError)
@@ -144,6 +148,12 @@ def _read(stream: Any, label: str, max_bytes: int) -> bytearray:
 
 
 def _loaded(text: bytearray, label: str) -> Loaded:
+    if len(text) > _SMALL:
+        values = sum(map(text.count, (b",", b"{", b"[")))
+        if values > MOST_VALUES:
+            raise UnreadableSnapshot(
+                f"{label}: it holds {values} values, more than {MOST_VALUES}; they would not fit into memory."
+            )
     try:
         raw = salvage.loads(text, _OBJECTS)
     except orjson.JSONDecodeError as problem:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from kai_cp.reader.fields import Json, Malformed, shown
 from kai_cp.reader.salvage import SET_ASIDE
 from kai_cp_models.snapshot import SetAside
+
+MOST: Final = 20_000
+"""Notes that are kept; what is beyond is counted."""
+LONGEST: Final = 500
+"""Characters of a note."""
 
 Identity = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
@@ -22,6 +28,7 @@ class Notes:
     def __init__(self) -> None:
         self._items: set[tuple[str, str]] = set()
         self._count = 0
+        self._more = 0
         self.ignored: Counter[str] = Counter()
         """Unknown fields and list names: how often each was met."""
 
@@ -31,18 +38,24 @@ class Notes:
 
     def aside(self, item: str, reason: object) -> None:
         """Set an object aside. ``item``: ``Pod default/x``."""
-        self._items.add((_one_line(item), _one_line(str(reason))))
         self._count += 1
+        if len(self._items) < MOST:
+            self._items.add((_one_line(item)[:LONGEST], _one_line(str(reason))[:LONGEST]))
+        else:
+            self._more += 1
 
     def unknown(self, holder: Json, known: frozenset[str], where: str) -> None:
         """Count the keys of ``holder`` that are not ``known``."""
         if not holder.keys() <= known:
-            self.ignored.update(f"{where}.{key}".lstrip(".") for key in holder.keys() - known)
+            if len(self.ignored) < MOST:
+                names = (f"{where}.{key}".lstrip(".")[:LONGEST] for key in holder.keys() - known)
+                self.ignored.update(itertools.islice(names, MOST))
             self._count += 1
 
     def set_aside(self) -> tuple[SetAside, ...]:
         """Everything set aside, sorted, so that the order of lists does not show."""
-        return tuple(SetAside(item, reason) for item, reason in sorted(self._items))
+        more = [("snapshot", f"{self._more} further objects are set aside")] if self._more else []
+        return tuple(SetAside(item, reason) for item, reason in [*sorted(self._items), *more])
 
 
 def _one_line(text: str) -> str:

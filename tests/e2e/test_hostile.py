@@ -48,8 +48,10 @@ class Attacker:
 
     def close(self) -> None:
         for kind in (r.PODS, r.POD_GROUPS, r.RESOURCE_CLAIMS):
-            for item in self.world.api.raw(kind.path(self.namespace))["items"]:
-                self.world.api.delete(kind, self.namespace, item["metadata"]["name"], grace=0)
+            # Listed as our processes list: what was sent may be more than a plain reader takes.
+            for item in self.world.api.list_pages(kind)[0]:
+                if item["metadata"]["namespace"] == self.namespace:
+                    self.world.api.delete(kind, self.namespace, item["metadata"]["name"], grace=0)
         self.world.api.delete(NAMESPACE, "", self.namespace)
         self.api.close()
 

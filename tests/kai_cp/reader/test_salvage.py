@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from kai_cp.reader import parse, salvage
+from kai_cp.reader import container, notes, parse, salvage
 from kai_cp.reader.container import UnreadableSnapshot, load
 
 NOW = 1_790_000_000.0
@@ -72,3 +72,23 @@ def test_a_file_with_a_bad_object(pack: Any) -> None:
 def test_a_file_that_ends_in_the_middle_is_refused() -> None:
     with pytest.raises(UnreadableSnapshot, match="ends in the middle"):
         load(b'{"rawObjects":{"pods":[' + item("a"))
+
+
+def test_a_small_file_that_would_take_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "_SMALL", 1000)
+    monkeypatch.setattr(container, "MOST_VALUES", 5000)
+    text = b'{"rawObjects":{"pods":[' + b"{}," * 5000 + b"{}]}}"
+    with pytest.raises(UnreadableSnapshot, match="holds 10004 values, more than 5000"):
+        load(gzip.compress(text))
+
+
+def test_notes_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notes, "MOST", 10)
+    raw = {
+        "rawObjects": {"pods": [{"metadata": {"name": "x" * 2000}, "spec": 1, f"k{i}": 1} for i in range(50)]}
+    }
+    raw["rawObjects"]["nodes"] = [7] * 30
+    found = parse(raw, now=NOW)
+    assert len(found.set_aside) < 15
+    assert any("further objects are set aside" in entry.reason for entry in found.set_aside)
+    assert all(len(entry.reason) <= 500 for entry in found.set_aside)
