@@ -1,0 +1,110 @@
+"""The objects that pass between our parts and KAI's: each part may be the other's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kai_cp.admission.request import AdmissionSettings, Request
+from kai_cp.admission.review import review
+from kai_cp.kube import names, orders
+from kai_cp.kube.sharing import Sharing
+from kai_cp.reader import parse
+from kai_cp_models.snapshot import PodStatus
+from tests.kai_cp.admission.build import container
+from tests.kai_cp.admission.build import pod as new_pod
+from tests.kai_cp.kube.samples import bind, group, node, pod, queue, snapshot
+
+
+def test_an_order_has_what_kais_binder_reads_and_nothing_that_its_schema_lacks() -> None:
+    item = pod("p", gpus=0, annotations={"gpu-fraction": "0.5"})
+    made = orders.bind_request(
+        item, node("n"), bind("p", "n", gpu_groups=("g1",)), ("kai.scheduler/node-pool", "a")
+    )
+    assert made["metadata"]["name"] == "p"
+    assert made["metadata"]["namespace"] == "ns"
+    assert made["metadata"]["labels"]["kai.scheduler/node-pool"] == "a"
+    assert made["metadata"]["labels"]["selected-node"] == "n"
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Pod", "p", "uid-p")
+    assert made["spec"] == {
+        "podName": "p",
+        "selectedNode": "n",
+        "receivedResourceType": "Fraction",
+        "receivedGPU": {"count": 1, "portion": "0.50"},
+        "selectedGPUGroups": ["g1"],
+    }
+
+
+def kais_order(**status: Any) -> dict[str, Any]:
+    """A BindRequest as KAI's scheduler writes it."""
+    return {
+        "apiVersion": "scheduling.run.ai/v1alpha2",
+        "kind": "BindRequest",
+        "metadata": {
+            "name": "p",
+            "namespace": "ns",
+            "labels": {"selected-node": "n"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p"}],
+            "creationTimestamp": "2026-11-20T11:00:00Z",
+        },
+        "spec": {
+            "podName": "p",
+            "selectedNode": "n",
+            "receivedResourceType": "Regular",
+            "receivedGPU": {"count": 1, "portion": "1.00"},
+        },
+        "status": status,
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "seen"),
+    [
+        ({}, PodStatus.BINDING),
+        ({"phase": "Pending"}, PodStatus.BINDING),
+        ({"phase": "Failed", "failedAttempts": 1}, PodStatus.PENDING),
+    ],
+)
+def test_an_order_of_kais_scheduler_is_read_as_ours(status: dict[str, Any], seen: PodStatus) -> None:
+    raw = snapshot(
+        pods=[pod("p")],
+        nodes=[node("n")],
+        queues=[queue()],
+        podGroups=[group()],
+        bindRequests=[kais_order(**status)],
+    )
+    assert parse(raw, now=1.8e9).pods[0].status is seen
+
+
+def test_a_group_of_kais_grouper_is_read_with_its_fields() -> None:
+    made = group("pg-job-uid", 2)
+    made["spec"] |= {"priorityClassName": "train", "preemptibility": "", "stalenessGracePeriod": "1m30s"}
+    made["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "u"}
+    ]
+    made["metadata"]["annotations"] = {"kai.scheduler/top-owner-metadata": "name: job\nuid: u\n"}
+    raw = snapshot(pods=[pod("p", group="pg-job-uid")], nodes=[node("n")], queues=[queue()], podGroups=[made])
+    found = parse(raw, now=1.8e9)
+    assert found.set_aside == ()
+    assert found.groups[0].key.name == "pg-job-uid"
+
+
+@pytest.mark.parametrize("chosen", ["", "side", "warm"])
+def test_the_binder_writes_the_config_maps_that_admission_names(chosen: str) -> None:
+    annotations = {"gpu-fraction": "0.5"} | ({names.FRACTION_CONTAINER: chosen} if chosen else {})
+    thing = new_pod(annotations, container("main"), container("side"), initContainers=[container("warm")])
+    verdict = review(Request(AdmissionSettings(gpu_sharing=True), "CREATE", thing, namespace="team"))
+    assert verdict.object is not None
+    made: dict[str, Any] = dict(verdict.object)
+    sharing = Sharing.__new__(Sharing)
+    found = sharing._config_names(made)  # noqa: SLF001
+    assert found is not None
+    spec = made["spec"]
+    wired = next(c for c in [*spec["initContainers"], *spec["containers"]] if "env" in c)
+    assert wired["name"] == (chosen or "main")
+    references = {entry["valueFrom"]["configMapKeyRef"]["name"] for entry in wired["env"]}
+    assert references == {found[0]}
+    assert [entry["configMapRef"]["name"] for entry in wired["envFrom"]] == [found[1]]
+    assert sharing._refers(made)  # noqa: SLF001
