@@ -53,6 +53,8 @@ _LEAST_WORK = 0.05
 """Work below which no model is worth being built."""
 _VARIABLE_WORK = 0.00002
 """What building a model takes, per variable."""
+_UNIT_WORK = 0.00003
+"""What choosing among the units that may be disturbed takes, per unit."""
 _ROUGH_SHARE = 0.5
 """Share of the work left that one attempt of a large problem may do."""
 
@@ -131,6 +133,11 @@ class Attempts:
         """All that any waiting group may disturb, in the reverse fair order of the action's start."""
         return tuple(ranked_offers(self.cycle, list(self.asks.values()), self.action))
 
+    @property
+    def ranked_so_far(self) -> tuple[Ranked, ...]:
+        """``ranked`` if anybody asked for it; nothing before."""
+        return self.ranked if "ranked" in self.__dict__ else ()
+
     def entitlement(self, ask: Ask) -> tuple[object, ...]:
         """Asks with equal entitlement may take the same units."""
         return entitlement(self.base, ask, self.action)
@@ -144,14 +151,21 @@ class Attempts:
             scope = reach.scope(self._victim_queues)
             found = self._scopes.get(scope)
             if found is None:
-                found = frozenset(item.rank for item in self.ranked if reach.takes(item.offer))
+                found = reach.takes_all(self._by_queue)
                 self._scopes[scope] = found
             self.takes[key] = found
         return found
 
     @cached_property
+    def _by_queue(self) -> Mapping[str, Sequence[Ranked]]:
+        found: dict[str, list[Ranked]] = {}
+        for item in self.ranked:
+            found.setdefault(item.offer.group.queue, []).append(item)
+        return found
+
+    @cached_property
     def _victim_queues(self) -> list[str]:
-        return sorted({item.offer.group.queue for item in self.ranked})
+        return sorted(self._by_queue)
 
     @cached_property
     def counting(self) -> Counting:
@@ -389,7 +403,7 @@ class Attempts:
         rough = complete and (final or len(ranked) > _FEW_UNITS)
         share = 1.0 if complete else _ROUGH_SHARE
         # Building the model was work, too; solving it is worth at least as much.
-        built = _VARIABLE_WORK * len(model.cp.proto.variables)
+        built = _VARIABLE_WORK * len(model.cp.proto.variables) + _UNIT_WORK * len(self.ranked)
         budget = cycle.budget
         budget.spend(built)
         allowance = Allowance(budget, min(share * budget.work_left(), max(budget.work_worth(), built)))

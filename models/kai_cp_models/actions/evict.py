@@ -44,6 +44,8 @@ _MOST_OPTIONAL = 12
 """Triggers whose admission one solve decides, with weights 2^i (formulation 2.1)."""
 _MANY_VICTIMS = 1_000
 """Units beyond which even a single trigger gets a first plan without a solver."""
+_MOST_MOVABLE = 5_000
+"""Units beyond which consolidation clears nodes only, without a solver."""
 _MANY = 48
 """Beyond so many admitted triggers such a solve is too long; the next are halved down to one."""
 
@@ -181,6 +183,11 @@ def _parts(cycle: Cycle, action: ActionName) -> list[dict[GroupKey, Batch]]:
 
 def _admit_all(run: _Run) -> None:
     chunk = _greedily(run)
+    if run.action == "consolidation" and len(run.attempts.ranked_so_far) > _MOST_MOVABLE:
+        # Moves for a few more are not worth the time that taking back what is owed will need.
+        for ask in list(run.open.values()):
+            _refuse(run, ask, out_of_time())
+        return
     step = _MOST_AT_ONCE
     while run.open:
         if run.cycle.out_of_time():

@@ -266,6 +266,15 @@ class Reach:
             self._granted[group.queue] = seconds
         return not protected(snapshot, group, seconds)
 
+    def takes_all(self, by_queue: Mapping[str, Sequence[Ranked]]) -> frozenset[int]:
+        """Ranks of the units that may be taken, of those that each queue has."""
+        found: set[int] = set()
+        for queue, mine in by_queue.items():
+            if self._action == "reclaim" and not self.reclaims_from(queue):
+                continue
+            found.update(item.rank for item in mine if self.takes(item.offer))
+        return frozenset(found)
+
     def scope(self, queues: Iterable[str]) -> tuple[object, ...]:
         """What decides over takes: asks with equal scopes may take the same units of ``queues``."""
         if self._action == "reclaim":

@@ -34,21 +34,23 @@ def near_empty(
     """
     free = (ledger.idle[:, GPU] + ledger.releasing[:, GPU]).astype(float)
     movable = np.zeros(len(free))
+    nodes: list[list[int]] = []
     for item in ranked:
-        for pod in item.offer.pods:
-            place = ledger.place_of(pod)
-            if place is not None and item.offer.movable:
-                movable[place[0]] += gpu_weight(pod)
-    pods = [pod for ask in asks for pod in ask.pods]
-    largest = max(pod.spec.requests[GPU] for pod in pods)
+        pods = item.offer.pods
+        places = [(place[0], pod) for pod in pods if (place := ledger.place_of(pod)) is not None]
+        nodes.append([node for node, _ in places])
+        if item.offer.movable:
+            for node, pod in places:
+                movable[node] += gpu_weight(pod)
+    wanted = [pod for ask in asks for pod in ask.pods]
+    largest = max(pod.spec.requests[GPU] for pod in wanted)
     missing = np.where(free + movable >= max(largest, MILLI), np.maximum(largest - free, 1), np.inf)
-    count = max(_FEWEST_NODES, _NODES_PER_POD * len(pods))
+    count = max(_FEWEST_NODES, _NODES_PER_POD * len(wanted))
     chosen = set(np.argsort(missing, kind="stable")[:count].tolist())
     return [
         item
-        for item in ranked
-        if item.rank in keep
-        or any((place := ledger.place_of(pod)) is not None and place[0] in chosen for pod in item.offer.pods)
+        for item, here in zip(ranked, nodes, strict=True)
+        if item.rank in keep or not chosen.isdisjoint(here)
     ]
 
 
