@@ -65,7 +65,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         if arguments.nodes:
             world.add_nodes(arguments.nodes)
             programs |= {"scheduler": world.scheduler(), "binder": world.binder()}
-        world.until(lambda: all(answers(program) for program in programs.values()), "they listen", 60)
+        world.until(lambda: all(answers(program) for program in programs.values()), "they listen", 300)
         load = os.getloadavg()[0]
         began = time.monotonic()
         create(made, arguments.owners, arguments.pods)
