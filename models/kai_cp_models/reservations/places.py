@@ -83,6 +83,7 @@ class Idle:
 
     edges: NDArray[np.float64]
     unused: Vector
+    _costs: dict[tuple[int, float], Vector] = field(default_factory=dict)
 
     @staticmethod
     def of(free: Callable[[float], Vector], points: Sequence[float], last: float) -> Idle:
@@ -100,8 +101,11 @@ class Idle:
 
     def cost(self, gpus: int, start: float) -> Vector:
         """[N] GPU-milliseconds that ``gpus`` held on a node from ``start`` on stand idle before."""
-        ticks = np.rint(self._lengths(start) * _TICKS).astype(np.int64)
-        found: Vector = (np.minimum(self.unused, gpus) * ticks[:, None]).sum(axis=0)
+        found = self._costs.get((gpus, start))
+        if found is None:
+            ticks = np.rint(self._lengths(start) * _TICKS).astype(np.int64)
+            found = (np.minimum(self.unused, gpus) * ticks[:, None]).sum(axis=0)
+            self._costs[gpus, start] = found
         return found
 
     def saved(self, node: int, gpus: int, start: float, other: int, since: float, until: float) -> int:
@@ -139,7 +143,9 @@ class PlacesModel:
         self._free = {start: free(start) for start in self.starts}
         self.cp = cp_model.CpModel()
         self._x: dict[tuple[int, int, int], cp_model.IntVar] = {}
+        self._most: dict[tuple[int, int, int], int] = {}
         self.feasible = True
+        self._capacities: dict[tuple[int, int], Vector] = {}
         self.classes = self._classes(single)
         self._counts()
         if self.feasible:
@@ -149,8 +155,12 @@ class PlacesModel:
     # --- classes ---------------------------------------------------------------------------------
 
     def _capacity(self, j: int, p: int) -> Vector:
-        item = self.items[j]
-        return item.shape.parts[p].capacity(self._free[item.start])
+        found = self._capacities.get((j, p))
+        if found is None:
+            item = self.items[j]
+            found = item.shape.parts[p].capacity(self._free[item.start])
+            self._capacities[j, p] = found
+        return found
 
     def _classes(self, single: NDArray[np.bool_] | None) -> list[_Class]:
         count = len(next(iter(self._free.values())))
@@ -198,6 +208,7 @@ class PlacesModel:
                     most = min(len(part.pods), one.size * int(capacity[one.nodes[0]]))
                     if most > 0:
                         variable = self._x[j, p, c] = self.cp.new_int_var(0, most, f"x[{j},{p},{c}]")
+                        self._most[j, p, c] = most
                         variables.append((variable, most))
                 if sum(most for _, most in variables) < len(part.pods):
                     self.feasible = False
@@ -225,23 +236,29 @@ class PlacesModel:
         by_class: dict[int, list[tuple[int, int]]] = {}
         for j, p, c in self._x:
             by_class.setdefault(c, []).append((j, p))
+        needs = [[part.need.tolist() for part in item.shape.parts] for item in self.items]
+        active = {start: [item.active(start) for item in self.items] for start in self.starts}
         for c, pairs in by_class.items():
-            if len(pairs) < 2:
-                continue
             one = self.classes[c]
-            for start in self.starts:
-                present = [(j, p) for j, p in pairs if self.items[j].active(start)]
+            for start in self.starts if len(pairs) > 1 else ():
+                present = [(j, p) for j, p in pairs if active[start][j]]
                 if len(present) < 2:
                     continue
-                room = self._free[start][one.nodes[0]]
-                for d in range(len(room)):
-                    terms = [
-                        int(self.items[j].shape.parts[p].need[d]) * self._x[j, p, c]
-                        for j, p in present
-                        if self.items[j].shape.parts[p].need[d]
-                    ]
-                    if len(terms) > 1:
-                        self.cp.add(sum(terms) <= one.size * max(int(room[d]), 0))
+                for d, room in enumerate(self._free[start][one.nodes[0]].tolist()):
+                    asked = [needs[j][p][d] for j, p in present]
+                    most = sum(
+                        amount * min(one.size * max(room, 0) // amount, self._most[j, p, c])
+                        for amount, (j, p) in zip(asked, present, strict=True)
+                        if amount
+                    )
+                    # A row that can never bind only costs time.
+                    if most > one.size * max(room, 0):
+                        terms = [
+                            amount * self._x[j, p, c]
+                            for amount, (j, p) in zip(asked, present, strict=True)
+                            if amount
+                        ]
+                        self.cp.add(sum(terms) <= one.size * max(room, 0))
 
     # --- goals -----------------------------------------------------------------------------------
 
