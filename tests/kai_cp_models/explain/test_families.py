@@ -1,0 +1,67 @@
+"""Families without a recorded case: workers, how nodes serve GPUs, disruption budgets, K of N subgroups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kai_cp_models.engine import decide
+from kai_cp_models.explain.blocking import blocking_of
+from kai_cp_models.explain.situation import Situation
+from kai_cp_models.settings import OptionalRules, Settings
+from kai_cp_models.snapshot import GroupKey, Snapshot
+from tests.support.tiny import node, pod, world
+
+
+def sets_of(snapshot: Snapshot, settings: Settings | None = None) -> list[list[str]]:
+    """The minimal blocking sets of pod group ``x`` after its cycle."""
+    chosen = settings or Settings()
+    situation = Situation(snapshot, chosen, decide(snapshot, chosen))
+    group = snapshot.group_by_key[GroupKey("default", "x")]
+    assert situation.state(group.key) == "pending"
+    return [sorted(families) for families in blocking_of(situation, group).sets]
+
+
+def test_restricted_scheduling_needs_a_worker_of_the_kind() -> None:
+    params, labels = {"restrictSchedulingNodes": True}, {"node-role.kubernetes.io/cpu-worker": ""}
+    snapshot = world([node("n0", gpus=4, labels=labels)], [pod("x", gpus=1)], params=params)
+    assert sets_of(snapshot) == [["worker"]]
+
+
+def test_a_share_by_memory_needs_a_node_whose_memory_is_known() -> None:
+    bare = node("n0", {"nvidia.com/gpu": "4"})
+    snapshot = world([bare], [pod("x", notes={"gpu-memory": "50"})])
+    assert sets_of(snapshot) == [["gpu-kind"]]
+
+
+def test_a_disruption_budget_keeps_the_victim() -> None:
+    budget: dict[str, Any] = {
+        "metadata": {"name": "keep", "namespace": "default", "uid": "keep"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "r"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    classes = [
+        {"metadata": {"name": name, "uid": name}, "value": value}
+        for name, value in (("low", 40), ("high", 60))
+    ]
+    snapshot = world(
+        [node("n0", gpus=1)],
+        [pod("r", "n0", gpus=1, priority="low"), pod("x", gpus=1, priority="high")],
+        actions="allocate, preempt",
+        priorityClasses=classes,
+        podDisruptionBudgets=[budget],
+    )
+    settings = Settings(rules=OptionalRules(pod_disruption_budgets=True))
+    assert sets_of(snapshot, settings) == [["pdb", "room:gpu"]]
+
+
+def test_two_of_three_subgroups_and_room_for_one() -> None:
+    names = ("a", "b", "c")
+    label = "kai.scheduler/subgroup-name"
+    pods = [pod(f"x-{name}", gpus=2, group="x", labels={label: name}) for name in names]
+    parts = [{"name": name, "minMember": 1} for name in names]
+    snapshot = world(
+        [node("n0", gpus=2)],
+        pods,
+        groups={"x": {"minSubGroup": 2, "subGroups": parts}},
+    )
+    assert sets_of(snapshot) == [["room:gpu"]]
