@@ -82,7 +82,7 @@ class Anonymizer:
         if isinstance(value, list):
             return [self._document(entry, key) for entry in value]
         if isinstance(value, str) and key in _NAMED:
-            return "/".join(self._name(part) for part in value.split("/"))
+            return re.sub(r"[^/ ]+", lambda part: self._name(part[0]), value)
         return value
 
     def _item(self, item: Mapping[str, Any], *, own: bool) -> Any:

@@ -208,12 +208,22 @@ def demo_cluster(
     stay: Annotated[
         bool, typer.Option("--stay/--end", help="Stay until Ctrl-C, or end with the story.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Build the control plane without asking, where there is none.")
+    ] = False,
 ) -> None:
-    """Show the scheduler at work on a real control plane with fake nodes."""
+    """Show the scheduler at work on a real control plane with fake nodes.
+
+    The first time a Kubernetes API server is compiled, which takes about twelve minutes; it says so and asks.
+
+    Examples:
+    kai-cp demo-cluster
+    kai-cp demo-cluster --nodes 50 --stay --yes
+    """
     from kai_cp.kube.demo.run import NoControlPlane, run
 
     try:
-        raise typer.Exit(run(nodes, stay=stay))
+        raise typer.Exit(run(nodes, stay=stay, yes=yes))
     except NoControlPlane as problem:
-        typer.echo(str(problem), err=True)
-        raise typer.Exit(1) from None
+        typer.echo(f"kai-cp: {problem}", err=True)
+        raise typer.Exit(3) from None

@@ -166,7 +166,7 @@ class LiveCluster:
                 return Result(decision, *self._bind(pod, decision))
             if decision.kind == "Evict":
                 return Result(decision, *self._evict(pod, decision))
-            message = decision.message or f"waits for room on node {decision.node}"
+            message = decision.message or f"waits for capacity on node {decision.node}"
             self._recorder.say(pod, resources.PODS, "Normal", "Pipelined", message, topic="scheduling")
             return Result(decision, "done")
         except LeaseLost:

@@ -107,7 +107,7 @@ class SchedulerOptions:
     num_of_status_recording_workers: Annotated[int, Option(help="Threads that report.", min=1)] = 5
     default_staleness_grace_period: Annotated[float, Seconds("Negative: no gang is ever stale.")] = 60.0
     stuck_in_releasing_threshold: Annotated[
-        float, Seconds("A pod that terminates for longer gives no room any more.")
+        float, Seconds("A pod that terminates for longer frees no capacity any more.")
     ] = 120.0
 
     @property

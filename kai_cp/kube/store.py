@@ -164,7 +164,7 @@ class Store:
         try:
             kept = self._transform(item)
         except Exception as error:
-            LOG.exception("object set aside", extra={"object": "/".join(key_of(item))})
+            LOG.exception("object skipped", extra={"object": "/".join(key_of(item))})
             return stand_in(item, f"it cannot be read: {type(error).__name__}: {error}")
         reason = reason_to_refuse(kept)
         return stand_in(item, reason) if reason else kept

@@ -183,7 +183,7 @@ class Cycle:
                     pod.group,
                     nodes[held.node].name,
                     action,
-                    "room is free now" if kind == "Bind" else "room is promised, not free yet",
+                    "starts now, on free capacity" if kind == "Bind" else "starts when the capacity is free",
                     held.gpu_groups,
                     details=ledger.details_of(pod),
                 )

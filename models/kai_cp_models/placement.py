@@ -173,7 +173,7 @@ class Placer:
             return found
         if found is None:
             return None if self._close(ledger, batch, area) else self._members(ledger, batch, area)
-        failure = NoPlace("no topology domain has room", batch.subgroup.name)
+        failure = NoPlace("no topology domain has enough free capacity", batch.subgroup.name)
         for domain in found.masks:
             score = found.score if found.score is not None else area.score
             inside = replace(area, mask=area.inside(domain), score=score)

@@ -28,7 +28,7 @@ class SolverSettings(Frozen):
     patience: float = Field(
         0.5,
         gt=0,
-        description="How long an action searches in vain (for room, better plans, proofs of refusals): "
+        description="How long an action searches in vain (for capacity, better plans, proofs of refusals): "
         "so many times the work of the cycle otherwise, at least 0.2. Work is counted, not timed (a unit is "
         "about a second of a quiet core), so the machine's load decides nothing. All searches together do "
         "half a unit for every second of the budget.",
@@ -63,7 +63,7 @@ class ObjectiveSettings(Frozen):
     )
     close_gangs: bool = Field(
         True,
-        description="A gang of GPUs goes to the closest place that has room for all of it: one NVLink "
+        description="A gang of GPUs goes to the closest place with capacity for all of it: one NVLink "
         "domain, else one domain of ever wider Topology levels, inside the levels that it asks for; where "
         "none has, to few places. Never a reason to wait.",
     )
@@ -83,37 +83,37 @@ class Limits(Frozen):
         10_000,
         ge=1,
         description="Steps that a CEL selector of a claim may take for one device (one of those that it "
-        "cannot tell apart); about ten microseconds each. A claim that needs more is set aside.",
+        "cannot tell apart); about ten microseconds each. A claim that needs more is skipped.",
     )
     cel_steps_per_namespace: int = Field(
         100_000,
         ge=1,
         description="Steps that the selectors of all claims of a namespace may take in one cycle, parsing "
-        "included. A claim that alone needs more is set aside, others wait for a later cycle.",
+        "included. A claim that alone needs more is skipped, others wait for a later cycle.",
     )
     terms_per_pod: int = Field(
         256,
         ge=1,
         description="Terms of affinity and spread that a pod may have, and terms of its node affinity; one "
-        "with more is set aside.",
+        "with more is skipped.",
     )
     values_per_pod: int = Field(
         10_000,
         ge=1,
         description="Values, keys and ports in the node affinity, node selector, tolerations and containers "
-        "of a pod; one with more is set aside.",
+        "of a pod; one with more is skipped.",
     )
     resources_per_pod: int = Field(
-        64, ge=1, description="Resources that a pod may ask for by name; one with more is set aside."
+        64, ge=1, description="Resources that a pod may ask for by name; one with more is skipped."
     )
     unknown_resources_per_namespace: int = Field(
         64,
         ge=1,
         description="Resources that no node has and that the waiting pods of a namespace may name together; "
-        "pods that name further ones are set aside.",
+        "pods that name further ones are skipped.",
     )
     subgroups_per_pod_group: int = Field(
-        2_000, ge=1, description="Subgroups of a pod group; one with more is set aside."
+        2_000, ge=1, description="Subgroups of a pod group; one with more is skipped."
     )
     cel_steps_per_cycle: int = Field(
         300_000, ge=1, description="Steps that the selectors of all claims may take in one cycle."
@@ -148,11 +148,11 @@ class MaxRuntimeSettings(Frozen):
 class ReservationSettings(Frozen):
     """Starts in the future for large gangs, and who may use the room that is kept for them."""
 
-    enabled: bool = Field(False, description="Keep room for gangs that cannot start yet.")
-    most: int = Field(4, ge=0, description="Most pod groups that hold room at the same time.")
-    min_gpus: int = Field(8, ge=1, description="Smallest gang that may hold room.")
+    enabled: bool = Field(False, description="Keep capacity for gangs that cannot start yet.")
+    most: int = Field(4, ge=0, description="Most pod groups that hold capacity at the same time.")
+    min_gpus: int = Field(8, ge=1, description="Smallest gang that may hold capacity.")
     after_seconds: int = Field(
-        3600, ge=-1, description="A gang holds room by itself after waiting so long; -1: never."
+        3600, ge=-1, description="A gang holds capacity by itself after waiting so long; -1: never."
     )
     horizon_seconds: int = Field(604_800, gt=0, description="No start is promised later than this from now.")
     within: Literal["fair_share", "limit"] = Field(
@@ -160,7 +160,7 @@ class ReservationSettings(Frozen):
     )
     backfill: Literal["none", "ends_before", "preemptible"] = Field(
         "ends_before",
-        description="Who may use kept room: nobody; who is gone by the start; also preemptible pod groups "
+        description="Who may use it until then: nobody; who is gone by then; also preemptible pod groups "
         "without a run time, which are evicted at the start.",
     )
     max_idle_gpu_hours: float = Field(
@@ -173,13 +173,13 @@ class ReservationSettings(Frozen):
     )
     without_ends: Literal["none", "drain"] = Field(
         "none",
-        description="Where no end is known: no room is kept, or the places with the fewest busy GPUs are "
+        description="Where no end is known: no capacity is kept, or the places with the fewest busy GPUs are "
         "closed until they are empty or max_idle_gpu_hours is used up.",
     )
     max_overdue_seconds: int = Field(
         3600, ge=0, description="A start that is overdue by more is given up, for as long again."
     )
-    charge_idle: bool = Field(False, description="Count idle kept room as usage of the holder's queue.")
+    charge_idle: bool = Field(False, description="Count idle kept capacity as usage of the holder's queue.")
     hero: bool = Field(
         False,
         description="Queues marked `kai-cp/hero` are offered starts that evict others, with their price.",

@@ -27,18 +27,54 @@ class NoControlPlane(Exception):
     """There is no control plane binary, and nothing here to build it from."""
 
 
-def control_plane_binary() -> Path:
-    """``$KUBETEST_BINARY``, or the one that the repository builds."""
+def control_plane_binary(console: Console, *, yes: bool) -> Path:
+    """``$KUBETEST_BINARY``, the one built before, or one that the repository builds now.
+
+    Building takes long, so it is asked for on a terminal (``yes``: it is not), and says how it goes.
+    """
     given = os.environ.get("KUBETEST_BINARY")
     if given:
         return Path(given)
     if not BUILDER.exists():
         raise NoControlPlane("set KUBETEST_BINARY, or run this in a clone of the repository")
+    there = subprocess.run(
+        [sys.executable, "-c", "from tests.kubetest.build import find; print(find() or '')"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if there.stdout.strip():
+        console.print(f"[1/3] control plane: {there.stdout.strip()} is there already")
+        return Path(there.stdout.strip())
+    console.print(
+        "[1/3] control plane: not built yet. A Kubernetes API server with etcd is compiled once (some "
+        "twelve minutes on two cores, 2 GB of disk, sources from the Go proxy) and kept under ~/.cache."
+    )
+    if not yes and not _agreed(console):
+        raise NoControlPlane(
+            "not built; --yes builds without asking, KUBETEST_BINARY names one that is there"
+        )
+    return _built(console)
+
+
+def _agreed(console: Console) -> bool:
+    return sys.stdin.isatty() and console.input("      Build it now? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _built(console: Console) -> Path:
+    """Build it; every half minute a line says that it goes on."""
     command = [sys.executable, "-m", "tests.kubetest.build"]
-    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if result.returncode:
-        raise NoControlPlane("the control plane binary could not be built")
-    return Path(result.stdout.strip().splitlines()[-1])
+    began = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        while True:
+            try:
+                text, _ = process.communicate(timeout=30)
+                break
+            except subprocess.TimeoutExpired:
+                console.print(f"      compiling for {time.monotonic() - began:.0f} s …")
+    if process.returncode:
+        raise NoControlPlane("the control plane could not be built; what went wrong stands above")
+    return Path(text.strip().splitlines()[-1])
 
 
 def _start(command: str, plane: ControlPlane) -> subprocess.Popen[bytes]:
@@ -55,11 +91,11 @@ def _start(command: str, plane: ControlPlane) -> subprocess.Popen[bytes]:
         )
 
 
-def run(nodes: int, *, stay: bool, console: Console | None = None) -> int:
+def run(nodes: int, *, stay: bool, yes: bool = False, console: Console | None = None) -> int:
     """Run the demonstration; with ``stay`` until interrupted, otherwise until the story is over."""
     console = console or Console()
-    console.print("starting a control plane on loopback …")
-    binary = control_plane_binary()
+    binary = control_plane_binary(console, yes=yes)
+    console.print("[2/3] starting it on loopback …")
     processes: list[subprocess.Popen[bytes]] = []
     with ControlPlane(binary) as plane:
         settings = configuration(str(plane.kubeconfig()))
@@ -72,6 +108,9 @@ def run(nodes: int, *, stay: bool, console: Console | None = None) -> int:
             cache.wait_synced(30)
             processes += [_start("scheduler", plane), _start("binder", plane)]
             view = View(cache, api)
+            console.print(
+                f"[3/3] {nodes} fake nodes with 8 GPUs each; scheduler and binder run. From elsewhere:"
+            )
             console.print(f"kubectl --kubeconfig {plane.kubeconfig()} get pods -n demo")
             with Live(
                 view.draw("starting"), console=console, refresh_per_second=4, screen=console.is_terminal

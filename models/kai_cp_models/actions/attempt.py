@@ -60,7 +60,7 @@ _ROUGH_SHARE = 0.5
 
 
 NO_VICTIMS: Final = Waiting("NoVictims", "no running pod group may be disturbed for this one", True)
-TOO_LITTLE: Final = Waiting("NotPossible", "all permitted victims together do not make enough room", True)
+TOO_LITTLE: Final = Waiting("NotPossible", "all permitted victims together do not free enough capacity", True)
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Attempts:
             short = (wanted > self.counting.idle_room)[self.counting.totals] & (
                 wanted[self.counting.totals] > 0
             )
-            message = "moving pods cannot help: the free room in all is too little"
+            message = "moving pods cannot help: there is too little free capacity in all"
             return Waiting("NoRoomInSum", message, True) if short.any() else None
         reach = Reach(self.base, ask, self.action)
         victims = self.cycle.snapshot.preemptible_groups
@@ -421,7 +421,7 @@ class Attempts:
             if solver is None:
                 proved = first.status == "infeasible" and first.proved and sure and model.exact and whole
                 return Failed(
-                    Waiting("NotPossible", "no permitted set of evictions makes room", proved),
+                    Waiting("NotPossible", "no permitted set of evictions frees enough capacity", proved),
                     served,
                     dict(model.caps),
                 )
@@ -430,7 +430,9 @@ class Attempts:
             best = whole and all(stage.proved for stage in stages if stage.name.startswith("admitted"))
             if not placed:
                 proved = best and sure and model.exact
-                return Failed(Waiting("NotPossible", "no permitted set of evictions makes room", proved))
+                return Failed(
+                    Waiting("NotPossible", "no permitted set of evictions frees enough capacity", proved)
+                )
             if not any(answer.lost) and not answer.moved:
                 if realise(self.base, asks, placement.offers, answer, pipeline_only=True) is None:
                     # The counts fit and the places do not: somebody has to go after all.
@@ -438,7 +440,7 @@ class Attempts:
                     model.disturb_some()
                     continue
                 return Failed(
-                    Waiting("FitsAsItIs", "there is room without evictions; allocate places it", True),
+                    Waiting("FitsAsItIs", "it fits without evictions; allocate places it", True),
                     frozenset(ask.group.key for ask in placed),
                 )
             owners = _owners(model, dues, answer, solver)

@@ -55,7 +55,7 @@ _RIGHTS: Final = frozenset(("OverFairShare", "NoVictims"))
 """Reasons why nobody gives up room for a pod group."""
 
 _UNDECIDED: Final = Waiting(
-    "NotDecidedInTime", "the fair order gives its room to others in the plans that were tried"
+    "NotDecidedInTime", "in the plans that were tried, the fair order gives the capacity to others"
 )
 
 
@@ -329,7 +329,7 @@ def _accept(run: _Run, found: Found, chunk: list[Ask]) -> None:
             run.cycle.waiting.pop(ask.group.key, None)
             del run.open[ask.group.key]
         else:
-            why = Waiting("NotPossible", "no permitted set of evictions makes room", found.proved)
+            why = Waiting("NotPossible", "no permitted set of evictions frees enough capacity", found.proved)
             _refuse(run, ask, why)
             run.dead.add(ask, why)
 
@@ -369,7 +369,7 @@ def _commit(run: _Run, found: Found) -> None:
                 cycle.placed_by.pop(pod.key, None)
                 withdrawn.add(item.offer.group.key)
                 cycle.waiting[item.offer.group.key] = Waiting(
-                    "Withdrawn", f"its room of this cycle went to {owners[0]} ({run.action})", True
+                    "Withdrawn", f"its place of this cycle went to {owners[0]} ({run.action})", True
                 )
     for ask in found.asks:
         cycle.sequence.setdefault(ask.group.key, len(cycle.sequence))

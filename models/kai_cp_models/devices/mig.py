@@ -107,7 +107,7 @@ class MigReport:
         if len(self.changes) > _SHOWN:
             shown.append(f"{len(self.changes) - _SHOWN} more nodes")
         return (
-            f"another MIG partition would give room to {self.admitted_then} of the waiting pods instead of "
+            f"another MIG partition would fit {self.admitted_then} of the waiting pods instead of "
             f"{self.admitted_now} ({'; '.join(shown)})"
         )
 

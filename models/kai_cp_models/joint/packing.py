@@ -14,8 +14,6 @@ from datetime import timedelta
 from math import inf
 from typing import Any
 
-from ortools.math_opt import model_pb2  # type: ignore[import-untyped]
-from ortools.math_opt.python import mathopt  # type: ignore[import-untyped]
 from ortools.sat.python import cp_model
 
 _INFINITE = 1 << 62
@@ -52,6 +50,9 @@ def solve_packing(
     ``gap``: relative gap that is good enough. ``known``: a solution to start from. ``seconds``: until the
     deadline. Raises ``NotLinear`` for constraints that have no linear form here.
     """
+    # A tenth of a second to import, and most snapshots never need it.
+    from ortools.math_opt.python import mathopt  # type: ignore[import-untyped]
+
     proto = _translate(model)
     size = len(proto.variables.ids) + len(proto.linear_constraints.ids)
     program = mathopt.Model.from_model_proto(proto)
@@ -112,7 +113,10 @@ class _Row:
             self.literal(reference, sign * coefficient)
 
 
-def _translate(model: cp_model.CpModel) -> model_pb2.ModelProto:
+def _translate(model: cp_model.CpModel) -> Any:
+    """The model in the solver's own form (``model_pb2.ModelProto``)."""
+    from ortools.math_opt import model_pb2  # type: ignore[import-untyped]
+
     proto = model.proto
     domains = [list(variable.domain) for variable in proto.variables]
     if any(len(domain) != 2 for domain in domains):
