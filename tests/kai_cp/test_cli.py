@@ -103,7 +103,8 @@ class TestStartUp:
         done = run(name, "-h")
         assert (done.returncode, done.stderr) == (0, "")
         assert f"kai-cp {name}" in done.stdout
-        assert max(map(len, done.stdout.splitlines())) <= 80
+        lines = [line for line in done.stdout.splitlines() if not line.startswith("  kai-cp ")]
+        assert max(map(len, lines)) <= 80, "all but examples, which are there to be copied"
         assert not re.findall(r"<\w+>|[a-z]…|\bNone\b|\[default|list\[", done.stdout)
 
     def test_version(self) -> None:
