@@ -108,6 +108,61 @@ class Binder(Process):
     mpsLimits: Annotated[bool, Field(description="Hold pods with annotation mps to their share.")] = False
 
 
+class Scaling(Values):
+    """Pods that make a cluster autoscaler act (node-scale-adjuster)."""
+
+    namespace: Annotated[str, Field(description="Where they live.", min_length=1)] = "kai-scale-adjust"
+    create: Annotated[
+        bool,
+        Field(description="Make the namespace and their account. KAI makes them where it is."),
+    ] = False
+
+
+class Controllers(Process):
+    """`kai-cp controllers`."""
+
+    enabled: Annotated[
+        list[
+            Literal["podgrouper", "podgroup-controller", "queue-controller", "shards", "node-scale-adjuster"]
+        ],
+        Field(description="What runs, in place of KAI's part of the same name; empty: nothing is installed."),
+    ] = []
+    resources: Annotated[Resources, Field(description="CPU and memory.")] = Resources(
+        requests=Requests(cpu="250m", memory="256Mi"), limits=Requests(memory="1Gi")
+    )
+    scaling: Annotated[Scaling, Field(description="Pods that make a cluster autoscaler act.")] = Scaling()
+
+
+class Admission(Process):
+    """`kai-cp admission`; one release of a cluster only, as its registrations have KAI's names."""
+
+    enabled: Annotated[
+        bool, Field(description="Install it and register it, in place of KAI's admission.")
+    ] = False
+    resources: Annotated[Resources, Field(description="CPU and memory.")] = Resources(
+        requests=Requests(cpu="100m", memory="128Mi"), limits=Requests(memory="512Mi")
+    )
+    failurePolicy: Annotated[
+        Literal["Fail", "Ignore"],
+        Field(
+            description="While it does not answer: Fail refuses our pods and nobody else's; Ignore lets "
+            "them in unjudged, and pods with a part of a GPU then start without their devices."
+        ),
+    ] = "Fail"
+    gpuSharing: Annotated[bool, Field(description="Pods may ask for a part of a GPU.")] = True
+
+
+class Defaults(Values):
+    """KAI's default objects."""
+
+    queues: Annotated[
+        bool, Field(description="Make default-parent-queue and default-queue. KAI's chart makes them too.")
+    ] = False
+    priorityClasses: Annotated[
+        bool, Field(description="Make train, build-preemptible, build and inference. KAI's chart does, too.")
+    ] = False
+
+
 class Reservation(Values):
     """Pods that hold a shared GPU."""
 
@@ -272,6 +327,11 @@ class ChartValues(Values):
         Shard(name="default")
     ]
     binder: Annotated[Binder, Field(description="`kai-cp binder`, in mode enforce only.")] = Binder()
+    controllers: Annotated[
+        Controllers, Field(description="`kai-cp controllers`: pod grouper and the like.")
+    ] = Controllers()
+    admission: Annotated[Admission, Field(description="`kai-cp admission`: the webhooks.")] = Admission()
+    defaults: Annotated[Defaults, Field(description="KAI's default objects.")] = Defaults()
     reservation: Annotated[Reservation, Field(description="Pods that hold a shared GPU.")] = Reservation()
     rbac: Annotated[Rbac, Field(description="Roles and bindings.")] = Rbac()
     serviceAccounts: Annotated[ServiceAccounts, Field(description="Accounts of the processes.")] = (

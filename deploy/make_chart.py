@@ -5,6 +5,8 @@
 | ``values.yaml``, ``values.schema.json``, ``README.md`` (its table) | ``deploy/chart_values.py`` |
 | ``files/rights.yaml`` | ``kai_cp/kube/access.py`` |
 | ``files/crds/`` | ``kai_cp/kube/crds/`` |
+| ``files/webhooks.yaml`` | ``deploy/admission/webhooks.yaml`` |
+| ``files/queues.yaml``, ``files/priorityclasses.yaml`` | ``deploy/defaults/`` |
 | ``files/dashboards/`` | ``deploy/dashboards.py`` |
 | ``files/alerts.yaml`` | ``deploy/monitoring/prometheusrule.yaml`` |
 | ``Chart.yaml`` (its versions) | ``pyproject.toml`` |
@@ -130,6 +132,9 @@ def outputs() -> dict[Path, str]:
         CHART / "files" / "rights.yaml": rights(),
         CHART / "files" / "alerts.yaml": alerts(),
     }
+    made[CHART / "files" / "webhooks.yaml"] = (DEPLOY / "admission" / "webhooks.yaml").read_text("utf-8")
+    for name in ("queues", "priorityclasses"):
+        made[CHART / "files" / f"{name}.yaml"] = (DEPLOY / "defaults" / f"{name}.yaml").read_text("utf-8")
     for dashboard in DASHBOARDS:
         made[CHART / "files" / "dashboards" / f"{dashboard.uid.removeprefix('kai-cp-')}.json"] = document(
             dashboard

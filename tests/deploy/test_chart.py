@@ -35,6 +35,9 @@ FULL: Object = {
     "mode": "enforce",
     "scheduler": {"settings": {"solver": {"seed": 1}}},
     "reservation": {"createNamespace": True, "createServiceAccount": True},
+    "controllers": {"enabled": ["podgrouper", "node-scale-adjuster"], "scaling": {"create": True}},
+    "admission": {"enabled": True},
+    "defaults": {"queues": True, "priorityClasses": True},
     "crds": {"install": True},
     "networkPolicy": {"enabled": True},
     "monitoring": {
@@ -52,6 +55,8 @@ OTHER: dict[str, Any] = {
     "scheduler.schedulePeriod": "7s",
     "scheduler.settings": {"solver": {"seed": 2}},
     "binder.enabled": False,
+    "controllers.enabled": ["podgrouper", "queue-controller"],
+    "admission.failurePolicy": "Ignore",
     "monitoring.serviceMonitor.interval": "17s",
     "shards": [{"name": "a", "nodePool": "a"}, {"name": "b", "nodePool": "b"}],
     "networkPolicy.metricsFrom": [{"namespaceSelector": {}}],
@@ -175,7 +180,7 @@ def granted(manifest: str, *, people: bool = False) -> set[tuple[str, str]]:
         for item in objects(manifest)
         if item["kind"] in ("Role", "ClusterRole")
         and (people or not item["metadata"]["name"].endswith("-reader"))
-        for rule in item["rules"]
+        for rule in item.get("rules", ())
         for verb in rule["verbs"]
         for resource in rule["resources"]
     }
@@ -205,6 +210,45 @@ def test_enforcing_may_do_what_is_declared() -> None:
     assert granted(template(values)) == declared
 
 
+def test_a_controller_that_is_off_has_no_rights() -> None:
+    before = granted(template())
+    for name in ("podgrouper", "podgroup-controller", "queue-controller", "shards", "node-scale-adjuster"):
+        found = granted(template({"controllers": {"enabled": [name]}}))
+        declared = {(g.verb, g.resource) for p in (name, "controllers") for g in ACCESS[p]}  # type: ignore[index]
+        assert found == before | declared, name
+
+
+def test_admission_reads_one_secret_by_name() -> None:
+    secrets = [
+        rule
+        for item in objects(template({"admission": {"enabled": True}}))
+        if item["kind"] in ("Role", "ClusterRole")
+        for rule in item.get("rules", ())
+        if "secrets" in rule["resources"]
+    ]
+    assert [rule["resourceNames"] for rule in secrets] == [["kai-cp-admission-tls"]]
+
+
+def test_webhooks_lead_to_the_release_and_judge_its_pods_alone() -> None:
+    values = {"admission": {"enabled": True, "failurePolicy": "Ignore"}, "schedulerName": "mine"}
+    hooks = [
+        hook
+        for item in objects(template(values, namespace="elsewhere"))
+        if item["kind"].endswith("WebhookConfiguration")
+        for hook in item["webhooks"]
+    ]
+    assert len(hooks) >= 4
+    for hook in hooks:
+        assert hook["clientConfig"]["service"]["namespace"] == "elsewhere"
+        assert hook["failurePolicy"] == "Ignore"
+        said = [condition["expression"] for condition in hook.get("matchConditions", ())]
+        names = [expression for expression in said if "schedulerName" in expression]
+        assert names in ([], ["object.spec.schedulerName == 'mine'"])
+    pods = [hook for hook in hooks if hook["rules"][0]["resources"] == ["pods"]]
+    assert pods
+    assert all(hook["namespaceSelector"]["matchExpressions"][0]["values"][-1] == "elsewhere" for hook in pods)
+
+
 def test_nothing_is_looked_up_and_nothing_lives_in_a_hook_alone() -> None:
     for path in CHART.rglob("*"):
         if path.is_file() and path.parent.name == "templates":
@@ -215,7 +259,7 @@ def test_nothing_is_looked_up_and_nothing_lives_in_a_hook_alone() -> None:
 
 def test_every_object_carries_the_release_and_its_labels() -> None:
     for item in objects(template({**FULL, "commonLabels": {"team": "ml"}})):
-        if item["kind"] == "CustomResourceDefinition":
+        if item["kind"] in ("CustomResourceDefinition", "Queue", "PriorityClass"):
             assert item["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
             continue
         labels = item["metadata"]["labels"]

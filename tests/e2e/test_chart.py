@@ -101,17 +101,21 @@ class Release:
         """The release's objects as the server has them; those that are gone are left out."""
         there = []
         for item in objects(self.helm("get", "manifest", self.name)):
-            text = self.kubectl("get", "--ignore-not-found", "-o", "yaml", *self._path(item))
+            text = self.kubectl("get", "--ignore-not-found", "-o", "yaml", *self.path(item))
             if text.strip():
                 there.append(yaml.safe_load(text))
         return there
 
     @staticmethod
-    def _path(item: Object) -> list[str]:
+    def path(item: Object) -> list[str]:
         group = item["apiVersion"].rpartition("/")[0]
         kind = f"{item['kind']}.{group}" if group else item["kind"]
         where = item["metadata"].get("namespace")
         return [kind, item["metadata"]["name"], *(["-n", where] if where else [])]
+
+    def name_of(self, item: Object) -> str:
+        """The object's name as kubectl prints it; empty: it is not there."""
+        return self.kubectl("get", "--ignore-not-found", "-o", "name", *self.path(item))
 
     def uninstall(self) -> float:
         """Remove it; the seconds until nothing of it is left."""
@@ -121,7 +125,7 @@ class Release:
         for item in items:
             eventually(
                 lambda item=item: (
-                    not self.kubectl("get", "--ignore-not-found", "-o", "name", *self._path(item))
+                    not self.kubectl("get", "--ignore-not-found", "-o", "name", *self.path(item))
                 ),
                 f"{item['kind']} {item['metadata']['name']} is gone",
             )
@@ -312,6 +316,28 @@ def test_observe_then_enforce_then_back_then_gone(releases: Callable[[str], Rele
     # Definitions and work stay.
     assert one.api.get(r.POD_GROUPS, one.work, "p") is not None
     assert one.node_of("p") == node
+
+
+def test_the_server_takes_everything_that_can_be_switched_on(releases: Callable[[str], Release]) -> None:
+    full = releases("full")
+    names = ["podgrouper", "podgroup-controller", "queue-controller", "shards", "node-scale-adjuster"]
+    full.values |= {
+        "controllers": {"enabled": names, "scaling": {"create": True, "namespace": "full-scale"}},
+        "admission": {"enabled": True, "failurePolicy": "Ignore"},
+        "defaults": {"queues": True, "priorityClasses": True},
+        "networkPolicy": {"enabled": True},
+        "monitoring": {"dashboards": {"enabled": True}},
+    }
+    full.install("enforce")
+    wanted = objects(full.helm("get", "manifest", full.name))
+    found = full.found()
+    assert len(found) == len(wanted)
+    kinds = {item["kind"] for item in found}
+    assert {"ValidatingWebhookConfiguration", "NetworkPolicy", "Queue", "PriorityClass"} <= kinds
+    full.helm("uninstall", full.name)
+    left = {item["kind"] for item in wanted if full.name_of(item)}
+    # A namespace goes as soon as what is in it is gone; default objects are kept for who uses them.
+    assert left - {"Namespace"} == {"Queue", "PriorityClass"}
 
 
 def test_two_releases_side_by_side_and_one_goes(releases: Callable[[str], Release]) -> None:

@@ -135,6 +135,9 @@ spec:
             {{- toYaml .args | nindent 12 }}
           ports:
             - {name: metrics, containerPort: 8080}
+            {{- if eq .component "admission" }}
+            - {name: webhook, containerPort: 9443}
+            {{- end }}
           livenessProbe:
             httpGet: {path: /healthz, port: metrics}
             initialDelaySeconds: 30
