@@ -281,6 +281,15 @@ class DisruptionBudget(Values):
     maxUnavailable: Annotated[int, Field(description="Pods that may be away at once.", ge=1)] = 1
 
 
+class Policies(Values):
+    """ValidatingAdmissionPolicies for our own accounts."""
+
+    enabled: Annotated[
+        bool,
+        Field(description="In mode enforce, bound what a stolen token of ours may change (SECURITY.md)."),
+    ] = True
+
+
 class Crds(Values):
     """KAI's custom resource definitions."""
 
@@ -341,5 +350,8 @@ class ChartValues(Values):
     networkPolicy: Annotated[NetworkPolicy, Field(description="Who may talk to our pods.")] = NetworkPolicy()
     podDisruptionBudget: Annotated[DisruptionBudget, Field(description="PodDisruptionBudgets.")] = (
         DisruptionBudget()
+    )
+    policies: Annotated[Policies, Field(description="What a stolen token of ours may not change.")] = (
+        Policies()
     )
     crds: Annotated[Crds, Field(description="KAI's custom resource definitions.")] = Crds()

@@ -6,6 +6,7 @@
 | ``files/rights.yaml`` | ``kai_cp/kube/access.py`` |
 | ``files/crds/`` | ``kai_cp/kube/crds/`` |
 | ``files/webhooks.yaml`` | ``deploy/admission/webhooks.yaml`` |
+| ``files/policies.yaml`` | ``deploy/base/policies.yaml`` |
 | ``files/queues.yaml``, ``files/priorityclasses.yaml`` | ``deploy/defaults/`` |
 | ``files/dashboards/`` | ``deploy/dashboards.py`` |
 | ``files/alerts.yaml`` | ``deploy/monitoring/prometheusrule.yaml`` |
@@ -133,6 +134,7 @@ def outputs() -> dict[Path, str]:
         CHART / "files" / "alerts.yaml": alerts(),
     }
     made[CHART / "files" / "webhooks.yaml"] = (DEPLOY / "admission" / "webhooks.yaml").read_text("utf-8")
+    made[CHART / "files" / "policies.yaml"] = (DEPLOY / "base" / "policies.yaml").read_text("utf-8")
     for name in ("queues", "priorityclasses"):
         made[CHART / "files" / f"{name}.yaml"] = (DEPLOY / "defaults" / f"{name}.yaml").read_text("utf-8")
     for dashboard in DASHBOARDS:

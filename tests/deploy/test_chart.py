@@ -210,6 +210,21 @@ def test_enforcing_may_do_what_is_declared() -> None:
     assert granted(template(values)) == declared
 
 
+def test_policies_bound_the_accounts_of_this_release() -> None:
+    values = {"mode": "enforce", "schedulerName": "mine", "reservation": {"namespace": "held"}}
+    manifest = template(values, "two", "elsewhere")
+    policies = [item for item in objects(manifest) if item["kind"] == "ValidatingAdmissionPolicy"]
+    bindings = [item for item in objects(manifest) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
+    names = {item["metadata"]["name"] for item in policies}
+    assert {item["spec"]["policyName"] for item in bindings} == names
+    assert len(names) == len(policies) >= 6
+    text = yaml.safe_dump_all(policies)
+    assert "system:serviceaccount:elsewhere:two-kai-cp-scheduler" in text
+    assert "system:serviceaccount:held:kai-resource-reservation" in text
+    assert "system:serviceaccount:kai-scheduler" not in text
+    assert 'schedulerName == "mine"' in text
+
+
 def test_a_controller_that_is_off_has_no_rights() -> None:
     before = granted(template())
     for name in ("podgrouper", "podgroup-controller", "queue-controller", "shards", "node-scale-adjuster"):
