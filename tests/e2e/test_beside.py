@@ -42,9 +42,9 @@ def plain_pod(world: World, name: str, cores: int) -> None:
     world.api.create(r.PODS, world.namespace, body)
 
 
-def cores(pod: Object) -> int:
-    found = (c["resources"].get("requests") or {} for c in pod["spec"]["containers"])
-    return sum(int(entry.get("cpu", 0)) for entry in found)
+def cores(pod: Object) -> float:
+    amounts = [str((c["resources"].get("requests") or {}).get("cpu", 0)) for c in pod["spec"]["containers"]]
+    return sum(float(text.removesuffix("m")) / (1000 if text.endswith("m") else 1) for text in amounts)
 
 
 def test_the_kube_scheduler_and_we_share_nodes(world: World, kube_scheduler: subprocess.Popen[bytes]) -> None:
