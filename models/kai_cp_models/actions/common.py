@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.fairness.order import Entry, group_sort_key
 from kai_cp_models.fairness.runtime import delayed
@@ -10,6 +12,8 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.times import EXTRA, Times
 from kai_cp_models.snapshot import ActionName, GroupKey, PodGroup, PodStatus, Snapshot
 from kai_cp_models.units import Batch, Gang, Standing
+
+DELAYED: Final = "PreemptionDelayNotElapsed"
 
 
 def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
@@ -27,7 +31,10 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
             continue
         refusal = _refusal(cycle, group, gang, standing, action)
         if refusal is not None:
-            cycle.waiting.setdefault(group.key, refusal)
+            before = cycle.waiting.get(group.key)
+            # No action may take for it until the delay is over: that decides, not the room that is missing.
+            if before is None or (refusal.reason == DELAYED and before.reason == "NodeFragmented"):
+                cycle.waiting[group.key] = refusal
             continue
         if standing.batch is not None:
             found[group.key] = standing.batch
@@ -64,9 +71,7 @@ def _refusal(
             return Waiting("NonPreemptible", "consolidation serves preemptible pod groups only", True)
         left = delayed(snapshot, group)
         if left is not None:
-            return Waiting(
-                "PreemptionDelayNotElapsed", f"may evict others in {left:.0f} s (preemption delay)", True
-            )
+            return Waiting(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
     return None
 
 

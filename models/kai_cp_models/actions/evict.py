@@ -49,11 +49,6 @@ _MOST_MOVABLE = 5_000
 _MANY = 48
 """Beyond so many admitted triggers such a solve is too long; the next are halved down to one."""
 
-_ROOM: Final = frozenset(("NodeFragmented", "TopologyFragmented"))
-"""Reasons of allocate that an eviction action may know more about."""
-_RIGHTS: Final = frozenset(("OverFairShare", "NoVictims"))
-"""Reasons why nobody gives up room for a pod group."""
-
 _UNDECIDED: Final = Waiting(
     "NotDecidedInTime", "in the plans that were tried, the fair order gives the capacity to others"
 )
@@ -342,11 +337,9 @@ def _refuse(run: _Run, ask: Ask, why: Waiting) -> None:
 
 def _note(cycle: Cycle, key: GroupKey, why: Waiting) -> None:
     before = cycle.waiting.get(key)
+    # What one action may not take, another may: the missing room stays the reason, later actions add proof.
     if before is None:
         cycle.waiting[key] = why
-    elif before.reason in _ROOM and why.reason in _RIGHTS:
-        # There is no room, and what decides is that nobody may be made to give any up.
-        cycle.waiting[key] = Waiting(why.reason, why.message, False, before.pod, before.details)
     elif not why.proved:
         cycle.waiting[key] = Waiting(before.reason, before.message, False, before.pod, before.details)
 

@@ -10,9 +10,6 @@ from kai_cp_models.rules.size import amount
 from kai_cp_models.rules.table import accepting, refusals
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Pod, PodStatus, Unscheduled
 
-_RIGHTS = frozenset(("OverFairShare", "NoVictims"))
-"""Reasons that say why nobody gives up room; the missing room is told behind them."""
-
 
 def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
     """One entry for every pod group with pending pods that got no place in this cycle."""
@@ -51,7 +48,7 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
             spec = id(pod.spec)
             if spec not in words:
                 words[spec] = explain_pod(cycle.ledger, pod)
-            message = f"{message}; {words[spec]}" if reason in _RIGHTS else words[spec]
+            message = words[spec]
             if reason == "NodeFragmented" and _full(cycle.ledger, pod):
                 reason = "NoRoomInSum"
         found.append(Unscheduled(group.key, reason, message, proved, why.details))
@@ -59,9 +56,8 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
 
 
 def _full(ledger: Ledger, pod: Pod) -> bool:
-    """Whether the nodes that accept the pod have too little free in all: then nothing is fragmented."""
-    nodes = accepting(ledger.fixed.table, pod)
-    free = (ledger.idle + ledger.releasing)[nodes].clip(min=0).sum(axis=0)
+    """Whether all nodes together have too little free: then nothing is fragmented or kept away by a rule."""
+    free = (ledger.idle + ledger.releasing).clip(min=0).sum(axis=0)
     return not pod.spec.gpu.shares and bool((free < pod.spec.requests).any())
 
 
