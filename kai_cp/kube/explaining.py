@@ -11,19 +11,19 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from kai_cp.explain.draft import BadOperation
-from kai_cp.explain.fixes import ORDER
-from kai_cp.explain.service import ExplainTask, Refused, WhatIfTask, job, question_of
-from kai_cp.explain.text import describe
 from kai_cp.kube.cycles import Cycle, CycleLog
 from kai_cp.kube.http import JSON, Answer, Query
 from kai_cp.worker import Worker
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Unscheduled
+
+if TYPE_CHECKING:
+    from kai_cp.explain.service import ExplainTask, WhatIfTask
 
 LOG = logging.getLogger(__name__)
 EXPLAIN_SECONDS: Final = 30.0
@@ -45,6 +45,8 @@ class Explaining:
     """One worker and who may use it."""
 
     def __init__(self, cycles: CycleLog, settings: Settings, *, anonymize: bool = False) -> None:
+        from kai_cp.explain.service import job
+
         self._cycles = cycles
         self._settings = settings
         self._anonymize = anonymize
@@ -82,6 +84,9 @@ class Explaining:
     # --- on the port -----------------------------------------------------------------------------
 
     def _explain(self, parameters: Mapping[str, str]) -> Answer:
+        from kai_cp.explain.fixes import ORDER
+        from kai_cp.explain.service import ExplainTask
+
         name = parameters.get("podGroup", "")
         if not name or not set(parameters) <= {"podGroup", "kinds"}:
             return _refused("ask with ?podGroup=NAMESPACE/NAME, and &kinds=A,B for fixes of these kinds", 400)
@@ -98,6 +103,8 @@ class Explaining:
         )
 
     def _what_if(self, body: bytes) -> Answer:
+        from kai_cp.explain.service import WhatIfTask, question_of
+
         try:
             question = question_of(body)
         except BadOperation as problem:
@@ -108,6 +115,8 @@ class Explaining:
         )
 
     def _ask(self, task: Callable[[Cycle], ExplainTask | WhatIfTask], seconds: float) -> Answer:
+        from kai_cp.explain.service import Refused
+
         if self._anonymize:
             return _refused("names are hidden here, so nothing is explained; take a snapshot instead", 403)
         cycles = self._cycles.all()
@@ -143,6 +152,8 @@ class Explaining:
 
     def _explain_next(self) -> None:
         """Explain one pod group whose situation changed since it was last explained."""
+        from kai_cp.explain.service import ExplainTask
+
         cycles = self._cycles.all()
         if not cycles:
             return
@@ -178,6 +189,8 @@ class Explaining:
 
 def remedy(entry: Mapping[str, Any]) -> str:
     """The cheapest fix of an explanation, or its start, in a few words; "" when neither is known."""
+    from kai_cp.explain.text import describe
+
     fixes = entry.get("fixes") or []
     if fixes:
         return (

@@ -74,7 +74,7 @@ class TestOtherPartition:
             advice = entry["details"]["migPartition"]
             assert (advice["pods"], advice["podsInAllNow"], advice["podsInAllThen"]) == (1, 0, 3)
             assert advice["nodes"] == [{"node": "cut", "now": {self.LARGE: 1}, "then": {self.SMALL: 3}}]
-            assert "another MIG partition would give room to 3 of the waiting pods" in entry["message"]
+            assert "another MIG partition would fit 3 of the waiting pods" in entry["message"]
         text = " ".join(run("solve", snapshot, "--now", NOW).stdout.split())
         assert "Another MIG partition: 3 waiting pods fit, not 0" in text
         assert "3 × 1g.10gb" in text
