@@ -68,7 +68,7 @@ def plan(snapshot: Snapshot) -> Plan:
 
 def _greedy(snapshot: Snapshot) -> Plan:
     cycle = Cycle(snapshot, SETTINGS, Ledger.of(snapshot, SETTINGS.rules), math.inf)
-    cycle.begin(1.0)
+    cycle.budget.begin(1.0)
     allocate(cycle, joint=False)
     return Plan(decisions=cycle.decisions())
 

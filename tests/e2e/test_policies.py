@@ -27,6 +27,8 @@ Object = dict[str, Any]
 @pytest.fixture(scope="module")
 def plane(binary: Path) -> Iterator[ControlPlane]:
     with ControlPlane(binary, nodes=False) as made:
+        for namespace in ("kai-scheduler", "kai-resource-reservation"):  # KAI's, which the base does not make
+            run(made, "", "create", "namespace", namespace)
         run(made, "", "apply", "--server-side", "-k", str(DEPLOY / "base"))
         # All rights that there are: what is refused here is refused by the policies alone.
         users = [f"--user={user}" for user in (SCHEDULER, BINDER, RESERVATION)]
