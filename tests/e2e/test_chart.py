@@ -124,9 +124,7 @@ class Release:
         self.helm("uninstall", self.name)
         for item in items:
             eventually(
-                lambda item=item: (
-                    not self.kubectl("get", "--ignore-not-found", "-o", "name", *self.path(item))
-                ),
+                lambda item=item: not self.name_of(item),
                 f"{item['kind']} {item['metadata']['name']} is gone",
             )
         return time.monotonic() - began
