@@ -21,7 +21,10 @@ UNLIMITED: Final = -1.0
 
 
 class KaiMetrics:
-    """What KAI's scheduler and queue controller export. ``prefix``: KAI's metrics namespace."""
+    """What KAI's scheduler exports. ``prefix``: KAI's metrics namespace.
+
+    Quota and allocation of queues are the queue controller's, ours or KAI's: one process counts them.
+    """
 
     def __init__(self, registry: CollectorRegistry, prefix: str) -> None:
         def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
@@ -57,15 +60,6 @@ class KaiMetrics:
             by_queue(f"{name}_usage", "Historic usage of a queue, 0 to 1.")
             for name in ("cpu", "memory", "gpu")
         ]
-        self._info = by_queue("info", "1 for every queue.")
-        self._quota = [
-            by_queue(name, "Quota of a queue; -1: no bound.")
-            for name in ("quota_cpu_cores", "quota_memory_bytes", "deserved_gpus")
-        ]
-        self._allocated = [
-            by_queue(f"allocated_{name}", "Allocated to a queue.")
-            for name in ("cpu_cores", "memory_bytes", "gpus")
-        ]
         self._query = gauge("usage_query_latency_milliseconds", "Time of the last usage query [ms].")
 
     def usage_query(self, milliseconds: Callable[[], float]) -> None:
@@ -94,12 +88,6 @@ class KaiMetrics:
         self._fair_memory.show({labels: _scaled(share.memory, GIGABYTE) for labels, share in fair.items()})
         self._fair_gpu.show({labels: share.gpu for labels, share in fair.items()})
         _show(self._usage, {_labels(queue): queue.usage for queue in queues})
-        # From here on those of KAI's queue controller: there ``queue_name`` is the queue's own name.
-        named = {queue.name: (queue.name, queue.name, queue.display_name) for queue in queues}
-        self._info.show(dict.fromkeys(named.values(), 1.0))
-        _show(self._quota, {named[queue.name]: _cores(queue.quota) for queue in queues})
-        held = {name: report.allocated_after for name, report in reports.items() if name in named}
-        _show(self._allocated, {named[name]: _cores(share) for name, share in held.items()})
 
     def _decisions(self, cycle: Cycle) -> None:
         decisions = cycle.plan.decisions
@@ -125,10 +113,6 @@ class KaiMetrics:
 def _show(boards: list[Board], values: Mapping[tuple[str, str, str], Shares]) -> None:
     for i, board in enumerate(boards):
         board.show({labels: share[i] for labels, share in values.items()})
-
-
-def _cores(share: Shares) -> Shares:
-    return share._replace(cpu=_scaled(share.cpu, CORE))
 
 
 def _scaled(value: float, unit: float) -> float:

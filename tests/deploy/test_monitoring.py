@@ -18,6 +18,8 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.controllers.options import ControllerOptions
+from kai_cp.kube.controllers.queue import QueueMetrics
 from kai_cp.kube.cycles import Cycle
 from kai_cp.kube.demo.controlplane import free_port
 from kai_cp.kube.http import Answer, HttpServer
@@ -65,6 +67,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     transport = stub.transport()
     RequestMetrics(registry, transport, writer)
     metrics.observe(cycle)
+    queues = QueueMetrics(registry, ControllerOptions())
+    for queue in cycle.raw["rawObjects"]["queues"]:
+        queues.show(queue, {"nvidia.com/gpu": 8000})
     target = HttpServer(
         "127.0.0.1:0", {"/metrics": lambda _rest: Answer(generate_latest(registry), "text/plain")}
     )

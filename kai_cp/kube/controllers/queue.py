@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from prometheus_client import Gauge
+from prometheus_client import CollectorRegistry, Gauge
 
 from kai_cp.kube import resources as r
 from kai_cp.kube.controllers.base import Context, Want, changed
-from kai_cp.kube.controllers.options import metric_labels
+from kai_cp.kube.controllers.options import ControllerOptions, metric_labels
 from kai_cp.kube.controllers.podgroup import differing
 from kai_cp.kube.store import Key, Object, Store, key_of
 from kai_cp.workloads.sums import FIELDS, Sum, add, gpus_of, parsed, queue_of, resource_list
@@ -32,7 +32,7 @@ class QueueController:
         self._queues = context.informers.store(r.QUEUES)
         self._groups = context.informers.store(r.POD_GROUPS)
         self._sums = Sums(self._groups)
-        self._metrics = QueueMetrics(context)
+        self._metrics = QueueMetrics(context.registry, context.options)
 
     def wants(self) -> Sequence[Want]:
         """Queues, and pod groups for the queue they name, also for the one they leave."""
@@ -128,8 +128,7 @@ class Sums:
 class QueueMetrics:
     """KAI's metrics of queues, one series a queue, gone when the queue is."""
 
-    def __init__(self, context: Context) -> None:
-        options = context.options
+    def __init__(self, registry: CollectorRegistry, options: ControllerOptions) -> None:
         self._labels, self._usual = metric_labels(options)
         names = (
             "queue_name",
@@ -138,7 +137,7 @@ class QueueMetrics:
             *(name for _, name in self._labels),
         )
         self._gauges = {
-            name: Gauge(f"{options.metrics_namespace}_{name}", text, names, registry=context.registry)
+            name: Gauge(f"{options.metrics_namespace}_{name}", text, names, registry=registry)
             for name, text in (
                 ("queue_info", "1 for every queue."),
                 ("queue_deserved_gpus", "Quota of a queue; -1: no bound."),

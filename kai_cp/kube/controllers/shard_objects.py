@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, get_type_hints
 
+from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.options import SchedulerOptions
 from kai_cp.kube.store import Object
 from kai_cp.reader.fields import Json, int_at, list_at, object_at, strings_at, text_at
@@ -22,20 +23,6 @@ SHARD: Final = "kai.scheduler/shard"
 
 
 @dataclass(frozen=True, slots=True)
-class ShardSetup:
-    """What every shard's scheduler has in common."""
-
-    image: str
-    mode: str = "enforce"
-    namespace: str = "kai-scheduler"
-    account: str = "kai-cp-scheduler"
-    replicas: int = 1
-    scheduler_name: str = "kai-scheduler"
-    nodepool_label_key: str = "kai.scheduler/node-pool"
-    queue_label_key: str = "kai.scheduler/queue"
-
-
-@dataclass(frozen=True, slots=True)
 class ShardPlan:
     """The Deployment wanted, and what of the shard could not be followed, one line each."""
 
@@ -48,7 +35,7 @@ def deployment_name(shard: str) -> str:
     return f"kai-cp-scheduler-{shard}"
 
 
-def plan(shard: Json, config: Json, setup: ShardSetup) -> ShardPlan:
+def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
     """The Deployment of a shard; Malformed names the field that cannot be read.
 
     ``config``: ``spec`` of ``kai-config``, empty where there is none.
@@ -58,31 +45,31 @@ def plan(shard: Json, config: Json, setup: ShardSetup) -> ShardPlan:
     common = object_at(config, "global", "spec")
     ours = object_at(object_at(config, "scheduler", "spec"), "service", "spec.scheduler")
     flags, problems = _flags(strings_at(spec, "args", "spec"))
-    scheduler_name = text_at(common, "schedulerName") or setup.scheduler_name
+    scheduler_name = text_at(common, "schedulerName") or options.scheduler_name
     replicas = int_at(object_at(config, "scheduler", "spec"), "replicas", "spec.scheduler", minimum=0)
     replicas = replicas if replicas is not None else int_at(common, "replicaCount", "spec.global", minimum=0)
     arguments = [
         "scheduler",
         "--leader-elect",
-        f"--mode={setup.mode}",
-        f"--namespace={setup.namespace}",
+        f"--mode={options.shard_mode}",
+        f"--namespace={options.shard_namespace}",
         f"--shard={name}",
         f"--scheduler-name={scheduler_name}",
-        f"--nodepool-label-key={text_at(common, 'nodePoolLabelKey') or setup.nodepool_label_key}",
-        f"--queue-label-key={text_at(common, 'queueLabelKey') or setup.queue_label_key}",
+        f"--nodepool-label-key={text_at(common, 'nodePoolLabelKey') or options.nodepool_label_key}",
+        f"--queue-label-key={text_at(common, 'queueLabelKey') or options.queue_label_key}",
         f"--partition-label-value={text_at(spec, 'partitionLabelValue', 'spec')}",
         *flags,
     ]
     labels = {NAME: "kai-cp", COMPONENT: "scheduler", SHARD: name}
     pod: dict[str, Any] = {
-        "serviceAccountName": setup.account,
+        "serviceAccountName": options.shard_service_account,
         "priorityClassName": text_at(common, "priorityClassName") or "system-cluster-critical",
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": 10000,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(setup.image, arguments, object_at(ours, "resources", "service"))],
+        "containers": [_container(options.shard_image, arguments, object_at(ours, "resources", "service"))],
         "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}],
     }
     for key in ("nodeSelector", "affinity"):
@@ -109,17 +96,23 @@ def plan(shard: Json, config: Json, setup: ShardSetup) -> ShardPlan:
         "kind": "Deployment",
         "metadata": {
             "name": deployment_name(name),
-            "namespace": setup.namespace,
+            "namespace": options.shard_namespace,
             "labels": labels,
             "ownerReferences": [owner],
         },
         "spec": {
-            "replicas": setup.replicas if replicas is None else replicas,
+            "replicas": options.shard_replicas if replicas is None else replicas,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels, "annotations": generation}, "spec": pod},
         },
     }
     return ShardPlan(body, tuple(problems))
+
+
+def owned(deployment: Object, shard: Object) -> bool:
+    """Whether a Deployment was made for this shard, and not by somebody else under the same name."""
+    owners = deployment["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == shard["metadata"].get("uid") for owner in owners)
 
 
 def _flags(arguments: Mapping[str, str]) -> tuple[list[str], list[str]]:

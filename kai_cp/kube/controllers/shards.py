@@ -13,7 +13,7 @@ from typing import Final
 from kai_cp.kube import orders
 from kai_cp.kube import resources as r
 from kai_cp.kube.controllers.base import Context, Want, changed
-from kai_cp.kube.controllers.shard_objects import ShardSetup, conditions, contained, deployment_name, plan
+from kai_cp.kube.controllers.shard_objects import conditions, contained, deployment_name, owned, plan
 from kai_cp.kube.errors import ApiError
 from kai_cp.kube.store import Key, Object, key_of
 from kai_cp.reader.fields import Malformed
@@ -31,19 +31,9 @@ class ShardController:
     settle_seconds = 0.2
 
     def __init__(self, context: Context) -> None:
-        options = context.options
         self._context = context
         self._shards = context.informers.store(r.SHARDS, optional=True)
         self._configs = context.informers.store(r.CONFIGS, optional=True)
-        self._setup = ShardSetup(
-            image=options.shard_image,
-            mode=options.shard_mode,
-            namespace=options.shard_namespace,
-            replicas=options.shard_replicas,
-            scheduler_name=options.scheduler_name,
-            nodepool_label_key=options.nodepool_label_key,
-            queue_label_key=options.queue_label_key,
-        )
 
     def wants(self) -> Sequence[Want]:
         """Shards, and the Config that all of them follow."""
@@ -60,25 +50,32 @@ class ShardController:
         config = (self._configs.get(CONFIG) or {}).get("spec") or {}
         generation = int(shard["metadata"].get("generation") or 0)
         try:
-            wanted = plan(shard, config, self._setup)
+            wanted = plan(shard, config, self._context.options)
         except Malformed as problem:
             self._tell(shard, conditions(None, None, str(problem), generation))
             return None
         try:
-            stored = self._keep(key[1], wanted.deployment)
+            stored = self._keep(shard, wanted.deployment)
         except ApiError as error:
             self._tell(shard, conditions(wanted, None, error.message, generation))
             raise
+        if stored is None:
+            taken = f"Deployment {deployment_name(key[1])} is there already, and is not this shard's"
+            self._tell(shard, conditions(wanted, None, taken, generation))
+            return WAITING_SECONDS
         told = conditions(wanted, stored, "", generation)
         self._tell(shard, told)
         return LOOK_SECONDS if told[-1]["status"] == "True" else WAITING_SECONDS
 
-    def _keep(self, shard: str, wanted: Object) -> Object:
-        namespace, name = self._setup.namespace, deployment_name(shard)
+    def _keep(self, shard: Object, wanted: Object) -> Object | None:
+        """The Deployment as it is now; None where another one has its name, which is left alone."""
+        namespace, name = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
         transport = self._context.transport
         stored = transport.get(r.DEPLOYMENTS, namespace, name)
         if stored is None:
             return transport.create(r.DEPLOYMENTS, namespace, wanted)
+        if not owned(stored, shard):
+            return None
         meta = {key: wanted["metadata"][key] for key in ("labels", "ownerReferences")}
         if contained({"metadata": meta, "spec": wanted["spec"]}, stored):
             return stored

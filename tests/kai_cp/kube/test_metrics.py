@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.backoff import BindBackoff
 from kai_cp.kube.binder_process import BinderMetrics
+from kai_cp.kube.controllers.options import ControllerOptions
+from kai_cp.kube.controllers.queue import QueueMetrics
 from kai_cp.kube.cycles import Cycle
 from kai_cp.kube.metrics import SchedulerMetrics
 from kai_cp.kube.port import Result
@@ -278,14 +280,17 @@ def test_queues_under_kais_names(watched: Watched) -> None:
     report = QueueReport(Shares(2000, 3e9, 5), held(0), Shares(1500, 2e9, 4))
     watched.cycle(snapshot(queues=[shown]), Plan(queues={"q": report}))
     scheduler = {"queue_name": "Team Q", "queue_metadata_name": "q", "queue_display_name": "Team Q"}
-    controller = {**scheduler, "queue_name": "q"}
     assert watched("kai_queue_fair_share_gpu", **scheduler) == 5.0
     assert watched("kai_queue_fair_share_cpu_cores", **scheduler) == 2.0
     assert watched("kai_queue_fair_share_memory_gb", **scheduler) == 3.0
-    assert watched("kai_queue_allocated_gpus", **controller) == 4.0
-    assert watched("kai_queue_allocated_cpu_cores", **controller) == 1.5
-    assert watched("kai_queue_allocated_memory_bytes", **controller) == 2e9
-    assert watched("kai_queue_deserved_gpus", **controller) == -1.0
-    assert watched("kai_queue_info", **controller) == 1.0
     watched.cycle(snapshot(), Plan())
-    assert watched("kai_queue_info", **controller) is None, "the queue is gone"
+    assert watched("kai_queue_fair_share_gpu", **scheduler) is None, "the queue is gone"
+
+
+def test_what_queues_hold_is_counted_by_the_queue_controller_alone(watched: Watched) -> None:
+    """Two processes with the same names would count twice, or disagree."""
+    watched.cycle(snapshot(queues=[queue("q")]), Plan(queues={"q": QueueReport(held(5), held(0), held(4))}))
+    ours = {family.name for family in watched.registry.collect()}
+    both = CollectorRegistry()
+    QueueMetrics(both, ControllerOptions())
+    assert not ours & {family.name for family in both.collect()}

@@ -18,14 +18,14 @@ from kai_cp.kube.cli import app
 from kai_cp.kube.controllers.base import Context
 from kai_cp.kube.controllers.informers import Informers
 from kai_cp.kube.controllers.options import ControllerOptions
-from kai_cp.kube.controllers.shard_objects import ShardSetup, contained, plan
+from kai_cp.kube.controllers.shard_objects import contained, plan
 from kai_cp.kube.controllers.shards import LOOK_SECONDS, WAITING_SECONDS, ShardController
 from kai_cp.kube.recorder import Recorder
 from kai_cp.reader.fields import Malformed
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.stub import StubServer
 
-SETUP = ShardSetup(image="registry/kai-cp:1")
+SETUP = ControllerOptions(shard_image="registry/kai-cp:1", shard_mode="enforce")
 ARGUMENTS = {
     "full-hierarchy-fairness": "false",
     "update-pod-eviction-condition": "true",
@@ -198,6 +198,19 @@ def test_a_deployment_that_somebody_changes_or_deletes_comes_back(setup: Setup) 
     setup.server.remove(r.DEPLOYMENTS, "kai-scheduler", "kai-cp-scheduler-a100")
     setup.controller.reconcile(KEY, 0)
     assert setup.deployment()["spec"]["replicas"] == 1
+
+
+def test_a_deployment_of_somebody_else_is_left_alone_and_told(setup: Setup) -> None:
+    theirs = {"metadata": {"name": "kai-cp-scheduler-a100", "namespace": "kai-scheduler"}, "spec": {"a": 1}}
+    setup.server.put(r.DEPLOYMENTS, theirs)
+    setup.put(shard())
+    assert setup.controller.reconcile(KEY, 0) == WAITING_SECONDS
+    assert setup.deployment()["spec"] == {"a": 1}
+    assert setup.conditions()["Deployed"][0] == "False"
+    assert "is not this shard's" in setup.conditions()["Deployed"][1]
+    setup.server.remove(r.DEPLOYMENTS, "kai-scheduler", "kai-cp-scheduler-a100")
+    setup.controller.reconcile(KEY, 0)
+    assert setup.conditions()["Deployed"][0] == "True"
 
 
 def test_a_bad_field_is_told_and_costs_that_shard_only(setup: Setup) -> None:
