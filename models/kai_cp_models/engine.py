@@ -25,14 +25,13 @@ from kai_cp_models.explain import unscheduled
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.localities import localities
 from kai_cp_models.proof import UNCONDITIONAL, Proof, Refuter
+from kai_cp_models.reservations.allocate import allocate_in_time, settle
 from kai_cp_models.reservations.maxruntime import end_overdue
 from kai_cp_models.reservations.prepare import prepare
-from kai_cp_models.reservations.refit import settle
 from kai_cp_models.reservations.report import estimated, reservations
 from kai_cp_models.reservations.state import TimeState
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.reservations.upcoming import next_instant
-from kai_cp_models.reservations.walk import allocate_in_time
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     CUT,

@@ -15,7 +15,7 @@ always be coloured). Elsewhere it is necessary; what cannot be read off splits i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -25,10 +25,10 @@ from ortools.sat.python import cp_model
 
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.search import Goal, lexicographic, solve
-from kai_cp_models.reservations.gang import Shape
+from kai_cp_models.reservations.items import Answer, Idle, Item, Nodes, stored_gpus
 from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.settings import SolverSettings
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodKey
+from kai_cp_models.snapshot import MILLI, GroupKey, PodKey
 
 _MOST_SPLITS: Final = 4
 _MOST_PAIRS: Final = 4_000
@@ -37,83 +37,6 @@ _MOST_NAMED: Final = 20_000
 """Count variables up to which equal answers are told apart by node names."""
 _TICKS: Final = 1000
 """Idle time is counted in GPU-milliseconds."""
-
-
-@dataclass(frozen=True, eq=False)
-class Item:
-    """A gang with its interval. ``stored``: GPUs by node of its present reservation.
-
-    ``reserved``: it starts later, so what stands idle for it counts. ``domains``: [N] per level at which it
-    is drawn together, the closest first.
-    """
-
-    key: GroupKey
-    shape: Shape
-    start: float
-    end: float
-    reserved: bool = True
-    stored: Mapping[int, float] = field(default_factory=dict)
-    domains: tuple[Vector, ...] = ()
-
-    def active(self, instant: float) -> bool:
-        """Whether it runs at an instant."""
-        return self.start <= instant < self.end
-
-
-Nodes = Mapping[PodKey, int]
-"""The node of every pod of a gang."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """``places``: by gang; None: there are none, ``proved`` or not found in time."""
-
-    places: Mapping[GroupKey, Nodes] | None
-    proved: bool
-    variables: int = 0
-    constraints: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class Idle:
-    """GPUs that nobody uses by time and node, before any start: what a reservation would keep idle.
-
-    ``edges``: instants [K + 1] from now on; ``unused``: [K, N] whole GPUs between them.
-    """
-
-    edges: NDArray[np.float64]
-    unused: Vector
-    _costs: dict[tuple[int, float], Vector] = field(default_factory=dict)
-
-    @staticmethod
-    def of(free: Callable[[float], Vector], points: Sequence[float], last: float) -> Idle:
-        """Unused GPUs from the first of ``points`` (now) to ``last``."""
-        edges = sorted({point for point in points if point < last} | {last})
-        rows = [np.maximum(free(edge)[:, GPU], 0) // MILLI for edge in edges[:-1]]
-        width = len(free(points[0]))
-        return Idle(np.array(edges), np.array(rows, dtype=np.int64).reshape(-1, width))
-
-    def _lengths(self, start: float, first: float = -np.inf) -> NDArray[np.float64]:
-        """Seconds of every interval that lie between ``first`` and ``start``."""
-        low = np.maximum(self.edges[:-1], first)
-        found: NDArray[np.float64] = np.maximum(np.minimum(self.edges[1:], start) - low, 0.0)
-        return found
-
-    def cost(self, gpus: int, start: float) -> Vector:
-        """[N] GPU-milliseconds that ``gpus`` held on a node from ``start`` on stand idle before."""
-        found = self._costs.get((gpus, start))
-        if found is None:
-            ticks = np.rint(self._lengths(start) * _TICKS).astype(np.int64)
-            found = (np.minimum(self.unused, gpus) * ticks[:, None]).sum(axis=0)
-            self._costs[gpus, start] = found
-        return found
-
-    def saved(self, node: int, gpus: int, start: float, other: int, since: float, until: float) -> int:
-        """GPU-milliseconds of ``cost`` that do not stand idle because another gang runs on the node then."""
-        ticks = np.rint(self._lengths(min(start, until), since) * _TICKS).astype(np.int64)
-        unused = self.unused[:, node]
-        less = np.minimum(unused, gpus) - np.minimum(np.maximum(unused - other, 0), gpus)
-        return int((less * ticks).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +102,7 @@ class PlacesModel:
             columns += [scope.domain for scope in item.shape.scopes]
             if self._idle is not None and item.reserved:
                 columns += item.domains
-                columns.append(_stored(item, count))
+                columns.append(stored_gpus(item, count))
         for free in self._free.values():
             columns += [free[:, d] for d in range(free.shape[1]) if self._asked(d)]
         if single is not None:
@@ -473,11 +396,4 @@ def _shared(items: Sequence[Item], free: Callable[[float], Vector]) -> NDArray[n
             found |= part.capacity(free(item.start)) > 1
     if len({item.start for item in reserved}) > 1 and count <= _MOST_PAIRS // 8:
         found[:] = True
-    return found
-
-
-def _stored(item: Item, count: int) -> Vector:
-    found = np.zeros(count, dtype=np.int64)
-    for node, gpus in item.stored.items():
-        found[node] = round(gpus * MILLI) + 1
     return found

@@ -12,9 +12,10 @@ import numpy as np
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.reservations.gang import Shape
-from kai_cp_models.reservations.places import Idle, Nodes, places
+from kai_cp_models.reservations.items import Idle, Nodes
+from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.search import Scene, item_of
-from kai_cp_models.reservations.state import Hold, time_of, update
+from kai_cp_models.reservations.state import Hold, time_of
 from kai_cp_models.reservations.timeline import Timeline
 from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey
@@ -116,28 +117,3 @@ def broken(holds: Sequence[Hold], timeline: Timeline) -> list[Hold]:
                 fits = fits and not bool((left[usage > 0] < 0).any())
         (kept if fits else found).append(hold)
     return found
-
-
-def settle(cycle: Cycle) -> None:
-    """After an action: drop the holds of holders that have started, plan anew what was taken by right."""
-    state = time_of(cycle)
-    if state is None or not state.holds:
-        return
-    placed = {cycle.snapshot.pod_by_key[key].group for key in cycle.ledger.held}
-    begun = [hold for hold in state.holds if hold.key in placed]
-    if begun:
-        state = update(
-            cycle,
-            holds=tuple(hold for hold in state.holds if hold.key not in placed),
-            started={**state.started, **{hold.key: hold for hold in begun}},
-        )
-        state.bind(cycle.ledger, strict=False)
-    timeline = state.timeline(cycle.ledger)
-    lost = broken(state.holds, timeline)
-    if lost:
-        from kai_cp_models.reservations.walk import Walk
-
-        walk = Walk.resumed(cycle, [hold for hold in state.holds if hold not in lost])
-        for hold in lost:
-            walk.replan(hold, "HigherPriority")
-        walk.hand_over()

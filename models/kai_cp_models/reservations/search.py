@@ -18,8 +18,9 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.gang import Part, Shape
+from kai_cp_models.reservations.items import Answer, Idle, Item, Nodes
 from kai_cp_models.reservations.loads import Beyond, Load, Loads, loads_of
-from kai_cp_models.reservations.places import Answer, Idle, Item, Nodes, places
+from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.state import Hold, TimeState
 from kai_cp_models.reservations.timeline import Timeline
 from kai_cp_models.reservations.vectors import Vector

@@ -1,0 +1,45 @@
+"""The action allocate with a time axis, and what every later action owes to those who hold (4.2, 5.3)."""
+
+from __future__ import annotations
+
+import time
+
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.reservations.keeping import serve_holders
+from kai_cp_models.reservations.making import replan
+from kai_cp_models.reservations.refit import broken
+from kai_cp_models.reservations.serving import serve_everybody
+from kai_cp_models.reservations.state import time_of, update
+from kai_cp_models.reservations.walk import Walk
+
+
+def allocate_in_time(cycle: Cycle) -> None:
+    """Run the action on the cycle."""
+    started = time.monotonic()
+    walk = Walk(cycle)
+    serve_holders(walk)
+    serve_everybody(walk)
+    walk.finish(time.monotonic() - started)
+
+
+def settle(cycle: Cycle) -> None:
+    """After an action: drop the holds of holders that have started, plan anew what was taken by right."""
+    state = time_of(cycle)
+    if state is None or not state.holds:
+        return
+    placed = {cycle.snapshot.pod_by_key[key].group for key in cycle.ledger.held}
+    begun = [hold for hold in state.holds if hold.key in placed]
+    if begun:
+        state = update(
+            cycle,
+            holds=tuple(hold for hold in state.holds if hold.key not in placed),
+            started={**state.started, **{hold.key: hold for hold in begun}},
+        )
+        state.bind(cycle.ledger, strict=False)
+    timeline = state.timeline(cycle.ledger)
+    lost = broken(state.holds, timeline)
+    if lost:
+        walk = Walk.resumed(cycle, [hold for hold in state.holds if hold not in lost])
+        for hold in lost:
+            replan(walk, hold, "HigherPriority")
+        walk.hand_over()

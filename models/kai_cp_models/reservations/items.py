@@ -1,0 +1,107 @@
+"""Gangs with their intervals, as places are chosen for them, and what stands idle before a start (4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.reservations.gang import Shape
+from kai_cp_models.reservations.vectors import Vector
+from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodKey
+
+_MOST_SPLITS: Final = 4
+_MOST_PAIRS: Final = 4_000
+"""Pairs of gangs on one node whose idle time is worked out together."""
+_MOST_NAMED: Final = 20_000
+"""Count variables up to which equal answers are told apart by node names."""
+_TICKS: Final = 1000
+"""Idle time is counted in GPU-milliseconds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """A gang with its interval. ``stored``: GPUs by node of its present reservation.
+
+    ``reserved``: it starts later, so what stands idle for it counts. ``domains``: [N] per level at which it
+    is drawn together, the closest first.
+    """
+
+    key: GroupKey
+    shape: Shape
+    start: float
+    end: float
+    reserved: bool = True
+    stored: Mapping[int, float] = field(default_factory=dict)
+    domains: tuple[Vector, ...] = ()
+
+    def active(self, instant: float) -> bool:
+        """Whether it runs at an instant."""
+        return self.start <= instant < self.end
+
+
+Nodes = Mapping[PodKey, int]
+"""The node of every pod of a gang."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``places``: by gang; None: there are none, ``proved`` or not found in time."""
+
+    places: Mapping[GroupKey, Nodes] | None
+    proved: bool
+    variables: int = 0
+    constraints: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Idle:
+    """GPUs that nobody uses by time and node, before any start: what a reservation would keep idle.
+
+    ``edges``: instants [K + 1] from now on; ``unused``: [K, N] whole GPUs between them.
+    """
+
+    edges: NDArray[np.float64]
+    unused: Vector
+    _costs: dict[tuple[int, float], Vector] = field(default_factory=dict)
+
+    @staticmethod
+    def of(free: Callable[[float], Vector], points: Sequence[float], last: float) -> Idle:
+        """Unused GPUs from the first of ``points`` (now) to ``last``."""
+        edges = sorted({point for point in points if point < last} | {last})
+        rows = [np.maximum(free(edge)[:, GPU], 0) // MILLI for edge in edges[:-1]]
+        width = len(free(points[0]))
+        return Idle(np.array(edges), np.array(rows, dtype=np.int64).reshape(-1, width))
+
+    def _lengths(self, start: float, first: float = -np.inf) -> NDArray[np.float64]:
+        """Seconds of every interval that lie between ``first`` and ``start``."""
+        low = np.maximum(self.edges[:-1], first)
+        found: NDArray[np.float64] = np.maximum(np.minimum(self.edges[1:], start) - low, 0.0)
+        return found
+
+    def cost(self, gpus: int, start: float) -> Vector:
+        """[N] GPU-milliseconds that ``gpus`` held on a node from ``start`` on stand idle before."""
+        found = self._costs.get((gpus, start))
+        if found is None:
+            ticks = np.rint(self._lengths(start) * _TICKS).astype(np.int64)
+            found = (np.minimum(self.unused, gpus) * ticks[:, None]).sum(axis=0)
+            self._costs[gpus, start] = found
+        return found
+
+    def saved(self, node: int, gpus: int, start: float, other: int, since: float, until: float) -> int:
+        """GPU-milliseconds of ``cost`` that do not stand idle because another gang runs on the node then."""
+        ticks = np.rint(self._lengths(min(start, until), since) * _TICKS).astype(np.int64)
+        unused = self.unused[:, node]
+        less = np.minimum(unused, gpus) - np.minimum(np.maximum(unused - other, 0), gpus)
+        return int((less * ticks).sum())
+
+
+def stored_gpus(item: Item, count: int) -> Vector:
+    """[N] what the item holds of every node so far, as a number that tells amounts apart."""
+    found = np.zeros(count, dtype=np.int64)
+    for node, gpus in item.stored.items():
+        found[node] = round(gpus * MILLI) + 1
+    return found

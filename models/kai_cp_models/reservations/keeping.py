@@ -1,0 +1,220 @@
+"""Holders of earlier cycles: at their start or earlier; later only where there is no other way (4.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kai_cp_models.cycle import Eviction
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.placement import Placer
+from kai_cp_models.reservations.gang import Shape
+from kai_cp_models.reservations.hero import Priced, priced
+from kai_cp_models.reservations.holders import (
+    Holder,
+    cause_of_delay,
+    drop,
+    stored_holders,
+)
+from kai_cp_models.reservations.instants import clock
+from kai_cp_models.reservations.loads import Load, loads_of
+from kai_cp_models.reservations.search import Found, Refused, cost_of_ask, stored_nodes
+from kai_cp_models.reservations.state import Hold
+from kai_cp_models.reservations.times import NEVER
+from kai_cp_models.reservations.vectors import Vector
+from kai_cp_models.reservations.walk import TOLERANCE, Walk
+from kai_cp_models.snapshot import GroupKey, PodKey, PodStatus
+
+
+def serve_holders(walk: Walk) -> None:
+    """Holders of earlier cycles: at their start or earlier; later only where there is no other way."""
+    found, dropped = stored_holders(walk.cycle, walk.times, walk.batches)
+    walk.state = replace(walk.state, reports={**walk.state.reports, **dropped})
+    walk.bound({holder.key: holder.stored.start for holder in found}, found)
+    late: list[tuple[Holder, Refused]] = []
+    for holder in found:
+        outcome = _at_promise(walk, holder)
+        if isinstance(outcome, Refused):
+            late.append((holder, outcome))
+    for holder in found:
+        _earlier(walk, holder)
+    for holder, refused in late:
+        _later(walk, holder, refused)
+    walk.bound({hold.key: hold.start for hold in walk.holds}, found)
+    for hold in sorted(walk.holds, key=lambda hold: hold.order):
+        walk.turns.append(hold.key)
+        if hold.start <= walk.now:
+            begin(walk, hold)
+
+
+def _gpus_stored(walk: Walk, holder: Holder) -> dict[int, float]:
+    index = walk.ledger.snapshot.node_index
+    return {index[name]: gpus for name, gpus in holder.stored.nodes.items() if name in index}
+
+
+def _at_promise(walk: Walk, holder: Holder) -> Hold | Refused:
+    """The holder at its promised start, on the places it has where these are still good."""
+    start = max(holder.stored.start, walk.now)
+    price = walk.times.notes(holder.key).price
+    if price is not None and walk.times.hero(holder.ask.group):
+        paid = priced(
+            walk.scene(),
+            holder.ask,
+            holder.shape,
+            start,
+            walk.interval(holder, start),
+            walk.holds,
+            paid_at=min(start, holder.stored.start),
+        )
+        if paid is not None and paid.lost_gpu_hours <= price + TOLERANCE:
+            return _hold_paid(walk, holder, start, paid)
+    outcome = _try(walk, holder, start)
+    if isinstance(outcome, Refused):
+        return outcome
+    return _hold(walk, holder, start, outcome)
+
+
+def _try(walk: Walk, holder: Holder, start: float) -> Found | Refused:
+    scene, end = walk.scene(), walk.interval(holder, start)
+    others = [hold for hold in walk.holds if hold.key != holder.key]
+    gpus = _gpus_stored(walk, holder)
+    load = Load(holder.ask.group, cost_of_ask(walk.ledger, holder.shape), start, end, True)
+    reserved = start > walk.now
+    beyond = scene.loads.beyond(replace(load, reserved=reserved), loads_of(walk.ledger, others))
+    if beyond is not None:
+        return Refused(beyond)
+    nodes = stored_nodes(holder.shape, gpus)
+    if nodes is not None and _fits(holder.shape, nodes, scene.room(start, end, others)):
+        return Found(nodes, {}, {})
+    return scene.at(holder.ask, holder.shape, start, end, others, reserved=reserved, prefer=gpus)
+
+
+def _hold(walk: Walk, holder: Holder, start: float, found: Found, cause: str | None = None) -> Hold:
+    walk.settle(found)
+    stored = holder.stored
+    hold = Hold(
+        holder.ask,
+        holder.shape,
+        start,
+        walk.interval(holder, start),
+        found.nodes,
+        stored.made,
+        min(stored.promised, max(start, walk.now)),
+        (stored.made, 0),
+        stored,
+        cause,
+        stored_gpus=_gpus_stored(walk, holder),
+    )
+    walk.holds = [other for other in walk.holds if other.key != hold.key] + [hold]
+    walk.changed()
+    return hold
+
+
+def _hold_paid(walk: Walk, holder: Holder, start: float, paid: Priced) -> Hold:
+    hold = _hold(walk, holder, start, Found(paid.nodes, {}, {}))
+    hold = replace(hold, victims=paid.victims, lost_gpu_hours=paid.lost_gpu_hours)
+    walk.holds = [other for other in walk.holds if other.key != hold.key] + [hold]
+    walk.bound_victims(hold)
+    return hold
+
+
+def _earlier(walk: Walk, holder: Holder) -> None:
+    """An earlier start, where one exists beside the starts of all others."""
+    hold = next((hold for hold in walk.holds if hold.key == holder.key), None)
+    if hold is None or hold.start <= walk.now or hold.victims:
+        return
+    for instant in walk.points(holder.shape, until=hold.start, others=hold.key):
+        if instant >= hold.start or walk.scene().spent_up:
+            return
+        outcome = _try(walk, holder, instant)
+        if isinstance(outcome, Found):
+            _hold(walk, holder, instant, outcome)
+            return
+
+
+def _later(walk: Walk, holder: Holder, refused: Refused) -> None:
+    """The least start after all, with the cause; the reservation ends where there is none."""
+    bound = refused.beyond
+    cause = cause_of_delay(walk.times, holder, bound.bound if bound else None, [bound.queue] if bound else ())
+    if cause != "BeyondShare":
+        for instant in walk.points(holder.shape, until=walk.now + walk.horizon):
+            outcome = _try(walk, holder, instant)
+            if isinstance(outcome, Found):
+                late = instant > holder.stored.start
+                _hold(walk, holder, instant, outcome, cause if late else None)
+                return
+    text = bound.message if bound else "no later start is known"
+    report = drop(holder.ask.group, holder.stored, cause, text)
+    walk.state = replace(walk.state, reports={**walk.state.reports, holder.key: report})
+    walk.changed()
+
+
+def begin(walk: Walk, hold: Hold) -> None:
+    """The holder starts: whoever is in the way by backfill or price is evicted, then it is placed."""
+    walk.holds = [other for other in walk.holds if other.key != hold.key]
+    walk.state = replace(walk.state, started={**walk.state.started, hold.key: hold})
+    walk.changed()
+    ledger = walk.ledger
+    for node, usage in sorted(hold.usage.items()):
+        _clear(walk, hold, node, usage)
+    for victim in hold.victims:
+        _evict(walk, hold, victim)
+    placed = Placer(hold.ask.gang).place(ledger, hold.ask.batch) if not hold.stored else None
+    if isinstance(placed, Ledger) and not hold.victims:
+        ledger = placed
+    else:
+        ledger = walk.put(ledger, hold.ask, hold.nodes)
+    walk.ledger = walk.root = ledger
+    for pod in hold.ask.pods:
+        walk.cycle.placed_by[pod.key] = "reservation"
+    walk.cycle.sequence.setdefault(hold.key, len(walk.cycle.sequence))
+    walk.cycle.waiting.pop(hold.key, None)
+    walk.batches.pop(hold.key, None)
+    batch = hold.ask.gang.next_batch(ledger.status)
+    if batch is not None:
+        walk.batches[hold.key] = batch
+    walk.changed()
+
+
+def _clear(walk: Walk, hold: Hold, node: int, usage: Vector) -> None:
+    """Evict backfill on the node, the newest first, until the hold fits."""
+    snapshot = walk.ledger.snapshot
+    name = snapshot.nodes[node].name
+    there = {pod.group for pod in snapshot.pods if pod.node == name and pod.key not in walk.ledger.changed}
+    leaving = sorted(
+        (key for key in there if key is not None and walk.state.bounds.get(key, NEVER) <= walk.now),
+        key=lambda key: (-walk.times.start(snapshot.group_by_key[key]), key),
+    )
+    for key in leaving:
+        room = walk.ledger.idle[node] + walk.ledger.releasing[node]
+        if (room >= usage).all():
+            return
+        _evict(walk, hold, key)
+
+
+def _evict(walk: Walk, hold: Hold, key: GroupKey) -> None:
+    ledger = walk.ledger
+    for pod in ledger.fixed.gangs[key].pods:
+        if pod.key not in ledger.changed and walk.times.runs(ledger.snapshot.group_by_key[key]):
+            if pod.node is None or pod.status in (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING):
+                continue
+            ledger.evict(pod)
+            words = f"its room is held for {hold.key} from {clock(hold.start, walk.now)}"
+            walk.cycle.evicted_by[pod.key] = Eviction("reservation", (hold.key,), words)
+
+
+def _fits(shape: Shape, nodes: Mapping[PodKey, int], room: Vector) -> bool:
+    """Whether the pods fit on these nodes and lie in one domain of every scope."""
+    left = room.copy()
+    for part in shape.parts:
+        for pod in part.pods:
+            node = nodes[pod.key]
+            left[node] -= part.need
+            if not part.mask[node] or (left[node][part.need > 0] < 0).any():
+                return False
+        for s in part.scopes:
+            domain = shape.scopes[s].domain
+            everywhere = {int(domain[nodes[p.key]]) for q in shape.parts if s in q.scopes for p in q.pods}
+            if len(everywhere) > 1:
+                return False
+    return True

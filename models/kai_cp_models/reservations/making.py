@@ -1,0 +1,186 @@
+"""New starts: the least instant with places for an ask that may hold room, and what heroes would pay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kai_cp_models.cycle import Waiting
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.reservations.gang import Shape
+from kai_cp_models.reservations.hero import Priced, offers_of, priced
+from kai_cp_models.reservations.holders import (
+    candidate,
+    drop,
+)
+from kai_cp_models.reservations.keeping import begin
+from kai_cp_models.reservations.loads import Beyond
+from kai_cp_models.reservations.refit import chosen_places
+from kai_cp_models.reservations.search import Found, Refused
+from kai_cp_models.reservations.state import Hold
+from kai_cp_models.reservations.times import NEVER
+from kai_cp_models.reservations.walk import TOLERANCE, Walk
+from kai_cp_models.snapshot import Offer, PodKey
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """A start that was found, or why there is none (reason, message; empty: its ordinary reason)."""
+
+    instant: float = NEVER
+    found: Found | None = None
+    priced: Priced | None = None
+    why: tuple[str, str] = ("", "")
+    proved: bool = True
+
+
+def reserve(walk: Walk, ask: Ask, why: Waiting) -> None:
+    """A start in the future for an ask that may have one."""
+    key = ask.group.key
+    full = len(walk.holds) >= walk.times.settings.reservations.most
+    if key in {hold.key for hold in walk.holds} or key in walk.state.reports:
+        return
+    shape = None if full else candidate(walk.cycle, walk.times, ask)
+    if shape is None:
+        return
+    start = _least_start(walk, ask, shape)
+    offers = _offers(walk, ask, shape, start)
+    if offers:
+        walk.state = replace(walk.state, offers={**walk.state.offers, key: offers})
+    if start.found is None:
+        if start.why[0]:
+            walk.cycle.waiting[key] = replace(why, reason=start.why[0], message=start.why[1], pod=None)
+            walk.state = replace(walk.state, beyond={**walk.state.beyond, key: start.why})
+        walk.look_again()
+        return
+    walk.settle(start.found)
+    walk.made += 1
+    paid = start.priced
+    hold = Hold(
+        ask,
+        shape,
+        start.instant,
+        walk.interval(ask, start.instant),
+        start.found.nodes,
+        walk.now,
+        start.instant,
+        (walk.now, walk.made),
+        victims=paid.victims if paid else (),
+        lost_gpu_hours=paid.lost_gpu_hours if paid else 0.0,
+    )
+    walk.holds.append(hold)
+    walk.changed()
+    if hold.victims:
+        walk.bound_victims(hold)
+    if hold.start <= walk.now:
+        _begin_new(walk, hold)
+    else:
+        walk.waits_itself(hold)
+
+
+def _begin_new(walk: Walk, hold: Hold) -> None:
+    """A hero that pays for a start at once."""
+    begin(walk, hold)
+    # Others were admitted before it and stay where they are from now on.
+    walk.movable = {}
+
+
+def _least_start(walk: Walk, ask: Ask, shape: Shape) -> _Start:
+    settings = walk.times.settings.reservations
+    price = walk.times.notes(ask.group.key).price
+    paying = price is not None and walk.times.hero(ask.group)
+    shares: Beyond | None = None
+    dear = False
+    proved = True
+    points = walk.points(shape, until=walk.now + walk.horizon)
+    if paying:
+        points = [p for p in walk.scene().timeline.points() if p <= walk.now + walk.horizon]
+    for instant in points:
+        if walk.scene().spent_up:
+            return _Start(proved=False)
+        end = walk.interval(ask, instant)
+        if paying:
+            paid = priced(walk.scene(), ask, shape, instant, end, walk.holds)
+            if paid is not None and price is not None and paid.lost_gpu_hours <= price + TOLERANCE:
+                return _Start(instant, Found(paid.nodes, {}, {}), paid)
+            continue
+        if instant <= walk.now:
+            continue
+        outcome = walk.scene().at(ask, shape, instant, end, walk.holds, reserved=True)
+        if isinstance(outcome, Refused):
+            proved = proved and outcome.proved
+            if outcome.beyond is not None and outcome.beyond.bound == "share":
+                shares = outcome.beyond
+            continue
+        if settings.max_idle_gpu_hours >= 0:
+            cheap = _cheap_enough(walk, ask, shape, instant, end, outcome)
+            if cheap is None:
+                dear = True
+                continue
+            outcome = cheap
+        return _Start(instant, outcome)
+    if dear:
+        most = settings.max_idle_gpu_hours
+        return _Start(why=("ReservationTooDear", f"every start leaves more than {most:g} GPU-hours idle"))
+    if shares is not None:
+        return _Start(why=("ReservationBeyondShare", f"nothing is held beyond the share: {shares.message}"))
+    return _Start(proved=proved)
+
+
+def _cheap_enough(walk: Walk, ask: Ask, shape: Shape, start: float, end: float, found: Found) -> Found | None:
+    """Places whose idle time is within the cap."""
+    most = walk.times.settings.reservations.max_idle_gpu_hours
+    hold = Hold(ask, shape, start, end, found.nodes, walk.now, start, (walk.now, 0))
+    scene = walk.scene()
+    if walk.idle_hours(hold) <= most + TOLERANCE:
+        return found
+    others = [replace(h, nodes=found.moved.get(h.key, h.nodes)) for h in walk.holds]
+    nodes = chosen_places([hold, *others], scene.timeline, walk.cycle, counted=frozenset((hold.key,)))
+    if nodes is None:
+        return None
+    best = replace(hold, nodes=nodes[hold.key])
+    if walk.idle_hours(best) > most + TOLERANCE:
+        return None
+    return Found(nodes[hold.key], {key: one for key, one in nodes.items() if key != hold.key}, found.admitted)
+
+
+def _offers(walk: Walk, ask: Ask, shape: Shape, start: _Start) -> tuple[Offer, ...]:
+    """What a hero would have to pay for earlier starts."""
+    queue = ask.group.queue
+    if not walk.times.hero(ask.group) or queue in walk.heroes_told:
+        return ()
+    walk.heroes_told.add(queue)
+
+    def idle_of(nodes: Mapping[PodKey, int], instant: float) -> float:
+        end = walk.interval(ask, instant)
+        return walk.idle_hours(Hold(ask, shape, instant, end, nodes, walk.now, instant, (walk.now, 0)))
+
+    def end_of(instant: float) -> float:
+        return walk.interval(ask, instant)
+
+    return offers_of(walk.scene(), ask, shape, walk.holds, start.instant, end_of, idle_of)
+
+
+def replan(walk: Walk, hold: Hold, cause: str) -> None:
+    """A new start for a hold whose room went to somebody with the right to it."""
+    group = hold.ask.group
+    prefer = hold.stored_gpus
+    for instant in walk.points(hold.shape, until=walk.now + walk.horizon):
+        if instant <= walk.now:
+            continue
+        end = walk.interval(hold.ask, instant)
+        found = walk.scene().at(hold.ask, hold.shape, instant, end, walk.holds, reserved=True, prefer=prefer)
+        if isinstance(found, Found):
+            walk.settle(found)
+            late = hold.stored is not None and instant > hold.stored.start
+            again = replace(hold, start=instant, end=end, nodes=found.nodes, cause=cause if late else None)
+            if hold.stored is None:
+                again = replace(again, promised=instant)
+            walk.holds.append(again)
+            walk.changed()
+            walk.waits_itself(again)
+            return
+    if hold.stored is not None:
+        report = drop(group, hold.stored, cause, "somebody with a right to its room took it")
+        walk.state = replace(walk.state, reports={**walk.state.reports, group.key: report})
+    walk.changed()

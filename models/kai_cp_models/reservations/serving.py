@@ -1,0 +1,178 @@
+"""Everybody who holds nothing, along the fair order: now, by a right, or not yet (4.2, 5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kai_cp_models.actions.common import entry_of
+from kai_cp_models.cycle import Waiting
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.order import FairOrder
+from kai_cp_models.joint.admission import Admission
+from kai_cp_models.joint.problem import Ask, signature
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.placement import NoPlace, Placer, gate
+from kai_cp_models.reservations.gang import shape_of, unsuited
+from kai_cp_models.reservations.instants import clock, span
+from kai_cp_models.reservations.loads import Beyond, Load, loads_of
+from kai_cp_models.reservations.making import replan, reserve
+from kai_cp_models.reservations.search import Refused
+from kai_cp_models.reservations.times import NEVER
+from kai_cp_models.reservations.walk import WAITING, Walk
+
+
+def serve_everybody(walk: Walk) -> None:
+    """All others along the fair order."""
+    cycle, snapshot = walk.cycle, walk.cycle.snapshot
+    entries = {
+        key: entry_of(walk.ledger, snapshot.group_by_key[key], batch)
+        for key, batch in walk.batches.items()
+        if not any(hold.key == key for hold in walk.holds)
+    }
+    for hold in walk.holds:
+        walk.waits_itself(hold)
+    order = FairOrder(snapshot, walk.ledger.book, entries)
+    asking = [pod for key in walk.batches for pod in walk.ledger.fixed.gangs[key].pods]
+    admission = Admission(walk.ledger, asking, cycle.settings.solver, cycle.budget)
+    while not cycle.out_of_time() and (key := order.pop()) is not None:
+        walk.turns.append(key)
+        group = snapshot.group_by_key[key]
+        ask = Ask(group, walk.ledger.fixed.gangs[key], walk.batches[key])
+        refusal = gate(walk.ledger, group, ask.batch)
+        why: Waiting | None
+        why = Waiting(*refusal, proved=True) if refusal else _start_now(walk, ask, admission)
+        if why is None:
+            cycle.waiting.pop(key, None)
+            order.use(walk.ledger.book, group.queue)
+            batch = ask.gang.next_batch(walk.ledger.status)
+            if batch is not None:
+                walk.batches[key] = batch
+                order.push(key, entry_of(walk.ledger, group, batch))
+            continue
+        if refusal is None:
+            walk.refused += 1
+            walk.unproved += not why.proved
+        cycle.waiting[key] = why
+        reserve(walk, ask, why)
+    walk.refused += len(order)
+    walk.unproved += len(order)
+
+
+def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Waiting | None:
+    """Start the ask, or say why it cannot."""
+    key = (*signature(walk.ledger, ask), ask.group.queue if walk.holds else None)
+    dead = walk.dead.get(key)
+    if dead is not None:
+        return dead
+    until = walk.window_end(ask)
+    load = Load(ask.group, cost_of_pods(walk.ledger, ask), walk.now, until, False)
+    beyond = walk.scene().loads.beyond(load, loads_of(walk.ledger, walk.holds)) if walk.holds else None
+    outcome = NoPlace("") if beyond else Placer(ask.gang).place(walk.ledger, ask.batch)
+    if isinstance(outcome, Ledger):
+        _admit(walk, ask, outcome, admission)
+        return None
+    why = Waiting("NodeFragmented", outcome.message, pod=outcome.pod)
+    if outcome.subgroup or not outcome.pod:
+        why = replace(why, reason="TopologyFragmented")
+    refused = Refused(beyond)
+    if not walk.holds:
+        decided = admission.decide(walk.ledger, ask, why)
+        if isinstance(decided, Ledger):
+            walk.ledger = decided
+            walk.note_movable(ask)
+            walk.changed()
+            return None
+        why = decided
+    elif not beyond:
+        found = _rearranged(walk, ask, until)
+        if found is None:
+            return None
+        refused = found
+    if walk.holds:
+        if _overrule(walk, ask, admission):
+            return None
+        why = _held_from(walk, ask, replace(why, proved=refused.proved), beyond)
+    walk.dead[key] = why
+    return why
+
+
+def _admit(walk: Walk, ask: Ask, ledger: Ledger, admission: Admission) -> None:
+    walk.ledger = ledger
+    admission.admitted(ask)
+    walk.note_movable(ask)
+    walk.look_again()
+
+
+def _rearranged(walk: Walk, ask: Ask, until: float) -> Refused | None:
+    """Start the ask by giving others other places; None when it has started."""
+    if unsuited(walk.ledger, ask):
+        return Refused(proved=False)
+    shape = shape_of(walk.ledger, ask)
+    if shape is None:
+        return Refused()
+    found = walk.scene().at(ask, shape, walk.now, until, walk.holds, reserved=False)
+    if isinstance(found, Refused):
+        return found
+    before = walk.holds, walk.ledger, walk.state
+    walk.settle(found)
+    walk.changed()
+    outcome = Placer(ask.gang).place(walk.ledger, ask.batch)
+    if not isinstance(outcome, Ledger):
+        fits = all(walk.ledger.fits(pod, now=False)[found.nodes[pod.key]] for pod in ask.pods)
+        outcome = walk.put(walk.ledger.copy(), ask, found.nodes) if fits else outcome
+    if isinstance(outcome, NoPlace):
+        walk.holds, walk.ledger, walk.state = before
+        walk.look_again()
+        return Refused(proved=False)
+    walk.ledger = outcome
+    walk.note_movable(ask)
+    walk.changed()
+    return None
+
+
+def _overrule(walk: Walk, ask: Ask, admission: Admission) -> bool:
+    """Start the ask in room held by whom it could preempt; these are planned anew (5.3)."""
+    ignored = walk.state.windows[ask.group.key].ignores & {hold.key for hold in walk.holds}
+    if not ignored:
+        return False
+    trial = walk.ledger.copy()
+    walk.state.bind(trial, strict=True, without=ignored)
+    outcome = Placer(ask.gang).place(trial, ask.batch)
+    if not isinstance(outcome, Ledger):
+        return False
+    walk.ledger = outcome
+    admission.admitted(ask)
+    walk.note_movable(ask)
+    walk.dead.clear()
+    overruled = [hold for hold in walk.holds if hold.key in ignored]
+    walk.holds = [hold for hold in walk.holds if hold.key not in ignored]
+    walk.changed()
+    for hold in overruled:
+        replan(walk, hold, "HigherPriority")
+    return True
+
+
+def _held_from(walk: Walk, ask: Ask, why: Waiting, beyond: Beyond | None) -> Waiting:
+    """The reason of an ask that only holds keep from starting; else ``why``."""
+    trial = walk.ledger.copy()
+    walk.state.bind(trial, strict=True, without=frozenset(hold.key for hold in walk.holds))
+    outcome = Placer(ask.gang).place(trial, ask.batch)
+    if not isinstance(outcome, Ledger):
+        return why
+    nodes = {outcome.held[pod.key].node for pod in ask.pods}
+    ahead = [hold for hold in walk.holds if beyond is None and nodes & hold.usage.keys()]
+    first = min(ahead or walk.holds, key=lambda hold: (hold.start, hold.order))
+    expected = walk.times.expected(ask.group)
+    needs = "says not how long it runs" if expected is None else f"needs {span(expected)}"
+    left = span(first.start - walk.now)
+    text = f"held for {first.key} from {clock(first.start, walk.now)}; {needs}, {left} are left"
+    if not ask.group.preemptible and walk.times.limit(ask.group) == NEVER:
+        text += "; it cannot be preempted and nothing limits its run time"
+    if beyond is not None:
+        text = f"{beyond.message} at the start of {first.key} ({clock(first.start, walk.now)})"
+    return Waiting(WAITING, text, why.proved)
+
+
+def cost_of_pods(ledger: Ledger, ask: Ask) -> tuple[int, int, int]:
+    """What the ask costs its queue at least."""
+    return amounts.optimistic_batch(ledger.snapshot, ask.pods)
