@@ -25,6 +25,8 @@ GRACE: Final = 0.08
 """Share of the budget that the parent waits beyond it before it kills the worker."""
 LEAST_GRACE_SECONDS: Final = 0.2
 """The parent waits at least so long beyond the budget: a busy machine may hold a process up."""
+SHORT_BUDGET_SECONDS: Final = 5.0
+"""Of a shorter budget the quarter of a second in which CP-SAT is loaded would be too large a share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +46,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a decision has come: the last action that ended, and what the plan so far does."""
+    """How far a decision has come: the last action that ended (empty: none), and what its plan does."""
 
     action: str
     gpus_admitted: float
     gpus_lost: float
-    gap: float
-    """Of the action's last stage; 0: proved."""
+    unproved: Stage | None
+    """The action's first stage that has a gap: the goal that matters most of those not proved."""
 
 
 Watch = Callable[[Progress], None]
@@ -106,6 +108,7 @@ def job(task: Task, channel: Channel) -> None:
     """The worker's side: read, decide, and send every better document, or why there is none (a text)."""
     from kai_cp.reading import read
     from kai_cp_models.engine import decide
+    from kai_cp_models.solver import load
 
     began = time.monotonic()
     budget = task.settings.solver.budget_seconds
@@ -115,6 +118,8 @@ def job(task: Task, channel: Channel) -> None:
     except UnreadableSnapshot as problem:
         channel.answer(str(problem))
         return
+    if budget < SHORT_BUDGET_SECONDS:
+        load()
     positions = positions_of(snapshot)
     read_at = time.monotonic()
     channel.until(read_at + budget + max(LEAST_GRACE_SECONDS, GRACE * budget))
@@ -145,12 +150,13 @@ def progress(snapshot: Snapshot, plan: Plan) -> Progress:
         known = (snapshot.pod_by_key[pod] for pod in pods if pod in snapshot.pod_by_key)
         return sum(gpus_of(snapshot, pod) for pod in known)
 
-    last = plan.stages[-1] if plan.stages else None
+    action = plan.stages[-1].name.split(":")[0] if plan.stages else ""
+    stages = (stage for stage in plan.stages if stage.name.split(":")[0] == action)
     return Progress(
-        action=last.name.split(":")[0] if last is not None else "reading done",
+        action=action,
         gpus_admitted=gpus(placed - evicted),
         gpus_lost=gpus(evicted - placed),
-        gap=last.gap if last is not None else 1.0,
+        unproved=next((stage for stage in stages if stage.gap), None),
     )
 
 

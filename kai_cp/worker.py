@@ -23,8 +23,10 @@ from multiprocessing.context import ForkServerProcess
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-ENGINE_MODULES: Final = ("kai_cp.reader.snapshot", "kai_cp.solving", "kai_cp_models.engine")
-"""Imported once, before any worker is forked."""
+ENGINE: Final = ("kai_cp.preload",)
+"""Imported once, before any worker is forked: all that reads and decides, except CP-SAT."""
+ENGINE_AND_SOLVER: Final = (*ENGINE, "kai_cp_models.loaded")
+"""For a program that lives long; one that answers once begins sooner without."""
 
 _STOP_SECONDS: Final = 5.0
 _LONGEST_POLL_SECONDS: Final = 86_400.0
@@ -71,7 +73,7 @@ class Channel:
 Job = Callable[[Any, Channel], None]
 
 
-def warm_up(preload: Sequence[str] = ENGINE_MODULES) -> None:
+def warm_up(preload: Sequence[str] = ENGINE_AND_SOLVER) -> None:
     """Start the server process that imports the engine; returns at once, while the caller imports."""
     # A thread pool started by an import would make forking unsafe; our arrays need none.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -6,12 +6,13 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
 
-from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Snapshot
+if TYPE_CHECKING:
+    from kai_cp_models.settings import Settings
+    from kai_cp_models.snapshot import Snapshot
 
 BAD_INPUT: Final = 1
 """A file, an object or an answer is bad; standard error names it."""

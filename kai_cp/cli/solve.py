@@ -124,9 +124,10 @@ def solve(
     kai-cp solve snapshot.zip --queue team-a --stages
     kai-cp solve snapshot.zip -o json | jq '.unscheduled[]'
     """
-    from kai_cp.worker import Worker, warm_up
+    from kai_cp.worker import ENGINE, Worker, warm_up
 
-    warm_up()
+    warm_up(ENGINE)
+    # While that imports the engine, there is time to import what shows the answer.
     from kai_cp.reader.container import STDIN
     from kai_cp.solving import Task, job
     from kai_cp.solving import solve as solve_one

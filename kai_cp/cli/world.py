@@ -120,9 +120,11 @@ def _plan(
 
 def _decided(snapshot: str, settings: Settings, instant: float | None) -> bytes:
     """What the engine decides on the snapshot, as ``decisions/1``."""
+    from kai_cp.worker import ENGINE, Worker, warm_up
+
+    warm_up(ENGINE)
     from kai_cp.reading import inputs
     from kai_cp.solving import Task, job, solve
-    from kai_cp.worker import Worker
 
     sources, problems = inputs([snapshot])
     if problems:

@@ -7,7 +7,16 @@ from kai_cp.solving import Progress
 
 
 def line(name: str, now: Progress) -> str:
-    """Such as ``demo-cluster: reclaim: 12 GPUs admitted, 4 lost, gap 3 %``."""
-    gap = f", gap {now.gap:.0%}" if now.gap else ", proved"
+    """Such as ``demo: reclaim: 12 GPUs admitted, 4 lost; gap 17 % (admission: 12, bound 14)``."""
+    if not now.action:
+        return f"{name}: deciding"
     done = f"{amount(now.gpus_admitted)} GPUs admitted, {amount(now.gpus_lost)} lost"
-    return f"{name}: {now.action}: {done}{gap}"
+    return f"{name}: {now.action}: {done}; {_proof(now)}"
+
+
+def _proof(now: Progress) -> str:
+    stage = now.unproved
+    if stage is None:
+        return "proved"
+    goal = stage.name.partition(": ")[2].partition(" [")[0] or "goal"
+    return f"gap {stage.gap:.0%} ({goal}: {stage.objective:,.0f}, bound {stage.bound:,.0f})"

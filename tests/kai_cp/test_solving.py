@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +16,15 @@ import pytest
 
 from kai_cp.reader.container import Source
 from kai_cp.reading import read
+from kai_cp.report.progress import line
 from kai_cp.settings import load
-from kai_cp.solving import Progress, Result, Task, interim, job, solve
+from kai_cp.solving import Progress, Result, Task, interim, job, progress, solve
 from kai_cp.worker import Worker
 from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Stage, Unscheduled
 from tests.support import worker_jobs
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo-cluster.json"
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "examples" / "demo-cluster.json"
 NOW = 1_795_176_000.0
 WAITING = {"ablation", "chat-api", "detector", "giant", "legacy", "notebook-bob", "notebook-eve", "replay"}
 
@@ -104,9 +109,68 @@ def test_progress_is_told_to_whoever_watches() -> None:
     seen: list[Progress] = []
     with Worker(job) as worker:
         solve(worker, task(30), seen.append)
-    assert seen[0].action == "reading done"
+    assert seen[0].action == ""
     assert seen[-1].gpus_admitted > 0
     assert {step.action for step in seen} >= {"allocate", "reclaim"}
+
+
+@pytest.mark.parametrize(
+    ("action", "unproved", "expected"),
+    [
+        ("", None, "demo: deciding"),
+        ("reclaim", None, "demo: reclaim: 12 GPUs admitted, 0.5 lost; proved"),
+        (
+            "reclaim",
+            Stage("reclaim: lost work [GPU-milliseconds]", "FEASIBLE", 4000, 3000, 0.25),
+            "demo: reclaim: 12 GPUs admitted, 0.5 lost; gap 25% (lost work: 4,000, bound 3,000)",
+        ),
+        (
+            "allocate",
+            Stage("allocate", "GREEDY", 4, inf, 1.0),
+            "demo: allocate: 12 GPUs admitted, 0.5 lost; gap 100% (goal: 4, bound inf)",
+        ),
+    ],
+)
+def test_progress_line_has_bound_and_gap(action: str, unproved: Stage | None, expected: str) -> None:
+    assert line("demo", Progress(action, 12, 0.5, unproved)) == expected
+
+
+def test_progress_names_the_first_goal_that_is_not_proved() -> None:
+    snapshot, _ = read(str(DEMO), now=NOW, settings=load())
+    proved, open_, late = (
+        Stage("reclaim: admission", "OPTIMAL", 4, 4),
+        Stage("reclaim: lost work", "FEASIBLE", 9, 6, 0.33),
+        Stage("reclaim: moved pods", "FEASIBLE", 1, 0, 1.0),
+    )
+    earlier = Stage("allocate", "FEASIBLE", 1, 2, 1.0)
+    assert progress(snapshot, Plan(stages=(earlier, proved, open_, late))).unproved == open_
+    assert progress(snapshot, Plan(stages=(earlier, proved))).unproved is None
+
+
+_ONE_POD_ONE_NODE = """
+import sys
+import kai_cp.preload
+from kai_cp.settings import load
+from kai_cp_models.engine import decide
+from tests.support.worlds import cluster, pod
+print(len(decide(cluster([pod("a-0")]), load()).decisions))
+print(*sorted({"pandas", "ortools.sat.python.cp_model_helper"} & set(sys.modules)))
+"""
+
+
+def _says(code: str) -> list[str]:
+    """What a process of its own prints, line by line."""
+    return subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).splitlines()
+
+
+def test_what_is_decided_without_a_model_loads_no_solver() -> None:
+    """CP-SAT and what it imports take longer than everything else together."""
+    assert _says(_ONE_POD_ONE_NODE) == ["1", ""]
+
+
+def test_a_program_that_lives_long_loads_the_solver_at_its_start() -> None:
+    code = "import sys, kai_cp_models.loaded; print('ortools.sat.python.cp_model_helper' in sys.modules)"
+    assert _says(code) == ["True"]
 
 
 def test_ctrl_c_gives_the_best_checked_answer_so_far() -> None:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from ortools.sat.python import cp_model
-
 from kai_cp_models.actions.dues import Owners, dues_of, most_lost_milli_gpus, overreaching
 from kai_cp_models.actions.scenario import play
 from kai_cp_models.budget import Allowance
@@ -29,6 +27,7 @@ from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import StageResult, lexicographic, start_from
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
+from kai_cp_models.solver import cp_model
 from kai_cp_models.units import Batch
 
 _MOST_PAIRS = 100_000

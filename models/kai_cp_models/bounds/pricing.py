@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ortools.sat.python import cp_model
-
 from kai_cp_models.bounds.problem import WHOLE, Bin, Item
+from kai_cp_models.solver import cp_model
 
 SCALE = 16
 """Steps per milli-GPU of value in the integer objective."""

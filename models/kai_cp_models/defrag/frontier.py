@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ortools.sat.python import cp_model
-
 from kai_cp_models.budget import Allowance, Budget
 from kai_cp_models.defrag.bound import least_moves
 from kai_cp_models.defrag.model import DefragModel
@@ -18,6 +16,7 @@ from kai_cp_models.defrag.problem import Excluded, Problem, Question
 from kai_cp_models.joint.search import Goal, lexicographic
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import UNLIMITED, GroupKey, PodKey, Snapshot
+from kai_cp_models.solver import cp_model
 
 _MOST_CUTS: Final = 400
 _POINT_SHARE: Final = 0.34

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.sat.python import cp_model
 
 from kai_cp_models.defrag.problem import Problem, Unit
 from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.snapshot import GPU, MILLI, PodKey
+from kai_cp_models.solver import cp_model
 
 
 @dataclass

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from kai_cp_models.budget import Allowance
 from kai_cp_models.defrag.problem import Problem
 from kai_cp_models.joint.search import solve
 from kai_cp_models.snapshot import GPU, PodKey
+from kai_cp_models.solver import cp_model
 
 _MOST_STATES = 20_000
 _MOST_PRODUCTS = 60_000

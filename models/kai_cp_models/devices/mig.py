@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from kai_cp_models.rules import STATIC_RULES
 from kai_cp_models.rules.table import NodeTable
@@ -32,6 +31,7 @@ from kai_cp_models.snapshot import (
     Snapshot,
     Unscheduled,
 )
+from kai_cp_models.solver import cp_model
 
 _PREFIX: Final = "nvidia.com/mig-"
 _PROFILE: Final = re.compile(re.escape(_PREFIX) + r"(\d+)g\.(\d+)gb")

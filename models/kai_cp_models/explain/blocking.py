@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from kai_cp_models.explain.families import Families, Family, ordered, set_key
 from kai_cp_models.explain.feasibility import Feasibility
 from kai_cp_models.explain.own import own_faults
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.snapshot import PodGroup
+from kai_cp_models.solver import cp_model
 
 MOST_SETS: Final = 8
 """Blocking sets that are named at most."""

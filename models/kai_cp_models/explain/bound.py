@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ortools.sat.python import cp_model
-
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import milli_gpus
 from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, Pod, PodKey, PodStatus, Snapshot
+from kai_cp_models.solver import cp_model
 
 _MOST_INCREMENTS: Final = 1_000
 """Increments of one pod group that are looked at."""

@@ -18,7 +18,6 @@ from itertools import combinations, pairwise
 from typing import Final
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from kai_cp_models.devices.protocol import Row
 from kai_cp_models.explain.ask import PodClass, classes_of, device_families, domains_of
@@ -39,6 +38,7 @@ from kai_cp_models.snapshot import (
     PodKey,
     Subgroup,
 )
+from kai_cp_models.solver import cp_model
 from kai_cp_models.units import Batch
 
 _MOST_KINDS: Final = 4

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ortools.sat.python import cp_model
-
 from kai_cp_models.explain.blocking import fix_literals, solver_for
 from kai_cp_models.explain.cells import Leaver
 from kai_cp_models.explain.families import kind_of
@@ -23,6 +21,7 @@ from kai_cp_models.explain.situation import Situation
 from kai_cp_models.joint.offers import milli_gpus
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.snapshot import GroupKey, Pod, PodGroup
+from kai_cp_models.solver import cp_model
 
 _PODS: Final = 1_000_000_000
 """Cost of one pod, in milli-GPUs: fewest pods first, then fewest GPUs."""

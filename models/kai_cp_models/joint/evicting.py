@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ortools.sat.python import cp_model
-
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.joint.model import JointModel
@@ -20,6 +18,7 @@ from kai_cp_models.joint.problem import Answer
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import Goal, Linear
 from kai_cp_models.snapshot import MILLI, UNLIMITED, ActionName, GroupKey
+from kai_cp_models.solver import cp_model
 
 _MANY_UNITS = 400
 _STRIDE = 8

@@ -11,11 +11,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from kai_cp_models.joint.model import JointModel, PodClass, TooLarge
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.snapshot import GPU, MILLI, PODS, Pod, PodKey
+from kai_cp_models.solver import cp_model
 
 
 @dataclass

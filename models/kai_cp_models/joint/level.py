@@ -15,12 +15,12 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.sat.python import cp_model
 
 from kai_cp_models.joint.model import JointModel, PodClass, TooLarge
 from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, PodKey
+from kai_cp_models.solver import cp_model
 
 _MOST_PATTERNS = 400
 _MOST_CELLS = 4_000

@@ -14,7 +14,7 @@ from datetime import timedelta
 from math import inf
 from typing import Any
 
-from ortools.sat.python import cp_model
+from kai_cp_models.solver import cp_model
 
 _INFINITE = 1 << 62
 """Bounds from here on are none."""

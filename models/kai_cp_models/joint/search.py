@@ -6,15 +6,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Final, Literal
-
-from ortools.sat.python import cp_model
+from typing import Final, Literal, TypeAlias
 
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.packing import NotLinear, solve_packing
 from kai_cp_models.settings import SolverSettings
+from kai_cp_models.solver import cp_model
 
-Linear = cp_model.LinearExpr | int
+Linear: TypeAlias = "cp_model.LinearExpr | int"
 """A linear expression over the variables of a model; all coefficients are integers."""
 
 _SMALL = 2_000

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import solve
@@ -18,6 +17,7 @@ from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.vectors import Vector, demand
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Offer, Pod, PodGroup, PodKey
+from kai_cp_models.solver import cp_model
 
 _HOUR: Final = 3600.0
 _TICKS: Final = 10.0

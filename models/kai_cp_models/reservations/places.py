@@ -21,7 +21,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.sat.python import cp_model
 
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.search import Goal, lexicographic, solve
@@ -29,6 +28,7 @@ from kai_cp_models.reservations.items import Answer, Idle, Item, Nodes, stored_g
 from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.snapshot import MILLI, GroupKey, PodKey
+from kai_cp_models.solver import cp_model
 
 _MOST_SPLITS: Final = 4
 _MOST_PAIRS: Final = 4_000

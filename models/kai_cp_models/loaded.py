@@ -1,0 +1,5 @@
+"""Importing this loads CP-SAT: for the server that forks the workers of a program that lives long."""
+
+from kai_cp_models.solver import load
+
+load()
