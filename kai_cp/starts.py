@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, get_args
 
 from kai_cp.instants import from_rfc3339, rfc3339
-from kai_cp_models.snapshot import Estimate, GroupKey, HoldState, Reservation
+from kai_cp_models.snapshot import Estimate, GroupKey, HoldState, IdleSoFar, Reservation
 
 _STATES: Final[dict[str, HoldState]] = {state: state for state in get_args(HoldState)}
 
@@ -42,6 +42,12 @@ def reservation_document(entry: Reservation) -> dict[str, Any]:
     }
     if entry.expired is not None:
         document["expired"] = _instant(entry.expired)
+    if entry.idle is not None:
+        document["idle"] = {
+            "since": _instant(entry.idle.since),
+            "gpus": _whole(entry.idle.gpus),
+            "gpuHours": round(entry.idle.gpu_hours, 3),
+        }
     if entry.offers:
         document["offers"] = [
             {
@@ -67,7 +73,9 @@ def read_reservation(entry: Any, where: str) -> Reservation:
     """The entry of a document; ValueError names the field that cannot be read."""
 
     def instant(key: str) -> float | None:
-        text = entry.get(key)
+        return instant_of(entry.get(key), key)
+
+    def instant_of(text: Any, key: str) -> float | None:
         if text is None:
             return None
         try:
@@ -88,6 +96,9 @@ def read_reservation(entry: Any, where: str) -> Reservation:
     state = _STATES.get(str(entry.get("state")))
     if state is None:
         raise ValueError(f"{where}.state is {entry.get('state')!r}, expected one of {', '.join(_STATES)}")
+    idle = entry.get("idle")
+    if idle is not None and not isinstance(idle, dict):
+        raise ValueError(f"{where}.idle is not an object")
     nodes, victims = entry.get("nodes") or {}, entry.get("victims") or []
     if not isinstance(nodes, dict):
         raise ValueError(f"{where}.nodes is not an object")
@@ -107,4 +118,11 @@ def read_reservation(entry: Any, where: str) -> Reservation:
         cause=entry.get("cause"),
         message=str(entry.get("message") or ""),
         expired=instant("expired"),
+        idle=None
+        if idle is None
+        else IdleSoFar(
+            instant_of(idle.get("since"), "idle.since") or 0.0,
+            amount("idle.gpus", idle.get("gpus") or 0),
+            amount("idle.gpuHours", idle.get("gpuHours") or 0),
+        ),
     )

@@ -28,6 +28,8 @@ def promises(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[GroupKey, Mapping
         present = dict(group.notes).get(RESERVATION)
         if entry is not None and entry.state in _HOLDING:
             yield group.key, {RESERVATION: _text(entry)}
+        elif entry is not None and entry.idle is not None:
+            yield group.key, {RESERVATION: _closed(entry)}
         elif entry is not None and entry.expired is not None:
             yield group.key, {RESERVATION: _expired(entry.expired)}
         elif present is not None and _is_over(snapshot, plan, group, entry, present):
@@ -56,6 +58,22 @@ def _text(entry: Reservation) -> str:
         "promised": instant(entry.promised),
         "made": None if entry.made is None else orders.rfc3339(entry.made),
         "nodes": {name: round(gpus) for name, gpus in sorted(entry.nodes.items())},
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _closed(entry: Reservation) -> str:
+    assert entry.idle is not None
+    assert entry.made is not None
+    document = {
+        "schema": SCHEMA,
+        "made": orders.rfc3339(entry.made),
+        "nodes": {name: round(gpus) for name, gpus in sorted(entry.nodes.items())},
+        "idle": {
+            "since": orders.rfc3339(entry.idle.since),
+            "gpus": round(entry.idle.gpus),
+            "gpuHours": round(entry.idle.gpu_hours, 3),
+        },
     }
     return json.dumps(document, separators=(",", ":"))
 

@@ -618,7 +618,20 @@ class Offer(NamedTuple):
     victims: tuple[GroupKey, ...] = ()
 
 
-HoldState = Literal["made", "kept", "earlier", "later", "started", "dropped", "offered"]
+HoldState = Literal["made", "kept", "earlier", "later", "started", "dropped", "offered", "draining"]
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSoFar:
+    """What stands idle on closed places: ``gpu_hours`` until ``since``, and ``gpus`` at a time since then."""
+
+    since: float
+    gpus: float
+    gpu_hours: float
+
+    def at(self, instant: float) -> float:
+        """GPU-hours until an instant."""
+        return self.gpu_hours + self.gpus * max(0.0, instant - self.since) / 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -627,7 +640,8 @@ class Reservation:
 
     ``nodes``: GPUs held by node. ``domain``: (level, name) of the one it has to lie in. ``waits_for``: groups
     on its places that end at its start. ``drained``: held nodes that stand idle for it. ``victims``: whom an
-    accepted price evicts at the start. ``expired``: when an overdue one was given up.
+    accepted price evicts at the start. ``expired``: when an overdue one was given up. ``idle``: of
+    closed places (``draining``), which have no start.
     """
 
     group: GroupKey
@@ -647,6 +661,7 @@ class Reservation:
     message: str = ""
     offers: tuple[Offer, ...] = ()
     expired: float | None = None
+    idle: IdleSoFar | None = None
 
 
 REJECTED: Final = "rejected by the checker"

@@ -44,6 +44,10 @@ def broken(world: World) -> Iterator[str]:
     for entry in holds.values():
         yield from _form(world, times, entry)
         yield from _room(world, times, entry, holds)
+    for entry in world.plan.reservations or ():
+        if entry.state == "draining":
+            yield from _nodes(world, entry)
+            yield from _closed(world, times, entry)
     for key, decision in world.evictions.items():
         if decision.action == "reservation":
             yield from _evicted(world, times, world.pod(key), decision)
@@ -59,6 +63,23 @@ def _form(world: World, times: Times, entry: Reservation) -> Iterator[str]:
         return
     if entry.start < times.now:
         yield f"{what} starts in the past"
+    yield from _nodes(world, entry)
+    stored = times.stored(entry.group)
+    if stored is None:
+        return
+    if entry.start > stored.start and max(stored.start, times.now) < entry.start and not entry.cause:
+        yield f"{what} moves later without a cause"
+    if entry.promised is not None and entry.promised > stored.promised:
+        yield f"{what} promises less than before"
+
+
+def _nodes(world: World, entry: Reservation) -> Iterator[str]:
+    """What is held is no more than the gang, on usable nodes, in one domain."""
+    what = f"starts: the reservation of {entry.group}"
+    group = world.snapshot.group_by_key.get(entry.group)
+    if group is None:
+        yield f"{what} is of no pod group"
+        return
     waiting = [pod for pod in world.snapshot.members[entry.group] if pod.key not in world.placed]
     held = round(sum(entry.nodes.values()) * MILLI)
     if held > sum(pod.spec.requests[GPU] for pod in waiting):
@@ -73,13 +94,21 @@ def _form(world: World, times: Times, entry: Reservation) -> Iterator[str]:
         nodes = [world.node(name) for name in entry.nodes if name in world.snapshot.node_index]
         if len({node.labels.get(level) for node in nodes}) > 1:
             yield f"{what} spans several domains of {level}"
-    stored = times.stored(entry.group)
-    if stored is None:
-        return
-    if entry.start > stored.start and max(stored.start, times.now) < entry.start and not entry.cause:
-        yield f"{what} moves later without a cause"
-    if entry.promised is not None and entry.promised > stored.promised:
-        yield f"{what} promises less than before"
+
+
+def _closed(world: World, times: Times, entry: Reservation) -> Iterator[str]:
+    """Places that were closed before this cycle take nobody new who could not be evicted at any time."""
+    closed = times.notes(entry.group).closed
+    for name, gpus in sorted(entry.nodes.items()):
+        if closed is None or name not in closed.nodes or name not in world.snapshot.node_index:
+            continue
+        firm = [r for r in world.arriving(name) if (g := world.group_of(r.pod)) is None or not g.preemptible]
+        if not any(resident.pod.spec.requests[GPU] for resident in firm):
+            continue
+        node = world.node(name)
+        taken = used(world, node, (*world.staying(name), *firm))[GPU] + round(gpus * MILLI)
+        if taken > node.allocatable[GPU]:
+            yield f"starts: node {name} is closed for {entry.group}, and takes pods that cannot be preempted"
 
 
 def _room(
@@ -179,7 +208,7 @@ def _evicted(world: World, times: Times, pod: Pod, decision: Decision) -> Iterat
     if holder is None or not any(p.key in world.placed for p in world.snapshot.members[holder.key]):
         yield f"{what} for {decision.triggers[0]}, which gets no place"
         return
-    stored, price = times.stored(holder.key), times.notes(holder.key).price
+    stored, price = times.due(holder.key), times.notes(holder.key).price
     if stored is not None and stored.start <= times.now:
         members = world.snapshot.members[victim.key]
         if any(_by_backfill(times, p, victim, stored.nodes, stored.made) for p in members):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from kai_cp_models.cycle import Cycle
+from kai_cp_models.reservations.draining import serve_drains
 from kai_cp_models.reservations.keeping import serve_holders
 from kai_cp_models.reservations.making import replan
 from kai_cp_models.reservations.refit import broken
@@ -18,6 +19,7 @@ def allocate_in_time(cycle: Cycle) -> None:
     started = time.monotonic()
     walk = Walk(cycle)
     serve_holders(walk)
+    serve_drains(walk)
     serve_everybody(walk)
     walk.finish(time.monotonic() - started)
 
@@ -25,14 +27,15 @@ def allocate_in_time(cycle: Cycle) -> None:
 def settle(cycle: Cycle) -> None:
     """After an action: drop the holds of holders that have started, plan anew what was taken by right."""
     state = time_of(cycle)
-    if state is None or not state.holds:
+    if state is None or not (state.holds or state.drains):
         return
     placed = {cycle.snapshot.pod_by_key[key].group for key in cycle.ledger.held}
-    begun = [hold for hold in state.holds if hold.key in placed]
+    begun = [hold for hold in (*state.holds, *(d.hold for d in state.drains)) if hold.key in placed]
     if begun:
         state = update(
             cycle,
             holds=tuple(hold for hold in state.holds if hold.key not in placed),
+            drains=tuple(drain for drain in state.drains if drain.key not in placed),
             started={**state.started, **{hold.key: hold for hold in begun}},
         )
         state.bind(cycle.ledger, strict=False)

@@ -41,6 +41,8 @@ class Claim:
     start: float
     end: float
     usage: Mapping[int, Vector]
+    draining: bool = False
+    """Without a start: closed to all but who may be evicted at any time."""
 
     def active(self, instant: float) -> bool:
         """Whether the holder will run at an instant."""
@@ -54,6 +56,8 @@ class Window:
     until: float = NEVER
     gives_way: bool = False
     ignores: frozenset[GroupKey] = frozenset()
+    drained: bool = False
+    """Whether it may start on places that are closed until they are empty."""
 
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
@@ -153,6 +157,8 @@ class HeldRoom(RuleState):
         """Holds that do not bind the pod."""
         own = frozenset((pod.group,)) if pod.group is not None else frozenset[GroupKey]()
         gone = frozenset(self._started)
+        if self._window(pod).drained:
+            gone |= frozenset(claim.group for claim in self.claims if claim.draining)
         return own | gone if self.strict else own | gone | self._window(pod).ignores
 
     def _binding(self, ignored: frozenset[GroupKey]) -> list[Claim]:

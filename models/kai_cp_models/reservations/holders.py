@@ -63,7 +63,7 @@ def stored_holders(
     dropped: dict[GroupKey, Reservation] = {}
     for group in snapshot.groups:
         stored = times.stored(group.key)
-        if stored is None or _runs(snapshot, group):
+        if stored is None or runs(snapshot, group):
             continue
         batch = batches.get(group.key)
         ask = None if batch is None else Ask(group, cycle.ledger.fixed.gangs[group.key], batch)
@@ -102,7 +102,8 @@ def drop(
     )
 
 
-def _runs(snapshot: Snapshot, group: PodGroup) -> bool:
+def runs(snapshot: Snapshot, group: PodGroup) -> bool:
+    """Whether any pod of the group holds a place."""
     return any(pod.status in ACTIVE_ALLOCATED for pod in snapshot.members[group.key])
 
 

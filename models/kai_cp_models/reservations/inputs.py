@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
-from kai_cp_models.snapshot import GPU, MILLI, Notes, PodGroup, Queue, SetAside, Snapshot
+from kai_cp_models.snapshot import GPU, MILLI, IdleSoFar, Notes, PodGroup, Queue, SetAside, Snapshot
 
 Value = TypeVar("Value")
 
@@ -51,6 +51,15 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Closed:
+    """Closed places as the pod group's annotation has them. ``nodes``: GPUs by node name."""
+
+    made: float
+    nodes: Mapping[str, float]
+    idle: IdleSoFar
+
+
+@dataclass(frozen=True, slots=True)
 class GroupNotes:
     """What a pod group says of itself. Durations in seconds; None: nothing, or nothing readable."""
 
@@ -60,6 +69,7 @@ class GroupNotes:
     price: float | None = None
     ended: float | None = None
     stored: Stored | None = None
+    closed: Closed | None = None
     expired: float | None = None
     noted: bool = False
     """Whether it carries a reservation at all, readable or not."""
@@ -155,6 +165,7 @@ class Reader:
             price=found.read(PRICE, _price),
             ended=found.read(ENDED, instant),
             stored=stored if isinstance(stored, Stored) else None,
+            closed=stored if isinstance(stored, Closed) else None,
             expired=stored if isinstance(stored, float) else None,
             noted=found.has(RESERVATION),
         )
@@ -164,8 +175,8 @@ class Reader:
         field = "metadata.annotations[kai.scheduler/last-start-timestamp]"
         self.aside.append(SetAside(f"PodGroup {group.key}", f"{field}: lies in the future", field))
 
-    def _stored(self, group: PodGroup, text: str) -> Stored | float:
-        """The reservation, or when it expired."""
+    def _stored(self, group: PodGroup, text: str) -> Stored | Closed | float:
+        """The reservation, the closed places, or when it expired."""
         try:
             document = json.loads(text)
         except ValueError:
@@ -178,11 +189,15 @@ class Reader:
             if expired > now:
                 raise Unreadable("expired: lies in the future")
             return expired
-        start, promised, made = (instant(document.get(key)) for key in ("start", "promised", "made"))
+        made = instant(document.get("made"))
         if made > now:
             raise Unreadable("made: lies in the future")
         if made < group.created:
             raise Unreadable("made: lies before the pod group's creation")
+        if "idle" in document:
+            nodes = self._nodes(group, document.get("nodes"))
+            return Closed(made, nodes, _idle(document["idle"], made, now, sum(nodes.values())))
+        start, promised = instant(document.get("start")), instant(document.get("promised"))
         if start < made:
             raise Unreadable("start: lies before made")
         return Stored(start, promised, made, self._nodes(group, document.get("nodes")))
@@ -202,6 +217,22 @@ class Reader:
         if total > need:
             raise Unreadable(f"nodes: {total:g} GPUs are more than the gang's {need:g}")
         return {str(name): float(gpus) for name, gpus in sorted(nodes.items())}
+
+
+def _idle(found: Any, made: float, now: float, most: float) -> IdleSoFar:
+    """What stood idle on closed places, which hold ``most`` GPUs since ``made``."""
+    if not isinstance(found, dict):
+        raise Unreadable("idle: is not an object")
+    since = instant(found.get("since"))
+    if not made <= since <= now:
+        raise Unreadable("idle.since: lies before made or in the future")
+    amounts = []
+    for key, limit in (("gpus", most), ("gpuHours", most * (since - made) / 3600.0 + 0.01)):
+        value = found.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= limit:
+            raise Unreadable(f"idle.{key}: {shown(value)} is not between 0 and {limit:g}")
+        amounts.append(float(value))
+    return IdleSoFar(since, *amounts)
 
 
 class _Fields:

@@ -68,13 +68,18 @@ def _at_promise(walk: Walk, holder: Holder) -> Hold | Refused:
         )
         if paid is not None and paid.lost_gpu_hours <= price + TOLERANCE:
             return _hold_paid(walk, holder, start, paid)
-    outcome = _try(walk, holder, start)
+    outcome = _at(walk, holder, start)
     if isinstance(outcome, Refused):
         return outcome
-    return _hold(walk, holder, start, outcome)
+    return keep(walk, holder, start, outcome)
 
 
-def _try(walk: Walk, holder: Holder, start: float) -> Found | Refused:
+def at_once(walk: Walk, holder: Holder) -> Found | Refused:
+    """Places now, those that it has first."""
+    return _at(walk, holder, walk.now)
+
+
+def _at(walk: Walk, holder: Holder, start: float) -> Found | Refused:
     scene, end = walk.scene(), walk.interval(holder, start)
     others = [hold for hold in walk.holds if hold.key != holder.key]
     gpus = _gpus_stored(walk, holder)
@@ -89,7 +94,8 @@ def _try(walk: Walk, holder: Holder, start: float) -> Found | Refused:
     return scene.at(holder.ask, holder.shape, start, end, others, reserved=reserved, prefer=gpus)
 
 
-def _hold(walk: Walk, holder: Holder, start: float, found: Found, cause: str | None = None) -> Hold:
+def keep(walk: Walk, holder: Holder, start: float, found: Found, cause: str | None = None) -> Hold:
+    """Let the holder hold these places from ``start`` on. ``cause``: why that is later than before."""
     walk.settle(found)
     stored = holder.stored
     hold = Hold(
@@ -111,7 +117,7 @@ def _hold(walk: Walk, holder: Holder, start: float, found: Found, cause: str | N
 
 
 def _hold_paid(walk: Walk, holder: Holder, start: float, paid: Priced) -> Hold:
-    hold = _hold(walk, holder, start, Found(paid.nodes, {}, {}))
+    hold = keep(walk, holder, start, Found(paid.nodes, {}, {}))
     hold = replace(hold, victims=paid.victims, lost_gpu_hours=paid.lost_gpu_hours)
     walk.holds = [other for other in walk.holds if other.key != hold.key] + [hold]
     walk.bound_victims(hold)
@@ -126,9 +132,9 @@ def _earlier(walk: Walk, holder: Holder) -> None:
     for instant in walk.points(holder.shape, until=hold.start, others=hold.key):
         if instant >= hold.start or walk.scene().spent_up:
             return
-        outcome = _try(walk, holder, instant)
+        outcome = _at(walk, holder, instant)
         if isinstance(outcome, Found):
-            _hold(walk, holder, instant, outcome)
+            keep(walk, holder, instant, outcome)
             return
 
 
@@ -138,10 +144,10 @@ def _later(walk: Walk, holder: Holder, refused: Refused) -> None:
     cause = cause_of_delay(walk.times, holder, bound.bound if bound else None, [bound.queue] if bound else ())
     if cause != "BeyondShare":
         for instant in walk.points(holder.shape, until=walk.now + walk.horizon):
-            outcome = _try(walk, holder, instant)
+            outcome = _at(walk, holder, instant)
             if isinstance(outcome, Found):
                 late = instant > holder.stored.start
-                _hold(walk, holder, instant, outcome, cause if late else None)
+                keep(walk, holder, instant, outcome, cause if late else None)
                 return
     text = bound.message if bound else "no later start is known"
     report = drop(holder.ask.group, holder.stored, cause, text)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from kai_cp_models.cycle import Waiting
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.reservations.draining import close, full, never_fits, without
 from kai_cp_models.reservations.gang import Shape
 from kai_cp_models.reservations.hero import Priced, offers_of, priced
 from kai_cp_models.reservations.holders import (
@@ -37,12 +38,12 @@ class _Start:
 def reserve(walk: Walk, ask: Ask, why: Waiting) -> None:
     """A start in the future for an ask that may have one."""
     key = ask.group.key
-    full = len(walk.holds) >= walk.times.settings.reservations.most
     if key in {hold.key for hold in walk.holds} or key in walk.state.reports:
         return
-    shape = None if full else candidate(walk.cycle, walk.times, ask)
+    shape = None if full(walk, key) else candidate(walk.cycle, walk.times, ask)
     if shape is None:
         return
+    without(walk, key)
     start = _least_start(walk, ask, shape)
     offers = _offers(walk, ask, shape, start)
     if offers:
@@ -51,6 +52,8 @@ def reserve(walk: Walk, ask: Ask, why: Waiting) -> None:
         if start.why[0]:
             walk.cycle.waiting[key] = replace(why, reason=start.why[0], message=start.why[1], pod=None)
             walk.state = replace(walk.state, beyond={**walk.state.beyond, key: start.why})
+        elif walk.times.drains and never_fits(walk, ask, shape):
+            close(walk, ask, shape)
         walk.look_again()
         return
     walk.settle(start.found)

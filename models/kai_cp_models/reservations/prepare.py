@@ -66,7 +66,7 @@ def _windowed(times: Times) -> tuple[Pod, ...]:
         window = window_of(times, group, asking)
         ignored = ",".join(sorted(map(str, window.ignores)))
         own = str(group.key) if group in asking else ""
-        keys[group.key] = f"|until {window.until} {window.gives_way} {ignored} {own}"
+        keys[group.key] = f"|until {window.until} {window.gives_way} {window.drained} {ignored} {own}"
     finished: dict[tuple[int, str], PodSpec] = {}
     found: list[Pod] = []
     for pod in snapshot.pods:

@@ -8,11 +8,12 @@ from dataclasses import replace
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.reservations.draining import idle_now, names_of
 from kai_cp_models.reservations.gang import Shape, shape_of
 from kai_cp_models.reservations.instants import clock
 from kai_cp_models.reservations.refit import idle_by_node
 from kai_cp_models.reservations.search import Found, Scene
-from kai_cp_models.reservations.state import Hold, TimeState, time_of
+from kai_cp_models.reservations.state import Drain, Hold, TimeState, time_of
 from kai_cp_models.reservations.timeline import Timeline
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.snapshot import (
@@ -36,8 +37,11 @@ def reservations(cycle: Cycle) -> tuple[Reservation, ...] | None:
     timeline = state.timeline(cycle.ledger)
     for hold in state.holds:
         found[hold.key] = _entry(cycle, state, hold, timeline)
+    for drain in state.drains:
+        found[drain.key] = _draining(cycle, drain)
     for key, hold in state.started.items():
-        if any(pod.key in cycle.ledger.held for pod in hold.ask.pods) and (hold.stored or hold.victims):
+        known = hold.stored or hold.victims or state.times.notes(key).closed
+        if known and any(pod.key in cycle.ledger.held for pod in hold.ask.pods):
             found[key] = _started(cycle, state, hold)
     for key, offers in state.offers.items():
         group = cycle.snapshot.group_by_key[key]
@@ -89,6 +93,30 @@ def _entry(cycle: Cycle, state: TimeState, hold: Hold, timeline: Timeline) -> Re
         victims=hold.victims,
         cause=hold.cause,
         message=text,
+    )
+
+
+def _draining(cycle: Cycle, drain: Drain) -> Reservation:
+    """Closed places: no start and no promise, only what stands idle so far."""
+    now = cycle.snapshot.now
+    idle = idle_now(drain, cycle.ledger, now)
+    most = cycle.settings.reservations.max_idle_gpu_hours
+    nodes = names_of(drain, cycle.ledger)
+    text = (
+        f"keeps {len(nodes)} node(s) closed to all but preemptible pods until they are empty: no end is"
+        f" known, so no start; given up when {most:g} GPU-hours have stood idle"
+    )
+    return Reservation(
+        drain.key,
+        drain.hold.ask.group.queue,
+        "draining",
+        made=drain.hold.made,
+        nodes=nodes,
+        domain=_domain(cycle, drain.hold),
+        drained=tuple(sorted(nodes)),
+        idle_gpu_hours=idle.at(now),
+        message=text,
+        idle=idle,
     )
 
 
@@ -147,7 +175,7 @@ class _Estimates:
 
     def __init__(self, cycle: Cycle, state: TimeState, start: Ledger) -> None:
         self._cycle = cycle
-        self._state = replace(state, holds=(), bounds={}, started={})
+        self._state = replace(state, holds=(), drains=(), bounds={}, started={})
         self._holds = state.holds
         self._ledger = start
         solver = cycle.settings.solver

@@ -88,10 +88,12 @@ def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Waiting | None:
         if found is None:
             return None
         refused = found
-    if walk.holds:
+    if walk.holds or walk.state.drains:
         if _overrule(walk, ask, admission):
             return None
-        why = _held_from(walk, ask, replace(why, proved=refused.proved), beyond)
+        if walk.holds:
+            why = replace(why, proved=refused.proved)
+        why = _held_from(walk, ask, why, beyond)
     walk.dead[key] = why
     return why
 
@@ -155,12 +157,19 @@ def _overrule(walk: Walk, ask: Ask, admission: Admission) -> bool:
 def _held_from(walk: Walk, ask: Ask, why: Waiting, beyond: Beyond | None) -> Waiting:
     """The reason of an ask that only holds keep from starting; else ``why``."""
     trial = walk.ledger.copy()
-    walk.state.bind(trial, strict=True, without=frozenset(hold.key for hold in walk.holds))
+    drains = [drain.hold for drain in walk.state.drains if drain.key != ask.group.key]
+    walk.state.bind(trial, strict=True, without=frozenset(hold.key for hold in (*walk.holds, *drains)))
     outcome = Placer(ask.gang).place(trial, ask.batch)
     if not isinstance(outcome, Ledger):
         return why
     nodes = {outcome.held[pod.key].node for pod in ask.pods}
     ahead = [hold for hold in walk.holds if beyond is None and nodes & hold.usage.keys()]
+    closed = next((hold for hold in drains if nodes & hold.usage.keys()), None)
+    if not ahead and closed is not None and (beyond is None or not walk.holds):
+        text = f"its nodes are closed for {closed.key} until they are empty; only preemptible pods start"
+        return Waiting(WAITING, text, why.proved)
+    if not walk.holds:
+        return why
     first = min(ahead or walk.holds, key=lambda hold: (hold.start, hold.order))
     expected = walk.times.expected(ask.group)
     needs = "says not how long it runs" if expected is None else f"needs {span(expected)}"

@@ -17,7 +17,7 @@ from kai_cp_models.reservations.inputs import Stored
 from kai_cp_models.reservations.timeline import Occupancy, Timeline
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.reservations.vectors import Vector
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Offer, PodGroup, PodKey, Reservation
+from kai_cp_models.snapshot import GPU, MILLI, GroupKey, IdleSoFar, Offer, PodGroup, PodKey, Reservation
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,16 +73,34 @@ class Hold:
 
 
 @dataclass(frozen=True, eq=False)
+class Drain:
+    """Places that are closed until they are empty, for a gang without a start. ``idle``: on them so far."""
+
+    hold: Hold
+    idle: IdleSoFar
+
+    @property
+    def key(self) -> GroupKey:
+        """The gang."""
+        return self.hold.key
+
+    def claim(self) -> Claim:
+        """The closed places as other placements meet them."""
+        return replace(self.hold.claim(), draining=True)
+
+
+@dataclass(frozen=True, eq=False)
 class TimeState:
     """The time axis of one cycle; replaced as a whole, never changed.
 
-    ``bounds``: running groups that leave at a start: backfill, and victims of an accepted price.
-    ``reports``: what became of those that hold nothing any more. ``beyond``: why a group that asked holds
-    nothing (reason, message).
+    ``bounds``: running groups that leave at a start: backfill, and victims of an accepted price. ``drains``:
+    places that are closed until they are empty. ``reports``: what became of those that hold nothing any more.
+    ``beyond``: why a group that asked holds nothing (reason, message).
     """
 
     times: Times
     holds: tuple[Hold, ...] = ()
+    drains: tuple[Drain, ...] = ()
     bounds: Mapping[GroupKey, float] = field(default_factory=dict)
     reports: Mapping[GroupKey, Reservation] = field(default_factory=dict)
     beyond: Mapping[GroupKey, tuple[str, str]] = field(default_factory=dict)
@@ -116,13 +134,16 @@ class TimeState:
         }
 
     def timeline(self, ledger: Ledger) -> Timeline:
-        """Room over time in the state of ``ledger``."""
-        return Timeline(ledger, self.occupancy, self.untils)
+        """Room over time in the state of ``ledger``; closed places are taken for good."""
+        return Timeline(ledger, self.occupancy, self.untils, [drain.hold.usage for drain in self.drains])
 
     def bind(self, ledger: Ledger, *, strict: bool, without: frozenset[GroupKey] = frozenset()) -> None:
         """Let the holds bind every placement in ``ledger`` from now on. ``without``: holds that do not."""
-        claims = [hold.claim() for hold in self.holds if hold.key not in without]
-        room = HeldRoom.of(self.timeline(ledger), claims, self.windows, strict=strict)
+        held = [(hold.key, hold.claim()) for hold in self.holds]
+        held += [(drain.key, drain.claim()) for drain in self.drains]
+        claims = [claim for key, claim in held if key not in without]
+        timeline = Timeline(ledger, self.occupancy, self.untils)
+        room = HeldRoom.of(timeline, claims, self.windows, strict=strict)
         ledger.rules = tuple(room if isinstance(rule, HeldRoom) else rule for rule in ledger.rules)
 
 
@@ -133,7 +154,7 @@ def window_of(times: Times, group: PodGroup, holders: Iterable[PodGroup]) -> Win
         expected = times.expected(group)
         return Window(NEVER if expected is None else times.now + expected)
     ignores = frozenset(holder.key for holder in found if outranks(group, holder))
-    return Window(times.until(group), times.gives_way(group), ignores)
+    return Window(times.until(group), times.gives_way(group), ignores, times.drains and group.preemptible)
 
 
 def outranks(group: PodGroup, holder: PodGroup) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -87,18 +87,22 @@ class Ending:
 class Timeline:
     """free(n, t) of a ledger's state: what runs goes at its end, what was placed now when it is due.
 
-    ``until``: when a pod group that starts now is gone again.
+    ``until``: when a pod group that starts now is gone again. ``closed``: [D] by node, taken at all times.
     """
 
     ledger: Ledger
     occupancy: Occupancy
     until: Mapping[GroupKey, float]
+    closed: Sequence[Mapping[int, Vector]] = ()
     _free: dict[float, Vector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ledger, occupancy = self.ledger, self.occupancy
         self.now = occupancy.times.now
         self._base: Vector = ledger.idle + ledger.releasing
+        for usage in self.closed:
+            for node, taken in usage.items():
+                self._base[node] -= taken
         self._gone = [row for key in ledger.changed if (row := occupancy.rows.get(key)) is not None]
         self.placed: dict[PodKey, Ending] = {}
         by_key = ledger.snapshot.pod_by_key

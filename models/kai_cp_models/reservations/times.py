@@ -213,6 +213,19 @@ class Times:
             return False
         return next((q.hero for q in self._queue_notes(group) if q.hero is not None), False)
 
+    @property
+    def drains(self) -> bool:
+        """Whether places are closed until they are empty where no end is known (4.5)."""
+        reservations = self.settings.reservations
+        return reservations.enabled and reservations.without_ends == "drain"
+
+    def due(self, key: GroupKey) -> Stored | None:
+        """The readable reservation of the group; closed places count as one whose start has come."""
+        closed = self.notes(key).closed
+        if closed is None or not self.drains:
+            return self.stored(key)
+        return Stored(self.now, self.now, closed.made, closed.nodes)
+
     def stored(self, key: GroupKey) -> Stored | None:
         """The readable reservation of the group."""
         return self.notes(key).stored

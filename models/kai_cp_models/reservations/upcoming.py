@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.reservations.times import NEVER, Times
-from kai_cp_models.snapshot import PodGroup, Reservation
+from kai_cp_models.snapshot import IdleSoFar, PodGroup, Reservation
 
 
 def next_instant(times: Times | None, reservations: tuple[Reservation, ...] | None) -> float | None:
@@ -20,6 +20,8 @@ def _instants(times: Times, reservations: tuple[Reservation, ...]) -> Iterator[f
     settings = times.settings
     waiting = times.snapshot.waiting_groups
     for entry in reservations:
+        if entry.idle is not None:
+            yield used_up(entry.idle, settings.reservations.max_idle_gpu_hours)
         if entry.start is not None and entry.state not in ("started", "dropped", "offered"):
             yield entry.start
     for group in times.snapshot.groups:
@@ -43,3 +45,10 @@ def _of_waiting(times: Times, group: PodGroup) -> Iterator[float]:
     step = settings.aging.step_seconds
     if step > 0 and group.aged < settings.aging.most_points:
         yield times.now + step - waited % step
+
+
+def used_up(idle: IdleSoFar, most: float) -> float:
+    """When more than ``most`` GPU-hours will have stood idle; infinite while nothing does."""
+    if idle.gpus <= 0:
+        return NEVER
+    return idle.since + max(0.0, most - idle.gpu_hours) / idle.gpus * 3600.0 + 1.0

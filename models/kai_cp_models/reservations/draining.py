@@ -1,0 +1,174 @@
+"""Closed places: where nobody says when it ends, the least busy places empty one by one (4.5).
+
+A gang that no known end gives a start has no date. With ``reservations.without_ends: drain`` the places with
+the fewest GPUs still busy are closed to all but preemptible asks. Once the rest is gone the gang starts, and
+what backfills there is evicted as at any start. Before that, closed places are given up when more GPU-hours
+have stood idle on them than ``reservations.max_idle_gpu_hours``. It is a rule of order, not a promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from kai_cp_models.budget import Allowance
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.reservations.gang import Shape
+from kai_cp_models.reservations.holders import Holder, backfilled, candidate, drop, runs
+from kai_cp_models.reservations.inputs import Closed
+from kai_cp_models.reservations.items import Idle, Item, Nodes
+from kai_cp_models.reservations.keeping import at_once, begin, keep
+from kai_cp_models.reservations.loads import Load, loads_of
+from kai_cp_models.reservations.places import places
+from kai_cp_models.reservations.search import Found, Refused, cost_of_ask, stored_nodes
+from kai_cp_models.reservations.state import Drain, Hold
+from kai_cp_models.reservations.times import NEVER
+from kai_cp_models.reservations.vectors import Vector, demand
+from kai_cp_models.reservations.walk import Walk
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, IdleSoFar, PodGroup
+
+_SHARE = 0.1
+"""Share of the work left for choosing places to close."""
+
+
+def serve_drains(walk: Walk) -> None:
+    """Places that earlier cycles closed: begun where they are empty, else closed while the cap lasts."""
+    snapshot, times = walk.cycle.snapshot, walk.times
+    noted = [
+        (closed.made, group)
+        for group in snapshot.groups
+        if (closed := times.notes(group.key).closed) is not None and not runs(snapshot, group)
+    ]
+    for _, group in sorted(noted, key=lambda entry: (entry[0], entry[1].key)):
+        closed = times.notes(group.key).closed
+        batch = walk.batches.get(group.key)
+        ask = None if batch is None else Ask(group, walk.ledger.fixed.gangs[group.key], batch)
+        shape = None if ask is None else candidate(walk.cycle, times, ask)
+        if closed is None or ask is None or shape is None or not times.drains or full(walk):
+            _give_up(walk, group, "OptedOut", "no places are kept closed for it any more")
+        elif closed.idle.at(times.now) > times.settings.reservations.max_idle_gpu_hours:
+            hours = f"{closed.idle.at(times.now):.1f} GPU-hours"
+            _give_up(walk, group, "Expired", f"{hours} stood idle on its places before they were empty", True)
+        elif not _begun(walk, ask, shape):
+            close(walk, ask, shape)
+
+
+def full(walk: Walk, key: GroupKey | None = None) -> bool:
+    """Whether no more may hold room, or keep places closed, than do beside ``key``."""
+    holding = [hold.key for hold in walk.holds] + [drain.key for drain in walk.state.drains]
+    return sum(holder != key for holder in holding) >= walk.times.settings.reservations.most
+
+
+def _give_up(walk: Walk, group: PodGroup, cause: str, text: str, expired: bool = False) -> None:
+    report = drop(group, None, cause, text, expired=walk.now if expired else None)
+    walk.state = replace(walk.state, reports={**walk.state.reports, group.key: report})
+
+
+def _begun(walk: Walk, ask: Ask, shape: Shape) -> bool:
+    """Start the gang where all that is left on its places is backfill."""
+    stored = walk.times.due(ask.group.key)
+    assert stored is not None
+    holder = Holder(ask, shape, stored)
+    before = walk.state
+    leaving = backfilled(walk.times, ask.group, stored, walk.now, before.bounds)
+    walk.state = replace(before, bounds={**before.bounds, **leaving})
+    walk.changed()
+    found = at_once(walk, holder)
+    if isinstance(found, Refused):
+        walk.state = before
+        walk.changed()
+        return False
+    walk.turns.append(ask.group.key)
+    begin(walk, keep(walk, holder, walk.now, found))
+    return True
+
+
+def close(walk: Walk, ask: Ask, shape: Shape) -> None:
+    """Keep the places of the gang closed, or close the least busy ones; none where it would fit on none."""
+    closed = walk.times.notes(ask.group.key).closed
+    without(walk, ask.group.key)
+    load = Load(ask.group, cost_of_ask(walk.ledger, shape), walk.now, NEVER, True)
+    if walk.scene().loads.beyond(load, loads_of(walk.ledger, walk.holds)) is not None:
+        return
+    nodes = _places(walk, ask, shape, closed)
+    if nodes is None:
+        return
+    made = walk.now if closed is None else closed.made
+    hold = Hold(ask, shape, walk.now, NEVER, nodes, made, walk.now, (made, 0))
+    idle = IdleSoFar(walk.now, 0.0, 0.0) if closed is None else closed.idle
+    walk.state = replace(walk.state, drains=(*walk.state.drains, Drain(hold, idle)))
+    walk.dead.clear()
+    walk.changed()
+
+
+def without(walk: Walk, key: GroupKey) -> None:
+    """Open the places of a group."""
+    left = tuple(drain for drain in walk.state.drains if drain.key != key)
+    if len(left) < len(walk.state.drains):
+        walk.state = replace(walk.state, drains=left)
+        walk.changed()
+
+
+def never_fits(walk: Walk, ask: Ask, shape: Shape) -> bool:
+    """Whether the gang would not even fit alone when all that ends by itself has ended."""
+    scene = walk.scene()
+    last = scene.timeline.points()[-1]
+    return not isinstance(scene.at(ask, shape, last, NEVER, (), reserved=False), Found)
+
+
+def _places(walk: Walk, ask: Ask, shape: Shape, closed: Closed | None) -> Nodes | None:
+    room = _empty(walk.ledger)
+    for one in (*walk.holds, *(drain.hold for drain in walk.state.drains)):
+        for node, usage in one.usage.items():
+            room[node] -= usage
+    index = walk.ledger.snapshot.node_index
+    gpus = {} if closed is None else {index[name]: amount for name, amount in closed.nodes.items()}
+    nodes = stored_nodes(shape, gpus) if gpus else None
+    if nodes is not None and _fits(shape, nodes, room):
+        return nodes
+    busy = np.maximum(_empty(walk.ledger) - walk.ledger.idle - walk.ledger.releasing, 0)
+    return _least_busy(walk, Item(ask.group.key, shape, walk.now + 1, NEVER, stored=gpus), room, busy)
+
+
+def _least_busy(walk: Walk, item: Item, room: Vector, busy: Vector) -> Nodes | None:
+    """Places of which the fewest GPUs are busy: the model of places, where busy stands for idle."""
+    cost = Idle(np.array([walk.now, walk.now + 1]), busy[:, GPU][None, :] // MILLI)
+    allowance = Allowance(walk.cycle.budget, _SHARE * walk.cycle.budget.work_left())
+    answer = places([item], lambda _: room, walk.cycle.settings.solver, allowance, idle=cost)
+    return None if answer.places is None else answer.places[item.key]
+
+
+def _empty(ledger: Ledger) -> Vector:
+    """[N, D] room once every pod group has left; pods of nobody stay."""
+    snapshot = ledger.snapshot
+    room = np.array([node.allocatable for node in snapshot.nodes], dtype=np.int64)
+    for pod in snapshot.pods:
+        node = snapshot.node_index.get(pod.node or "")
+        if node is not None and pod.group is None and pod.status in ACTIVE_ALLOCATED:
+            room[node] -= demand(pod)
+    return room
+
+
+def _fits(shape: Shape, nodes: Nodes, room: Vector) -> bool:
+    left = room.copy()
+    for part in shape.parts:
+        for pod in part.pods:
+            left[nodes[pod.key]] -= part.need
+    return bool((left[sorted(set(nodes.values()))] >= 0).all())
+
+
+def idle_now(drain: Drain, ledger: Ledger, now: float) -> IdleSoFar:
+    """What has stood idle on closed places, and does now; noted anew only when that number changes."""
+    free = np.maximum(ledger.idle + ledger.releasing, 0)[:, GPU] // MILLI
+    gpus = float(sum(min(held, int(free[node])) for node, held in drain.hold.gpus.items()))
+    if gpus == drain.idle.gpus:
+        return drain.idle
+    return IdleSoFar(now, gpus, drain.idle.at(now))
+
+
+def names_of(drain: Drain, ledger: Ledger) -> Mapping[str, float]:
+    """GPUs by node name."""
+    return {ledger.snapshot.nodes[node].name: float(gpus) for node, gpus in drain.hold.gpus.items()}

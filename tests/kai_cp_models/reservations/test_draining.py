@@ -1,0 +1,209 @@
+"""Places closed until they are empty, where nobody says when it ends: argued by hand on tiny worlds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kai_cp.kube.promises import promises
+from kai_cp_models.check import violations
+from kai_cp_models.engine import decide
+from kai_cp_models.reservations.prepare import prepare
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import GroupKey, IdleSoFar, Plan, Reservation, Snapshot
+from tests.support.plans import bound, evicted, nominated, placed, reasons
+from tests.support.times import at, entry, holds, runs, settings, waits, world, written
+from tests.support.worlds import cluster, gpu_bound, node, nominate, queue
+
+THREE = (node("n1"), node("n2"), node("n3"))
+DRAIN = settings(reservations={"without_ends": "drain", "max_idle_gpu_hours": 4})
+BIG = GroupKey("ns", "big")
+
+
+def closed(
+    nodes: dict[str, int], gpus: float, hours: float = 0, since: float = -30, made: float = -30
+) -> str:
+    """Closed places as an annotation: ``gpus`` idle since so many minutes, ``hours`` before."""
+    idle = {"since": written(since), "gpus": gpus, "gpuHours": hours}
+    return json.dumps({"schema": "reservation/1", "made": written(made), "nodes": nodes, "idle": idle})
+
+
+def solved(snapshot: Snapshot, chosen: Settings = DRAIN) -> Plan:
+    plan = decide(snapshot, chosen)
+    assert violations(prepare(snapshot, chosen)[0], plan, chosen.rules) == []
+    assert not [stage.name for stage in plan.stages if ":" in stage.name and "admission" not in stage.name]
+    return plan
+
+
+def big(text: str | None = None, **more: Any) -> Any:
+    return waits("big", 2, lasts="4h", reserve=True, waited=60, stored=text, **more)
+
+
+def test_the_places_with_the_fewest_busy_gpus_are_closed() -> None:
+    """n1 has 6 GPUs busy, n2 2, n3 4, none with an end: n2 and n3 are closed, and there is no start."""
+    members = world(runs("a", "n1", 6), runs("b", "n2", 2), runs("c", "n3", 4), big())
+    plan = solved(cluster(nodes=THREE, **members))
+    found = entry(plan, "big")
+    assert (found.state, found.start, found.promised) == ("draining", None, None)
+    assert found.nodes == {"n2": 8.0, "n3": 8.0}
+    assert found.idle == IdleSoFar(at(0), 10.0, 0.0)
+    waiting = next(row for row in plan.unscheduled if row.group == BIG)
+    assert waiting.estimate is not None
+    assert waiting.estimate.kind == "none"
+
+
+def test_none_is_the_default() -> None:
+    members = world(runs("a", "n1", 6), runs("b", "n2", 2), runs("c", "n3", 4), big())
+    assert holds(solved(cluster(nodes=THREE, **members), settings())) == {}
+
+
+def test_only_who_can_be_evicted_at_any_time_starts_there() -> None:
+    """f is non-preemptible: it finds room on n1 only. A second one would have to go to n2: it waits."""
+    members = world(
+        runs("a", "n1", 6),
+        runs("b", "n2", 2),
+        runs("c", "n3", 4),
+        big(),
+        waits("f", 1, 2, waited=5, preemptible=False),
+        waits("g", 1, 2, waited=4, preemptible=False),
+        waits("p", 1, 2, waited=3),
+    )
+    plan = solved(cluster(nodes=THREE, **members))
+    assert bound(plan)["f-0"] == "n1"
+    assert reasons(plan)["g"] == "WaitingForReservation"
+    assert bound(plan)["p-0"] in ("n2", "n3")
+
+
+def test_a_part_of_a_node_leaves_the_rest_open() -> None:
+    """big needs 4 GPUs of n1, where 2 are busy by a: 2 of the 6 idle ones are nobody's."""
+    members = world(
+        runs("a", "n1", 5),
+        waits("big", 1, 4, reserve=True, waited=60),
+        waits("f", 1, 1, waited=4, preemptible=False),
+    )
+    plan = solved(cluster(nodes=(node("n1"),), **members))
+    assert holds(plan)["big"][0] == "draining"
+    assert reasons(plan)["f"] == "WaitingForReservation"
+    members = world(
+        runs("a", "n1", 2),
+        runs("b", "n1", 1),
+        waits("big", 1, 6, reserve=True, waited=60),
+        waits("f", 1, 1, waited=4, preemptible=False),
+    )
+    assert placed(solved(cluster(nodes=(node("n1"),), **members))) == set()
+
+
+def test_when_only_backfill_is_left_the_gang_starts() -> None:
+    """a has gone from n1; p came to n2 after the places were closed: it is evicted, and big starts."""
+    text = closed({"n1": 8, "n2": 8}, 4)
+    members = world(
+        runs("p", "n2", 2, since=10, preemptible=True, priority=50), runs("c", "n3", 8), big(text)
+    )
+    plan = solved(cluster(nodes=THREE, **members))
+    assert evicted(plan) == {"p-0"}
+    assert {d.action for d in plan.decisions if d.kind == "Evict"} == {"reservation"}
+    assert nominated(plan) | bound(plan) == {"big-0": "n1", "big-1": "n2"}
+    assert holds(plan)["big"][0] == "started"
+
+
+def test_who_was_there_before_is_waited_for() -> None:
+    """p has run on n2 since before the places were closed: nobody evicts it."""
+    text = closed({"n1": 8, "n2": 8}, 4)
+    members = world(
+        runs("p", "n2", 2, since=40, preemptible=True, priority=50), runs("c", "n3", 8), big(text)
+    )
+    plan = solved(cluster(nodes=THREE, **members))
+    assert evicted(plan) == set()
+    assert holds(plan)["big"] == ("draining", 0.0, ["n1", "n2"])
+
+
+@pytest.mark.parametrize(("hours", "state"), [(0.9, "draining"), (1.1, "dropped")])
+def test_closed_places_are_given_up_when_too_much_stood_idle(hours: float, state: str) -> None:
+    """6 GPUs for half an hour are 3 GPU-hours; 4 are allowed in all."""
+    text = closed({"n1": 8, "n2": 8}, 6, hours, since=-30, made=-60)
+    members = world(runs("a", "n1", 6), runs("b", "n2", 4), runs("c", "n3", 8), big(text))
+    plan = solved(cluster(nodes=THREE, **members))
+    found = entry(plan, "big")
+    assert found.state == state
+    assert found.cause == (None if state == "draining" else "Expired")
+    assert (found.expired is None) == (state == "draining")
+
+
+def test_the_note_changes_only_when_something_ends() -> None:
+    """While 6 GPUs stand idle the note stays; when b ends, 10 do, and what was lost so far is added."""
+    text = closed({"n1": 8, "n2": 8}, 6, 0.5, made=-60)
+    first = cluster(nodes=THREE, **world(runs("a", "n1", 6), runs("b", "n2", 4), runs("c", "n3"), big(text)))
+    plan = solved(first)
+    assert json.loads(dict(promises(first, plan))[BIG]["kai-cp/reservation"] or "") == json.loads(text)
+    assert plan.again_at == at(5) + 1
+    second = cluster(nodes=THREE, **world(runs("a", "n1", 6), runs("c", "n3"), big(text)))
+    idle = entry(solved(second), "big").idle
+    assert idle == IdleSoFar(at(0), 10.0, 3.5)
+
+
+def test_a_known_end_makes_a_reservation_of_it() -> None:
+    """Both jobs on n1 and n2 now say when they end: there is a start, and a promise."""
+    text = closed({"n1": 8, "n2": 8}, 6)
+    members = world(
+        runs("a", "n1", 6, lasts="20m"), runs("b", "n2", 4, lasts="30m"), runs("c", "n3"), big(text)
+    )
+    chosen = settings(reservations={"without_ends": "drain", "max_idle_gpu_hours": 100})
+    plan = solved(cluster(nodes=THREE, **members), chosen)
+    assert holds(plan)["big"] == ("made", 30.0, ["n1", "n2"])
+
+
+def test_a_lost_node_is_replaced() -> None:
+    members = world(runs("a", "n1", 6), runs("c", "n3", 4), big(closed({"n1": 8, "n2": 8}, 2, since=-1)))
+    nodes = (node("n1"), replace(node("n2"), not_ready=True), node("n3"))
+    plan = solved(cluster(nodes=nodes, **members))
+    assert holds(plan)["big"] == ("draining", 0.0, ["n1", "n3"])
+
+
+def test_nothing_is_closed_beyond_a_limit() -> None:
+    """q may hold 16 GPUs; a holds 6 of them, for ever as far as anybody knows."""
+    members = world(runs("a", "n1", 6), runs("b", "n2", 2, queue="other"), big())
+    queues = [queue("q", limit=gpu_bound(16)), queue("other")]
+    assert holds(solved(cluster(nodes=THREE[:2], queues=queues, **members))) == {}
+
+
+def test_what_was_closed_is_opened_when_the_setting_goes() -> None:
+    members = world(runs("a", "n1", 6), runs("b", "n2", 2), big(closed({"n1": 8, "n2": 8}, 2)))
+    plan = solved(cluster(nodes=THREE[:2], **members), settings())
+    assert (entry(plan, "big").state, entry(plan, "big").cause) == ("dropped", "OptedOut")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hours", "since", "made"),
+    [
+        (17, 0, -1, -1),
+        (-1, 0, -1, -1),
+        (1, -1, -1, -1),
+        (1, 9, -1, -1),
+        (1, 0, 1, -1),
+        (1, 0, -9, -1),
+        (1, 0, 0, 1),
+    ],
+)
+def test_a_note_that_cannot_be_is_set_aside(gpus: int, hours: int, since: int, made: int) -> None:
+    text = closed({"n1": 8, "n2": 8}, gpus, hours, since, made)
+    members = world(runs("a", "n1", 6), runs("b", "n2", 2), big(text))
+    plan = solved(cluster(nodes=THREE[:2], **members))
+    assert [one.item for one in plan.set_aside] == ["PodGroup ns/big"]
+    assert entry(plan, "big").made == at(0)
+
+
+def test_the_checker_knows_closed_places() -> None:
+    held = Reservation(
+        BIG, "q", "draining", made=at(0), nodes={"n1": 8.0, "n2": 8.0}, idle=IdleSoFar(at(0), 8, 0)
+    )
+    cases = ((True, True, 0), (True, False, 1), (False, False, 0))
+    for stored, preemptible, faults in cases:
+        text = closed({"n1": 8, "n2": 8}, 8) if stored else None
+        members = world(runs("a", "n1", 6), big(text), waits("s", 1, 2, preemptible=preemptible))
+        snapshot = prepare(cluster(nodes=THREE[:2], **members), DRAIN)[0]
+        plan = Plan((nominate("s-0", "n2"),), reservations=(held,))
+        found = [line for line in violations(snapshot, plan, DRAIN.rules) if "is closed for" in line]
+        assert len(found) == faults
