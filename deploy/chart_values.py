@@ -211,6 +211,9 @@ class Rbac(Values):
     reader: Annotated[
         bool, Field(description="Also make the read-only ClusterRole for people who use the command line.")
     ] = True
+    crdInstaller: Annotated[
+        bool, Field(description="Also make the ClusterRole for whoever runs `kai-cp crds --apply`.")
+    ] = False
 
 
 class ServiceAccounts(Values):

@@ -5,14 +5,11 @@
 | ``values.yaml``, ``values.schema.json``, ``README.md`` (its table) | ``deploy/chart_values.py`` |
 | ``files/rights.yaml`` | ``kai_cp/kube/access.py`` |
 | ``files/crds/`` | ``kai_cp/kube/crds/`` |
-| ``files/webhooks.yaml`` | ``deploy/admission/webhooks.yaml`` |
-| ``files/policies.yaml`` | ``deploy/base/policies.yaml`` |
-| ``files/queues.yaml``, ``files/priorityclasses.yaml`` | ``deploy/defaults/`` |
+| ``files/webhooks.yaml`` | ``kai_cp/kube/admission/registration.py``, as ``kai-cp webhooks`` prints it |
 | ``files/dashboards/`` | ``deploy/dashboards.py`` |
-| ``files/alerts.yaml`` | ``deploy/monitoring/prometheusrule.yaml`` |
 | ``Chart.yaml`` (its versions) | ``pyproject.toml`` |
 
-``outputs()`` says what each file must hold; a test compares.
+``outputs()`` says what each file must hold; a test compares. All other files of the chart are sources.
 """
 
 from __future__ import annotations
@@ -38,6 +35,9 @@ sys.path.insert(0, str(DEPLOY))
 from chart_rights import rights  # noqa: E402
 from chart_values import ChartValues  # noqa: E402
 from dashboards import DASHBOARDS, document  # noqa: E402
+
+from kai_cp.kube.admission.options import RegistrationOptions  # noqa: E402
+from kai_cp.kube.admission.registration import configurations  # noqa: E402
 
 
 def defaults() -> dict[str, Any]:
@@ -117,10 +117,10 @@ def chart() -> str:
     return re.sub(r"(?m)^appVersion: .*$", f'appVersion: "{version}"', text)
 
 
-def alerts() -> str:
-    """The alert groups alone."""
-    rule = yaml.safe_load((DEPLOY / "monitoring" / "prometheusrule.yaml").read_text("utf-8"))
-    return yaml.safe_dump(rule["spec"], sort_keys=False, width=110)
+def webhooks() -> str:
+    """``files/webhooks.yaml``: the registrations with their defaults; the template puts the values in."""
+    head = "# Written by deploy/make_chart.py, as `kai-cp webhooks` prints it.\n"
+    return head + yaml.safe_dump_all(configurations(RegistrationOptions()), sort_keys=False)
 
 
 def outputs() -> dict[Path, str]:
@@ -131,12 +131,8 @@ def outputs() -> dict[Path, str]:
         CHART / "values.schema.json": schema(),
         CHART / "README.md": readme(),
         CHART / "files" / "rights.yaml": rights(),
-        CHART / "files" / "alerts.yaml": alerts(),
+        CHART / "files" / "webhooks.yaml": webhooks(),
     }
-    made[CHART / "files" / "webhooks.yaml"] = (DEPLOY / "admission" / "webhooks.yaml").read_text("utf-8")
-    made[CHART / "files" / "policies.yaml"] = (DEPLOY / "base" / "policies.yaml").read_text("utf-8")
-    for name in ("queues", "priorityclasses"):
-        made[CHART / "files" / f"{name}.yaml"] = (DEPLOY / "defaults" / f"{name}.yaml").read_text("utf-8")
     for dashboard in DASHBOARDS:
         made[CHART / "files" / "dashboards" / f"{dashboard.uid.removeprefix('kai-cp-')}.json"] = document(
             dashboard

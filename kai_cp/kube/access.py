@@ -1,7 +1,7 @@
-"""What each process may ask of the API server: the one table that RBAC in ``deploy/`` must equal.
+"""What each process may ask of the API server: the one table that the chart's RBAC must equal.
 
 Every call goes through :class:`kai_cp.kube.transport.Transport`, which refuses what is not listed here, and
-a test compares this table with ``deploy/base/rbac.yaml`` in both directions.
+the chart's roles are made from it, and tests compare both ways, with the source as well.
 """
 
 from __future__ import annotations

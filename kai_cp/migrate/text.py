@@ -16,12 +16,12 @@ def told(found: Migration) -> str:
 
 
 def _lines(found: Migration) -> Iterator[str]:
-    yield "# Install. Nothing was changed; the mode is observe until you say enforce (deploy/README.md).\n"
+    yield "# Install. Nothing was changed; the mode is observe until you say enforce (docs/observe-to-enforce.md).\n"
     yield "## values.yaml for deploy/chart/kai-cp\n"
     yield yaml.safe_dump(found.values, sort_keys=False)
-    yield "## deploy/controllers: args of the container\n"
+    yield "## controllers.extraArgs of the chart, as flags\n"
     yield yaml.safe_dump(found.command(CONTROLLERS))
-    yield "## deploy/admission: args of the container\n"
+    yield "## admission.extraArgs of the chart, as flags\n"
     yield yaml.safe_dump(found.command(ADMISSION))
     for title, lines in (
         ("# Differs", found.differs),

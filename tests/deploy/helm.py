@@ -14,6 +14,16 @@ from tests.kubetest.build import find_helm
 
 CHART = Path(__file__).parents[2] / "deploy" / "chart" / "kai-cp"
 Object = dict[str, Any]
+INSTEAD_OF_KAI: Object = {
+    "mode": "enforce",
+    "reservation": {"createServiceAccount": True},
+    "controllers": {
+        "enabled": ["podgrouper", "podgroup-controller", "queue-controller", "shards", "node-scale-adjuster"]
+    },
+    "admission": {"enabled": True},
+    "rbac": {"crdInstaller": True},
+}
+"""Everything that takes a part of KAI's, in KAI's namespaces, which are there already."""
 
 
 def helm(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -41,3 +51,8 @@ def refused(values: Object) -> str:
 def objects(manifest: str) -> list[Object]:
     """The objects of a manifest."""
     return [item for item in yaml.safe_load_all(manifest) if item]
+
+
+def instead_of_kai() -> list[Object]:
+    """The objects of a release ``kai-cp`` with everything, in KAI's own namespace."""
+    return objects(template(INSTEAD_OF_KAI, "kai-cp", "kai-scheduler"))

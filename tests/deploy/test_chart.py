@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from kai_cp.kube.access import ACCESS
-from tests.deploy.helm import CHART, Object, helm, objects, refused, template
+from tests.deploy.helm import CHART, Object, helm, instead_of_kai, objects, refused, template
 
 DEPLOY = CHART.parents[1]
 
@@ -207,6 +207,43 @@ def test_enforcing_may_do_what_is_declared() -> None:
     assert granted(template(values)) == declared
 
 
+def test_roles_are_bound_to_their_own_accounts() -> None:
+    found = instead_of_kai()
+    accounts = {
+        (item["metadata"]["namespace"], item["metadata"]["name"])
+        for item in found
+        if item["kind"] == "ServiceAccount"
+    }
+    bindings = [item for item in found if item["kind"] in ("RoleBinding", "ClusterRoleBinding")]
+    assert len(bindings) > 8
+    for item in bindings:
+        (subject,) = item["subjects"]
+        assert (subject["namespace"], subject["name"]) in accounts, item["metadata"]
+        role = item["roleRef"]["name"]
+        component = subject["name"].removeprefix("kai-cp-")
+        hosted = ("podgroup", "queue-controller", "shards", "node-scale-adjuster")
+        hosts = component == "controllers" and any(part in role for part in hosted)
+        assert hosts or component in role or "gpu-reservation" in role, (role, subject)
+
+
+def test_pods_are_confined_and_serve_metrics_alone() -> None:
+    deployments = [item for item in instead_of_kai() if item["kind"] == "Deployment"]
+    assert len(deployments) == 4
+    for item in deployments:
+        component = item["metadata"]["labels"]["app.kubernetes.io/component"]
+        spec = item["spec"]["template"]["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["serviceAccountName"] == f"kai-cp-{component}"
+        for container in spec["containers"]:
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert not any("plugin-server" in argument for argument in container["args"])
+            served = {port["containerPort"] for port in container["ports"]}
+            assert served == {8080} | ({9443} if component == "admission" else set())
+
+
 def test_policies_bound_the_accounts_of_this_release() -> None:
     values = {"mode": "enforce", "schedulerName": "mine", "reservation": {"namespace": "held"}}
     manifest = template(values, "two", "elsewhere")
@@ -282,8 +319,9 @@ def test_two_releases_share_no_object() -> None:
     def named(release: str, namespace: str) -> set[tuple[str, str, str]]:
         return {
             (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"])
-            for item in objects(template({"mode": "enforce"}, release, namespace))
-            if item["metadata"].get("namespace") != "kai-resource-reservation"
+            for item in objects(
+                template({"mode": "enforce", "networkPolicy": {"enabled": True}}, release, namespace)
+            )
         }
 
     assert not named("one", "a") & named("one", "b")

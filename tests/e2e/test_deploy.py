@@ -1,4 +1,4 @@
-"""What ``deploy/`` holds, applied with kubectl; its accounts may do what they need, and no more.
+"""The rendered chart, applied with kubectl; its accounts may do what they need, and no more.
 
 The API server and etcd of this control plane come from ``$KUBEBUILDER_ASSETS``, here a directory of links.
 """
@@ -19,12 +19,12 @@ from kai_cp.kube.access import ACCESS, ControllerName, Grant, Process
 from kai_cp.kube.controllers.catalogue import rights
 from kai_cp.kube.demo.controlplane import ControlPlane
 from kai_cp.kube.resources import Resource
+from tests.deploy.helm import instead_of_kai, objects, template
 from tests.e2e.admin import AdminTransport
 from tests.e2e.world import admin
 from tests.kai_cp.kube.conftest import until
 from tests.kubetest.build import find
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
 SCOPES = {"system": "kai-scheduler", "reservation": "kai-resource-reservation", "scaling": "kai-scale-adjust"}
 OPERATOR = ("servicemonitors ServiceMonitor", "prometheusrules PrometheusRule")
@@ -39,7 +39,7 @@ def plane(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBEBUILDER_ASSETS", str(assets))
         with ControlPlane(binary, nodes=False) as made:
-            # The base makes no namespaces: KAI may own them.
+            # The chart makes no namespaces: KAI may own them.
             for name in SCOPES.values():
                 kubectl(made, "create", "namespace", name)
             yield made
@@ -52,25 +52,25 @@ def api(plane: ControlPlane) -> Iterator[AdminTransport]:
     made.close()
 
 
-def kubectl(plane: ControlPlane, *arguments: str) -> str:
+def kubectl(plane: ControlPlane, *arguments: str, text: str = "") -> str:
     """What kubectl prints; it must succeed."""
     command = [str(find()), "kubectl", f"--kubeconfig={plane.kubeconfig()}", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def applied(plane: ControlPlane, folder: Path) -> list[Object]:
-    """Apply a kustomization server-side; its objects as the server has them."""
-    kubectl(plane, "apply", "--server-side", "-k", str(folder))
-    found = []
-    for item in yaml.safe_load_all(kubectl(plane, "kustomize", str(folder))):
-        meta = item["metadata"]
-        where = ["-n", meta["namespace"]] if "namespace" in meta else []
-        group = item["apiVersion"].rpartition("/")[0]
-        kind = f"{item['kind']}.{group}" if group else item["kind"]
-        found.append(yaml.safe_load(kubectl(plane, "get", kind, meta["name"], *where, "-o", "yaml")))
+def applied(plane: ControlPlane, items: list[Object]) -> list[Object]:
+    """Apply objects server-side; how the server has them."""
+    text = yaml.safe_dump_all(items)
+    kubectl(plane, "apply", "--server-side", "-f", "-", text=text)
+    found: list[Object] = yaml.safe_load(kubectl(plane, "get", "-f", "-", "-o", "yaml", text=text))["items"]
     return found
+
+
+def without_webhooks() -> list[Object]:
+    """Everything but what would send requests to processes that no kubelet starts here."""
+    return [item for item in instead_of_kai() if not item["kind"].endswith("WebhookConfiguration")]
 
 
 def versions(objects: list[Object]) -> dict[str, int]:
@@ -90,25 +90,22 @@ def test_parts_are_taken_from_the_given_assets(plane: ControlPlane) -> None:
         assert Path(started).name == name
 
 
-def test_the_base_is_applied_twice_and_changes_nothing_the_second_time(
+def test_the_manifest_is_applied_twice_and_changes_nothing_the_second_time(
     plane: ControlPlane, api: AdminTransport
 ) -> None:
-    first = applied(plane, DEPLOY / "base")
-    assert {item["kind"] for item in first} >= {
-        "Deployment",
-        "ClusterRole",
-        "PodDisruptionBudget",
-    }
-    assert versions(applied(plane, DEPLOY / "base")) == versions(first)
+    items = without_webhooks()
+    first = applied(plane, items)
+    assert len(first) == len(items)
+    assert versions(applied(plane, items)) == versions(first)
 
     def pods() -> list[Object]:
         items: list[Object] = api.raw(r.PODS.path("kai-scheduler"))["items"]
         return items
 
-    # The namespace admits only what is confined; what is refused shows as an event of its ReplicaSet.
-    until(lambda: len(pods()) == 4, 30)
+    until(lambda: len(pods()) == 8, 30)
     names = {pod["spec"]["serviceAccountName"] for pod in pods()}
-    assert names == {"kai-cp-scheduler", "kai-cp-binder"}
+    assert names == {f"kai-cp-{part}" for part in ("scheduler", "binder", "controllers", "admission")}
+    # What is refused shows as an event of its ReplicaSet.
     events = api.raw(r.EVENTS.path("kai-scheduler"))["items"]
     assert not [event["message"] for event in events if event["type"] == "Warning"]
 
@@ -127,23 +124,10 @@ def test_monitoring_is_applied_where_the_operator_is(plane: ControlPlane, api: A
         name = f"{plural}.monitoring.coreos.com"
         api.create(r.CRDS, "", {"metadata": {"name": name}, "spec": spec})
         kubectl(plane, "wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
-    kinds = [item["kind"] for item in applied(plane, DEPLOY / "monitoring")]
-    assert {"ServiceMonitor", "PrometheusRule", "Service", "Deployment"} <= set(kinds)
-
-
-def test_an_overlay_sets_the_image(plane: ControlPlane, tmp_path: Path) -> None:
-    # A kustomization names what it builds on by a relative path.
-    base = Path(*[".."] * len(tmp_path.resolve().parts[1:]), *DEPLOY.resolve().parts[1:], "base")
-    images = [{"name": "kai-cp", "newName": "example.test/kai-cp", "newTag": "1.2"}]
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump({"resources": [str(base)], "images": images}))
-    made = list(yaml.safe_load_all(kubectl(plane, "kustomize", str(tmp_path))))
-    used = {
-        container["image"]
-        for item in made
-        if item["kind"] == "Deployment"
-        for container in item["spec"]["template"]["spec"]["containers"]
-    }
-    assert used == {"example.test/kai-cp:1.2"}
+    watched = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
+    items = objects(template({"monitoring": watched}, "kai-cp", "kai-scheduler"))
+    kinds = {item["kind"] for item in applied(plane, items)}
+    assert {"ServiceMonitor", "PrometheusRule", "Service", "Deployment"} <= kinds
 
 
 def allowed(api: AdminTransport, user: str, grant: Grant, namespace: str) -> bool:
@@ -155,6 +139,7 @@ def allowed(api: AdminTransport, user: str, grant: Grant, namespace: str) -> boo
         "resource": resource,
         "subresource": subresource,
         "namespace": namespace,
+        "name": grant.name,
     }
     body = {"metadata": {}, "spec": {"user": user, "resourceAttributes": attributes}}
     return bool(api.create(REVIEWS, "", body)["status"]["allowed"])
@@ -172,18 +157,17 @@ def allowed(api: AdminTransport, user: str, grant: Grant, namespace: str) -> boo
         ("reader", "looks"),
         ("admin", "installs"),
         ("controllers", "system:serviceaccount:kai-scheduler:kai-cp-controllers"),
+        ("admission", "system:serviceaccount:kai-scheduler:kai-cp-admission"),
     ],
 )
 def test_accounts_may_do_what_is_declared_and_nothing_else(
     plane: ControlPlane, api: AdminTransport, process: Process, user: str
 ) -> None:
-    kubectl(plane, "apply", "--server-side", "-k", str(DEPLOY / "base"))
-    grants = ACCESS[process]
-    if process == "controllers":
-        kubectl(plane, "apply", "--server-side", "-k", str(DEPLOY / "controllers"))
-        grants = rights(get_args(ControllerName))
-    role = {"reader": "kai-cp-reader", "admin": "kai-cp-crd-installer"}.get(process)
-    if role is not None:
+    applied(plane, without_webhooks())
+    grants = rights(get_args(ControllerName)) if process == "controllers" else ACCESS[process]
+    part = {"reader": "reader", "admin": "crd-installer"}.get(process)
+    if part is not None:
+        role = f"kai-scheduler-kai-cp-{part}"
         kubectl(plane, "create", "clusterrolebinding", user, f"--clusterrole={role}", f"--user={user}")
     for grant in grants:
         namespace = SCOPES[grant.scope] if grant.scope else "default"

@@ -18,7 +18,7 @@ from kai_cp.kube.demo.controlplane import ControlPlane, free_port
 from tests.e2e.world import KINDS, World
 
 ROOT = Path(__file__).parents[2]
-READER = "kai-cp-reader"
+READER = "kai-scheduler-kai-cp-reader"
 Object = dict[str, Any]
 
 KUBECTL = """#!{python}

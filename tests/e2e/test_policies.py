@@ -1,4 +1,4 @@
-"""What a stolen token of ours may not do: the policies of ``deploy/base``, tried on the real API server."""
+"""What a stolen token of ours may not do: the policies of the chart, tried on the real API server."""
 
 from __future__ import annotations
 
@@ -13,23 +13,34 @@ import pytest
 
 from kai_cp.kube import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane
+from tests.deploy.helm import instead_of_kai
 from tests.e2e.admin import AdminTransport
-from tests.e2e.world import DEPLOY, admin
+from tests.e2e.world import admin
 from tests.kubetest.build import find
 
 SCHEDULER = "system:serviceaccount:kai-scheduler:kai-cp-scheduler"
 BINDER = "system:serviceaccount:kai-scheduler:kai-cp-binder"
 RESERVATION = "system:serviceaccount:kai-resource-reservation:kai-resource-reservation"
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "0b5bd4ba-6c3d-4d4f-9e6e-0a6d3b0a7a11"}
+APPLIED = ("ServiceAccount", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 Object = dict[str, Any]
+
+
+def listed(items: list[Object]) -> Object:
+    """The items as one object for kubectl."""
+    return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
 @pytest.fixture(scope="module")
 def plane(binary: Path) -> Iterator[ControlPlane]:
     with ControlPlane(binary, nodes=False) as made:
-        for namespace in ("kai-scheduler", "kai-resource-reservation"):  # KAI's, which the base does not make
+        for namespace in (
+            "kai-scheduler",
+            "kai-resource-reservation",
+        ):  # KAI's, which the chart does not make
             run(made, "", "create", "namespace", namespace)
-        run(made, "", "apply", "--server-side", "-k", str(DEPLOY / "base"))
+        applied = [item for item in instead_of_kai() if item["kind"] in APPLIED]
+        assert not run(made, "", "apply", "--server-side", "-f", "-", text=json.dumps(listed(applied)))
         # All rights that there are: what is refused here is refused by the policies alone.
         users = [f"--user={user}" for user in (SCHEDULER, BINDER, RESERVATION)]
         run(made, "", "create", "clusterrolebinding", "stolen", "--clusterrole=cluster-admin", *users)

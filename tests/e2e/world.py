@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 
 from kai_cp.kube import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane, free_port
@@ -20,10 +19,9 @@ from kai_cp.kube.errors import ApiError
 from kai_cp.kube.install import install
 from kai_cp.kube.resources import Resource
 from kai_cp.kube.transport import Transport, configuration
+from tests.deploy.helm import instead_of_kai
 from tests.e2e.admin import AdminTransport
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-RBAC = [*sorted(DEPLOY.glob("*/rbac.yaml")), DEPLOY / "controllers/kinds.yaml"]
 POOL = "kai.scheduler/node-pool"
 ACCOUNTS = {
     "kai-cp-scheduler": ("scheduler", "scheduler2"),
@@ -63,12 +61,13 @@ def admin(plane: ControlPlane) -> AdminTransport:
 
 
 def prepare(plane: ControlPlane) -> None:
-    """CRDs, namespaces, and the RBAC of ``deploy/`` with test users in place of the service accounts."""
+    """CRDs, namespaces, and the chart's RBAC with test users in place of the service accounts."""
     install(Transport(configuration(str(plane.kubeconfig())), "admin"))
     api = admin(plane)
     for name in NAMESPACES:
         api.create(NAMESPACE, "", {"metadata": {"name": name}})
-    for document in (found for path in RBAC for found in yaml.safe_load_all(path.read_text())):
+    made = instead_of_kai()
+    for document in (item for item in made if item["kind"] in KINDS):
         if document["kind"] in ("ClusterRoleBinding", "RoleBinding"):
             subjects = [
                 {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
@@ -78,14 +77,14 @@ def prepare(plane: ControlPlane) -> None:
             document["subjects"] = subjects
         kind = KINDS[document["kind"]]
         api.create(kind, document["metadata"].get("namespace", ""), document)
-    for document in policies():
+    for document in policies(made):
         resource = POLICY_BINDINGS if document["kind"].endswith("Binding") else POLICIES
         api.create(resource, "", document)
 
 
-def policies() -> Iterator[Object]:
-    """The policies of ``deploy/`` for the users and node pools of these tests."""
-    for document in yaml.safe_load_all((DEPLOY / "base/policies.yaml").read_text()):
+def policies(made: list[Object]) -> Iterator[Object]:
+    """The chart's policies for the users and node pools of these tests."""
+    for document in (item for item in made if item["kind"].startswith("ValidatingAdmissionPolicy")):
         spec = document["spec"]
         for entry in [*spec.get("matchConditions", ()), *spec.get("validations", ())]:
             text = entry["expression"].replace(

@@ -86,7 +86,7 @@ class SecretSource:
         stored = self._transport.get(r.SECRETS, self._namespace, self._name)
         if stored is None:
             raise BadCertificate(
-                f"there is no Secret {self._namespace}/{self._name}: apply the one of deploy/admission, empty"
+                f"there is no Secret {self._namespace}/{self._name}; the chart makes it (admission.enabled)"
             )
         bundle = _bundle(stored)
         # What was there is kept when somebody empties the Secret: callers still trust it.

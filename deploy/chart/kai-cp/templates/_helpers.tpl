@@ -62,6 +62,11 @@ metadata:
     app.kubernetes.io/component: {{ .component }}
 spec:
   replicas: {{ .process.replicas }}
+  {{- if eq .component "admission" }}
+  # Who creates a pod waits for it: a new one answers before an old one goes.
+  strategy:
+    rollingUpdate: {maxUnavailable: 0, maxSurge: 1}
+  {{- end }}
   selector:
     matchLabels:
       {{- include "kai-cp.selector" $root | nindent 6 }}

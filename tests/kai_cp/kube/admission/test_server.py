@@ -233,7 +233,7 @@ def test_a_missing_secret_says_what_to_apply(stub: StubServer, caplog: pytest.Lo
     used: list[ssl.SSLContext] = []
     keeper = Keeper(secret_source(stub), None, used.append)
     assert not keeper.look()
-    assert "deploy/admission" in str(caplog.records[-1].__dict__)
+    assert "the chart makes it" in str(caplog.records[-1].__dict__)
     empty_secret(stub)
     assert keeper.look()
     assert keeper.look()
@@ -288,7 +288,7 @@ def test_the_manifest_is_what_the_command_prints() -> None:
     import yaml
 
     root = Path(__file__).parents[4]
-    manifest = list(yaml.safe_load_all((root / "deploy/admission/webhooks.yaml").read_text()))
+    manifest = list(yaml.safe_load_all((root / "deploy/chart/kai-cp/files/webhooks.yaml").read_text()))
     assert manifest == configurations(RegistrationOptions())
 
 
