@@ -16,7 +16,7 @@ def told(found: Migration) -> str:
 
 
 def _lines(found: Migration) -> Iterator[str]:
-    yield "# Install. Nothing was changed; the mode is observe until you say enforce (docs/observe-to-enforce.md).\n"
+    yield "# Install. Nothing was changed; the mode is observe until you say so: docs/observe-to-enforce.md\n"
     yield "## values.yaml for deploy/chart/kai-cp\n"
     yield yaml.safe_dump(found.values, sort_keys=False)
     yield "## controllers.extraArgs of the chart, as flags\n"
