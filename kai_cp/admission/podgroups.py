@@ -1,4 +1,4 @@
-"""Pod groups at admission: subgroups form a tree, and every leaf says how many it needs (semantics, 1.2)."""
+"""Pod groups at admission: subgroups form a tree, and every leaf says how many it needs (1.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pod at admission: changed once when it is created, checked then and at each change (2.2)."""
+"""A pod at admission: changed once when it is created, checked then and at each change (9.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues at admission: resources must be there, quotas should add up, parents are not deleted (2.3)."""
+"""Queues at admission: resources must be there, quotas should add up, parents are not deleted (1.1, 9.5)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE")
 
 @dataclass(frozen=True, slots=True)
 class AdmissionSettings:
-    """KAI's flags of admission, with KAI's defaults (2.2)."""
+    """KAI's flags of admission, with KAI's defaults (9.5)."""
 
     scheduler_name: str = "kai-scheduler"
     gpu_sharing: bool = False

@@ -1,4 +1,4 @@
-"""Pods that ask for a part of a GPU: what is refused, and how containers learn of their device (2.2)."""
+"""Pods that ask for a part of a GPU: what is refused, and how containers learn of their device (9.4, 9.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own metrics (user-needs 6.4), and KAI's beside them; docs/in-a-cluster.md says what each means."""
+"""Our own metrics, and KAI's beside them; docs/in-a-cluster.md says what each means."""
 
 from __future__ import annotations
 

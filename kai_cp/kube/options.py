@@ -63,7 +63,7 @@ class BadConfiguration(ValueError):
 
 
 class Mode(Enum):
-    """What the scheduler does with its plans (user-needs 6.6)."""
+    """What the scheduler does with its plans."""
 
     OBSERVE = "observe"
     """Record them and compare them with what really happens; write nothing."""

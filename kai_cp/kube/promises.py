@@ -1,4 +1,4 @@
-"""Reservations as annotations of pod groups: the only memory that starts in the future have (4.7)."""
+"""Reservations as annotations of pod groups: the only memory that starts in the future have (12.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events: written once for what they say, never repeated while nothing changes (user-needs 6.3)."""
+"""Events: written once for what they say, never repeated while nothing changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way from a pod up to the workload that it belongs to (1.3)."""
+"""The way from a pod up to the workload that it belongs to (10.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Priority class and preemptibility by kind from a ConfigMap (1.5.2)."""
+"""Priority class and preemptibility by kind from a ConfigMap (10.2)."""
 
 from __future__ import annotations
 

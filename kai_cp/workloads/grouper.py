@@ -1,4 +1,4 @@
-"""One pod in, what to write out: the whole of one reconcile of the pod grouper (1.2)."""
+"""One pod in, what to write out: the whole of one reconcile of the pod grouper (10.1)."""
 
 from __future__ import annotations
 

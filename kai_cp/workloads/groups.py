@@ -1,4 +1,4 @@
-"""A pod group as a workload wants it: the values that become a PodGroup object (1.5, 1.6)."""
+"""A pod group as a workload wants it: the values that become a PodGroup object (10.2, 10.5)."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Reference:
         return self.api_version.rpartition("/")[2]
 
     def json(self) -> dict[str, str]:
-        """As an entry of ``ownerReferences``; neither ``controller`` nor ``blockOwnerDeletion`` (1.5)."""
+        """As an entry of ``ownerReferences``; neither ``controller`` nor ``blockOwnerDeletion`` (10.2)."""
         return {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
 
 

@@ -1,4 +1,4 @@
-"""Kinds described by a Karta object of the cluster, in jq expressions (1.9)."""
+"""Kinds described by a Karta object of the cluster, in jq expressions (10.6)."""
 
 from __future__ import annotations
 

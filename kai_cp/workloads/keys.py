@@ -1,4 +1,4 @@
-"""Labels and annotations that the grouper reads or writes (1.7 and S§1.7), by what they mean."""
+"""Labels and annotations that the grouper reads or writes (1.7), by what they mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of kinds: what each kind of workload means, as rows that a file can hold (1.4, 1.8)."""
+"""The table of kinds: what each kind of workload means, as rows that a file can hold (10.3)."""
 
 from __future__ import annotations
 

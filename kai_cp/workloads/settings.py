@@ -1,4 +1,4 @@
-"""What an operator may configure of the pod grouper: KAI's flags (1.1), and kinds of their own."""
+"""What an operator may configure of the pod grouper: KAI's flags (10.1), and kinds of their own."""
 
 from __future__ import annotations
 

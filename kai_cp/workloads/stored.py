@@ -1,4 +1,4 @@
-"""A pod group as it is stored against what is wanted now: what is kept, and what is written (1.6)."""
+"""A pod group as it is stored against what is wanted now: what is kept, and what is written (10.5)."""
 
 from __future__ import annotations
 

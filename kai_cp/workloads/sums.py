@@ -131,7 +131,7 @@ def group_status(
 
 
 def is_preemptible(spec: Json, classes: Mapping[str, Json]) -> bool:
-    """Whether a group may be evicted for others (S§1.2): said, or else by its priority."""
+    """Whether a group may be evicted for others (1.2): said, or else by its priority."""
     said = spec.get("preemptibility") or ""
     if said:
         return bool(said == "preemptible")

@@ -1,4 +1,4 @@
-"""What the API server and the PodGroup webhook would refuse, found before it is sent (S§1.2)."""
+"""What the API server and the PodGroup webhook would refuse, found before it is sent (1.2)."""
 
 from __future__ import annotations
 

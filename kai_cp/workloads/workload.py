@@ -1,4 +1,4 @@
-"""One pod and the workload it belongs to, and what every kind of workload gives its pod group (1.5)."""
+"""One pod and the workload it belongs to, and what every kind of workload gives its pod group (10.2)."""
 
 from __future__ import annotations
 

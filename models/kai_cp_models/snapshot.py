@@ -585,7 +585,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Unscheduled:
-    """Why a pod group waits. ``reason``: one token (user-needs 6.3); ``proved``: see formulation 1.6."""
+    """Why a pod group waits. ``reason``: one token; ``proved``: see formulation 1.6."""
 
     group: GroupKey
     reason: str

@@ -38,7 +38,7 @@ class RegistrationOptions:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionOptions:
-    """KAI's flags of admission (2.2), and ours of the certificate; times in seconds."""
+    """KAI's flags of admission (9.5), and ours of the certificate; times in seconds."""
 
     scheduler_name: Annotated[str, Option(help="schedulerName of the pods that are judged.")] = (
         "kai-scheduler"

@@ -1,4 +1,4 @@
-"""Flags of ``kai-cp controllers``, with KAI's names and defaults where KAI has them (1.1, 3, 4)."""
+"""Flags of ``kai-cp controllers``, with KAI's names and defaults where KAI has them (10.1, 10.7)."""
 
 from __future__ import annotations
 

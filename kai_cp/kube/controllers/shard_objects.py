@@ -169,7 +169,7 @@ def contained(wanted: Any, found: Any) -> bool:
 def conditions(
     plan_: ShardPlan | None, deployment: Object | None, problem: str, generation: int
 ) -> list[Object]:
-    """KAI's conditions of a shard: Deployed, Available and Ready (6.1), true only where it is so."""
+    """KAI's conditions of a shard: Deployed, Available and Ready (1.5), true only where it is so."""
     deployed = plan_ is not None and deployment is not None and not problem
     available = deployed and deployment is not None and _available(deployment)
     told = problem or "; ".join(plan_.problems if plan_ is not None else ())

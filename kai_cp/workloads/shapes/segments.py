@@ -1,4 +1,4 @@
-"""Segments: equal pieces of a gang that stay together in a topology (1.8, S§8.5)."""
+"""Segments: equal pieces of a gang that stay together in a topology (8.5)."""
 
 from __future__ import annotations
 

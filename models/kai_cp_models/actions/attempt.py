@@ -261,7 +261,7 @@ class Attempts:
 
         ``after``: a failed attempt with more asks, whose lessons are taken over; a refusal is no proof then.
 
-        Only units that the chunk may take, or that are disturbed already, may be disturbed (1.3 e).
+        Only units that the chunk may take, or that are disturbed already, may be disturbed (formulation 1.3).
         """
         useful: set[int] = before.disturbed if before else set()
         for ask in chunk:
@@ -286,7 +286,7 @@ class Attempts:
         return result
 
     def _prefixes(self, asks: Sequence[Ask], useful: set[int], before: Found | None) -> Iterator[set[int]]:
-        """Ever more of the useful units, least deserving first: the threshold of 1.4.2, found by counting."""
+        """Ever more of the useful units, least deserving first, found by counting (formulation 1.4)."""
         if self.action != "consolidation" and len(useful) > _FEW_UNITS:
             ranked = [item for item in self.ranked if item.rank in useful]
             dues = dues_of(self.base, self.action, asks, ranked, self.takes)
@@ -321,7 +321,7 @@ class Attempts:
         for ask in found.asks:
             useful |= self.takes_of(ask)
         if self.action != "consolidation" and len(useful) > _MANY_UNITS:
-            # The threshold need not be deeper than it is (formulation 1.4.2).
+            # The threshold need not be deeper than it is (formulation 1.4).
             deepest = max(found.disturbed)
             useful = {rank for rank in useful if rank <= deepest}
         for threshold in (True, False):

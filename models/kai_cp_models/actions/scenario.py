@@ -53,7 +53,7 @@ def play(
     these have their places: each trigger is weighed against its own victims (4.7).
 
     Where the greedy scores do not place every ask although the order is right, or move more than
-    ``most_moved`` milli-GPUs, the model's own places are taken (formulation 1.4.8).
+    ``most_moved`` milli-GPUs, the model's own places are taken (formulation 1.4).
     """
     gone = _leaving(offers, answer)
     emptied = base.copy()

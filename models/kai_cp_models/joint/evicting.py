@@ -81,7 +81,7 @@ class EvictingModel:
         for literal in self.admitted[:required]:
             self.cp.add(literal == 1)
         self.caps: dict[str, int] = {}
-        """What the fair order lets each leaf queue lose, as far as cuts have shown (1.3 d)."""
+        """What the fair order lets each leaf queue lose, as far as cuts have shown (formulation 1.3)."""
         self._chains()
         self._asks_stay()
         self._limits()
@@ -163,7 +163,7 @@ class EvictingModel:
                     self.cp.add(book.firm[i][r] + sum(wanted) <= quota)
 
     def _stay_before(self) -> None:
-        """No unit is lost that would return into an admitted trigger's room (1.3 d, inside a queue)."""
+        """No unit is lost that would return into an admitted trigger's place (formulation 1.3)."""
         returning = Returning(self.ledger)
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
             first = returning.before((item.offer for item in self.ranked), ask)
@@ -196,7 +196,7 @@ class EvictingModel:
         return taken
 
     def _only_for_admitted(self, dues: Sequence[Due], taken: Sequence[Mapping[int, cp_model.IntVar]]) -> None:
-        """A unit is disturbed only if some trigger that may take it is admitted (1.3 e)."""
+        """A unit is disturbed only if some trigger that may take it is admitted (formulation 1.3)."""
         permits: dict[int, list[cp_model.IntVar]] = {}
         for e, (due, part) in enumerate(zip(dues, taken, strict=True)):
             acts = self.cp.new_bool_var(f"acts[{e}]")
@@ -376,7 +376,7 @@ class EvictingModel:
         self.cp.add_bool_or([*self.lost, *self.moved.values()])
 
     def keep_some(self, answer: Answer, early: frozenset[GroupKey], served: frozenset[GroupKey]) -> None:
-        """One of the groups of ``early`` loses less than in ``answer``: together they come back (1.3 d)."""
+        """One of ``early`` loses less than in ``answer``: together they come back (formulation 1.3)."""
         deepest: dict[GroupKey, cp_model.IntVar] = {}
         for item, var, lost in zip(self.ranked, self.lost, answer.lost, strict=True):
             if lost and item.offer.group.key in early:
@@ -387,7 +387,7 @@ class EvictingModel:
             self.forbid(answer, served)
 
     def keep_more(self, answer: Answer, early: frozenset[GroupKey], served: frozenset[GroupKey]) -> None:
-        """The queues of ``early`` lose less than in ``answer``: they would come first again (1.3 d).
+        """The queues of ``early`` lose less than in ``answer``, or they come first again (formulation 1.3).
 
         The order of queues depends on what they hold, and a queue that loses more comes earlier, so the
         cut speaks of the amount and not of the units: the loss without the smallest that came back.

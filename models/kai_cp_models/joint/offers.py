@@ -197,7 +197,7 @@ def _moved(cycle: Cycle, pod: Pod) -> bool:
 
 
 def _ages(cycle: Cycle, chains: Mapping[GroupKey, object]) -> dict[GroupKey, int]:
-    """Seconds of work each group would lose per device: since its last start, capped (1.4.3).
+    """Seconds of work each group would lose per device: since its last start, capped (formulation 1.4).
 
     A group whose start is unknown counts the mean of the known ones, so publishing it never harms.
     """

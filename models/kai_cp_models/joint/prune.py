@@ -61,7 +61,7 @@ def shallow(
 
     Their positions. Units that no trigger may take while its queue holds no more than its due are passed
     over (4.4), as are those of asking groups. None when even all units are too few. The threshold of a
-    plan (formulation 1.4.2) is hardly ever deeper than the last of them.
+    plan (formulation 1.4) is hardly ever deeper than the last of them.
     """
     wanted = counting.demand(pod for ask in asks for pod in ask.pods)
     asked = wanted > 0

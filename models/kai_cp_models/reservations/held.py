@@ -1,4 +1,4 @@
-"""Held room: a node rule with a memory that keeps what is reserved from every other placement (section 5).
+"""Held room: a node rule with a memory that keeps what is reserved from every other placement (12.8).
 
 It is one of the ledger's rules, so allocate, moves of consolidation, reclaim, preempt and what is left over
 all meet it: as a mask where pods are placed one by one, as rows where a model places them together. At the

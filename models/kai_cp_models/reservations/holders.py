@@ -39,7 +39,7 @@ class Holder:
 
 
 def candidate(cycle: Cycle, times: Times, ask: Ask) -> Shape | None:
-    """The shape of an ask that may hold room: a whole gang, large enough, that wants to (4.1)."""
+    """The shape of an ask that may hold room: a whole gang, large enough, that wants to (12.1)."""
     group, settings = ask.group, times.settings.reservations
     if any(pod.status in ACTIVE_USED for pod in ask.gang.pods) or not times.asks_for_reservation(group):
         return None

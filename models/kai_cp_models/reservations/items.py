@@ -1,4 +1,4 @@
-"""Gangs with their intervals, as places are chosen for them, and what stands idle before a start (4.3)."""
+"""Gangs with their intervals, as places are chosen for them, and what stands idle before a start (12.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holders of earlier cycles: at their start or earlier; later only where there is no other way (4.5)."""
+"""Holders of earlier cycles: at their start or earlier; later only where there is no other way (12.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What queues hold at later instants, against their limits, quotas and shares (4.2)."""
+"""What queues hold at later instants, against their limits, quotas and shares (12.2)."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class PlacesModel:
     # --- goals -----------------------------------------------------------------------------------
 
     def goals(self) -> list[Goal]:
-        """What makes places better, one after the other (4.3)."""
+        """What makes places better, one after the other (12.3)."""
         assert self._idle is not None
         reserved = {j for j, item in enumerate(self.items) if item.reserved}
         found = [Goal("idle GPU time", self._idle_cost(reserved))]
@@ -346,7 +346,7 @@ def places(
 ) -> Answer:
     """Places of all items together, or a proof that there are none.
 
-    ``idle``: the best ones by the goals of section 4.3; else any.
+    ``idle``: the best ones by the goals of 12.3; else any.
     """
     if not items:
         return Answer({}, True)

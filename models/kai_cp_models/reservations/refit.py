@@ -1,4 +1,4 @@
-"""The best places for all holds, and holds that later actions of the cycle have broken (4.3, 5.3)."""
+"""The best places for all holds, and holds that later actions of the cycle have broken (12.3, 12.8)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _domains(cycle: Cycle, shape: Shape) -> tuple[Vector, ...]:
 
 
 def idle_by_node(hold: Hold, holds: Sequence[Hold], timeline: Timeline) -> dict[int, float]:
-    """GPU-hours that stand idle for a hold on each of its nodes until its start (4.3)."""
+    """GPU-hours that stand idle for a hold on each of its nodes until its start (12.3)."""
     edges = sorted(
         {point for point in timeline.points() if point < hold.start}
         | {edge for other in holds for edge in (other.start, other.end) if timeline.now < edge < hold.start}

@@ -1,4 +1,4 @@
-"""The least start at which places exist beside everything fixed, and places there (4.2, 4.4).
+"""The least start at which places exist beside everything fixed, and places there (12.2, 12.4).
 
 Cheap answers come first: counting refuses, or fills the cheapest nodes beside what stands; only in between is
 the joint model asked, in which the places of all holds, and of what was admitted now, are free to change.

@@ -118,7 +118,7 @@ class TimeState:
 
     @cached_property
     def untils(self) -> Mapping[GroupKey, float]:
-        """Until when every group counts that starts now: a holder for its run time, others as 5.1 says.
+        """Until when every group counts that starts now: a holder for its run time, others as 12.8 says.
 
         Who gives way to every hold counts now and at no start.
         """

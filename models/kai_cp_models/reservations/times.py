@@ -1,4 +1,4 @@
-"""When running groups end, how long waiting ones will take, and who may hold room (sections 2, 4.1, 5.1)."""
+"""When running groups end, how long waiting ones will take, and who may hold room (12.1, 12.8)."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class Times:
     # --- waiting groups --------------------------------------------------------------------------
 
     def until(self, group: PodGroup) -> float:
-        """Until when an ask that starts now counts in held room; infinite: it may use none (5.1)."""
+        """Until when an ask that starts now counts in held room; infinite: it may use none (12.8)."""
         limit, expected = self.limit(group), self.expected(group)
         if self.settings.reservations.backfill == "none":
             return NEVER
@@ -181,7 +181,7 @@ class Times:
         return self.now + limit + margin if limit < NEVER else NEVER
 
     def gives_way(self, group: PodGroup) -> bool:
-        """Whether an ask without a run time may stay in held room until the start that needs it (5.1)."""
+        """Whether an ask without a run time may stay in held room until the start that needs it (12.8)."""
         mode = self.settings.reservations.backfill
         return mode == "preemptible" and group.preemptible and self.until(group) == NEVER
 
@@ -191,7 +191,7 @@ class Times:
         return self.now - since
 
     def asks_for_reservation(self, group: PodGroup) -> bool:
-        """Whether the group wants a start in the future: it says so, or has waited long enough (4.1)."""
+        """Whether the group wants a start in the future: it says so, or has waited long enough (12.1)."""
         wish = self.notes(group.key).reserve
         return self.waited(group) >= self.patience(group) if wish is None else wish
 

@@ -1,4 +1,4 @@
-"""Allocate with a time axis: the state of one run, which its steps share (4.2).
+"""Allocate with a time axis: the state of one run, which its steps share (12.2).
 
 ``keeping`` serves the holders of earlier cycles, ``serving`` everybody else along the fair order, ``making``
 plans new starts. Each ask starts now if places exist together with everything fixed; else, if it may hold,

@@ -239,7 +239,7 @@ def three_to_move(*, victims_first: bool) -> Snapshot:
 
 @pytest.mark.parametrize("victims_first", [False, True])
 def test_moves_that_best_fit_does_not_find(victims_first: bool) -> None:
-    """1.3 d speaks of lost victims: a moved one takes nothing back, whoever comes first."""
+    """Formulation 1.3 speaks of lost victims: a moved one takes nothing back, whoever comes first."""
     plan = solved(three_to_move(victims_first=victims_first))
     assert placed(plan) == {"s-0"}
     assert evicted(plan) == {"a-0", "b-0", "c-0"}

@@ -264,7 +264,7 @@ def test_a_queue_without_a_plan_does_not_stop_the_other() -> None:
     assert [u.group.name for u in plan.unscheduled] == ["tb"]
 
 
-# --- a large gang for a small trigger (1.4.2) -----------------------------------------------------
+# --- a large gang for a small trigger (formulation 1.4) -----------------------------------------------------
 
 
 def gang_or_single(pods_of_gang: int, size: int) -> Snapshot:

@@ -327,7 +327,7 @@ def test_a_gang_is_not_torn_by_a_move_that_has_no_place() -> None:
     assert placed(plan) == {"t-0"}
 
 
-# --- many victims: the threshold by counting (1.4.2) ----------------------------------------------
+# --- many victims: the threshold by counting (formulation 1.4) ----------------------------------------------
 
 
 def hundred(seed: int | None = None) -> Snapshot:

@@ -1,4 +1,4 @@
-"""Who would take a trigger's room back (1.3 d): argued by hand, and played through."""
+"""Who would take a trigger's room back (formulation 1.3): argued by hand, and played through."""
 
 from __future__ import annotations
 
