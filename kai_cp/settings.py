@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -147,17 +147,23 @@ def _describe(record: type[BaseModel], prefix: str) -> Iterator[Setting]:
 
 
 def _allowed(field: FieldInfo) -> str:
-    kind = field.annotation
-    if kind is bool:
-        return "true, false"
-    words = {"int": "whole number", "float": "number"}
-    text = words.get(getattr(kind, "__name__", ""), str(kind).replace("typing.", ""))
+    text = _kind(field.annotation)
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     for limit in field.metadata:
         for word, sign in signs.items():
             if hasattr(limit, word):
                 text += f" {sign} {getattr(limit, word):,}"
     return text
+
+
+def _kind(kind: Any) -> str:
+    """A type in words; of choices, all of them."""
+    if get_origin(kind) is Literal:
+        return ", ".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return f"list of: {_kind(get_args(kind)[0])}"
+    words = {bool: "true, false", int: "whole number", float: "number", str: "text"}
+    return words.get(kind, str(kind).replace("typing.", ""))
 
 
 def as_yaml(settings: Settings) -> str:

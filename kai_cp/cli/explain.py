@@ -73,13 +73,12 @@ def explain(
 
     from kai_cp.explain.document import Explainer, document
     from kai_cp.explain.draft import Draft
-    from kai_cp.explain.fixes import ORDER
     from kai_cp.explain.text import lines
 
     if (target is None) == (not everything):
         fail("name one podgroup/NAMESPACE/NAME or pod/NAMESPACE/NAME, or give --all", WRONG_USAGE)
-    wanted = _kinds(kinds, ORDER) if not no_fixes else ()
     settings = settings_or_exit(config, {})
+    wanted = _kinds(kinds, settings.explain.fix_order) if not no_fixes else ()
     began = time.monotonic()
     raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings.max_snapshot_bytes)
     explainer = Explainer(

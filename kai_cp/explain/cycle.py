@@ -138,7 +138,7 @@ class Cycles:
 
 
 def carried_out(decided: Decided, seconds: float) -> Draft:
-    """The snapshot ``seconds`` later, when the plan has been carried out and what was evicted waits again."""
+    """The snapshot ``seconds`` later, the plan carried out, what was evicted back to pending."""
     draft = Draft(decided.draft.raw, decided.draft.now)
     given, evicted = decided.situation.given, decided.situation.evicted
     at = rfc3339(draft.now)

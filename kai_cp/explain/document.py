@@ -10,7 +10,7 @@ from typing import Any, Final
 from kai_cp.decisions import ENGINE, rfc3339, version
 from kai_cp.explain.cycle import Cycles, Decided
 from kai_cp.explain.draft import Draft, Json
-from kai_cp.explain.fixes import ORDER, Fixes, fixes_of
+from kai_cp.explain.fixes import Fixes, fixes_of
 from kai_cp.explain.sentences import sentence
 from kai_cp.explain.start import Start, Starts
 from kai_cp.explain.trials import Fix, Trials
@@ -46,7 +46,8 @@ class Explainer:
     usage: Mapping[str, Any] | None = None
     budget: float = 10.0
     """Seconds for the fixes and the start of each pod group."""
-    kinds: Sequence[str] = ORDER
+    kinds: Sequence[str] | None = None
+    """Kinds of fixes to look for, in their order of cost; None: those of the settings."""
     timings: dict[str, float] = field(default_factory=lambda: {"decide": 0.0, "blocking": 0.0, "fixes": 0.0})
 
     def __post_init__(self) -> None:
@@ -125,10 +126,11 @@ class Explainer:
 
     def _remedies(self, key: GroupKey, found: Blocking) -> tuple[Start, Fixes]:
         start = self._starts.of(key, found)
-        if not self.kinds:
+        kinds = self.settings.explain.fix_order if self.kinds is None else self.kinds
+        if not kinds:
             return start, Fixes()
         trials = Trials(self._cycles, self.decided, key, found)
-        return start, fixes_of(trials, start, self.kinds)
+        return start, fixes_of(trials, start, kinds)
 
     def _head(self, group: PodGroup, state: str) -> Json:
         """What is said of a group in any state."""

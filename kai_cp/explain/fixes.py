@@ -31,27 +31,7 @@ from kai_cp.explain.kinds import (
 from kai_cp.explain.start import Start
 from kai_cp.explain.trials import Fix, NoTime, Trials
 from kai_cp_models.explain.families import DEVICE_RULES, VICTIM_RULES, Families, kind_of, ordered
-
-ORDER: Final = (
-    "repair",
-    "wait",
-    "uncordon",
-    "enable-action",
-    "move",
-    "stop",
-    "raise-limit",
-    "raise-quota",
-    "raise-priority",
-    "relax-topology",
-    "add-nodes",
-    "reduce-gang",
-    "reduce-request",
-    "tolerate",
-    "drop-selector",
-    "combined",
-)
-"""The declared order of cost: nobody acts; an administrator returns what exists; work is moved; work is
-stopped; policy changes; closeness is given up; money is spent; the request itself changes."""
+from kai_cp_models.settings import FIX_KINDS
 
 _SIZE: Final = frozenset(("room", "fragmentation", "topology", "limit", "quota", "fair-share", "order"))
 _PLACES: Final = DEVICE_RULES | {"fragmentation", "topology"}
@@ -94,7 +74,8 @@ _NOT_TRIED: Final = "not tried: the time for fixes was over"
 _SEARCHING: Final = frozenset(("move", "stop"))
 _PART: Final = 0.5
 """Part of the time left that a kind with many candidates may take, so that later kinds get their turn."""
-_PAIRED: Final = tuple(kind for kind in ORDER if kind not in ("wait", "combined", "enable-action"))
+_ALONE: Final = frozenset(("wait", "combined", "enable-action"))
+"""Kinds that are not joined with others."""
 
 
 @dataclass
@@ -112,8 +93,8 @@ class Fixes:
             self.none.append({"kind": kind, "because": because})
 
 
-def fixes_of(trials: Trials, start: Start, kinds: Sequence[str] = ORDER) -> Fixes:
-    """The least fix of every kind."""
+def fixes_of(trials: Trials, start: Start, kinds: Sequence[str] = FIX_KINDS) -> Fixes:
+    """The least fix of every kind, in the order of ``kinds``."""
     result = Fixes()
     for kind in kinds:
         if kind == "combined":
@@ -131,6 +112,7 @@ def fixes_of(trials: Trials, start: Start, kinds: Sequence[str] = ORDER) -> Fixe
                 result.add(kind, None, _NOT_TRIED)
     if "combined" in kinds:
         _combined(trials, result, kinds)
+    result.found.sort(key=lambda fix: kinds.index(fix.kind))
     return result
 
 
@@ -159,8 +141,8 @@ def _tried(kind: str, trials: Trials) -> str:
     sentences = {
         "uncordon": "no node is cordoned or tainted whose return would be enough",
         "enable-action": "no action that is switched off would find a plan",
-        "move": "no moves to room that is there would be enough",
-        "stop": "no set of running pods that was tried would give it the room",
+        "move": "no moves to capacity that is free would be enough",
+        "stop": "no set of running pods that was tried would free enough",
         "raise-limit": "no limit is in the way",
         "raise-quota": "no quota that was tried would be enough",
         "raise-priority": "no priority up to the highest class plus one would be enough",
@@ -185,7 +167,7 @@ def _combined(trials: Trials, result: Fixes, kinds: Sequence[str]) -> None:
     wanted = not alone or ("stop" in alone and alone <= {"stop", "wait", "move"} and len(sets) > 1)
     if not wanted or len(sets) < 2:
         return
-    open_ = [kind for kind in _PAIRED if kind in kinds and kind not in alone]
+    open_ = [kind for kind in kinds if kind not in alone and kind not in _ALONE]
     for left, right in combinations(open_, 2):
         reach = RELAXES[left] | RELAXES[right]
         needed = all(any(kind_of(f) in reach for f in s) for s in sets)

@@ -78,7 +78,7 @@ def path_of(name: Any) -> str:
 
 
 def release(pod: Json) -> None:
-    """The pod waits again, as its controller would create it."""
+    """The pod is back to pending, as its controller would create it."""
     pod["spec"].pop("nodeName", None)
     pod["metadata"].pop("deletionTimestamp", None)
     labels = {k: v for k, v in labels_of(pod).items() if not k.startswith("runai-gpu-group")}

@@ -21,7 +21,7 @@ _KEPT: Final = {
     "pdb": "a PodDisruptionBudget protects what could go",
     "delay": "it may not evict others yet (preemption delay)",
     "consolidation": "more pod groups would have to move than may",
-    "order": "the room of this cycle goes to who is ahead",
+    "order": "the free capacity of this cycle goes to those ahead of it",
 }
 
 
@@ -63,7 +63,7 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
             else snapshot.dimensions[d]
         )
         if not each:
-            parts.append("no GPU has room for its share")
+            parts.append("no GPU has enough free for its share")
             continue
         usable = np.ones(len(free), dtype=bool)
         for item in classes:

@@ -84,7 +84,7 @@ class Starts:
             return Start(None, count, f"no estimate: {jobs} no end{shield}")
         if events:
             return Start(None, 0, f"no known end or date admits it{shield}")
-        return Start(None, 0, "no estimate: nothing that is known to end would make room")
+        return Start(None, 0, "no estimate: nothing that is known to end would free enough")
 
     def _protections(self, key: GroupKey) -> Events:
         """Ends of the group's preemption delay and of minimum runtimes that lie ahead."""

@@ -102,7 +102,7 @@ def _fixes(entry: Json) -> list[str]:
 
 
 def _starts(text: str) -> str:
-    return {"now": "starts now", "when the room is free": "starts when the room is free"}.get(
+    return {"now": "starts now", "when the room is free": "starts when the capacity is free"}.get(
         text, f"starts {text}"
     )
 

@@ -31,6 +31,8 @@ class Cycle:
     problem: str = ""
     observed: Mapping[str, int] = field(default_factory=dict)
     """What another scheduler did since the cycle before, against our plan."""
+    usage: Mapping[str, Any] | None = None
+    """Historic usage of queues that it was decided with."""
 
     def summary(self) -> dict[str, Any]:
         """What ``/debug/cycles`` lists."""

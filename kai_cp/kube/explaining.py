@@ -11,19 +11,18 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
 from kai_cp.explain.draft import BadOperation
+from kai_cp.explain.tasks import ExplainTask, Refused, WhatIfTask, job, question_of
+from kai_cp.explain.text import describe
 from kai_cp.kube.cycles import Cycle, CycleLog
 from kai_cp.kube.http import JSON, Answer, Query
 from kai_cp.worker import Worker
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Unscheduled
-
-if TYPE_CHECKING:
-    from kai_cp.explain.service import ExplainTask, WhatIfTask
 
 LOG = logging.getLogger(__name__)
 EXPLAIN_SECONDS: Final = 30.0
@@ -45,8 +44,6 @@ class Explaining:
     """One worker and who may use it."""
 
     def __init__(self, cycles: CycleLog, settings: Settings, *, anonymize: bool = False) -> None:
-        from kai_cp.explain.service import job
-
         self._cycles = cycles
         self._settings = settings
         self._anonymize = anonymize
@@ -84,39 +81,41 @@ class Explaining:
     # --- on the port -----------------------------------------------------------------------------
 
     def _explain(self, parameters: Mapping[str, str]) -> Answer:
-        from kai_cp.explain.fixes import ORDER
-        from kai_cp.explain.service import ExplainTask
-
         name = parameters.get("podGroup", "")
         if not name or not set(parameters) <= {"podGroup", "kinds"}:
             return _refused("ask with ?podGroup=NAMESPACE/NAME, and &kinds=A,B for fixes of these kinds", 400)
-        asked = parameters["kinds"].split(",") if "kinds" in parameters else list(ORDER)
-        wrong = [kind for kind in asked if kind and kind not in ORDER]
+        order = self._settings.explain.fix_order
+        asked = parameters["kinds"].split(",") if "kinds" in parameters else list(order)
+        wrong = [kind for kind in asked if kind and kind not in order]
         if wrong:
-            return _refused(f"there is no kind {wrong[0]}; the kinds are {', '.join(ORDER)}", 400)
-        kinds = tuple(kind for kind in ORDER if kind in asked)
+            return _refused(f"there is no kind {wrong[0]}; the kinds are {', '.join(order)}", 400)
+        kinds = tuple(kind for kind in order if kind in asked)
         return self._ask(
             lambda cycle: ExplainTask(
-                orjson.dumps(cycle.raw), cycle.started, self._settings, (name,), kinds, FIX_SECONDS
+                orjson.dumps(cycle.raw),
+                cycle.started,
+                self._settings,
+                (name,),
+                cycle.usage,
+                kinds,
+                FIX_SECONDS,
             ),
             EXPLAIN_SECONDS,
         )
 
     def _what_if(self, body: bytes) -> Answer:
-        from kai_cp.explain.service import WhatIfTask, question_of
-
         try:
             question = question_of(body)
         except BadOperation as problem:
             return _refused(str(problem), 400)
         return self._ask(
-            lambda cycle: WhatIfTask(orjson.dumps(cycle.raw), cycle.started, self._settings, question),
+            lambda cycle: WhatIfTask(
+                orjson.dumps(cycle.raw), cycle.started, self._settings, question, cycle.usage
+            ),
             WHAT_IF_SECONDS,
         )
 
     def _ask(self, task: Callable[[Cycle], ExplainTask | WhatIfTask], seconds: float) -> Answer:
-        from kai_cp.explain.service import Refused
-
         if self._anonymize:
             return _refused("names are hidden here, so nothing is explained; take a snapshot instead", 403)
         cycles = self._cycles.all()
@@ -152,8 +151,6 @@ class Explaining:
 
     def _explain_next(self) -> None:
         """Explain one pod group whose situation changed since it was last explained."""
-        from kai_cp.explain.service import ExplainTask
-
         cycles = self._cycles.all()
         if not cycles:
             return
@@ -167,7 +164,8 @@ class Explaining:
                 cycle.started,
                 self._settings,
                 (str(entry.group),),
-                CHEAP,
+                cycle.usage,
+                tuple(kind for kind in self._settings.explain.fix_order if kind in CHEAP),
                 CONDITION_SECONDS / 2,
             )
             reply = self._worker.run(task, time.monotonic() + CONDITION_SECONDS)
@@ -189,8 +187,6 @@ class Explaining:
 
 def remedy(entry: Mapping[str, Any]) -> str:
     """The cheapest fix of an explanation, or its start, in a few words; "" when neither is known."""
-    from kai_cp.explain.text import describe
-
     fixes = entry.get("fixes") or []
     if fixes:
         return (

@@ -125,7 +125,8 @@ class Scheduler:
         tidy = self._options.mode is not Mode.ENFORCE or self._cluster.tidy()
         raw = self._cluster.snapshot()
         marks.append(("snapshot", time.monotonic()))
-        decided = self._decider(raw, started, self._usage())
+        usage = self._usage()
+        decided = self._decider(raw, started, usage)
         marks.append(("prepare", time.monotonic()))
         results: Sequence[Result] = ()
         observed: Mapping[str, int] = {}
@@ -152,6 +153,7 @@ class Scheduler:
             self._settings_hash,
             decided.problem,
             observed,
+            usage,
         )
         self.cycles.add(cycle)
         self._metrics.observe(cycle)

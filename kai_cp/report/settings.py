@@ -25,6 +25,8 @@ Only preferences can be set: queue limits, gangs and the other contract rules ca
 
 
 def _default(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
     return str(yaml.safe_dump(value)).splitlines()[0]
 
 

@@ -5,9 +5,9 @@ Only preferences live here. Contract rules (limits, gangs, eligibility) cannot b
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Final, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class Frozen(BaseModel):
@@ -215,6 +215,47 @@ class DefragSettings(Frozen):
     min_runtime_seconds: int = Field(0, ge=0, description="Pod groups that started later are not moved.")
 
 
+FixKind = Literal[
+    "repair",
+    "wait",
+    "uncordon",
+    "enable-action",
+    "move",
+    "stop",
+    "raise-limit",
+    "raise-quota",
+    "raise-priority",
+    "relax-topology",
+    "add-nodes",
+    "reduce-gang",
+    "reduce-request",
+    "tolerate",
+    "drop-selector",
+    "combined",
+]
+FIX_KINDS: Final[tuple[FixKind, ...]] = get_args(FixKind)
+"""Kinds of fixes in the declared order of cost: nobody acts; an administrator returns what exists; work is
+moved; work is stopped; policy changes; closeness is given up; money is spent; the request itself changes."""
+
+
+class ExplainSettings(Frozen):
+    """What `explain` looks for."""
+
+    fix_order: tuple[FixKind, ...] = Field(
+        FIX_KINDS,
+        description="Kinds of fixes in their order of cost: the first that helps is named the cheapest. "
+        "Kinds that are left out are not looked for.",
+    )
+
+    @field_validator("fix_order")
+    @classmethod
+    def _once(cls, kinds: tuple[FixKind, ...]) -> tuple[FixKind, ...]:
+        twice = next((kind for i, kind in enumerate(kinds) if kind in kinds[:i]), None)
+        if twice is not None:
+            raise ValueError(f"{twice} is named twice")
+        return kinds
+
+
 class Settings(Frozen):
     """Everything an operator may set for the engine."""
 
@@ -227,6 +268,7 @@ class Settings(Frozen):
     reservations: ReservationSettings = ReservationSettings()
     aging: AgingSettings = AgingSettings()
     defrag: DefragSettings = DefragSettings()
+    explain: ExplainSettings = ExplainSettings()
     max_snapshot_bytes: int = Field(
         2 * 1024**3, gt=0, description="Largest decompressed snapshot that is read [bytes]."
     )

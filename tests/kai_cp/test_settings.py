@@ -73,3 +73,12 @@ def test_every_setting_is_explained() -> None:
 def test_page_in_the_docs_is_the_one_made_from_the_settings() -> None:
     page = Path(__file__).parents[2] / "docs" / "settings.md"
     assert page.read_text("utf-8") == as_markdown(describe()), "run: make docs"
+
+
+def test_kinds_of_fixes_are_named_once(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text("explain: {fix_order: [stop, wait]}")
+    assert load(path).explain.fix_order == ("stop", "wait")
+    path.write_text("explain: {fix_order: [stop, wait, stop]}")
+    with pytest.raises(BadSettings, match="stop is named twice"):
+        load(path)

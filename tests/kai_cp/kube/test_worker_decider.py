@@ -68,7 +68,17 @@ def test_it_decides_as_the_engine_in_this_process_does(decider: WorkerDecider) -
 
 def test_the_solver_is_loaded_by_the_engine_s_process_alone() -> None:
     """It would cost the scheduler 64 MiB and a second at its start."""
-    code = "import sys, kai_cp.kube.scheduler_process; sys.exit('ortools' in sys.modules)"
+    code = """
+import sys, kai_cp.kube.scheduler_process
+from kai_cp.kube.cycles import CycleLog
+from kai_cp.kube.explaining import Explaining
+from kai_cp_models.settings import Settings
+explaining = Explaining(CycleLog(), Settings())
+explaining.routes()
+explaining.start()
+explaining.stop()
+sys.exit("ortools" in sys.modules)
+"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
