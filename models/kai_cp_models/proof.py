@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Final
 
@@ -138,10 +138,11 @@ class Refuter:
         self._gives: dict[frozenset[_Source], list[Amounts]] = {}
         self._refuted: dict[tuple[object, ...], int] = {}
         """Beside how many of the served it was shown that such a batch has no places."""
+        self._moved: dict[frozenset[_Source], Sequence[Pod]] = {}
         self._alone: dict[tuple[object, ...], bool] = {}
         self._victims: dict[tuple[str, Amounts], frozenset[_Source]] = {}
         self._demands: dict[bool, list[Row]] = {}
-        self._sources: dict[frozenset[tuple[str, int, Amounts]], frozenset[_Source]] = {}
+        self._sources: dict[int, frozenset[_Source]] = {}
         self._charges = Charges(base)
 
     def proofs(self) -> dict[GroupKey, Proof]:
@@ -343,12 +344,23 @@ class Refuter:
 
     def _taken_by(self, beside: int) -> frozenset[_Source]:
         """What those of the first served that evict could take, in any plan that serves them."""
-        evicting = tuple(one for one in self._served[:beside] if one.evicts)
-        kinds = frozenset((one.group.queue, one.group.priority, one.asked) for one in evicting)
+        kinds = self._kinds[beside]
         known = self._sources.get(kinds)
         if known is None:
+            evicting = tuple(one for one in self._served[:beside] if one.evicts)
             known = self._sources[kinds] = self._looked_for(evicting)
         return known
+
+    @cached_property
+    def _kinds(self) -> Sequence[int]:
+        """How many kinds of evicting groups are among the first served, by how many these are."""
+        kinds = set[object]()
+        found = [0]
+        for one in self._served:
+            if one.evicts:
+                kinds.add((one.group.queue, one.group.priority, one.asked))
+            found.append(len(kinds))
+        return found
 
     def _looked_for(self, evicting: Sequence[_Served]) -> frozenset[_Source]:
         found = frozenset[_Source]()
@@ -381,8 +393,16 @@ class Refuter:
             return False
         if "spread" in (policy.gpu_strategy, policy.cpu_strategy):
             return False
-        asking = chain((group,), (one.group for one in self._served[:beside] if one.evicts))
-        return any(one.preemptible and delayed(self._snapshot, one) is None for one in asking)
+        return beside > self._first_mover or self._may_move(group)
+
+    @cached_property
+    def _first_mover(self) -> int:
+        """Position of the first served group for which others might have moved."""
+        movers = (n for n, one in enumerate(self._served) if one.evicts and self._may_move(one.group))
+        return next(movers, len(self._served))
+
+    def _may_move(self, group: PodGroup) -> bool:
+        return group.preemptible and delayed(self._snapshot, group) is None
 
     def _leaving(self, sources: Iterable[_Source]) -> dict[PodKey, Pod]:
         return {pod.key: pod for source in sources for pod in self._pods_of(source)}
@@ -423,6 +443,20 @@ class Refuter:
                     known[i] = amounts.add(known[i], gives)
             self._gives[sources] = known
         return known
+
+    def _moving(self, taken: frozenset[_Source]) -> Sequence[Pod]:
+        """Every running pod that some action could move when ``taken`` have left."""
+        known = self._moved.get(taken)
+        if known is None:
+            leaving = self._leaving(taken)
+            known = self._moved[taken] = [pod for pod in self._movable if pod.key not in leaving]
+        return known
+
+    @cached_property
+    def _pods_of_served(self) -> Sequence[int]:
+        """How many pods the first served have that got places, by how many these are."""
+        sizes = (sum(len(ask.pods) for ask in one.asks) for one in self._served)
+        return list(accumulate(sizes, initial=0))
 
     @cached_property
     def _movable(self) -> tuple[Pod, ...]:
@@ -524,12 +558,13 @@ class Refuter:
         key = (signature(self._base, ask), taken, moves)
         if key in self._refuted and self._refuted[key] <= before:
             return True
+        budget = self._cycle.budget
+        size = len(ask.pods) + self._pods_of_served[before]
+        moving = self._moving(taken) if moves and size <= _MOST_PODS else ()
+        if size + len(moving) > _MOST_PODS or budget.passed():
+            return False
         asks = [*(part for one in self._served[:before] for part in one.asks), ask]
         leaving = self._leaving(taken)
-        moving = [pod for pod in self._movable if pod.key not in leaving] if moves else []
-        budget = self._cycle.budget
-        if sum(len(one.pods) for one in asks) + len(moving) > _MOST_PODS or budget.passed():
-            return False
         work = min(_MODEL_WORK, budget.work_worth())
         if work < _LEAST_WORK:
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.ledger import Ledger
@@ -15,6 +16,7 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
     """One entry for every pod group with pending pods that got no place in this cycle."""
     found: list[Unscheduled] = []
     words: dict[int, str] = {}
+    free = (cycle.ledger.idle + cycle.ledger.releasing).clip(min=0).sum(axis=0).tolist()
     gated = _gated(cycle)
     for group in cycle.snapshot.groups if gated else cycle.snapshot.waiting_groups:
         if group.key in gated:
@@ -49,16 +51,16 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
             if spec not in words:
                 words[spec] = explain_pod(cycle.ledger, pod)
             message = words[spec]
-            if reason == "NodeFragmented" and _full(cycle.ledger, pod):
+            if reason == "NodeFragmented" and _full(free, pod):
                 reason = "NoRoomInSum"
         found.append(Unscheduled(group.key, reason, message, proved, why.details))
     return tuple(found)
 
 
-def _full(ledger: Ledger, pod: Pod) -> bool:
+def _full(free: Sequence[int], pod: Pod) -> bool:
     """Whether all nodes together have too little free: then nothing is fragmented or kept away by a rule."""
-    free = (ledger.idle + ledger.releasing).clip(min=0).sum(axis=0)
-    return not pod.spec.gpu.shares and bool((free < pod.spec.requests).any())
+    asked = zip(free, pod.spec.requests, strict=True)
+    return not pod.spec.gpu.shares and any(have < wanted for have, wanted in asked)
 
 
 def _gated(cycle: Cycle) -> dict[GroupKey, int]:
