@@ -47,10 +47,8 @@ judge-scenarios: $(READY)
 	$(BIN)/python $(SHARED)/scenarios/judge_scenarios.py --cases $(SHARED)/scenarios/cases --quiet \
 		--stage $(SCENARIOS_STAGE) --command '$(BIN)/kai-cp solve {inputs} --output-dir {outputs} --now {now}'
 
-# Left out: moved-for-someone-not-placed. Its j19 comes first in the fair order and is served by the move that the
-# case forbids; serving its j11 instead would give the later one the room.
 judge-faults: $(READY)  ## clusters that were once decided wrongly
-	$(BIN)/python $(SHARED)/faults/judge_faults.py --cases $(SHARED)/faults/cases --quiet --only '^(?!moved-for-someone)' \
+	$(BIN)/python $(SHARED)/faults/judge_faults.py --cases $(SHARED)/faults/cases --quiet \
 		--command '$(BIN)/kai-cp solve {inputs} --output-dir {outputs} {options}'
 
 judge-admission: $(READY)

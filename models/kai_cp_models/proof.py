@@ -17,6 +17,9 @@ from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kai_cp_models.actions.common import entry_of
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.explain.waiting import dead_end
@@ -32,7 +35,7 @@ from kai_cp_models.joint.offers import Charges
 from kai_cp_models.joint.problem import Ask, Offer, leaves_with_scopes, signature
 from kai_cp_models.joint.realise import leave
 from kai_cp_models.joint.search import solve
-from kai_cp_models.ledger import Ledger
+from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.rules.table import accepting
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
@@ -141,6 +144,7 @@ class Refuter:
         self._moved: dict[frozenset[_Source], Sequence[Pod]] = {}
         self._alone: dict[tuple[object, ...], bool] = {}
         self._victims: dict[tuple[str, Amounts], frozenset[_Source]] = {}
+        self._free: dict[tuple[frozenset[_Source], bool], NDArray[np.int64]] = {}
         self._demands: dict[bool, list[Row]] = {}
         self._sources: dict[int, frozenset[_Source]] = {}
         self._charges = Charges(base)
@@ -184,7 +188,13 @@ class Refuter:
         """What refuses the ask beside the first ``beside`` served groups; "" if nothing does."""
         taken = self._taken_by(beside) | self._reach(ask, beside)
         moves = self._moves(ask.group, beside)
-        for certificate in (self._over_limit, self._over_sums, self._alone_over, self._without_model):
+        for certificate in (
+            self._over_limit,
+            self._over_sums,
+            self._no_node,
+            self._alone_over,
+            self._without_model,
+        ):
             if certificate(ask, beside, taken, moves):
                 return certificate.__name__.strip("_")
         return ""
@@ -531,6 +541,52 @@ class Refuter:
         part = counting.totals if moves else slice(None)
         wanted = self._demand(before, moves) + own
         return bool((wanted > room)[part][own[part] > 0].any())
+
+    def _no_node(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
+        """A pod of the group that no node takes, alone there with everything gone that may leave or move."""
+        leaving = self._leaving(taken)
+        if moves:
+            leaving |= {pod.key: pod for pod in self._movable}
+        if len(leaving) > _MOST_LEAVING:
+            return False
+        company = before > 0 or len(ask.pods) > 1
+        rules = self._base.rules
+        examples = {
+            pod.key if any(rule.concerns(pod) for rule in rules) else id(pod.spec): pod for pod in ask.pods
+        }
+        return any(
+            not self._taking(pod, (taken, moves), leaving, company=company).any() for pod in examples.values()
+        )
+
+    def _taking(
+        self,
+        pod: Pod,
+        key: tuple[frozenset[_Source], bool],
+        leaving: Mapping[PodKey, Pod],
+        *,
+        company: bool,
+    ) -> Mask:
+        """[N] nodes that may take the pod when ``leaving`` are gone; with ``company`` others come as well.
+
+        A device rule has its say where nobody who leaves is its concern and those who come only take room.
+        """
+        mask = accepting(self._base.fixed.table, pod).copy()
+        for rule in self._base.rules:
+            if not rule.concerns(pod) or (company and rule.helped(pod)):
+                continue
+            if any(rule.concerns(other) for other in leaving.values()):
+                continue
+            allowed = rule.mask(pod, now=False)
+            if allowed is not None:
+                mask &= allowed
+        free = self._free.get(key)
+        if free is None:
+            free = self._free[key] = self._counting.free(leaving.values())
+        request = np.array(pod.spec.requests)
+        if pod.spec.gpu.shares:
+            request[GPU] = 0
+        fits: Mask = mask & (free >= request).all(axis=1)
+        return fits
 
     def _alone_over(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
         """Sums over the nodes that accept the pods of the group, everything gone that may leave or move."""

@@ -105,7 +105,15 @@ class Counting:
         """What the nodes offer as they are."""
         return self._room(())
 
-    def _room(self, places: Sequence[tuple[Pod, tuple[int, tuple[str, ...]]]]) -> Row:
+    def free(self, leaving: Iterable[Pod]) -> NDArray[np.int64]:
+        """[N, D] what nodes offer at most when ``leaving`` are gone; parts of shared GPUs not counted."""
+        places = [(pod, place) for pod in leaving if (place := self._place(pod)) is not None]
+        return self._without(places)[0]
+
+    def _without(
+        self, places: Sequence[tuple[Pod, tuple[int, tuple[str, ...]]]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """[N, D] what is free, and [N] the free parts of shared devices, when these pods are gone."""
         free, shared = self._free, self._shared
         if places:
             free = free.copy()
@@ -115,6 +123,10 @@ class Counting:
             if shares:
                 shared = shared.copy()
                 self._give_shares(shares, free, shared)
+        return free, shared
+
+    def _room(self, places: Sequence[tuple[Pod, tuple[int, tuple[str, ...]]]]) -> Row:
+        free, shared = self._without(places)
         free = np.maximum(free[self._nodes], 0)
         totals = free.sum(axis=0)
         totals[GPU] += int(np.ceil(shared[self._nodes].sum()))

@@ -14,7 +14,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.offers import Ranked, milli_gpus
-from kai_cp_models.joint.problem import Answer
+from kai_cp_models.joint.problem import Answer, leaving_first
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import Goal, Linear
 from kai_cp_models.snapshot import MILLI, UNLIMITED, ActionName, GroupKey
@@ -530,7 +530,7 @@ class EvictingModel:
         position = 0
         exact = len(pods) <= _EXACT_ORDER
         for item in self.ranked:
-            for pod in reversed(item.offer.pods):
+            for pod in leaving_first(item.offer):
                 weight = (1 << position) if exact else position + 1
                 total = total + weight * self.moved[pod.key]
                 position += 1

@@ -45,6 +45,27 @@ class Offer:
     """False for a gang that runs below its minimum: it would only start below it again."""
 
 
+def leaving_first(offer: Offer) -> Sequence[Pod]:
+    """The pods of a unit in the order in which they move, where some of them do.
+
+    Subgroups stand in their order (3.6) with the next candidate gone, reversed: the one that keeps the
+    largest part of its minimum gives first, so a role of one pod stays before one of several workers.
+    """
+    left: dict[str, list[Pod]] = {}
+    for pod in offer.pods:
+        left.setdefault(pod.subgroup or "default", []).append(pod)
+    if len(left) == 1:
+        return offer.pods[::-1]
+    minimum = {leaf.name: max(leaf.minimum, 1) for leaf in offer.group.root.leaves()}
+    found: list[Pod] = []
+    while left:
+        name = max(left, key=lambda name: ((len(left[name]) - 1) / minimum[name], name))
+        found.append(left[name].pop())
+        if not left[name]:
+            del left[name]
+    return found
+
+
 @dataclass(frozen=True)
 class Answer:
     """Counts of a solved problem, ready to be realised pod by pod.

@@ -8,7 +8,20 @@ import pytest
 
 from kai_cp_models.snapshot import Snapshot
 from tests.support.plans import evicted, lost, placed, reasons, solved
-from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
+from tests.support.worlds import (
+    NOW,
+    PLUGINS,
+    cluster,
+    gpu_bound,
+    group,
+    leaf,
+    node,
+    pod,
+    pods,
+    queue,
+    spec,
+    tree,
+)
 
 ACTIONS = ("allocate", "consolidation")
 
@@ -140,3 +153,19 @@ def test_moving_does_not_cure_a_limit() -> None:
     plan = solved(snapshot)
     assert plan.decisions == ()
     assert reasons(plan) == {"t": "OverLimit"}
+
+
+def test_a_role_of_one_pod_stays_before_one_of_several() -> None:
+    """One of the gang's pods makes room on n1; the launcher and the writer are all that their roles have."""
+    roles = tree(3, leaf("launcher", 1), leaf("worker", 2), leaf("writer", 1))
+    members = [
+        pod(f"g-{i}", "n1", subgroup=role)
+        for i, role in enumerate(("launcher", "worker", "worker", "writer"))
+    ]
+    snapshot = cluster(
+        [*members, pod("t-0", spec=spec(5))],
+        [group("g", root=roles)],
+        [node("n1"), node("n2", gpus=1)],
+        actions=ACTIONS,
+    )
+    assert evicted(solved(snapshot)) == {"g-2"}

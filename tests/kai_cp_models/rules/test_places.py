@@ -417,8 +417,7 @@ def test_the_engine_and_the_checker_agree_on_every_node(row: Row) -> None:
             assert bound(plan) == {"x": name}
             continue
         assert plan.decisions == (), name
-        # Whether it is proved depends on who runs beside it; test_proofs.py asks proofs again.
-        assert [u.group for u in plan.unscheduled] == [x.group], plan.unscheduled
+        assert [(u.group, u.proved) for u in plan.unscheduled] == [(x.group, True)], plan.unscheduled
         details = dict(row.details.get(name, {}))
         groups = details.pop("gpu_groups", ())
         wrong = Decision("Bind", x.key, x.group, name, "allocate", gpu_groups=groups, details=details)
