@@ -255,7 +255,7 @@ CAPACITY: Final = Dashboard(
         ),
         Panel(
             "What does waiting for whole gangs cost?",
-            (("GPUs", "rate(kai_cp_reserved_idle_gpu_seconds_total[$__rate_interval])"),),
+            (("GPUs", "sum(rate(kai_cp_reserved_idle_gpu_seconds_total[$__rate_interval]))"),),
             "GPUs that are idle because they are promised.",
             "stat",
             columns=6,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kai_cp.kube.cycles import Cycle
@@ -57,25 +56,18 @@ def largest_gangs(report: Report) -> Mapping[tuple[str, int], int]:
 
 
 class CapacityMetrics(Collector):
-    """``kai_cp_gpus``, ``kai_cp_largest_gang`` and ``kai_cp_reserved_idle_gpu_seconds_total``."""
+    """``kai_cp_gpus`` and ``kai_cp_largest_gang``."""
 
-    def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self, registry: CollectorRegistry) -> None:
         self._lock = threading.Lock()
         self._cycle: Cycle | None = None
         self._report: Report | None = None
-        self._reserved = 0.0
-        self._since = 0.0
-        self._idle_seconds = 0.0
         registry.register(self)
 
     def observe(self, cycle: Cycle) -> None:
-        """Take a cycle. Only one that promises room is worked through at once."""
+        """Take a cycle; it is worked through when somebody asks."""
         with self._lock:
-            self._accrue()
-            self._cycle, self._report, self._reserved = cycle, None, 0.0
-            if any(decision.kind == "Nominate" for decision in cycle.plan.decisions):
-                self._reserved = gpu_states(cycle.snapshot, cycle.plan, self._fabric(cycle))["reserved"]
+            self._cycle, self._report = cycle, None
 
     def collect(self) -> Iterator[Metric]:
         """The metrics now."""
@@ -86,7 +78,6 @@ class CapacityMetrics(Collector):
             labels=["level", "pod_gpus"],
         )
         with self._lock:
-            self._accrue()
             cycle = self._cycle
             if cycle is not None:
                 report = self._fabric(cycle)
@@ -94,17 +85,8 @@ class CapacityMetrics(Collector):
                     gpus.add_metric([state], count)
                 for (level, size), pods in largest_gangs(report).items():
                     gangs.add_metric([level, str(size)], pods)
-            seconds = self._idle_seconds
         yield gpus
         yield gangs
-        yield CounterMetricFamily(
-            "kai_cp_reserved_idle_gpu_seconds", "GPU-seconds that were promised and idle.", seconds
-        )
-
-    def _accrue(self) -> None:
-        now = self._clock()
-        self._idle_seconds += self._reserved * max(0.0, now - self._since)
-        self._since = now
 
     def _fabric(self, cycle: Cycle) -> Report:
         if self._report is None:

@@ -15,6 +15,7 @@ from kai_cp.kube.cycles import Cycle
 from kai_cp.kube.disruption import HOUR, Disruption
 from kai_cp.kube.kai_metrics import KaiMetrics
 from kai_cp.kube.port import Result
+from kai_cp.kube.time_metrics import TimeMetrics
 from kai_cp.report.amounts import gpus_of, starving
 from kai_cp_models.snapshot import FAILED, REJECTED, ActionName, GroupKey, PodKey
 
@@ -46,7 +47,8 @@ class SchedulerMetrics:
 
         self._clock = clock
         self.kai = KaiMetrics(registry, prefix)
-        self._capacity = CapacityMetrics(registry, clock)
+        self._capacity = CapacityMetrics(registry)
+        self._time = TimeMetrics(registry, clock)
         self._disruption = Disruption()
         self._phase = histogram("cycle_duration_seconds", "Time of a cycle's phase.", "phase", SECONDS)
         self._cycles = counter("cycles_total", "Cycles.", "result")
@@ -113,6 +115,7 @@ class SchedulerMetrics:
                 self._evicted_at[decision.group] = cycle.started
         self._disruption.note(cycle)
         self._capacity.observe(cycle)
+        self._time.observe(cycle)
         self.kai.observe(cycle)
 
     def _stages(self, cycle: Cycle) -> None:

@@ -11,6 +11,7 @@ from kai_cp.kube import orders
 from kai_cp_models.reservations.inputs import RESERVATION, SCHEMA
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodGroup, Reservation, Snapshot
 
+CAUSES: Final = frozenset(("NodeLost", "Overrun", "HigherPriority", "LimitLowered", "BeyondShare", "Expired"))
 _HOLDING: Final = ("made", "kept", "earlier", "later")
 
 
@@ -27,7 +28,7 @@ def promises(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[GroupKey, Mapping
         entry = entries.get(group.key)
         present = dict(group.notes).get(RESERVATION)
         if entry is not None and entry.state in _HOLDING:
-            yield group.key, {RESERVATION: _text(entry)}
+            yield group.key, {RESERVATION: _text(entry, noted_cause(group))}
         elif entry is not None and entry.idle is not None:
             yield group.key, {RESERVATION: _closed(entry)}
         elif entry is not None and entry.expired is not None:
@@ -47,7 +48,17 @@ def _is_over(
     return entry is not None or '"expired"' not in present
 
 
-def _text(entry: Reservation) -> str:
+def noted_cause(group: PodGroup) -> str | None:
+    """Why the start of a group is later than promised, as its annotation has it."""
+    try:
+        found = json.loads(dict(group.notes).get(RESERVATION) or "null")
+    except ValueError:
+        return None
+    cause = found.get("cause") if isinstance(found, dict) else None
+    return cause if isinstance(cause, str) and cause in CAUSES else None
+
+
+def _text(entry: Reservation, noted: str | None) -> str:
     def instant(seconds: float | None) -> str | None:
         # A start that is written a fraction too early would be broken at once.
         return None if seconds is None else orders.rfc3339(math.ceil(seconds))
@@ -59,6 +70,10 @@ def _text(entry: Reservation) -> str:
         "made": None if entry.made is None else orders.rfc3339(entry.made),
         "nodes": {name: round(gpus) for name, gpus in sorted(entry.nodes.items())},
     }
+    late = entry.start is not None and entry.promised is not None and entry.start > entry.promised
+    if late and (entry.cause or noted):
+        # Told when the start comes, which may be after the scheduler was started anew.
+        document["cause"] = entry.cause or noted
     return json.dumps(document, separators=(",", ":"))
 
 

@@ -30,6 +30,13 @@ NO_ROOM_SOUGHT: Final = frozenset({"NotReady", "WaitsForItsTurn"})
 REWRITE_SECONDS: Final = 30.0
 """A condition or event whose message alone changed is not written again sooner."""
 REMEMBERED: Final = 50_000
+_TOLD: Final[dict[str, str]] = {
+    "made": "StartReserved",
+    "earlier": "StartMoved",
+    "later": "StartMoved",
+    "dropped": "StartDropped",
+}
+"""Events on pod groups that hold room, by the state of their reservation; the others are no news."""
 PLACED: Final = frozenset({PodStatus.BINDING, PodStatus.BOUND, PodStatus.RUNNING})
 
 
@@ -87,8 +94,21 @@ class Reporter:
             self._mark_stale(snapshot, plan)
             for key, annotations in promises(snapshot, plan):
                 self._cluster.annotate(key, annotations)
+            self._tell_starts(plan)
         self._report_set_aside(snapshot, plan)
         return min(again, default=None)
+
+    def _tell_starts(self, plan: Plan) -> None:
+        """An event for every start that is made, moved or given up, with its cause."""
+        for entry in plan.reservations or ():
+            group, state = self._groups.get(entry.group), entry.state
+            if group is not None and state in _TOLD:
+                kind = "Warning" if entry.cause else "Normal"
+                cause = f" ({entry.cause})" if entry.cause and entry.cause not in entry.message else ""
+                words = f"{entry.message}{cause}"
+                self._recorder.say(
+                    group, resources.POD_GROUPS, kind, _TOLD[state], words, topic="reservation"
+                )
 
     def _waits(self, snapshot: Snapshot, entry: Unscheduled, placed: set[PodKey]) -> list[float]:
         group = self._groups.get(entry.group)

@@ -75,7 +75,9 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
     recorder = Recorder(transport, writer, options.scheduler_name)
     cluster = LiveCluster(transport, cache, options, recorder, writer, backoff, foreign=metrics.foreign.inc)
     reporter = Reporter(transport, cache, cluster, options, recorder, writer)
-    usage_config = usage_options(config.get("usageDBConfig"))
+    usage_config = usage_options(
+        config.get("usageDBConfig"), charge_idle=setup.settings.reservations.charge_idle
+    )
     usage = UsageClient(usage_config, changed=cache.wake.set) if usage_config is not None else None
     if usage is not None:
         metrics.kai.usage_query(lambda: usage.query_milliseconds)

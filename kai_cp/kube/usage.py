@@ -62,8 +62,19 @@ class UsageOptions:
     metrics: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def usage_options(config: Mapping[str, Any] | None) -> UsageOptions | None:
-    """The options of a ``usageDBConfig``, or None when it is off."""
+RESERVED_IDLE: Final = "max by (queue_name) (kai_cp_reserved_idle_gpus)"
+
+
+def with_reserved(metric: str) -> str:
+    """Allocated GPUs together with those that stand idle because they are promised to the same queue."""
+    return f"(({metric}) + on (queue_name) {RESERVED_IDLE}) or on (queue_name) ({metric})"
+
+
+def usage_options(config: Mapping[str, Any] | None, *, charge_idle: bool = False) -> UsageOptions | None:
+    """The options of a ``usageDBConfig``, or None when it is off.
+
+    ``charge_idle``: GPUs that are promised and idle count as used by the queue that they are promised to.
+    """
     if not config or not config.get("clientType"):
         return None
     if config["clientType"] != "prometheus":
@@ -94,7 +105,13 @@ def usage_options(config: Mapping[str, Any] | None) -> UsageOptions | None:
             query_timeout=_seconds(extra.get("usageQueryTimeout"), 10.0),
             resolution=str(extra.get("queryResolution") or "1m"),
             metrics={
-                name: (extra.get(a[0]) or a[1], extra.get(c[0]) or c[1]) for name, (a, c) in METRICS.items()
+                name: (
+                    with_reserved(extra.get(a[0]) or a[1])
+                    if charge_idle and name == "gpu"
+                    else extra.get(a[0]) or a[1],
+                    extra.get(c[0]) or c[1],
+                )
+                for name, (a, c) in METRICS.items()
             },
         )
     except (Malformed, ValueError) as problem:

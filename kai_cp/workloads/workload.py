@@ -127,8 +127,17 @@ def _labels(owner: Item, pod: Item) -> dict[str, str]:
 def _annotations(owner: Item, pod: Item) -> dict[str, str]:
     found = {keys.USER: pod.annotations[keys.USER]} if keys.USER in pod.annotations else {}
     found[keys.TOP_OWNER] = top_owner_metadata(owner.reference)
-    own = {name: value for name, value in owner.annotations.items() if name != keys.LAST_APPLIED}
-    return {**found, **own}
+    own = {name: value for name, value in owner.annotations.items() if name not in keys.OURS}
+    return {**_deadline(owner), **found, **own}
+
+
+def _deadline(owner: Item) -> dict[str, str]:
+    """A Job's deadline as the run time after which its pods are gone (time axis, section 2)."""
+    spec = owner.raw.get("spec")
+    seconds = spec.get("activeDeadlineSeconds") if isinstance(spec, Mapping) else None
+    whole = isinstance(seconds, int) and not isinstance(seconds, bool) and seconds > 0
+    job = owner.reference.kind == "Job" and owner.reference.group == "batch"
+    return {keys.MAX_RUNTIME: f"{seconds}s"} if job and whole else {}
 
 
 def _priority_class(workload: Workload, counted: Sequence[Item], defaults: KindDefaults) -> str:

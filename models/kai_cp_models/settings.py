@@ -179,7 +179,11 @@ class ReservationSettings(Frozen):
     max_overdue_seconds: int = Field(
         3600, ge=0, description="A start that is overdue by more is given up, for as long again."
     )
-    charge_idle: bool = Field(False, description="Count idle kept capacity as usage of the holder's queue.")
+    charge_idle: bool = Field(
+        False,
+        description="Count capacity that is kept and idle as usage of the holder's queue: it is added to "
+        "what `usageDBConfig` asks Prometheus for.",
+    )
     hero: bool = Field(
         False,
         description="Queues marked `kai-cp/hero` are offered starts that evict others, with their price.",

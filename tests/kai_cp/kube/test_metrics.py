@@ -136,11 +136,11 @@ def test_promised_idle_gpus_add_up_over_time(watched: Watched) -> None:
     name = "kai_cp_reserved_idle_gpu_seconds_total"
     watched.cycle(raw, Plan(decisions=(nominate("w", "n", "g"),)))
     watched.now += 10
-    assert watched(name) == 20.0
+    assert watched(name, queue="q") == 20.0
     watched.now += 5
     watched.cycle(raw, Plan())
     watched.now += 100
-    assert watched(name) == 30.0
+    assert watched(name, queue="q") == 30.0
 
 
 def test_who_waits_for_what_it_is_owed_starves(watched: Watched) -> None:
