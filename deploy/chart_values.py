@@ -123,7 +123,14 @@ class Controllers(Process):
 
     enabled: Annotated[
         list[
-            Literal["podgrouper", "podgroup-controller", "queue-controller", "shards", "node-scale-adjuster"]
+            Literal[
+                "podgrouper",
+                "podgroup-controller",
+                "queue-controller",
+                "shards",
+                "node-scale-adjuster",
+                "provisioning-requests",
+            ]
         ],
         Field(description="What runs, in place of KAI's part of the same name; empty: nothing is installed."),
     ] = []

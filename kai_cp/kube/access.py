@@ -15,7 +15,12 @@ from kai_cp.workloads.kinds import builtin_reads
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
 ControllerName = Literal[
-    "podgrouper", "podgroup-controller", "queue-controller", "shards", "node-scale-adjuster"
+    "podgrouper",
+    "podgroup-controller",
+    "queue-controller",
+    "shards",
+    "node-scale-adjuster",
+    "provisioning-requests",
 ]
 """What ``kai-cp controllers`` may host; each has rights of its own, so that one that is off has none."""
 Process = Literal[
@@ -157,9 +162,17 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
     ),
     "node-scale-adjuster": frozenset(
         [
-            *grants("list watch", r.PODS, r.POD_GROUPS),
+            *grants("list watch", r.PODS, r.POD_GROUPS, r.BIND_REQUESTS),
             *grants("create delete", r.PODS, scope="scaling"),
             *grants("patch", r.PODS, subresource="status", scope="scaling"),
+        ]
+    ),
+    "provisioning-requests": frozenset(
+        [
+            *grants("list watch", r.PODS, r.POD_GROUPS),
+            *grants("patch", r.PODS),
+            *grants("list watch create delete", r.PROVISIONING_REQUESTS),
+            *grants("create delete", r.POD_TEMPLATES),
         ]
     ),
     "shards": frozenset(

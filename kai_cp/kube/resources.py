@@ -60,6 +60,10 @@ TOPOLOGIES: Final = Resource("kai.scheduler", "v1alpha1", "topologies", "Topolog
 SHARDS: Final = Resource("kai.scheduler", "v1", "schedulingshards", "SchedulingShard", namespaced=False)
 CONFIGS: Final = Resource("kai.scheduler", "v1", "configs", "Config", namespaced=False)
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
+POD_TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate")
+PROVISIONING_REQUESTS: Final = Resource(
+    "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest"
+)
 NODE_TOPOLOGIES: Final = Resource(
     "topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", "NodeResourceTopology", namespaced=False
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -92,13 +92,17 @@ def adjust(
     setup: ScalingSetup,
     *,
     cooling: bool,
+    ordered: Collection[tuple[str, str]] = (),
 ) -> Adjustment:
     """What to do. ``pods``: those of our scheduler; ``scaling``: those in the scaling namespace.
 
     ``groups`` by namespace and name. ``cooling``: a scaling pod went a short while ago, so ask for nothing.
+    ``ordered``: pods that the scheduler has found room for, and that the binder may be holding back because a
+    scaling pod waits.
     """
-    waiting = {key: found for key, *found in _waiting(pods, groups, setup)}
+    waiting = {key: found for key, *found in _waiting(pods, groups, setup) if key not in ordered}
     known = {(text_at(m, "namespace"), label_value(text_at(m, "name"))): pod for pod, m in _with_meta(pods)}
+    found_room = {(namespace, label_value(name)) for namespace, name in ordered}
     kept: dict[tuple[str, str], int] = {}
     gone: list[str] = []
     for pod, meta in _with_meta(scaling):
@@ -106,7 +110,8 @@ def adjust(
         source = (labels.get(POD_NAMESPACE, ""), labels.get(POD_NAME, ""))
         if labels.get("app") != APP:
             continue
-        if _over(pod) or source not in known or _placed(known[source]) or _held(source, known, groups):
+        settled = source in found_room or source not in known or _placed(known[source])
+        if over(pod) or settled or _held(source, known, groups):
             gone.append(text_at(meta, "name"))
         else:
             kept[source] = _devices(pod)
@@ -131,7 +136,7 @@ def _waiting(
         namespace = text_at(meta, "namespace")
         try:
             group = strings_at(meta, "annotations", "metadata").get(GROUP, "")
-            if _over(pod) or _placed(pod) or not unschedulable(pod) or "deletionTimestamp" in meta:
+            if over(pod) or _placed(pod) or not unschedulable(pod) or "deletionTimestamp" in meta:
                 continue
             asked = demand(pod, setup)
             if asked is not None and not held_back(groups.get((namespace, group))):
@@ -144,7 +149,8 @@ def _with_meta(pods: Iterable[Json]) -> Iterable[tuple[Json, Json]]:
     return ((pod, object_at(pod, "metadata")) for pod in pods)
 
 
-def _over(pod: Json) -> bool:
+def over(pod: Json) -> bool:
+    """Whether the pod has ended."""
     return object_at(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
+from kai_cp.kube.access import ControllerName
 from tests.kubetest.build import find_helm
 
 CHART = Path(__file__).parents[2] / "deploy" / "chart" / "kai-cp"
@@ -17,9 +18,7 @@ Object = dict[str, Any]
 INSTEAD_OF_KAI: Object = {
     "mode": "enforce",
     "reservation": {"createServiceAccount": True},
-    "controllers": {
-        "enabled": ["podgrouper", "podgroup-controller", "queue-controller", "shards", "node-scale-adjuster"]
-    },
+    "controllers": {"enabled": list(get_args(ControllerName))},
     "admission": {"enabled": True},
     "rbac": {"crdInstaller": True},
 }

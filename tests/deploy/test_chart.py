@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
-from kai_cp.kube.access import ACCESS
+from kai_cp.kube.access import ACCESS, ControllerName
 from tests.deploy.helm import CHART, Object, helm, instead_of_kai, objects, refused, template
 
 DEPLOY = CHART.parents[1]
@@ -221,8 +221,7 @@ def test_roles_are_bound_to_their_own_accounts() -> None:
         assert (subject["namespace"], subject["name"]) in accounts, item["metadata"]
         role = item["roleRef"]["name"]
         component = subject["name"].removeprefix("kai-cp-")
-        hosted = ("podgroup", "queue-controller", "shards", "node-scale-adjuster")
-        hosts = component == "controllers" and any(part in role for part in hosted)
+        hosts = component == "controllers" and any(part in role for part in get_args(ControllerName))
         assert hosts or component in role or "gpu-reservation" in role, (role, subject)
 
 
@@ -261,7 +260,7 @@ def test_policies_bound_the_accounts_of_this_release() -> None:
 
 def test_a_controller_that_is_off_has_no_rights() -> None:
     before = granted(template())
-    for name in ("podgrouper", "podgroup-controller", "queue-controller", "shards", "node-scale-adjuster"):
+    for name in get_args(ControllerName):
         found = granted(template({"controllers": {"enabled": [name]}}))
         declared = {(g.verb, g.resource) for p in (name, "controllers") for g in ACCESS[p]}  # type: ignore[index]
         assert found == before | declared, name

@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.request import urlopen
 
 import orjson
@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from kai_cp.kube import resources as r
+from kai_cp.kube.access import ControllerName
 from kai_cp.kube.demo.controlplane import ControlPlane, free_port
 from kai_cp.kube.install import install
 from kai_cp.kube.transport import Transport, configuration
@@ -318,7 +319,7 @@ def test_observe_then_enforce_then_back_then_gone(releases: Callable[[str], Rele
 
 def test_the_server_takes_everything_that_can_be_switched_on(releases: Callable[[str], Release]) -> None:
     full = releases("full")
-    names = ["podgrouper", "podgroup-controller", "queue-controller", "shards", "node-scale-adjuster"]
+    names = list(get_args(ControllerName))
     full.values |= {
         "controllers": {"enabled": names, "scaling": {"create": True, "namespace": "full-scale"}},
         "admission": {"enabled": True, "failurePolicy": "Ignore"},

@@ -97,13 +97,20 @@ class Workloads:
         return {"metadata": {"labels": {**self.world.labels, **labels}}, "spec": spec}
 
     def pod(
-        self, name: str, owner: tuple[Resource, Object] | None = None, *, gpus: int = 1, **labels: str
+        self,
+        name: str,
+        owner: tuple[Resource, Object] | None = None,
+        *,
+        gpus: int = 1,
+        annotations: Object | None = None,
+        **labels: str,
     ) -> Object:
         """A pod."""
         meta: Object = {
             "name": name,
             "namespace": self.world.namespace,
             "labels": {**self.world.labels, **labels},
+            "annotations": annotations or {},
         }
         if owner is not None:
             meta["ownerReferences"] = [reference(*owner)]

@@ -9,6 +9,7 @@ from kai_cp.kube.access import ACCESS, ControllerName, Grant
 from kai_cp.kube.controllers.base import Factory
 from kai_cp.kube.controllers.podgroup import PodGroupController
 from kai_cp.kube.controllers.podgrouper import PodGrouper
+from kai_cp.kube.controllers.provisioning import GangProvisioner
 from kai_cp.kube.controllers.queue import QueueController
 from kai_cp.kube.controllers.scaler import NodeScaleAdjuster
 from kai_cp.kube.controllers.shards import ShardController
@@ -19,6 +20,7 @@ CONTROLLERS: Final[dict[ControllerName, Factory]] = {
     "queue-controller": QueueController,
     "shards": ShardController,
     "node-scale-adjuster": NodeScaleAdjuster,
+    "provisioning-requests": GangProvisioner,
 }
 ALL: Final = ",".join(CONTROLLERS)
 

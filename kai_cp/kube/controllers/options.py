@@ -8,6 +8,8 @@ from typing import Annotated
 
 from typer import Option
 
+from kai_cp.workloads.provisioning import ATOMIC
+
 
 def pairs(text: str, flag: str) -> dict[str, str]:
     """``a=b,c=d`` as a mapping; ValueError names the flag."""
@@ -73,6 +75,7 @@ class ControllerOptions:
     scale_adjust_namespace: Annotated[str, Option(help="Namespace of scaling pods.")] = "kai-scale-adjust"
     scaling_pod_image: Annotated[str, Option(help="Image of scaling pods.")] = "kai-cp"
     scaling_pod_service_account: Annotated[str, Option(help="Their account.")] = "kai-scale-adjust"
+    provisioning_class: Annotated[str, Option(help="Class of ProvisioningRequests that are made.")] = ATOMIC
     gpu_memory_to_fraction_ratio: Annotated[
         float, Option(help="Part of a GPU that a gpu-memory pod counts for.", min=0.01, max=1.0)
     ] = 0.1

@@ -40,14 +40,20 @@ class NodeScaleAdjuster:
         self._pods = informers.store(r.PODS, transform=t.pod, fields=self._ours)
         self._scaling = informers.store(r.PODS, transform=t.pod, fields=self._theirs)
         self._groups = informers.store(r.POD_GROUPS)
+        self._orders = informers.store(r.BIND_REQUESTS)
+        self._orders.listen(self._order_changed)
+        self._ordered: dict[Key, float] = {}
+        """When the last order for a pod was seen: the binder refuses those of pods with a new reservation
+        while a scaling pod waits, and the scheduler takes a refused order back at once."""
         self._cool_until = 0.0
 
     def wants(self) -> Sequence[Want]:
-        """Our pods, the scaling pods, and pod groups, which say what a quota holds back."""
+        """Our pods, the scaling pods, what a quota holds back, and for which pods room was found."""
         return (
             Want(r.PODS, _always, transform=t.pod, fields=self._ours),
             Want(r.PODS, _always, transform=t.pod, fields=self._theirs),
             Want(r.POD_GROUPS, _always),
+            Want(r.BIND_REQUESTS, _always),
         )
 
     def reconcile(self, key: Key, attempt: int) -> float | None:
@@ -55,13 +61,22 @@ class NodeScaleAdjuster:
         now = time.monotonic()
         groups = {key_of(group): group for group in self._groups.all()}
         cooling = now < self._cool_until
-        found = adjust(self._pods.all(), self._scaling.all(), groups, self._setup, cooling=cooling)
+        for pod, seen in list(self._ordered.items()):
+            if now - seen > COOL_DOWN_SECONDS and self._orders.get(pod) is None:
+                self._ordered.pop(pod, None)
+        found = adjust(
+            self._pods.all(), self._scaling.all(), groups, self._setup, cooling=cooling, ordered=self._ordered
+        )
         for name in found.delete:
             self._delete(name)
             self._cool_until = now + COOL_DOWN_SECONDS
         self._create(found)
         left = self._cool_until - time.monotonic()
-        return left if left > 0 and found.devices_needed else None
+        return left if left > 0 and (found.devices_needed or self._ordered) else None
+
+    def _order_changed(self, _old: Object | None, new: Object | None) -> None:
+        if new is not None:
+            self._ordered[key_of(new)] = time.monotonic()
 
     def _delete(self, name: str) -> None:
         gone = self._scaling.get((self._setup.namespace, name))

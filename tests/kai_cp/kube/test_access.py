@@ -83,6 +83,7 @@ MODULES = {
     "queue-controller": ("controllers/queue",),
     "shards": ("controllers/shards",),
     "node-scale-adjuster": ("controllers/scaler",),
+    "provisioning-requests": ("controllers/provisioning",),
 }
 OWNER_READS = {("get", plural) for plural in ("pods", *(kind.plural for kind in OWNERS))}
 """Reads of whatever kind a pod's owner has: no constant names it in the source."""

@@ -91,6 +91,15 @@ def test_a_scaling_pod_goes_with_its_reason() -> None:
     assert run([unseen], [dict(shown)]).delete == (), "a pod that nobody looked at yet has found no room"
 
 
+def test_a_pod_that_room_was_found_for_asks_for_nothing() -> None:
+    """The binder reserves no GPU while a scaling pod waits: it would wait for ever."""
+    (shown,) = run([waiting("a")]).create
+    assert adjust([waiting("a")], [shown], {}, SETUP, cooling=False, ordered={("ns", "a")}).delete == (
+        "ns-a",
+    )
+    assert adjust([waiting("a")], [], {}, SETUP, cooling=False, ordered={("ns", "a")}) == Adjustment()
+
+
 def test_a_scaling_pod_runs_where_its_pod_could() -> None:
     pod = waiting("a", "0.5", devices=2)
     pod["spec"] |= {

@@ -1,0 +1,129 @@
+"""Asks cluster autoscalers for gangs as a whole, where ProvisioningRequests are served."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from kai_cp.kube import resources as r
+from kai_cp.kube import transforms as t
+from kai_cp.kube.controllers.base import Context, NotYet, Want, changed
+from kai_cp.kube.controllers.served import Served
+from kai_cp.kube.errors import ApiError
+from kai_cp.kube.members import Members
+from kai_cp.kube.orders import annotations_of
+from kai_cp.kube.store import Key, Object, key_of
+from kai_cp.workloads.keys import POD_GROUP
+from kai_cp.workloads.provisioning import Request, step, template_names
+
+LOOK_SECONDS: Final = 60.0
+"""How often it is looked whether ProvisioningRequests are served by now, while a gang waits."""
+
+
+class GangProvisioner:
+    """Keeps one ProvisioningRequest for every gang that found no room."""
+
+    workers = 1
+    settle_seconds = 1.0
+
+    def __init__(self, context: Context) -> None:
+        options = context.options
+        self._context = context
+        self._class = options.provisioning_class
+        self._fields = f"spec.schedulerName={options.scheduler_name}"
+        informers = context.informers
+        self._pods = informers.store(r.PODS, transform=t.pod, fields=self._fields)
+        self._groups = informers.store(r.POD_GROUPS)
+        self._requests = informers.store(r.PROVISIONING_REQUESTS, optional=True)
+        self._members = Members(self._pods)
+        self._made = Members(self._requests)
+        self._served = Served(context.transport.raw)
+
+    def wants(self) -> Sequence[Want]:
+        """Pod groups, their pods, and what was asked for them."""
+        return (
+            Want(r.POD_GROUPS, changed(lambda group: (key_of(group),))),
+            Want(r.PODS, changed(_group_of), transform=t.pod, fields=self._fields),
+            Want(r.PROVISIONING_REQUESTS, changed(_group_of), optional=True),
+        )
+
+    def reconcile(self, key: Key, attempt: int) -> float | None:
+        """Ask for one gang, or take back what was asked."""
+        group = self._groups.get(key)
+        if group is None:
+            return None  # What was made for it is owned by it, and goes with it.
+        uid = group["metadata"].get("uid")
+        own = [item for item in self._made.of(key) if _owned(item, uid)]
+        found = step(group, self._members.of(key), own, self._class, time.time())
+        if found.make is not None and not self._available():
+            return LOOK_SECONDS
+        for item in own:
+            if item["metadata"]["name"] in found.delete:
+                self._delete(item)
+        if found.make is not None:
+            self._make(group, found.make)
+        for name, marks in (found.marks or {}).items():
+            self._mark((key[0], name), marks)
+        if found.failed:
+            text = f"the cluster autoscaler gave up: {found.failed}"
+            self._context.recorder.say(group, r.POD_GROUPS, "Warning", "CapacityNotProvided", text)
+        return found.after
+
+    def _available(self) -> bool:
+        resource = r.PROVISIONING_REQUESTS
+        return self._served.resource(resource.api_version, resource.kind) is not None
+
+    def _make(self, group: Object, request: Request) -> None:
+        namespace = group["metadata"]["namespace"]
+        transport = self._context.transport
+        made = None
+        for template in request.templates:
+            with _fine_if_there():
+                transport.create(r.POD_TEMPLATES, namespace, dict(template))
+        with _fine_if_there():
+            made = transport.create(r.PROVISIONING_REQUESTS, namespace, dict(request.body))
+        if made is None:
+            raise NotYet(f"ProvisioningRequest {namespace}/{request.name}: the one before is still there")
+        self._requests.put(made, ours=True)
+        text = f"ProvisioningRequest {request.name} asks for room for {len(request.pods)} pods at once"
+        self._context.recorder.say(group, r.POD_GROUPS, "Normal", "CapacityRequested", text)
+
+    def _delete(self, request: Object) -> None:
+        """Templates first: the request is what tells their names."""
+        namespace, name = request["metadata"]["namespace"], request["metadata"]["name"]
+        transport = self._context.transport
+        for template in template_names(request):
+            transport.delete(r.POD_TEMPLATES, namespace, template)
+        transport.delete(r.PROVISIONING_REQUESTS, namespace, name, uid=request["metadata"].get("uid", ""))
+        self._requests.remove(request, ours=True)
+
+    def _mark(self, key: Key, marks: Mapping[str, str | None]) -> None:
+        pod = self._pods.get(key)
+        if pod is None:
+            return
+        body = {"metadata": {"uid": pod["metadata"].get("uid"), "annotations": dict(marks)}}
+        answer = self._context.transport.patch(r.PODS, key[0], key[1], body)
+        if answer is not None:
+            self._pods.put(answer, ours=True)
+
+
+@contextmanager
+def _fine_if_there() -> Iterator[None]:
+    """The name says what is in an object, so one of that name is the one that is wanted."""
+    try:
+        yield
+    except ApiError as error:
+        if error.status != 409:
+            raise
+
+
+def _group_of(item: Object) -> Iterable[Key]:
+    name = annotations_of(item).get(POD_GROUP)
+    return ((item["metadata"].get("namespace") or "", name),) if name else ()
+
+
+def _owned(item: Object, uid: object) -> bool:
+    owners = item["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == uid for owner in owners)

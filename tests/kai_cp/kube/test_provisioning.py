@@ -1,0 +1,68 @@
+"""The gang provisioner writes what a step asks for, once, and where ProvisioningRequests are served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kai_cp.kube import resources as r
+from kai_cp.workloads.provisioning import CONSUMES
+from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.controllers.test_controllers import running, writes
+from tests.kai_cp.kube.stub import StubServer
+from tests.kai_cp.workloads.test_provisioning import group, pod
+
+Object = dict[str, Any]
+
+
+def gang(server: StubServer) -> None:
+    """A pod group with two pods that found no room."""
+    server.put(r.POD_GROUPS, group())
+    for name in "ab":
+        item = pod(name)
+        item["metadata"]["annotations"] = {"pod-group-name": "pg"}
+        item["spec"]["schedulerName"] = "kai-scheduler"
+        server.put(r.PODS, item)
+
+
+def serve(server: StubServer) -> None:
+    """As if the definition were installed."""
+    kind = {"kind": "ProvisioningRequest", "name": "provisioningrequests", "namespaced": True}
+    server.objects["/apis/autoscaling.x-k8s.io/v1"] = {"resources": [kind]}
+
+
+def requests(server: StubServer) -> list[Object]:
+    """ProvisioningRequests that there are."""
+    return [item for path, item in server.objects.items() if "/provisioningrequests/" in path]
+
+
+def test_a_gang_is_asked_for_once_and_taken_back_when_it_runs(server: StubServer) -> None:
+    gang(server)
+    serve(server)
+    with running(server, "provisioning-requests") as run:
+        (made,) = until(lambda: requests(server))
+        assert made["spec"]["podSets"][0]["count"] == 2
+        template = made["spec"]["podSets"][0]["podTemplateRef"]["name"]
+        assert server.get(r.POD_TEMPLATES, "ns", template)
+        name = made["metadata"]["name"]
+
+        def marked(pod_name: str) -> str:
+            found = server.get(r.PODS, "ns", pod_name) or {}
+            return str(found["metadata"]["annotations"].get(CONSUMES, ""))
+
+        until(lambda: [marked("a"), marked("b")] == [name, name])
+        until(lambda: run.host.idle)
+        before = len(writes(server))
+        for pod_name in "ab":
+            bound = server.get(r.PODS, "ns", pod_name) or {}
+            server.put(r.PODS, {**bound, "spec": {**bound["spec"], "nodeName": "n1"}})
+        until(lambda: not requests(server))
+        assert server.get(r.POD_TEMPLATES, "ns", template) is None
+        until(lambda: run.host.idle)
+        assert {method for method, _ in writes(server)[before:]} == {"DELETE"}
+
+
+def test_where_the_definition_is_missing_nothing_is_written(server: StubServer) -> None:
+    gang(server)
+    with running(server, "provisioning-requests"):
+        until(lambda: any(path == "/apis/autoscaling.x-k8s.io/v1" for _, path, _ in server.log))
+    assert writes(server) == []
