@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import IO, Any, Final, Literal, TypeVar, get_args
 
 from kai_cp.instants import from_rfc3339 as from_rfc3339
 from kai_cp.instants import rfc3339 as rfc3339
@@ -36,6 +36,8 @@ Option = TypeVar("Option")
 SCHEMA: Final = "decisions/1"
 ENGINE: Final = "kai_cp"
 
+LARGEST: Final = 256 * 1024**2
+"""Bytes of an answer that is read beside a snapshot; that of 100,000 pods has a tenth."""
 _DECISION_KEYS: Final = frozenset(
     {"kind", "namespace", "pod", "podGroup", "queue", "gpus", "node", "gpuGroups", "action", "for", "message"}
 )
@@ -49,10 +51,13 @@ class BadDecisions(ValueError):
     """A document that is not ``decisions/1``; the text names the field."""
 
 
-def recorded(path: Path) -> bytes:
+def recorded(file: Path | str | IO[bytes]) -> bytes:
     """The ``decisions.json`` beside the snapshot in a zip, as ``/debug/cycles`` serves a cycle."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
+            size = archive.getinfo("decisions.json").file_size
+            if size > LARGEST:
+                raise BadDecisions(f"its decisions.json has {size} bytes, more than {LARGEST}")
             return archive.read("decisions.json")
     except (zipfile.BadZipFile, KeyError):
         raise BadDecisions("holds no decisions.json; name the file with the decisions") from None

@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import re
 import time
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 import orjson
 
-from kai_cp.decisions import from_rfc3339
+from kai_cp.decisions import BadDecisions, from_rfc3339, recorded
 from kai_cp.reader.collection import no_collection
 from kai_cp.reader.container import Source, UnreadableSnapshot, load, sources
 from kai_cp_models.settings import Settings
@@ -48,7 +47,9 @@ def read(
     from kai_cp.reader.snapshot import parse
 
     with no_collection(for_good=True):
-        loaded = load(source, max_bytes=settings.max_snapshot_bytes)
+        loaded = load(
+            source, max_bytes=settings.max_snapshot_bytes, memory_bytes=settings.limits.memory_bytes
+        )
         if now is None:
             now = decided_at(source) or taken_at(loaded.raw) or time.time()
         snapshot = parse(loaded.raw, now=now, usage=usage, limits=settings.limits)
@@ -65,9 +66,8 @@ def decided_at(source: str | bytes) -> float | None:
     """The time of the cycle whose ``decisions.json`` lies beside the snapshot in a zip, if one does."""
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
-        with zipfile.ZipFile(file) as archive:
-            return from_rfc3339(orjson.loads(archive.read("decisions.json"))["now"])
-    except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError):
+        return from_rfc3339(orjson.loads(recorded(file))["now"])
+    except (OSError, BadDecisions, KeyError, TypeError, ValueError):
         return None
 
 

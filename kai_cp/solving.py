@@ -1,7 +1,8 @@
 """One snapshot from file to ``decisions/1``: the job of ``solve``'s worker, and its budget.
 
 Reading, deciding and writing all happen in the worker, so nothing large crosses the pipe: it sends
-finished documents, the first of them before anything is decided.
+finished documents, the first of them before anything is decided. The budget is counted from the end of
+reading, but everything together never takes longer than it and its grace.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from kai_cp import memory
 from kai_cp.decisions import gpus_of, positions_of, to_json
 from kai_cp.reader.container import Source, UnreadableSnapshot
 from kai_cp.worker import Channel, End, Reply, Worker
@@ -21,12 +23,15 @@ from kai_cp_models.snapshot import Plan, PodKey, PodStatus, Snapshot, Stage, Uns
 
 ENGINE: Final = 0.95
 """Share of the budget after which the engine itself ends; the rest is for writing."""
-GRACE: Final = 0.08
-"""Share of the budget that the parent waits beyond it before it kills the worker."""
-LEAST_GRACE_SECONDS: Final = 0.2
-"""The parent waits at least so long beyond the budget: a busy machine may hold a process up."""
+GRACE: Final = 0.2
+"""Share of the budget by which the answer may be late, reading included; then the worker is ended."""
+LEAST_GRACE_SECONDS: Final = 1.0
+"""It may always be so late: a small budget is no budget for reading."""
 SHORT_BUDGET_SECONDS: Final = 5.0
 """Of a shorter budget the quarter of a second in which CP-SAT is loaded would be too large a share."""
+
+MEMORY: Final = "it takes more memory than there may be used (limits.memory_bytes)"
+_LATE: Final = "it could not be read within the budget (--budget, solver.budget_seconds)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +97,15 @@ def solve(worker: Worker, task: Task, watch: Watch | None = None) -> Result:
 def _result(source: Source, reply: Reply) -> Result:
     if isinstance(reply.answer, str):
         return Result(source, None, reply.answer)
+    if reply.end == "late" and reply.answer is None:
+        return Result(source, None, f"{source.path}: {_LATE}", end=reply.end)
     if reply.end == "interrupted" and reply.answer is None:
         return Result(source, None, f"{source.path}: interrupted before it was read", end=reply.end)
     if reply.end != "failed":
         return Result(source, reply.answer, end=reply.end)
     if reply.answer is None:
-        return Result(
-            source, None, f"{source.path}: reading failed: {reply.failure}", reply.details, "failed"
-        )
+        failure = MEMORY if reply.failure == "MemoryError" else f"reading failed: {reply.failure}"
+        return Result(source, None, f"{source.path}: {failure}", reply.details, "failed")
     problem = f"{source.path}: the engine failed: {reply.failure}; the last checked answer counts"
     return Result(source, reply.answer, problem, reply.details, "failed")
 
@@ -112,6 +118,9 @@ def job(task: Task, channel: Channel) -> None:
 
     began = time.monotonic()
     budget = task.settings.solver.budget_seconds
+    grace = max(LEAST_GRACE_SECONDS, GRACE * budget)
+    channel.until(began + budget + grace)
+    memory.bound(task.settings.limits.memory_bytes)
     data = task.source.path if task.data is None else task.data
     try:
         snapshot, digest = read(data, now=task.now, settings=task.settings, usage=task.usage)
@@ -122,7 +131,6 @@ def job(task: Task, channel: Channel) -> None:
         load()
     positions = positions_of(snapshot)
     read_at = time.monotonic()
-    channel.until(read_at + budget + max(LEAST_GRACE_SECONDS, GRACE * budget))
 
     def send(plan: Plan) -> None:
         begin = time.monotonic()
@@ -138,7 +146,8 @@ def job(task: Task, channel: Channel) -> None:
         channel.progress(progress(snapshot, plan))
 
     send_interim(Plan())
-    send(decide(snapshot, task.settings, deadline=read_at + ENGINE * budget, emit=send_interim))
+    deadline = min(read_at + ENGINE * budget, began + budget + grace / 2)
+    send(decide(snapshot, task.settings, deadline=deadline, emit=send_interim))
 
 
 def progress(snapshot: Snapshot, plan: Plan) -> Progress:

@@ -40,16 +40,22 @@ def fail(text: str, status: int) -> NoReturn:
 def settings_or_exit(
     path: Path | None, overrides: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Settings of file and options; wrong ones end the program. ``defaults``: where neither says."""
+    """Settings of file and options, and the memory that they allow; wrong ones end the program.
+
+    ``defaults``: where neither says.
+    """
+    from kai_cp.memory import bound
     from kai_cp.settings import BadSettings, load
 
     for name, value in overrides.items():
         if isinstance(value, float) and not math.isfinite(value):
             fail(f"{name}: {value} is no amount", WRONG_USAGE)
     try:
-        return load(path, overrides, defaults)
+        settings = load(path, overrides, defaults)
     except BadSettings as error:
         fail(str(error), WRONG_USAGE)
+    bound(settings.limits.memory_bytes)
+    return settings
 
 
 def instant_or_exit(text: str | None) -> float | None:

@@ -55,7 +55,7 @@ BudgetOption = Annotated[
     float | None,
     typer.Option(
         metavar="SECONDS",
-        help="Most time for deciding; starting and reading do not count. Default: 30, or "
+        help="Most time for deciding; reading may add a fifth of it, at least 1 s. Default: 30, or "
         "solver.budget_seconds of --config.",
         rich_help_panel=SEARCH,
     ),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from kai_cp.cli.common import BUG, INTERRUPTED, MISSING, complain
+from kai_cp.cli.common import BAD_INPUT, BUG, INTERRUPTED, MISSING, complain
 from kai_cp.cli.extras import sentence
 from kai_cp.errors import Unavailable
 
@@ -44,6 +44,9 @@ def guarded(body: Callable[[], object]) -> int:
     except Unavailable as problem:
         complain(str(problem))
         status = MISSING
+    except MemoryError:
+        complain("the input takes more memory than there may be used (limits.memory_bytes)")
+        status = BAD_INPUT
     except BrokenPipeError:
         status = _without_output(0)  # Whoever read has read enough, such as head.
     except OSError as error:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from kai_cp import memory
 from kai_cp.kube.decider import Decided
 from kai_cp.kube.store import Key, Object, key_of
 from kai_cp.reader import ParseMemo, parse
@@ -99,6 +100,7 @@ def job(task: Task, channel: Channel) -> None:
     """The worker's side: take the changes in, read, decide; every checked plan is sent."""
     from kai_cp_models.engine import decide
 
+    memory.bound(task.settings.limits.memory_bytes)
     # Most of a cluster stays as it was first read; what leaves is freed without the collector.
     with no_collection(for_good=task.fresh):
         limits = task.settings.limits

@@ -25,10 +25,11 @@ SUFFIXES: Final = (".json", ".json.gz", ".zip")
 _ZIP: Final = b"PK"
 _GZIP: Final = b"\x1f\x8b"
 _CHUNK = 1 << 20
-_SMALL: Final = 32 * 1024**2
+_SMALL: Final = 1024**2
 """Bytes of a snapshot that fits into memory whatever it holds."""
-MOST_VALUES: Final = 25_000_000
-"""Objects, lists and values; some 2 GiB when they are read. A hundred thousand pods are a fifth of them."""
+_VALUE_BYTES: Final = 150
+"""Memory for an object, a list or a value, at most (an object of one key has two); its text comes on top."""
+DEFAULT_MEMORY_BYTES: Final = 4 * 1024**3
 _OBJECTS: Final = 3
 """Brackets around an object: those of the snapshot, of ``rawObjects`` and of its list."""
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, NotImplementedError, RuntimeError)
@@ -86,13 +87,20 @@ def _free(name: str, taken: set[str]) -> str:
     return candidate
 
 
-def load(source: str | Path | bytes, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Loaded:
+def load(
+    source: str | Path | bytes,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+) -> Loaded:
     """The raw snapshot of a path, of ``-`` or of bytes.
 
-    ``max_bytes`` limits the decompressed size; a larger one is refused while it is being read.
+    ``max_bytes`` limits the decompressed size; a larger one is refused while it is being read. One that
+    would take more than ``memory_bytes`` as objects is refused before they are made.
     """
+    max_bytes = min(max_bytes, memory_bytes // 2)
     if isinstance(source, bytes):
-        return _loaded(_text(io.BytesIO(source), "input", max_bytes), "input")
+        return _loaded(_text(io.BytesIO(source), "input", max_bytes), "input", memory_bytes)
     label = "standard input" if str(source) == STDIN else str(source)
     try:
         if str(source) == STDIN:
@@ -104,7 +112,7 @@ def load(source: str | Path | bytes, *, max_bytes: int = DEFAULT_MAX_BYTES) -> L
                 text = _text(file, label, max_bytes)
     except OSError as problem:
         raise UnreadableSnapshot(f"{label}: {problem.strerror or problem}.") from None
-    return _loaded(text, label)
+    return _loaded(text, label, memory_bytes)
 
 
 def _text(file: IO[bytes], label: str, max_bytes: int) -> bytearray:
@@ -147,12 +155,14 @@ def _read(stream: Any, label: str, max_bytes: int) -> bytearray:
     return text
 
 
-def _loaded(text: bytearray, label: str) -> Loaded:
+def _loaded(text: bytearray, label: str, memory_bytes: int) -> Loaded:
     if len(text) > _SMALL:
         values = sum(map(text.count, (b",", b"{", b"[")))
-        if values > MOST_VALUES:
+        needed = 2 * len(text) + _VALUE_BYTES * values
+        if needed > memory_bytes:
             raise UnreadableSnapshot(
-                f"{label}: it holds {values} values, more than {MOST_VALUES}; they would not fit into memory."
+                f"{label}: it holds {values} values, which take some {needed} bytes; there may be used "
+                f"{memory_bytes} (limits.memory_bytes)."
             )
     try:
         raw = salvage.loads(text, _OBJECTS)

@@ -22,8 +22,8 @@ class SolverSettings(Frozen):
     budget_seconds: float = Field(
         1.0,
         gt=0,
-        description="Time for one cycle; the best checked answer counts. `kai-cp solve` counts from the "
-        "opening of a snapshot, but leaves three quarters of it, or one whole second, for deciding.",
+        description="Time for one cycle; the best checked answer counts. Offline commands read a snapshot "
+        "before it begins; reading and deciding together take at most a fifth longer, or one second.",
     )
     patience: float = Field(
         0.5,
@@ -117,6 +117,12 @@ class Limits(Frozen):
     )
     cel_steps_per_cycle: int = Field(
         300_000, ge=1, description="Steps that the selectors of all claims may take in one cycle."
+    )
+    memory_bytes: int = Field(
+        4 * 1024**3,
+        ge=256 * 1024**2,
+        description="Most memory of a process that reads a snapshot or decides [bytes]; in a container, six "
+        "tenths of what that has, if it is less.",
     )
 
 

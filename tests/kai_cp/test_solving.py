@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 import time
+import zipfile
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -83,13 +85,16 @@ def test_unreadable_input_has_no_answer(tmp_path: Path) -> None:
     assert str(bad) in result.problem
 
 
-def test_reading_is_not_charged_to_the_deciding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading takes 100 s by this clock: the whole budget begins afterwards."""
+@pytest.mark.parametrize(("reading", "end"), [(1, 10.5), (1.2, 10.7), (2, 11), (9, 11), (100, 11)])
+def test_reading_and_deciding_together_keep_the_budget(
+    monkeypatch: pytest.MonkeyPatch, reading: float, end: float
+) -> None:
+    """The engine ends at 9.5 s after ``reading`` by this clock, at 11 s at the latest; all ends at 12 s."""
     clock = [0.0]
     deadlines: list[float] = []
 
     def slow_read(*arguments: Any, **options: Any) -> Any:
-        clock[0] += 100
+        clock[0] += reading
         return read(*arguments, **options)
 
     def decide(snapshot: Any, settings: Any, *, deadline: float, emit: Any) -> Plan:
@@ -101,8 +106,38 @@ def test_reading_is_not_charged_to_the_deciding(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("kai_cp_models.engine.decide", decide)
     channel = Mock()
     job(task(10), channel)
-    assert 109 < deadlines[0] <= 110
-    assert channel.until.call_args[0][0] > 110
+    assert deadlines == pytest.approx([end])
+    assert channel.until.call_args_list == [call(12)]
+
+
+def test_a_file_that_cannot_be_read_in_time_is_named() -> None:
+    with Worker(worker_jobs.solve_with_a_reader_that_hangs) as worker:
+        result = solve(worker, task(0.1))
+    assert result.document is None
+    assert result.problem.startswith(f"{DEMO}: it could not be read within the budget")
+
+
+def test_a_small_file_that_fills_the_memory_is_named(tmp_path: Path) -> None:
+    """Four million empty objects in a zip of some kilobytes are refused before they are made."""
+    path = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        entries = ",".join(["{}"] * 4_000_000)
+        archive.writestr("snapshot.json", f'{{"rawObjects":{{"pods":[{entries}]}}}}')
+    assert path.stat().st_size < 100_000
+    bounded = load(None, {"limits.memory_bytes": 256 * 1024**2})
+    with Worker(job) as worker:
+        result = solve(worker, replace(task(60, path), settings=bounded))
+        # The worker goes on with what others send.
+        assert solve(worker, task(30)).problem == ""
+    assert result.document is None
+    assert "8000002 values" in result.problem
+    assert "limits.memory_bytes" in result.problem
+
+
+def test_what_takes_more_memory_than_there_may_be_used_is_named() -> None:
+    with Worker(worker_jobs.solve_with_a_reader_that_takes_memory) as worker:
+        result = solve(worker, task(60))
+    assert result.problem == f"{DEMO}: it takes more memory than there may be used (limits.memory_bytes)"
 
 
 def test_progress_is_told_to_whoever_watches() -> None:

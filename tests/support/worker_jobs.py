@@ -65,3 +65,27 @@ def solve_with_a_solver_that_fails(task: Any, channel: Channel) -> None:
 
     engine.decide = decide
     job(task, channel)
+
+
+def solve_with_a_reader_that_hangs(task: Any, channel: Channel) -> None:
+    """``solve``'s own job on a file that takes for ever to read."""
+    from kai_cp import reading
+
+    def read(*arguments: Any, **options: Any) -> Any:
+        time.sleep(600)
+
+    reading.read = read
+    job(task, channel)
+
+
+def solve_with_a_reader_that_takes_memory(task: Any, channel: Channel) -> None:
+    """``solve``'s own job on a file that becomes larger and larger."""
+    from kai_cp import reading
+
+    def read(*arguments: Any, **options: Any) -> Any:
+        taken: list[bytearray] = []
+        while len(taken) < 1000:
+            taken.append(bytearray(100 * 1024**2))
+
+    reading.read = read
+    job(task, channel)

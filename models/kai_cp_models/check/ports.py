@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Final
 
 from kai_cp_models.check.world import Resident, World
 
-_ANY = ("", "0.0.0.0")
+_ANY: Final = ""
+_EVERY: Final = ("", "0.0.0.0")
 
 
 def broken(world: World) -> Iterator[str]:
@@ -22,13 +25,25 @@ def broken(world: World) -> Iterator[str]:
 
 
 def _clashes(residents: list[Resident], where: str) -> Iterator[str]:
-    listening: dict[tuple[str, int], list[tuple[str, Resident]]] = {}
+    listening: dict[tuple[str, int], dict[str, list[Resident]]] = {}
     for resident in residents:
-        for address, protocol, port in resident.pod.spec.host_ports:
-            before = listening.setdefault((protocol, port), [])
-            for other_address, other in before:
-                same = address == other_address or address in _ANY or other_address in _ANY
-                if same and other is not resident and (resident.placed or other.placed):
+        places = {
+            (_ANY if address in _EVERY else address, protocol, port)
+            for address, protocol, port in resident.pod.spec.host_ports
+        }
+        for address, protocol, port in sorted(places):
+            before = listening.setdefault((protocol, port), {})
+            for other in _meets(before, address):
+                if other is not resident and (resident.placed or other.placed):
                     pods = f"{other.pod.key} and {resident.pod.key}"
                     yield f"ports: pods {pods} share host port {port} on node {where}"
-            before.append((address, resident))
+            before.setdefault(address, []).append(resident)
+
+
+def _meets(before: Mapping[str, list[Resident]], address: str) -> Iterator[Resident]:
+    """Who listens on an address already, each as often as it clashes; the empty one means every address."""
+    if address == _ANY:
+        yield from chain.from_iterable(before.values())
+    else:
+        yield from before.get(address, ())
+        yield from before.get(_ANY, ())
