@@ -141,6 +141,9 @@ class Refuter:
         self._gives: dict[frozenset[_Source], list[Amounts]] = {}
         self._refuted: dict[tuple[object, ...], int] = {}
         """Beside how many of the served it was shown that such a batch has no places."""
+        self._open: dict[tuple[object, ...], int] = {}
+        """Beside how many of the served nothing was shown; beside fewer there is more room."""
+        self._without: tuple[frozenset[_Source], Ledger] | None = None
         self._moved: dict[frozenset[_Source], Sequence[Pod]] = {}
         self._alone: dict[tuple[object, ...], bool] = {}
         self._victims: dict[tuple[str, Amounts], frozenset[_Source]] = {}
@@ -178,11 +181,14 @@ class Refuter:
         words = self._impossible(ask)
         if words:
             return Proof((words,))
-        # The served ones stand in the fair order: beside those before it, and beside all of them.
+        # The served ones stand in the fair order: beside all of them, and beside those before it. What
+        # the first leaves open is open, and says the same of the next groups that ask for as much.
         before = bisect_left(self._served, self._turns.get(key, -1), key=attrgetter("turn"))
-        certificates = tuple(self._certificate(ask, beside) for beside in (before, len(self._served)))
-        shown = tuple(words for words in certificates if words)
-        return Proof(shown) if len(shown) == len(certificates) else None
+        beside_all = self._certificate(ask, len(self._served))
+        if not beside_all or before == len(self._served):
+            return Proof((beside_all,)) if beside_all else None
+        beside_earlier = self._certificate(ask, before)
+        return Proof((beside_earlier, beside_all)) if beside_earlier else None
 
     def _certificate(self, ask: Ask, beside: int) -> str:
         """What refuses the ask beside the first ``beside`` served groups; "" if nothing does."""
@@ -614,27 +620,26 @@ class Refuter:
         key = (signature(self._base, ask), taken, moves)
         if key in self._refuted and self._refuted[key] <= before:
             return True
+        if before <= self._open.get(key, -1):
+            return False
         budget = self._cycle.budget
         size = len(ask.pods) + self._pods_of_served[before]
         moving = self._moving(taken) if moves and size <= _MOST_PODS else ()
         if size + len(moving) > _MOST_PODS or budget.passed():
             return False
         asks = [*(part for one in self._served[:before] for part in one.asks), ask]
-        leaving = self._leaving(taken)
         work = min(_MODEL_WORK, budget.work_worth())
         if work < _LEAST_WORK:
             return False
-        ledger = self._base.copy()
-        for pod in leaving.values():
-            leave(ledger, pod)
         offers = [
             Offer(self._snapshot.group_by_key[pod.group], (pod,), 0, False)
             for pod in moving
             if pod.group is not None
         ]
         try:
-            model = joint_model(ledger, asks, offers, may_lose=False)
+            model = joint_model(self._emptied(taken), asks, offers, may_lose=False)
         except TooLarge:
+            self._open[key] = before
             return False
         for literal in model.admitted:
             model.cp.add(literal == 1)
@@ -644,9 +649,17 @@ class Refuter:
         if not shown:
             budget.in_vain(outcome.work)
         budget.cut = budget.cut or outcome.cut
-        if shown:
-            self._refuted[key] = before
+        (self._refuted if shown else self._open)[key] = before
         return shown
+
+    def _emptied(self, taken: frozenset[_Source]) -> Ledger:
+        """The ledger of the cycle's start without what may leave; only read."""
+        if self._without is None or self._without[0] != taken:
+            ledger = self._base.copy()
+            for pod in self._leaving(taken).values():
+                leave(ledger, pod)
+            self._without = taken, ledger
+        return self._without[1]
 
 
 def _by_spec(pods: Iterable[Pod]) -> Iterable[Sequence[Pod]]:
