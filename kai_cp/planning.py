@@ -45,6 +45,7 @@ class Planned:
     def document(self) -> dict[str, Any]:
         """The plan as JSON."""
         return {
+            "schema": "reservations/1",
             "now": rfc3339(self.snapshot.now),
             "reservations": [
                 reservation_document(entry)

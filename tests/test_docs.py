@@ -14,7 +14,7 @@ import pytest
 from typer import Context
 
 from kai_cp.cli.app import Commands, command
-from kai_cp.report.reference import documents_page
+from kai_cp.report.reference import commands_page, documents_page
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -107,3 +107,7 @@ def known_options(found: object, context: Context) -> set[str]:
 
 def test_the_page_of_documents_is_made_of_the_code() -> None:
     assert documents_page() == (ROOT / "docs" / "reference-json.md").read_text("utf-8"), "run: make docs"
+
+
+def test_the_page_of_commands_is_made_of_the_code() -> None:
+    assert commands_page() == (ROOT / "docs" / "reference-cli.md").read_text("utf-8"), "run: make docs"

@@ -21,7 +21,7 @@ _PACKAGES = ("kai-cp", "ortools", "numpy")
 class Record(BaseModel):
     """Base of everything written: immutable, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Origin(Record):

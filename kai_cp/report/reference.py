@@ -23,10 +23,11 @@ def documents_page() -> str:
     for name in documents.NAMES:
         schema = documents.schema(name)
         lines += ["", f"## {name}", ""]
-        if "properties" not in schema:
-            lines += ["One line of `kai-cp bench --out`; see its schema.", ""]
-            continue
-        lines += [str(schema.get("description", "")), "", *_table(schema)]
+        if "properties" in schema:
+            lines += [str(schema.get("description", "")), "", *_table(schema)]
+        else:
+            kinds = ", ".join(_type(option) for option in schema["oneOf"])
+            lines += [f"One line of `kai-cp bench --out`, by `kind`: {kinds}."]
         for title, part in schema.get("$defs", {}).items():
             lines += ["", f"### {title} ({name})", "", str(part.get("description", "")), "", *_table(part)]
     return "\n".join(lines).rstrip() + "\n"

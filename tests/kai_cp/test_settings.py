@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,10 @@ def test_kinds_of_fixes_are_named_once(tmp_path: Path) -> None:
     path.write_text("explain: {fix_order: [stop, wait, stop]}")
     with pytest.raises(BadSettings, match="stop is named twice"):
         load(path)
+
+
+def test_what_is_allowed_is_said_in_words() -> None:
+    for setting in describe():
+        assert re.fullmatch(r"(list of: )?[a-z_ -]+(, [a-z_-]+)*( [≥>≤<] -?[\d,.]+)*", setting.allowed), (
+            setting
+        )

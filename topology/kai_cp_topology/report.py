@@ -56,6 +56,7 @@ class Report:
 def to_json(report: Report) -> dict[str, Any]:
     """The report as plain JSON values."""
     return {
+        "schema": "topology/1",
         "systems": [
             {
                 "name": system.name,

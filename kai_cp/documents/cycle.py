@@ -1,47 +1,18 @@
-"""The JSON documents that commands write: what each key means. JSON Schemas are made from these types.
-
-Within a number (``decisions/1``) a key is never removed and never changes meaning, unit or type; keys may be
-added, so readers ignore what they do not know. A key that is not *required* may be absent. Anything else gets
-the next number, and the old one is written on request for one minor version.
-"""
+"""A cycle, and the snapshot before it: ``decisions/1`` and ``inspection/1``."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-Time = Annotated[str, Field(description="RFC 3339, UTC.")]
-Gpus = Annotated[float, Field(description="GPUs; a share counts as its part of one.")]
-Group = Annotated[str, Field(description="Pod group: NAMESPACE/NAME.")]
-Proof = Annotated[
-    Literal["proved", "not proved"],
-    Field(description="proved: no plan gives it room, with everybody who is ahead of it served."),
-]
-Amount = Annotated[float | None, Field(description="-1: unlimited; null: no number.")]
-_OPEN: Final = ConfigDict(extra="allow")
-_CLOSED: Final = ConfigDict(extra="forbid")
+from kai_cp.documents.parts import CLOSED, OPEN, ForWhom, Gpus, Group, Proof, Shares, Skipped, Time
+from kai_cp.documents.starts import Estimate, Reservation
 
 
-@with_config(_CLOSED)
-class Shares(TypedDict):
-    """Amounts of a queue."""
-
-    gpu: Amount
-    cpu: Annotated[Amount, Field(description="Millicores; -1: unlimited.")]
-    memory: Annotated[Amount, Field(description="Bytes; -1: unlimited.")]
-
-
-_ForWhom = TypedDict(
-    "_ForWhom",
-    {"for": NotRequired[Annotated[list[str], Field(description="Evict: pod groups that it is for.")]]},
-)
-"""``for`` is no name that a class can have."""
-
-
-@with_config(_OPEN)
-class Decision(_ForWhom):
+@with_config(OPEN)
+class Decision(ForWhom):
     """One decision; evictions stand before the nominations that need them."""
 
     kind: Annotated[
@@ -67,7 +38,7 @@ class Decision(_ForWhom):
     resourceClaimAllocations: NotRequired[Annotated[Any, Field(description="Devices chosen for claims.")]]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class Unscheduled(TypedDict):
     """A pod group that stays pending."""
 
@@ -83,17 +54,10 @@ class Unscheduled(TypedDict):
         Annotated[int | None, Field(description="Place in the fair order, from 1; null: not considered.")]
     ]
     details: Annotated[dict[str, Any], Field(description="Numbers behind the message, by reason.")]
+    estimate: NotRequired[Estimate]
 
 
-@with_config(_CLOSED)
-class Skipped(TypedDict):
-    """An object that was left out of the answer."""
-
-    object: Annotated[str, Field(description="Kind NAMESPACE/NAME.")]
-    reason: Annotated[str, Field(description="Field, and what is wrong with it.")]
-
-
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class Stage(TypedDict):
     """One question of an action."""
 
@@ -110,7 +74,7 @@ class Stage(TypedDict):
     seconds: float
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class QueueChange(TypedDict):
     """What a queue is owed and holds."""
 
@@ -120,7 +84,7 @@ class QueueChange(TypedDict):
     allocatedAfter: Shares
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class Locality(TypedDict):
     """How close the nodes of a gang are to each other."""
 
@@ -132,7 +96,7 @@ class Locality(TypedDict):
     segmentGpus: int
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class Cluster(TypedDict):
     """The size of the question."""
 
@@ -143,7 +107,7 @@ class Cluster(TypedDict):
     waitingPodGroups: int
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class Decisions(TypedDict):
     """What one cycle does: ``kai-cp solve -o json``, ``/debug/cycles``; ``kai-cp check`` reads it."""
 
@@ -160,6 +124,9 @@ class Decisions(TypedDict):
     timings: Annotated[dict[str, float], Field(description="Seconds of read, prepare, solve, check, write.")]
     queues: dict[str, QueueChange]
     localities: NotRequired[list[Locality]]
+    reservations: NotRequired[
+        Annotated[list[Reservation], Field(description="Absent where nothing is planned beyond now.")]
+    ]
     ignoredFields: NotRequired[Annotated[dict[str, int], Field(description="Unknown fields, counted.")]]
     selected: NotRequired[
         Annotated[
@@ -169,7 +136,7 @@ class Decisions(TypedDict):
     ]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class Used(TypedDict):
     """Used of allocatable."""
 
@@ -177,7 +144,7 @@ class Used(TypedDict):
     allocatable: float
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class InspectedNode(TypedDict):
     """A node."""
 
@@ -190,7 +157,7 @@ class InspectedNode(TypedDict):
     refuses: Annotated[list[str], Field(description="Why it takes no ordinary pods: not ready, taints.")]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class QueueAmounts(TypedDict):
     """One resource of a queue; -1 is unlimited."""
 
@@ -201,7 +168,7 @@ class QueueAmounts(TypedDict):
     allocated: float
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class InspectedQueue(TypedDict):
     """A queue; parents stand before their children."""
 
@@ -215,7 +182,7 @@ class InspectedQueue(TypedDict):
     memory: Annotated[QueueAmounts, Field(description="Bytes.")]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class InspectedWaiter(TypedDict):
     """A pod group that waits, in fair order."""
 
@@ -230,7 +197,15 @@ class InspectedWaiter(TypedDict):
     remark: Annotated[str, Field(description="Why it is not considered; empty: it is.")]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
+class UsageRead(TypedDict):
+    """How old the historic usage is."""
+
+    fetchedAt: Time
+    ageSeconds: float
+
+
+@with_config(CLOSED)
 class Inspection(TypedDict):
     """A first look at a snapshot: ``kai-cp inspect -o json``."""
 
@@ -242,158 +217,8 @@ class Inspection(TypedDict):
     nodes: list[InspectedNode]
     queues: list[InspectedQueue]
     waiting: list[InspectedWaiter]
-    setAside: list[Skipped]
+    setAside: Annotated[list[Skipped], Field(description="Objects that were skipped.")]
+    usage: NotRequired[UsageRead]
     migPartition: NotRequired[dict[str, Any]]
     ignoredFields: NotRequired[dict[str, int]]
     selected: NotRequired[dict[str, list[str]]]
-
-
-@with_config(_CLOSED)
-class PendingEntry(TypedDict):
-    """A pod group that stays pending."""
-
-    position: int
-    podGroup: Group
-    queue: str
-    priority: int | None
-    gpus: Gpus
-    ageSeconds: int | None
-    reason: str
-    proof: Proof
-    message: str
-
-
-@with_config(_CLOSED)
-class Pending(TypedDict):
-    """Who waits, in fair order: ``kai-cp pending -o json``."""
-
-    schema: Literal["pending/1"]
-    now: Time
-    pending: list[PendingEntry]
-
-
-@with_config(_CLOSED)
-class QueueLine(TypedDict):
-    """A queue, in GPUs; -1 is unlimited."""
-
-    queue: str
-    parent: str | None
-    depth: int
-    quota: float
-    fairShare: float
-    limit: float
-    used: float
-    borrowed: float
-    waitingPodGroups: int
-    owedPodGroups: int
-
-
-@with_config(_CLOSED)
-class Queues(TypedDict):
-    """Who has, borrows and is owed what: ``kai-cp queues -o json``."""
-
-    schema: Literal["queues/1"]
-    now: Time
-    queues: list[QueueLine]
-
-
-@with_config(_CLOSED)
-class Eviction(TypedDict):
-    """A pod that is deleted."""
-
-    pod: Annotated[str, Field(description="NAMESPACE/NAME.")]
-    podGroup: str
-    queue: str
-    gpus: Gpus
-    node: Annotated[str, Field(description="Where it runs.")]
-    movesTo: Annotated[str | None, Field(description="Node of its replacement; null: back to pending.")]
-    action: str
-    message: str
-
-
-@with_config(_CLOSED)
-class EvictionFor(Eviction, _ForWhom):
-    """A pod that is deleted."""
-
-
-@with_config(_CLOSED)
-class Evictions(TypedDict):
-    """Who is evicted, for whom: ``kai-cp evictions -o json``."""
-
-    schema: Literal["evictions/1"]
-    now: Time
-    evictions: list[EvictionFor]
-
-
-@with_config(_OPEN)
-class Explanation(TypedDict):
-    """Why pod groups wait and what would help: ``kai-cp explain -o json``; entries by docs of explain."""
-
-    schema: Literal["explanation/1"]
-    engine: str
-    version: str
-    snapshotSha256: str
-    now: Time
-    explanations: list[dict[str, Any]]
-    timings: dict[str, float]
-
-
-@with_config(_OPEN)
-class WhatIf(TypedDict):
-    """What a change would do: ``kai-cp what-if -o json``."""
-
-    schema: Literal["whatif/1"]
-    engine: str
-    version: str
-    snapshotSha256: str
-    now: Time
-    ops: list[Any]
-    before: dict[str, Any]
-    after: dict[str, Any]
-    diff: dict[str, Any]
-
-
-DOCUMENTS: Final[dict[str, Any]] = {
-    "decisions/1": Decisions,
-    "inspection/1": Inspection,
-    "pending/1": Pending,
-    "queues/1": Queues,
-    "evictions/1": Evictions,
-    "explanation/1": Explanation,
-    "whatif/1": WhatIf,
-}
-"""By name: the value of ``schema`` in each."""
-
-
-def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a document; ``bench-result/1``: one line of ``kai-cp bench --out``."""
-    if name == BENCH:
-        from kai_cp.bench.records import LINE
-
-        made = LINE.json_schema()
-    else:
-        made = TypeAdapter(DOCUMENTS[name]).json_schema()
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"kai-cp:{name}"}
-    return {**head, **_lenient(made)}
-
-
-def _lenient(part: Any) -> Any:
-    """Without the ban on further keys, as keys may be added; our own tests keep it."""
-    if isinstance(part, dict):
-        return {k: _lenient(v) for k, v in part.items() if not (k == "additionalProperties" and v is False)}
-    return [_lenient(entry) for entry in part] if isinstance(part, list) else part
-
-
-BENCH: Final = "bench-result/1"
-NAMES: Final = (*DOCUMENTS, BENCH)
-
-
-def problems(name: str, document: Any) -> list[str]:
-    """What of a document is not as its type says: path and sentence."""
-    from pydantic import ValidationError
-
-    try:
-        TypeAdapter(DOCUMENTS[name]).validate_python(document)
-    except ValidationError as error:
-        return [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False)]
-    return []
