@@ -78,7 +78,7 @@ def in_words(question: Question) -> str:
     """What is asked for."""
     if question.gang:
         where = f" inside one {question.level}" if question.level else ""
-        return f"room for gangs of {question.pods} x {question.gpus} GPUs{where}"
+        return f"free capacity for gangs of {question.pods} x {question.gpus} GPUs{where}"
     return f"free {question.level}" if question.level else "free nodes"
 
 

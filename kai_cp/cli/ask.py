@@ -175,7 +175,7 @@ def audit(
     config: ConfigOption = None,
     everything: AllOption = False,
 ) -> None:
-    """Show who is owed while others borrow, the least that would help, and idle quota.
+    """Show which queues are owed while others borrow, the least that would help, and idle quota.
 
     Examples:
     kai-cp audit snapshot.zip

@@ -28,7 +28,7 @@ def diff(
 ) -> None:
     """Show what differs between two answers, or between two snapshots.
 
-    Two answers are compared by pod group and evicted pod, whoever made them. Two snapshots are compared
+    Two answers are compared by pod group and evicted pod, of any scheduler. Two snapshots are compared
     object by object; where both are zips of cycles, their answers are compared as well.
 
     Exit status: 0 nothing differs, 1 something differs or an input is bad, 2 wrong usage.

@@ -95,7 +95,7 @@ def explain(
         for line in ["", *lines(entry)] if i else lines(entry):
             typer.echo(line)
     if not entries:
-        typer.echo("Nothing waits, and this cycle disturbs nobody.")
+        typer.echo("Nothing waits, and this cycle disturbs nothing.")
 
 
 def raw_or_exit(argument: str, now: float | None, most_bytes: int) -> tuple[dict[str, object], str, float]:

@@ -106,7 +106,7 @@ def what_if(
         typer.Option(metavar="KIND", help="Least nodes:NODE, limit:Q.RES, quota:Q.RES, stop or move."),
     ] = None,
     target: Annotated[
-        str, typer.Option("--for", metavar="TARGET", help="For whom: podgroup/NS/NAME, or all.")
+        str, typer.Option("--for", metavar="TARGET", help="What it is for: podgroup/NS/NAME, or all.")
     ] = "all",
     bound: Annotated[
         bool, typer.Option("--bound", help="The most GPUs that any scheduler could have in use.")

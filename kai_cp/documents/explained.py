@@ -56,7 +56,7 @@ class Fix(TypedDict):
     unit: str
     ops: list[Operation]
     least: Annotated[Proved, Field(description="proved: no smaller amount of this kind helps.")]
-    starts: Annotated[str, Field(description="now, when the room is free, or a time.")]
+    starts: Annotated[str, Field(description="`now`, `when the room is free`, or a time.")]
     gain: Annotated[list[Group], Field(description="Others that get more pods placed.")]
     lose: Annotated[list[Group], Field(description="Others that get fewer.")]
     amounts: NotRequired[Annotated[dict[str, Any], Field(description="By kind, where two go together.")]]
@@ -75,7 +75,7 @@ class Start(TypedDict):
     """When it starts if nothing changes."""
 
     at: Time | None
-    openEnds: Annotated[int, Field(description="Running pod groups whose end nobody knows.")]
+    openEnds: Annotated[int, Field(description="Running pod groups without a known end.")]
     because: str
 
 
@@ -206,7 +206,7 @@ class Least(TypedDict):
     ops: list[Operation]
     proof: Proved
     below: Annotated[
-        dict[str, Any] | None, Field(description="The next smaller amount, and who waits with it.")
+        dict[str, Any] | None, Field(description="The next smaller amount, and what waits with it.")
     ]
     because: NotRequired[str]
 

@@ -22,7 +22,7 @@ class Estimate(TypedDict):
         ),
     ]
     start: Time | None
-    unknownEnds: Annotated[int, Field(description="Running pod groups whose end nobody knows.")]
+    unknownEnds: Annotated[int, Field(description="Running pod groups without a known end.")]
 
 
 @with_config(CLOSED)
@@ -58,7 +58,7 @@ class Reservation(TypedDict):
     made: Annotated[Time | None, Field(description="When the promise was given.")]
     nodes: Annotated[dict[str, Gpus], Field(description="GPUs by node.")]
     domain: Domain | None
-    waitsFor: Annotated[list[Group], Field(description="Whose end it waits for.")]
+    waitsFor: Annotated[list[Group], Field(description="Pod groups that end first.")]
     drained: Annotated[list[str], Field(description="Nodes kept free of what would be in the way.")]
     idleGpuHours: Annotated[float, Field(description="Held and unused until the start.")]
     lostGpuHours: Annotated[float, Field(description="Running work that is stopped for it.")]
@@ -87,4 +87,4 @@ class Reservations(TypedDict):
     now: Time
     reservations: list[Reservation]
     waiting: list[Waits]
-    starts: Annotated[list[Group], Field(description="Who starts in this cycle.")]
+    starts: Annotated[list[Group], Field(description="Pod groups that start in this cycle.")]

@@ -74,7 +74,7 @@ class Least:
         r = ("cpu", "memory", "gpu").index(resource)
         found = base.snapshot.queue_by_name.get(queue)
         if found is None:
-            raise BadOperation(f"queue {queue} is set aside")
+            raise BadOperation(f"queue {queue} is skipped")
         now = getattr(found, self.kind)[r]
         if now == UNLIMITED:
             return self._document(None, (), "proved", None, f"queue {queue} has no {self.kind} of {resource}")

@@ -87,7 +87,7 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
 def _victims(families: Families) -> str:
     """What keeps others where they are."""
     if not any(kind_of(family) in VICTIM_RULES for family in families):
-        return "impossible on this hardware, whoever ends or is stopped"
+        return "impossible on this hardware, whatever ends or is stopped"
     words = [
         f"action {subject_of(family)} is off" if kind_of(family) == "action" else _KEPT[kind_of(family)]
         for family in ordered(families)

@@ -117,4 +117,4 @@ class Starts:
 def _because(events: Events, when: float) -> str:
     words = [why for at, why in events if at == when]
     more = f" and {len(words) - 2} more" if len(words) > 2 else ""
-    return f"{', '.join(words[:2])}{more}; if declared ends are kept and nobody new comes"
+    return f"{', '.join(words[:2])}{more}; if declared ends are kept and nothing new comes"

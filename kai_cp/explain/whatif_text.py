@@ -37,7 +37,7 @@ def lines(document: Json) -> list[str]:
     if bound := document.get("bound"):
         found += _part(
             "Bound",
-            f"no scheduler has more than {_number(bound['gpus'])} GPUs in use without stopping somebody; "
+            f"no scheduler has more than {_number(bound['gpus'])} GPUs in use without stopping anything; "
             f"this cycle has {_number(bound['inUse'])}",
         )
     return found

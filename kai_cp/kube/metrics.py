@@ -79,7 +79,7 @@ class SchedulerMetrics:
         self._shortfall = board("queue_shortfall_gpus", "Fair share not reached.", "queue")
         self._binds = counter("binds_total", "Bind orders by outcome.", "result")
         self.bind_retries = counter("bind_retries_total", "Bind orders for a pod whose last one failed.")
-        self.foreign = counter("foreign_orders_total", "Our pods ordered or bound by somebody else.")
+        self.foreign = counter("foreign_orders_total", "Our pods ordered or bound by another program.")
         self._mismatch = counter("state_mismatch_total", "Decisions the cluster had overtaken.", "kind")
         self._observed = counter("observed_total", "Others' placements against our plan.", "outcome")
         self._aside = gauge("set_aside_objects", "Objects that cannot be used.")

@@ -94,7 +94,7 @@ class Reservations:
                         if phase(pod) == "Running" and "deletionTimestamp" not in pod["metadata"]:
                             self._delete(pod, "its GPU is no longer reserved")
                 elif not sharers and group not in promised:
-                    self._delete(reservation, "nobody shares its GPU any more", grace=0)
+                    self._delete(reservation, "no pod shares its GPU any more", grace=0)
 
     def _is_open(self, request: Object) -> bool:
         """Whether a request may still bring its pod; the pod tells before the request's status does."""

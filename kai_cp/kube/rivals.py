@@ -96,7 +96,7 @@ class Rivals:
         request = self._requests.get(key_of(new))
         if request is None or request["spec"].get("selectedNode") != node:
             namespace, name = key_of(new)
-            self._note(new, f"somebody bound pod {namespace}/{name} to node {node}, which nobody ordered")
+            self._note(new, f"pod {namespace}/{name} was bound to node {node} without an order")
 
     def _note(self, pod: Object | None, text: str) -> None:
         advice = (

@@ -106,9 +106,13 @@ class TimeMetrics:
             return Counter(f"kai_cp_{name}", text, labels, registry=registry)
 
         self._idle = ReservedIdle(registry, clock)
-        self._holds = Board(registry, "kai_cp_reservations", "Pod groups that hold room.", ("queue", "state"))
+        self._holds = Board(
+            registry, "kai_cp_reservations", "Pod groups that hold reservations.", ("queue", "state")
+        )
         self._promises = counter("promises_total", "Promised starts that came.", "queue", "result", "cause")
-        self._backfilled = counter("backfilled_pods_total", "Pods started in room held for others.", "queue")
+        self._backfilled = counter(
+            "backfilled_pods_total", "Pods started on places held for others.", "queue"
+        )
         self._lost = counter(
             "backfill_evicted_gpu_seconds_total", "Work of backfill that a start evicted.", "queue"
         )

@@ -83,7 +83,7 @@ def headline(document: Document) -> str:
     """The line that answers."""
     owed = {pair["owed"] for pair in document["pairs"]}
     idle = sum(entry["idle"] for entry in document["idleQuota"])
-    said = f"{plural(len(owed), 'queue')} owed while others borrow" if owed else "Nobody is owed by borrowers"
+    said = f"{plural(len(owed), 'queue')} owed while others borrow" if owed else "No borrower owes anything"
     return f"{said}; {amount(idle)} GPUs of quota idle."
 
 
@@ -107,7 +107,7 @@ def sections(document: Document) -> list[Section]:
     ]
     return [
         Section(
-            "Owed, and who borrows",
+            "Owed, and what borrows",
             ("Owed", "Smallest pod group", "GPUs", "Borrows", "Above fair share", "Would be", "Reason"),
             pairs,
             right=("GPUs", "Above fair share"),

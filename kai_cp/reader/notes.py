@@ -54,7 +54,7 @@ class Notes:
 
     def set_aside(self) -> tuple[SetAside, ...]:
         """Everything set aside, sorted, so that the order of lists does not show."""
-        more = [("snapshot", f"{self._more} further objects are set aside")] if self._more else []
+        more = [("snapshot", f"{self._more} further objects are skipped")] if self._more else []
         return tuple(SetAside(item, reason) for item, reason in [*sorted(self._items), *more])
 
 

@@ -22,11 +22,11 @@ def report(name: str, found: Planned) -> RenderableType:
         parts.append(_holds(entries, now))
     for entry in entries:
         for offer in entry.offers:
-            who = ", ".join(str(victim) for victim in offer.victims) or "nobody"
+            victims = ", ".join(str(victim) for victim in offer.victims) or "nothing is stopped"
             parts.append(
                 Text(
                     f"offer to {entry.group}: start {clock(offer.start, now)} for {offer.lost_gpu_hours:.1f} "
-                    f"lost GPU-hours ({who})"
+                    f"lost GPU-hours ({victims})"
                 )
             )
     waiting = [one for one in found.plan.unscheduled if found.wanted in (None, one.group)]
@@ -38,7 +38,7 @@ def report(name: str, found: Planned) -> RenderableType:
         if len(waiting) > _SHOWN:
             parts.append(Text(f"… {len(waiting) - _SHOWN} more; --format json has all", style="dim"))
     if not entries and not waiting:
-        parts.append(Text("nobody waits"))
+        parts.append(Text("nothing waits"))
     return Group(*parts)
 
 

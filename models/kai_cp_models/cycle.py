@@ -68,7 +68,7 @@ def in_words(action: ActionName, triggers: tuple[GroupKey, ...]) -> str:
     verb: dict[str, str] = {
         "reclaim": "reclaimed for",
         "preempt": "preempted by",
-        "consolidation": "moved to make room for",
+        "consolidation": "moved to free capacity for",
     }
     return f"{verb[action]} {names}"
 

@@ -166,7 +166,7 @@ class ReservationSettings(Frozen):
     )
     backfill: Literal["none", "ends_before", "preemptible"] = Field(
         "ends_before",
-        description="Who may use it until then: nobody; who is gone by then; also preemptible pod groups "
+        description="What may use it until then: nothing; what is gone by then; also preemptible pod groups "
         "without a run time, which are evicted at the start.",
     )
     max_idle_gpu_hours: float = Field(

@@ -87,6 +87,5 @@ def test_kinds_of_fixes_are_named_once(tmp_path: Path) -> None:
 
 def test_what_is_allowed_is_said_in_words() -> None:
     for setting in describe():
-        assert re.fullmatch(r"(list of: )?[a-z_ -]+(, [a-z_-]+)*( [≥>≤<] -?[\d,.]+)*", setting.allowed), (
-            setting
-        )
+        words = r"(list of: )?[a-z_ -]+(, [a-z_-]+)*( [≥>≤<] -?[\d,.]+)*"
+        assert re.fullmatch(words, setting.allowed), setting

@@ -87,7 +87,7 @@ class GangProvisioner:
         if made is None:
             raise NotYet(f"ProvisioningRequest {namespace}/{request.name}: the one before is still there")
         self._requests.put(made, ours=True)
-        text = f"ProvisioningRequest {request.name} asks for room for {len(request.pods)} pods at once"
+        text = f"ProvisioningRequest {request.name} asks for nodes for {len(request.pods)} pods at once"
         self._context.recorder.say(group, r.POD_GROUPS, "Normal", "CapacityRequested", text)
 
     def _delete(self, request: Object) -> None:

@@ -24,14 +24,14 @@ Usage: kubectl kai-cp COMMAND [OPTIONS] [ARGUMENTS]
 Read-only commands of kai-cp on the live cluster; `kai-cp COMMAND -h` has the
 options of each.
 
-  pending      who waits, in fair order, and why
-  queues       who has, borrows and is owed what
-  evictions    who is evicted, for whom
+  pending      what waits, in fair order, and why
+  queues       what each queue has, borrows and is owed
+  evictions    what is evicted, and for what
   plan         the whole plan of the next cycle
-  audit        who is owed while others borrow
+  audit        queues owed while others borrow
   explain      why a pod group waits, and what would help
   what-if      what a change of the cluster would do
-  inspect      nodes, queues and who waits
+  inspect      nodes, queues and what waits
   topology     racks, NVLink domains and free capacity
   view         a page to look at in a browser
   check        the independent checker on the last cycle

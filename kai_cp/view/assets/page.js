@@ -348,7 +348,7 @@ function evictions() {
   return [
     h("div", { class: "tiles" }, tile(String(world.evictions.length), "pods evicted"), tile(String(world.evictions.length - lost.length), "of them moved"),
       tile(amount(lost.reduce((sum, entry) => sum + entry.gpus, 0)), "GPUs lost", lost.length ? "warn" : "good")),
-    table(columns, rows, { empty: world.decided ? "Nobody is evicted." : "Nothing was decided yet.", label: "Evictions" }),
+    table(columns, rows, { empty: world.decided ? "Nothing is evicted." : "Nothing was decided yet.", label: "Evictions" }),
   ];
 }
 

@@ -214,7 +214,7 @@ def _evicted(world: World, times: Times, pod: Pod, decision: Decision) -> Iterat
         if any(_by_backfill(times, p, victim, stored.nodes, stored.made) for p in members):
             return
     if not times.hero(holder) or price is None:
-        yield f"{what} for {holder.key}, which has no right to its room"
+        yield f"{what} for {holder.key}, which has no right to its places"
         return
     if victim.priority + victim.aged_at_start >= holder.priority:
         yield f"{what} for {holder.key}, which has no higher priority"

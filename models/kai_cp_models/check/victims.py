@@ -36,7 +36,7 @@ def takers(world: World, victim: PodGroup, decision: Decision) -> list[PodGroup]
 def _victim(world: World, pod: Pod, victim: PodGroup, decision: Decision) -> Iterator[str]:
     what = f"victims: pod {pod.key} of pod group {victim.key} is evicted by {decision.action}"
     if decision.action == "allocate":
-        yield f"{what}, which evicts nobody"
+        yield f"{what}, which evicts nothing"
         return
     if not victim.preemptible:
         yield f"{what}, but is not preemptible"
@@ -45,7 +45,7 @@ def _victim(world: World, pod: Pod, victim: PodGroup, decision: Decision) -> Ite
     if decision.action == "consolidation" and pod.key in world.lost:
         yield f"{what} without a new place"
     if not decision.triggers:
-        yield f"{what} for nobody"
+        yield f"{what} for no pod group"
     elif not takers(world, victim, decision):
         groups = world.snapshot.group_by_key
         named = [groups[key] for key in decision.triggers if key in groups]

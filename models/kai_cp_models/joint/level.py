@@ -82,7 +82,7 @@ class LevelModel(JointModel):
         if any(rule.concerns(item.example) for rule in self.ledger.rules for item in classes):
             raise TooLarge("a device rule has a say")
         if any(rule.concerns(pod) for rule in self.ledger.rules for pod in self._leaver.values()):
-            raise TooLarge("a device rule has a say in who leaves")
+            raise TooLarge("a device rule has a say in what leaves")
         others = [d for d in range(self._free.shape[1]) if d != GPU]
         ratios = np.zeros(len(others))
         for item in classes:

@@ -77,9 +77,9 @@ def unsuited(ledger: Ledger, ask: Ask) -> str:
     """Why room cannot be kept for the ask: only whole GPUs are planned ahead (section 12); "" if it can."""
     for pod in ask.pods:
         if pod.spec.gpu.shares or pod.spec.gpu.kind is GpuKind.MIG:
-            return "only gangs of whole GPUs hold room"
+            return "only gangs of whole GPUs hold reservations"
         if pod.spec.claims:
-            return "gangs that ask for devices by claim hold no room"
+            return "gangs that ask for devices by claim hold no reservation"
     return ""
 
 

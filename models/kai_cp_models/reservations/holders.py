@@ -80,7 +80,7 @@ def stored_holders(
             found.append(Holder(ask, shape, stored))
     found.sort(key=lambda holder: (holder.stored.made, holder.key))
     for holder in found[settings.most :]:
-        text = f"no more than {settings.most} pod groups may hold room"
+        text = f"no more than {settings.most} pod groups may hold reservations"
         dropped[holder.key] = drop(holder.ask.group, holder.stored, "OptedOut", text)
     return found[: settings.most], dropped
 

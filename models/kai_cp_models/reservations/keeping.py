@@ -205,7 +205,7 @@ def _evict(walk: Walk, hold: Hold, key: GroupKey) -> None:
             if pod.node is None or pod.status in (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING):
                 continue
             ledger.evict(pod)
-            words = f"its room is held for {hold.key} from {clock(hold.start, walk.now)}"
+            words = f"its places are held for {hold.key} from {clock(hold.start, walk.now)}"
             walk.cycle.evicted_by[pod.key] = Eviction("reservation", (hold.key,), words)
 
 

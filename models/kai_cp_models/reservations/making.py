@@ -184,6 +184,6 @@ def replan(walk: Walk, hold: Hold, cause: str) -> None:
             walk.waits_itself(again)
             return
     if hold.stored is not None:
-        report = drop(group, hold.stored, cause, "somebody with a right to its room took it")
+        report = drop(group, hold.stored, cause, "a pod group with a right to its places took them")
         walk.state = replace(walk.state, reports={**walk.state.reports, group.key: report})
     walk.changed()

@@ -90,5 +90,5 @@ def test_notes_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     raw["rawObjects"]["nodes"] = [7] * 30
     found = parse(raw, now=NOW)
     assert len(found.set_aside) < 15
-    assert any("further objects are set aside" in entry.reason for entry in found.set_aside)
+    assert any("further objects are skipped" in entry.reason for entry in found.set_aside)
     assert all(len(entry.reason) <= 500 for entry in found.set_aside)

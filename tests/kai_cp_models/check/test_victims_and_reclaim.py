@@ -76,7 +76,7 @@ def test_preempt_needs_a_right(victim: dict[str, Any], trigger: dict[str, Any], 
 
 
 def test_an_eviction_serves_somebody() -> None:
-    assert named(judged(contest(), evict("v-0", "preempt")), "victims", "for nobody")
+    assert named(judged(contest(), evict("v-0", "preempt")), "victims", "for no pod group")
     assert named(judged(contest(), evict("v-0", "preempt", "t")), "victims", "gets no place")
     assert named(judged(contest(), evict("v-0", "preempt", "x"), PREEMPT[1]), "victims", "does not exist")
     assert named(judged(contest(), evict("v-0", "preempt", "v"), PREEMPT[1]), "victims", "itself")
@@ -84,7 +84,7 @@ def test_an_eviction_serves_somebody() -> None:
 
 def test_allocate_evicts_nobody() -> None:
     decisions = (evict("v-0", "allocate", "t"), nominate("t-0"))
-    assert named(judged(contest(), *decisions), "victims", "evicts nobody")
+    assert named(judged(contest(), *decisions), "victims", "evicts nothing")
 
 
 def test_consolidation_loses_nobody() -> None:

@@ -1,0 +1,55 @@
+"""One word per thing in all that a user reads (docs/words.md): messages of the program, and pages."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted(path for top in ("kai_cp", "models", "topology") for path in (ROOT / top).rglob("*.py"))
+PAGES = [ROOT / "README.md", ROOT / "deploy" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+KEYS = {"room", "room:", "when the room is free", "`now`, `when the room is free`, or a time."}
+"""Names of a rule family and values of documents: keys stay, whatever they are called in sentences."""
+OLD = re.compile(r"\broom\b(?!:)|\b(waits?|wait) again\b|\b(is|are|was|were) set aside\b|\bwhoever\b", re.I)
+"""Free capacity, back to pending, skipped; a thing is no *who*."""
+PERSONS = re.compile(r"\b(who|whom|nobody|somebody|everybody)\b", re.I)
+"""Pods and queues are things; no message of the program speaks of persons."""
+
+
+def messages(path: Path) -> Iterator[tuple[int, str]]:
+    """Strings that are no docstrings, with their lines."""
+    tree = ast.parse(path.read_text("utf-8"))
+    bodies = (
+        node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+    )
+    docs = {id(line.value) for body in bodies for line in body if isinstance(line, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.lineno, node.value
+
+
+def test_messages_use_the_words_of_the_page() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in SOURCES
+        for line, text in messages(path)
+        if text not in KEYS and (OLD.search(text) or PERSONS.search(text))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_pages_use_the_words_of_the_page(page: Path) -> None:
+    """In sentences; code and output between them may hold keys."""
+    text = re.sub(r"^```.*?^```|`[^`]*`", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    assert [match[0] for match in OLD.finditer(text)] == []
+
+
+def test_a_wrong_word_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "one.py"
+    path.write_text('"""Room in a docstring."""\nprint(f"no room for {1}")\n')
+    assert [text for _, text in messages(path) if OLD.search(text)] == ["no room for "]
