@@ -150,6 +150,14 @@ def to_json(
         document["localities"] = [_locality(*item) for item in sorted(plan.localities.items())]
     if plan.reservations is not None:
         document["reservations"] = [reservation_document(entry) for entry in plan.reservations]
+    if plan.defrag is not None:
+        document["defrag"] = {
+            "goal": plan.defrag.goal,
+            "value": plan.defrag.value,
+            "wanted": plan.defrag.wanted,
+            "state": plan.defrag.state,
+            "message": plan.defrag.message,
+        }
     if ignored:
         document["ignoredFields"] = dict(ignored)
     return document

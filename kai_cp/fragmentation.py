@@ -1,52 +1,14 @@
-"""``defrag/1``: a frontier of defragmentation as JSON, and questions as users write them."""
+"""``defrag/1``: a frontier of defragmentation as JSON."""
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from kai_cp.instants import rfc3339
 from kai_cp_models.defrag.frontier import Frontier, Point
 from kai_cp_models.defrag.problem import Question
-from kai_cp_models.snapshot import Snapshot
 
 SCHEMA: Final = "defrag/1"
-_GANG: Final = re.compile(r"gang=(\d{1,6})x(\d{1,4})(?:@(.+))?", re.ASCII)
-
-
-class BadQuestion(ValueError):
-    """A question that cannot be asked; the text says why."""
-
-
-def question_of(snapshot: Snapshot, free: str | None, gang: str | None) -> Question:
-    """The question of ``--free`` or ``--for``; free nodes where neither is given."""
-    if free is not None and gang is not None:
-        raise BadQuestion("--free and --for are two questions; ask one of them")
-    if gang is not None:
-        match = _GANG.fullmatch(gang)
-        if match is None:
-            raise BadQuestion(f"--for: {gang!r} is not gang=PxG or gang=PxG@LEVEL, such as gang=8x8@rack")
-        pods, gpus = int(match[1]), int(match[2])
-        if not pods or not gpus:
-            raise BadQuestion(f"--for: {gang!r}: a gang has at least one pod of one GPU")
-        return Question(_level(snapshot, match[3], "--for") if match[3] else "", pods, gpus)
-    if free is None or free == "nodes":
-        return Question()
-    return Question(_level(snapshot, free, "--free"))
-
-
-def _level(snapshot: Snapshot, name: str, option: str) -> str:
-    """The node label that a level's label or alias means."""
-    known: list[str] = []
-    for topology in snapshot.topologies:
-        if name in topology.levels:
-            return name
-        aliases = dict(topology.aliases)
-        if name in aliases:
-            return aliases[name]
-        known += [*topology.levels, *aliases]
-    some = f"; there are {', '.join(sorted(set(known)))}" if known else "; the snapshot has no Topology"
-    raise BadQuestion(f"{option}: {name!r} is no level of a Topology{some}")
 
 
 def to_json(found: Frontier) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from kai_cp.kube.cache import ClusterCache
 from kai_cp.kube.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.options import SchedulerOptions
 from kai_cp.kube.port import Outcome, Result
+from kai_cp.kube.promises import moved_note
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.rivals import Rivals
 from kai_cp.kube.store import Object, key_of
@@ -274,8 +275,22 @@ class LiveCluster:
             )
             if action != "stalegangeviction":
                 stamp = orders.rfc3339(self._clock())
-                ended = {names.ENDED: stamp} if action == "maxruntime" else {}
-                self.annotate(key, {names.LAST_EVICTION: stamp, **ended})
+                more = {names.ENDED: stamp} if action == "maxruntime" else {}
+                if action == "defrag":
+                    before = orders.annotations_of(group).get(names.MOVED)
+                    back = self._alive(key) + len(decisions)
+                    more[names.MOVED] = moved_note(before, self._clock(), len(decisions), back)
+                self.annotate(key, {names.LAST_EVICTION: stamp, **more})
+
+    def _alive(self, key: GroupKey) -> int:
+        """Pods of a group that run and stay."""
+        return sum(
+            orders.annotations_of(pod).get(names.GROUP) == key.name
+            and pod["metadata"]["namespace"] == key.namespace
+            and pod["status"].get("phase") == "Running"
+            and "deletionTimestamp" not in pod["metadata"]
+            for pod in self._pods.all()
+        )
 
     def _note_starts(self, plan: Plan, results: Sequence[Result], placed: set[GroupKey]) -> None:
         waits = {d.group for d in plan.decisions if d.kind == "Nominate"}

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from kai_cp.kube import names, orders
 from kai_cp.kube.port import Outcome, Result
+from kai_cp.kube.promises import moved_note
 from kai_cp_models.snapshot import Decision, GroupKey, Plan
 
 DEFAULT_GRACE_SECONDS: Final = 30.0
@@ -183,6 +184,10 @@ class MemoryCluster:
             self._annotate(decision.group, names.LAST_EVICTION)
             if decision.action == "maxruntime":
                 self._annotate(decision.group, names.ENDED)
+            if decision.action == "defrag":
+                group = self._groups.get(decision.group)
+                before = None if group is None else orders.annotations_of(group).get(names.MOVED)
+                self.note(decision.group, {names.MOVED: moved_note(before, self.now, 1, 0)})
         self._note("evicted", key)
         uid = pod["metadata"].get("uid")
         grace = float(pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))

@@ -77,6 +77,18 @@ def _text(entry: Reservation, noted: str | None) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
+def moved_note(before: str | None, now: float, count: int, pods: int) -> str:
+    """The note of ``count`` more restarts for defragmentation, after which ``pods`` shall run again."""
+    hour = orders.rfc3339(now - 3600)
+    try:
+        found = json.loads(before or "{}").get("at") or []
+        recent = [at for at in found if isinstance(at, str) and at > hour]
+    except (ValueError, AttributeError, TypeError):
+        recent = []
+    stamps = [*recent, *[orders.rfc3339(now)] * count]
+    return json.dumps({"pods": pods, "at": stamps}, separators=(",", ":"))
+
+
 def _closed(entry: Reservation) -> str:
     assert entry.idle is not None
     assert entry.made is not None

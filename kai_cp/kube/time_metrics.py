@@ -123,12 +123,17 @@ class TimeMetrics:
             buckets=RATIOS,
             registry=registry,
         )
+        self._free = Board(registry, "kai_cp_defrag_value", "What defrag.goal asks for, as it is.", ("goal",))
+        self._wanted = Board(registry, "kai_cp_defrag_wanted", "How much defrag.goal asks for.", ("goal",))
         self._running: dict[GroupKey, tuple[PodGroup, float]] = {}
 
     def observe(self, cycle: Cycle) -> None:
         """Record a cycle."""
         self._idle.observe(cycle)
         self._ends(cycle)
+        goal = cycle.plan.defrag
+        self._free.show({} if goal is None else {(goal.goal,): goal.value})
+        self._wanted.show({} if goal is None else {(goal.goal,): goal.wanted})
         if cycle.plan.reservations is None:
             self._holds.show({})
             return

@@ -36,6 +36,7 @@ _ORDER: Final[dict[str, int]] = {
             "consolidation",
             "reclaim",
             "preempt",
+            "defrag",
         )
     )
 }

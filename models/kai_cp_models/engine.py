@@ -20,6 +20,7 @@ from kai_cp_models.actions.stale import evict_stale
 from kai_cp_models.blame import named_in, raised_for
 from kai_cp_models.check import Start, violations
 from kai_cp_models.cycle import Cycle, MustStay
+from kai_cp_models.defrag.act import Looked, advance
 from kai_cp_models.devices.mig import advised
 from kai_cp_models.explain import unscheduled
 from kai_cp_models.ledger import Ledger
@@ -68,6 +69,9 @@ logger = logging.getLogger(__name__)
 _ADVICE_SECONDS: Final = 0.5
 """Most time for advice once everything is decided."""
 
+_LEAST_SECONDS: Final = 1.0
+"""Processor time for a plan of defragmentation, however late it is."""
+
 _RESERVE: Final = 0.15
 """Share of the budget kept for checking and writing."""
 
@@ -106,6 +110,7 @@ class _Engine:
         self._times = times
         self._snapshot = snapshot
         self._emit = emit
+        self._looked = Looked()
         self._proofs: Mapping[GroupKey, Proof] = {}
         self._started = started
         self._deadline = deadline
@@ -138,6 +143,7 @@ class _Engine:
             elif action in ACTIONS:
                 self._act(action, ACTIONS[action])
         self._settle()
+        self._defragment()
         self._prove()
         plan = self._send()
         left = min(_ADVICE_SECONDS, (self._deadline - time.monotonic()) / 2)
@@ -152,6 +158,21 @@ class _Engine:
         if self._decisions and acting and not self._cycle.out_of_time():
             last = acting[-1]
             self._act(last, partial(settle_room, action=last))
+
+    def _defragment(self) -> None:
+        """Where a goal is set: how far it is met, and in mode act the next step towards it."""
+        if not self._cycle.settings.defrag.goal:
+            return
+        rows = self._explained()
+        seconds = max(_LEAST_SECONDS, self._deadline - time.monotonic())
+        looked = Looked()
+
+        def step(cycle: Cycle) -> None:
+            nonlocal looked
+            looked = advance(cycle, rows, seconds)
+
+        if self._act("defrag", step):
+            self._looked = looked
 
     def _prove(self) -> None:
         """The proofs of the refusals that stand, and what they say about the admission of every action."""
@@ -290,8 +311,14 @@ class _Engine:
             self._cycle.turns,
             starts,
             () if self._times is None else self._times.aside,
-            next_instant(self._times, starts),
+            _first(next_instant(self._times, starts), self._looked.again_at),
+            self._looked.report,
         )
         if self._emit is not None:
             self._emit(plan)
         return plan
+
+
+def _first(*instants: float | None) -> float | None:
+    """The earliest of the instants that there are."""
+    return min((instant for instant in instants if instant is not None), default=None)

@@ -9,6 +9,8 @@ from typing import Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from kai_cp_models.defrag.windows import window
+
 
 class Frozen(BaseModel):
     """Base of every settings record: immutable, unknown keys refused."""
@@ -223,6 +225,20 @@ class DefragSettings(Frozen):
     max_moves: int = Field(-1, ge=-1, description="Most pods that one plan restarts; -1: any number.")
     max_moves_per_hour: int = Field(0, ge=0, description="Most pods that `act` restarts in an hour.")
     min_runtime_seconds: int = Field(0, ge=0, description="Pod groups that started later are not moved.")
+
+    @field_validator("windows")
+    @classmethod
+    def _readable_windows(cls, windows: tuple[str, ...]) -> tuple[str, ...]:
+        for text in windows:
+            window(text)
+        return windows
+
+    @model_validator(mode="after")
+    def _acts_within_bounds(self) -> Self:
+        bounded = self.goal and self.windows and self.max_moves_per_hour
+        if self.mode == "act" and not bounded:
+            raise ValueError("mode: act needs goal, windows and max_moves_per_hour")
+        return self
 
 
 FixKind = Literal[

@@ -392,9 +392,16 @@ class Topology:
 
 
 ActionName = Literal[
-    "maxruntime", "reservation", "allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"
+    "maxruntime",
+    "reservation",
+    "allocate",
+    "consolidation",
+    "reclaim",
+    "preempt",
+    "stalegangeviction",
+    "defrag",
 ]
-TIME_ACTIONS: Final[frozenset[ActionName]] = frozenset(("maxruntime", "reservation"))
+TIME_ACTIONS: Final[frozenset[ActionName]] = frozenset(("maxruntime", "reservation", "defrag"))
 """Actions of the time axis. No policy names them; settings switch them on."""
 
 
@@ -664,6 +671,23 @@ class Reservation:
     idle: IdleSoFar | None = None
 
 
+DefragState = Literal["met", "report", "closed", "waits", "rate", "moved", "stuck", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class DefragReport:
+    """How far the goal of defragmentation is met, and what was done for it in this cycle.
+
+    ``value``: how much of ``goal`` (``defrag.goal`` in words) there is now, ``wanted``: how much shall be.
+    """
+
+    goal: str
+    value: int
+    wanted: int
+    state: DefragState
+    message: str
+
+
 REJECTED: Final = "rejected by the checker"
 """End of the name of a stage whose plan broke a rule: it was dropped (formulation 1.6)."""
 
@@ -718,4 +742,6 @@ class Plan:
     set_aside: tuple[SetAside, ...] = ()
     """What settings asked for and could not be read, beyond what the snapshot set aside."""
     again_at: float | None = None
+    defrag: DefragReport | None = None
+    """Of a goal of defragmentation; None: there is none."""
     """When time alone may change what the time axis decides."""

@@ -135,3 +135,39 @@ def test_nobody_else_writes_a_reservation(world: World, tmp_path: Path) -> None:
     world.api.patch(r.POD_GROUPS, world.namespace, "hero", {"metadata": {"annotations": {NOTE: None}}})
     again = world.until(lambda: held(world), "it is planned anew")
     assert again["nodes"] == {first: 8, second: 8}
+
+
+def test_a_pod_is_moved_for_the_goal_unless_somebody_needs_room(world: World, tmp_path: Path) -> None:
+    """a and b on two nodes, one of which shall be free. While big waits nothing moves, then a does."""
+    first, second = world.add_nodes(2)
+    queue = world.add_queue()
+    acts = {"goal": "nodes=1", "mode": "act", "windows": ["00:00-24:00"], "max_moves_per_hour": 5}
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(yaml.safe_dump({"defrag": {**acts, "mode": "report"}}))
+    process = world.scheduler(f"--settings={settings}")
+    world.binder()
+    for name, gpus, other in (("a", 2, second), ("b", 4, first)):
+        world.api.patch(r.NODES, "", other, {"spec": {"unschedulable": True}})
+        world.add_gang(name, queue, 1, gpus, preemptibility="preemptible")
+        world.until(lambda name=name: world.running(name), f"{name} runs", 60)
+        world.api.patch(r.NODES, "", other, {"spec": {"unschedulable": None}})
+    world.add_gang("big", queue, 4, 8)
+    world.stays(lambda: len(world.running()) == 2, 3.0)
+    process.kill()
+    settings.write_text(yaml.safe_dump({"defrag": acts}))
+    world.scheduler(f"--settings={settings}")
+    world.until(lambda: (world.group("big").get("status") or {}).get("schedulingConditions"), "said why", 60)
+    world.stays(lambda: len(world.running()) == 2, 5.0)
+    for i in range(4):
+        world.api.delete(r.PODS, world.namespace, f"big-{i}")
+    world.api.delete(r.POD_GROUPS, world.namespace, "big")
+    world.until(lambda: not world.pods("a"), "the first by name is moved", 60)
+    assert world.running("b"), "the other stays"
+    told = [e for e in world.events("Evict") if e["involvedObject"]["name"] == "a"]
+    assert told[0]["metadata"]["annotations"]["evictor-action-type"] == "defrag"
+    note = json.loads(world.annotations("a")["kai-cp/moved"])
+    assert (note["pods"], len(note["at"])) == (1, 1)
+    world.add_pod("a-again", "a", 2)
+    world.until(lambda: world.running("a"), "it runs again", 60)
+    assert world.running("a")[0]["spec"]["nodeName"] == second
+    world.stays(lambda: len(world.running()) == 2, 3.0)

@@ -1,4 +1,7 @@
-"""PodDisruptionBudgets, when they are on: a plan evicts no more running pods than each one allows."""
+"""PodDisruptionBudgets: a plan evicts no more running pods than each one allows.
+
+Always where pods are moved by ``defrag``; for all other evictions when the rule is switched on.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,18 @@ from kai_cp_models.snapshot import PodStatus
 
 def broken(world: World) -> Iterator[str]:
     """Budgets that the evictions exceed; a moved pod counts, it is a restart."""
-    if not world.options.pod_disruption_budgets or not world.evictions:
+    counted = {
+        key
+        for key, decision in world.evictions.items()
+        if world.options.pod_disruption_budgets or decision.action == "defrag"
+    }
+    if not counted:
         return
     for budget in read(world.snapshot, []):
         pods = [pod for pod in world.snapshot.pods if budget.selects(pod)]
         running = [pod for pod in pods if pod.status is PodStatus.RUNNING]
         ended = sum(pod.status in (PodStatus.SUCCEEDED, PodStatus.FAILED) for pod in pods)
-        evicted = [pod for pod in running if pod.key in world.evictions]
+        evicted = [pod for pod in running if pod.key in counted]
         allowed = allowance(budget, len(running), len(pods) - ended)
         if len(evicted) > allowed:
             where = f"{budget.namespace}/{budget.name}"

@@ -96,6 +96,13 @@ def frontier(
     )
 
 
+def cheapest(problem: Problem, value: int, *, seconds: float) -> Point | Because:
+    """The point with the fewest restarts that reaches ``value``, or why there is none."""
+    started = time.monotonic()
+    budget = Budget(started + 2 * seconds, inf_patience(), seconds)
+    return _Search(problem, problem.settings.defrag.max_moves, budget).point(value, 0)
+
+
 def inf_patience() -> float:
     """Defragmentation is not in a hurry: only its budget ends it."""
     return math.inf
@@ -120,7 +127,7 @@ class _Search:
         while True:
             if most != UNLIMITED and value > most:
                 return found, "most", all(point.proved for point in found)
-            outcome = self._point(value, least)
+            outcome = self.point(value, least)
             if isinstance(outcome, str):
                 proved = outcome != "budget"
                 return found, outcome, proved
@@ -139,7 +146,7 @@ class _Search:
         bound = self._bounds[value]
         return -1 if bound == math.inf else int(bound)
 
-    def _point(self, value: int, least: int) -> Point | Because:
+    def point(self, value: int, least: int) -> Point | Because:
         """The fewest restarts for a value that can be made in a safe order; or why there is none."""
         counted = self._least(value)
         if counted < 0:
@@ -177,7 +184,7 @@ class _Search:
         if self._limit < 0:
             return "exhausted"
         saved, self._limit = self._limit, UNLIMITED
-        outcome = self._point(value, counted)
+        outcome = self.point(value, counted)
         self._limit = saved
         return "exhausted" if outcome == "exhausted" else "maxMoves"
 

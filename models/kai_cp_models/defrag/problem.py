@@ -10,8 +10,10 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.defrag.notes import moved
 from kai_cp_models.devices.budgets import Budget, allowance, read
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.reservations.held import NAME as HELD
 from kai_cp_models.reservations.inputs import DEFRAG
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.reservations.vectors import Vector, demand
@@ -82,7 +84,11 @@ class Excluded:
 class Problem:
     """One snapshot and one question."""
 
-    def __init__(self, snapshot: Snapshot, settings: Settings, question: Question) -> None:
+    def __init__(
+        self, snapshot: Snapshot, settings: Settings, question: Question, *, within: Ledger | None = None
+    ) -> None:
+        """``within``: a ledger whose held room binds the moves."""
+        self._within = within
         self.snapshot = snapshot
         self.settings = settings
         self.question = question
@@ -147,7 +153,8 @@ class Problem:
         gang = self.ledger.fixed.gangs[group.key]
         if not gang.satisfied(group.root, lambda pod: pod.status):
             return "TornGang"
-        if self.times.now - self.times.start(group) < self.settings.defrag.min_runtime_seconds:
+        age = self.times.now - self.times.start(group)
+        if age < self.settings.defrag.min_runtime_seconds or moved(group, self.times.now) is not None:
             return "MinRuntime"
         if any(pod.spec.gpu.shares or pod.spec.claims for pod in pods):
             return "SharedGpu"
@@ -176,7 +183,7 @@ class Problem:
         age = max(0.0, self.times.now - self.times.start(group))
         gpus = sum(int(demand(pod)[GPU]) for pod in pods) / MILLI
         usable = self.ledger.fixed.table.ready
-        masks = tuple(accepting(self.ledger.fixed.table, pod) & usable for pod in pods)
+        masks = tuple(accepting(self.ledger.fixed.table, pod) & usable & self._open(pod) for pod in pods)
         return Unit(
             group,
             pods,
@@ -187,6 +194,15 @@ class Problem:
             domain,
             pinned,
         )
+
+    def _open(self, pod: Pod) -> NDArray[np.bool_]:
+        """[N] where no hold keeps the pod away."""
+        found = np.ones(len(self.snapshot.nodes), dtype=bool)
+        for rule in self._within.rules if self._within is not None else ():
+            mask = rule.mask(pod, now=False) if rule.name == HELD else None
+            if mask is not None:
+                found &= mask
+        return found
 
     def _domain(self, group: PodGroup) -> Vector | None:
         constraint = group.root.constraint

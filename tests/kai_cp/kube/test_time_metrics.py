@@ -11,7 +11,16 @@ import pytest
 from kai_cp.kube.promises import noted_cause, promises
 from kai_cp.kube.usage import query, usage_options
 from kai_cp.reader import parse
-from kai_cp_models.snapshot import Decision, GroupKey, HoldState, IdleSoFar, Plan, PodKey, Reservation
+from kai_cp_models.snapshot import (
+    Decision,
+    DefragReport,
+    GroupKey,
+    HoldState,
+    IdleSoFar,
+    Plan,
+    PodKey,
+    Reservation,
+)
 from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
 from tests.kai_cp.kube.test_metrics import NOW, Watched
 
@@ -135,6 +144,15 @@ def test_declared_run_times_are_compared_with_the_truth() -> None:
             after["rawObjects"]["podGroups"][0]["metadata"]["annotations"] |= note
         watched.cycle(after, Plan())
         assert watched("kai_cp_runtime_error_ratio_sum", queue="other") == expected
+
+
+def test_the_goal_of_defragmentation_is_a_gauge() -> None:
+    watched = Watched()
+    watched.cycle(raw(), Plan(defrag=DefragReport("nodes=4", 2, 4, "closed", "")))
+    assert watched("kai_cp_defrag_value", goal="nodes=4") == 2.0
+    assert watched("kai_cp_defrag_wanted", goal="nodes=4") == 4.0
+    watched.cycle(raw(), Plan())
+    assert watched("kai_cp_defrag_value", goal="nodes=4") is None
 
 
 def test_closed_places_count_as_held() -> None:

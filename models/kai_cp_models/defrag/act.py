@@ -1,0 +1,137 @@
+"""Defragmentation carried out: one step of the cheapest plan that meets the goal (section 8, mode ``act``).
+
+Nothing is remembered between cycles: each looks at the cluster as it is and takes the first step of the plan
+that is cheapest now. It takes none outside the windows, while anybody waits for room or is on its way, while
+the pods of the last step do not run again, or beyond the rate; a group that was moved stays for an hour.
+Nothing moves into room that is held for others, and no step evicts more than a PodDisruptionBudget allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kai_cp_models.cycle import Cycle, Eviction
+from kai_cp_models.defrag.frontier import Move, Point, cheapest
+from kai_cp_models.defrag.notes import HOUR, moved
+from kai_cp_models.defrag.problem import Problem
+from kai_cp_models.defrag.questions import BadQuestion, goal_of
+from kai_cp_models.defrag.windows import opening
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.placement import put
+from kai_cp_models.reservations.held import NAME as HELD
+from kai_cp_models.reservations.instants import clock
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, DefragReport, DefragState, PodStatus, Unscheduled
+
+NOT_FOR_ROOM: Final = frozenset(
+    (
+        "QueueDoesNotExist",
+        "QueueNotLeaf",
+        "NotReady",
+        "UnknownSubgroup",
+        "SchedulingGated",
+        "SchedulingBackoff",
+        "DependencyMissing",
+        "OverLimit",
+        "NonPreemptibleOverQuota",
+        "NoNodeAccepts",
+        "WaitingForReservation",
+        "ReservationBeyondShare",
+        "ReservationTooDear",
+        "RequeueDelay",
+    )
+)
+"""Reasons to wait that more room would not end."""
+_ON_THE_WAY: Final = (PodStatus.RELEASING, PodStatus.BINDING, PodStatus.PIPELINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What was found: the report, and when time alone may change it."""
+
+    report: DefragReport | None = None
+    again_at: float | None = None
+
+
+def advance(cycle: Cycle, waiting: Sequence[Unscheduled], seconds: float) -> Looked:
+    """Take the next step where one is due. ``seconds``: of processor time for the plan."""
+    settings, now = cycle.settings.defrag, cycle.snapshot.now
+
+    def said(
+        state: DefragState, text: str, value: int = 0, goal: int = 0, again: float | None = None
+    ) -> Looked:
+        return Looked(DefragReport(settings.goal, value, goal, state, text), again)
+
+    try:
+        question, goal = goal_of(cycle.snapshot, settings.goal)
+    except BadQuestion as refusal:
+        return said("unknown", str(refusal))
+    problem = Problem(cycle.snapshot, cycle.settings, question, within=_within_holds(cycle))
+    value = problem.value({})
+    if value >= goal:
+        return said("met", f"{value} of {goal}", value, goal)
+    if settings.mode == "report":
+        return said("report", f"{value} of {goal}; nothing is moved in mode report", value, goal)
+    opens = opening(settings.windows, now)
+    if opens is None or opens > now:
+        when = "never" if opens is None else f"at {clock(opens, now)}"
+        return said("closed", f"the next window opens {when}", value, goal, opens)
+    why = _waits(cycle, waiting)
+    if why:
+        return said("waits", why, value, goal)
+    recent = sorted(at for group in cycle.snapshot.groups if (one := moved(group, now)) for at in one.at)
+    point = cheapest(problem, goal, seconds=seconds)
+    if not isinstance(point, Point):
+        return said("stuck", f"no plan reaches {goal} ({point})", value, goal)
+    step = [move for move in point.plan if move.step == 1]
+    if len(recent) + len(step) > settings.max_moves_per_hour:
+        again = recent[0] + HOUR + 1 if recent else None
+        text = f"{len(recent)} pods were moved in the last hour, {settings.max_moves_per_hour} may be"
+        return said("rate", text, value, goal, again)
+    text = f"{value} of {goal}: step 1 of {point.plan[-1].step}, {point.moves} restarts in all"
+    if not _carry_out(cycle, step, text):
+        return said("stuck", "the next step has no room beside what is held or placed", value, goal)
+    return said("moved", text, value, goal)
+
+
+def _within_holds(cycle: Cycle) -> Ledger | None:
+    """The ledger whose held room binds the moves; None where nothing is held."""
+    return cycle.ledger if any(rule.name == HELD for rule in cycle.ledger.rules) else None
+
+
+def _waits(cycle: Cycle, waiting: Sequence[Unscheduled]) -> str:
+    """Why no step is taken now; "" when one may be."""
+    snapshot, now = cycle.snapshot, cycle.snapshot.now
+    for row in waiting:
+        if row.reason not in NOT_FOR_ROOM:
+            return f"{row.group} waits for room ({row.reason})"
+    for group in snapshot.groups:
+        note = moved(group, now)
+        running = sum(pod.status in ACTIVE_ALLOCATED for pod in snapshot.members[group.key])
+        if note is not None and 0 <= running < note.pods:
+            return f"{running} of {note.pods} pods of {group.key} run again"
+    if cycle.decisions():
+        return "others are placed or evicted in this cycle"
+    for pod in snapshot.pods:
+        if pod.status in _ON_THE_WAY and pod.spec.needs_gpu:
+            return f"pod {pod.key} is on its way"
+    return ""
+
+
+def _carry_out(cycle: Cycle, step: Sequence[Move], text: str) -> bool:
+    """Evict the pods of the step and give them their new places; nothing where one of them has no room."""
+    snapshot, ledger = cycle.snapshot, cycle.ledger.copy()
+    pods = [snapshot.pod_by_key[move.pod] for move in step]
+    for pod in pods:
+        ledger.evict(pod)
+    for pod, move in zip(pods, step, strict=True):
+        node = snapshot.node_index[move.target]
+        if not ledger.fits(pod, now=False)[node]:
+            return False
+        put(ledger, pod, node, pipelined=True)
+    cycle.ledger = ledger
+    for pod in pods:
+        cycle.evicted_by[pod.key] = Eviction("defrag", (), f"moved for {cycle.settings.defrag.goal}: {text}")
+        cycle.placed_by[pod.key] = "defrag"
+    return True

@@ -1,0 +1,228 @@
+"""Defragmentation carried out step by step, on tiny worlds argued by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from kai_cp_models.check import violations
+from kai_cp_models.defrag.notes import moved
+from kai_cp_models.defrag.questions import BadQuestion, goal_of
+from kai_cp_models.defrag.windows import opening, window
+from kai_cp_models.engine import decide
+from kai_cp_models.reservations.prepare import prepare
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Plan, Snapshot
+from tests.support.plans import evicted, nominated
+from tests.support.times import at, runs, stored, waits, world, written
+from tests.support.worlds import NOW, cluster, node
+
+NODES = (node("n1"), node("n2"), node("n3"))
+MAY = {"preemptible": True, "priority": 50}
+DAY = 86_400.0
+
+
+def chosen(**more: Any) -> Settings:
+    """Act now, for one more free node, unless said otherwise."""
+    acts = {"mode": "act", "goal": "nodes=2", "windows": ["00:00-24:00"], "max_moves_per_hour": 10}
+    reservations = more.pop("reservations", {})
+    values = {"solver": {"budget_seconds": 20}, "defrag": {**acts, **more}, "reservations": reservations}
+    return Settings.model_validate(values)
+
+
+def solved(snapshot: Snapshot, settings: Settings) -> Plan:
+    plan = decide(snapshot, settings)
+    assert violations(prepare(snapshot, settings)[0], plan, settings.rules) == []
+    return plan
+
+
+def state(plan: Plan) -> tuple[str, int]:
+    assert plan.defrag is not None
+    return plan.defrag.state, plan.defrag.value
+
+
+def two(**more: Any) -> dict[str, Any]:
+    """n1 holds 2 GPUs, n2 4, n3 none: one restart frees n1."""
+    return world(runs("a", "n1", 2, since=90, **{**MAY, **more}), runs("b", "n2", 4, since=90, **MAY))
+
+
+def test_the_cheapest_step_is_taken() -> None:
+    """a's two GPUs cost less work than b's four: a goes to n2."""
+    plan = solved(cluster(nodes=NODES, **two()), chosen())
+    assert state(plan) == ("moved", 1)
+    assert evicted(plan) == {"a-0"}
+    assert nominated(plan) == {"a-0": "n2"}
+    assert {decision.action for decision in plan.decisions} == {"defrag"}
+
+
+def test_report_moves_nothing() -> None:
+    plan = solved(cluster(nodes=NODES, **two()), chosen(mode="report"))
+    assert (state(plan), plan.decisions) == (("report", 1), ())
+
+
+def test_without_a_goal_nothing_is_said() -> None:
+    plan = solved(cluster(nodes=NODES, **two()), Settings())
+    assert plan.defrag is None
+
+
+def test_what_is_met_is_left_alone() -> None:
+    plan = solved(cluster(nodes=NODES, **two()), chosen(goal="nodes=1"))
+    assert (state(plan), plan.decisions) == (("met", 1), ())
+
+
+def test_outside_the_windows_nothing_moves() -> None:
+    """The clock of these worlds says 13:46:40 on a Monday: the next window is at two on Tuesday."""
+    plan = solved(cluster(nodes=NODES, **two()), chosen(windows=["Tue-Fri 02:00-05:00"]))
+    assert (state(plan), plan.decisions) == (("closed", 1), ())
+    assert plan.again_at == NOW - (13 * 3600 + 46 * 60 + 40) + DAY + 2 * 3600
+
+
+def test_somebody_who_needs_room_ends_it() -> None:
+    members = two()
+    group, pods = waits("big", 4, 8)
+    members = {"groups": [*members["groups"], group], "pods": [*members["pods"], *pods]}
+    plan = solved(cluster(nodes=NODES, **members), chosen())
+    assert state(plan) == ("waits", 1)
+    assert evicted(plan) == set()
+    assert plan.defrag is not None
+    assert "ns/big" in plan.defrag.message
+
+
+def test_who_waits_for_something_else_does_not() -> None:
+    """No node has the label that w asks for: freeing nodes takes nothing from it."""
+    members = two()
+    group, pods = waits("w", 1, 1, needs={"node_selector": (("kind", "z"),)})
+    members = {"groups": [*members["groups"], group], "pods": [*members["pods"], *pods]}
+    assert state(solved(cluster(nodes=NODES, **members), chosen())) == ("moved", 1)
+
+
+def note(pods: int, *minutes: float) -> tuple[tuple[str, str], ...]:
+    return (("kai-cp/moved", json.dumps({"pods": pods, "at": [written(one) for one in minutes]})),)
+
+
+def noted(members: dict[str, Any], name: str, notes: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    groups = [replace(one, notes=notes) if one.key.name == name else one for one in members["groups"]]
+    return {**members, "groups": groups}
+
+
+def test_the_rate_counts_restarts_of_the_last_hour() -> None:
+    """c was moved 10 and 70 minutes ago: one restart counts, and it stays itself."""
+    members = world(*[runs("c", "n2", 1, since=10, **MAY)])
+    both = {key: [*two()[key], *members[key]] for key in ("groups", "pods")}
+    both = noted(both, "c", note(1, -70, -10))
+    plan = solved(cluster(nodes=NODES, **both), chosen(max_moves_per_hour=1))
+    assert (state(plan), evicted(plan)) == (("rate", 1), set())
+    assert plan.again_at == at(50) + 1
+    assert state(solved(cluster(nodes=NODES, **both), chosen(max_moves_per_hour=2))) == ("moved", 1)
+
+
+def test_the_next_step_waits_for_the_pods_of_the_last() -> None:
+    """Two pods of c shall run again, one does."""
+    members = world(*[runs("c", "n2", 1, since=10, **MAY)])
+    both = {key: [*two()[key], *members[key]] for key in ("groups", "pods")}
+    plan = solved(cluster(nodes=NODES, **noted(both, "c", note(2, -5))), chosen())
+    assert (state(plan), evicted(plan)) == (("waits", 1), set())
+
+
+def test_who_was_moved_stays_for_an_hour() -> None:
+    """a is the cheaper one, but it was moved 20 minutes ago: b goes."""
+    plan = solved(cluster(nodes=NODES, **noted(two(), "a", note(1, -20))), chosen())
+    assert evicted(plan) == {"b-0"}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"pods": "x", "at": []}', '{"pods": 1, "at": ["now"]}'])
+def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
+    group = noted(two(), "a", (("kai-cp/moved", text),))["groups"][0]
+    assert moved(group, NOW) is None
+
+
+def test_nothing_moves_into_held_room() -> None:
+    """hero holds 6 GPUs of n2 from b's end on, beside c: what is idle there until then is not for a."""
+    labelled = (node("n1"), node("n2", labels={"kind": "a"}))
+    firm = {"preemptible": False, "priority": 100}
+    here = [
+        runs("a", "n1", 2, since=90, **MAY),
+        runs("b", "n2", 4, lasts="30m", **firm),
+        runs("c", "n2", 2, **firm),
+    ]
+    needs = {"node_selector": (("kind", "a"),)}
+    hero = waits("hero", 1, 6, lasts="4h", reserve=True, waited=60, stored=stored(30, {"n2": 6}), needs=needs)
+    settings = chosen(goal="nodes=1", reservations={"enabled": True, "min_gpus": 1})
+    assert state(solved(cluster(nodes=labelled, **world(*here)), settings)) == ("moved", 0)
+    assert state(solved(cluster(nodes=labelled, **world(*here, hero)), settings)) == ("stuck", 0)
+
+
+def test_a_goal_nobody_can_reach_says_so() -> None:
+    firm = world(runs("a", "n1", 2, preemptible=False), runs("b", "n2", 4, preemptible=False))
+    plan = solved(cluster(nodes=NODES, **firm), chosen())
+    assert (state(plan), plan.decisions) == (("stuck", 1), ())
+
+
+def test_an_unknown_level_is_named() -> None:
+    plan = solved(cluster(nodes=NODES, **two()), chosen(goal="rack=1"))
+    assert plan.defrag is not None
+    assert (plan.defrag.state, plan.decisions) == ("unknown", ())
+    assert "rack" in plan.defrag.message
+
+
+def test_off_changes_nothing() -> None:
+    """With a goal that is met the decisions are those without a goal."""
+    members = two()
+    group, pods = waits("w", 1, 4)
+    members = {"groups": [*members["groups"], group], "pods": [*members["pods"], *pods]}
+    plain = decide(cluster(nodes=NODES, **members), Settings())
+    assert decide(cluster(nodes=NODES, **members), chosen(goal="nodes=1")).decisions == plain.decisions
+
+
+# --- words of settings ---------------------------------------------------------------------------
+
+MONDAY = 345_600.0
+"""1970-01-05 00:00 UTC."""
+
+
+@pytest.mark.parametrize(
+    ("text", "hours", "expected"),
+    [
+        ("Mon-Fri 02:00-05:00", 3, 3),
+        ("Mon-Fri 02:00-05:00", 1, 2),
+        ("Mon-Fri 02:00-05:00", 5, 26),
+        ("Mon-Fri 02:00-05:00", 5 * 24, 7 * 24 + 2),
+        ("Sun 22:00-04:00", 3, 3),
+        ("Sun 22:00-04:00", 4, 6 * 24 + 22),
+        ("Fri-Mon 10:00-11:00", 12, 4 * 24 + 10),
+        ("00:00-24:00", 24, 24),
+    ],
+)
+def test_windows(text: str, hours: float, expected: float) -> None:
+    assert opening([text], MONDAY + hours * 3600) == MONDAY + expected * 3600
+
+
+def test_the_nearest_window_counts_and_none_is_never() -> None:
+    assert opening(["Wed 02:00-03:00", "Tue 02:00-03:00"], MONDAY) == MONDAY + 26 * 3600
+    assert opening([], MONDAY) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "02:00", "Mo 02:00-03:00", "Mon-Fry 02:00-03:00", "25:00-26:00", "02:00-02:00", "2:00-3:00"]
+)
+def test_bad_windows_are_refused_with_the_key(text: str) -> None:
+    with pytest.raises(ValueError, match=r"window|days|hours"):
+        window(text)
+    with pytest.raises(ValidationError, match=r"defrag\.windows"):
+        chosen(windows=[text])
+
+
+@pytest.mark.parametrize("missing", [{"goal": ""}, {"windows": []}, {"max_moves_per_hour": 0}])
+def test_act_needs_bounds(missing: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"needs goal, windows and max_moves_per_hour"):
+        chosen(**missing)
+
+
+@pytest.mark.parametrize("text", ["nodes", "nodes=0", "gang=0x8=1", "gang=8x8@rack", "=1"])
+def test_bad_goals(text: str) -> None:
+    with pytest.raises(BadQuestion, match=r"defrag\.goal"):
+        goal_of(cluster(nodes=NODES, groups=[], pods=[]), text)
