@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kai_cp.cli.common import WRONG_USAGE, fail
+from kai_cp.cli.common import WRONG_USAGE, fail, mapping_or_exit
 from kai_cp.cli.options import INPUT, SHOWN, BudgetOption, ConfigOption, NowOption, SnapshotArgument
 from kai_cp.cli.world import DecisionsArgument, world_or_exit
 
@@ -25,6 +25,14 @@ def view(
             metavar="FILE",
             help="Where the page goes; - is standard output. Default: NAME.html here.",
             rich_help_panel=SHOWN,
+        ),
+    ] = None,
+    explained: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="explanation/1, as `kai-cp explain --all -o json` writes it: its fixes are shown.",
+            rich_help_panel=INPUT,
         ),
     ] = None,
     undecided: Annotated[
@@ -44,15 +52,16 @@ def view(
     Examples:
     kai-cp view snapshot.zip
     kai-cp view snapshot.zip answer.json --output page.html
-    kai-cp view cycle.zip
+    kai-cp view snapshot.zip --explained explanation.json
     """
     if decisions is not None and undecided:
         fail("--undecided and DECISIONS exclude each other", WRONG_USAGE)
+    fixes = _fixes_or_exit(explained)
     world = world_or_exit(snapshot, decisions, now=now, budget=budget, config=config, undecided=undecided)
     from kai_cp.view.data import view as document
     from kai_cp.view.page import page
 
-    text = page(document(world.name, world.snapshot, world.plan))
+    text = page(document(world.name, world.snapshot, world.plan, fixes=fixes))
     target = output or Path(f"{world.name}.html")
     if str(target) == "-":
         sys.stdout.write(text)
@@ -62,3 +71,16 @@ def view(
     except OSError as error:
         fail(f"--output: {target}: {error.strerror or error}", WRONG_USAGE)
     typer.echo(f"{target}: {len(text.encode()) / 2**20:.1f} MiB; open it in a browser")
+
+
+def _fixes_or_exit(path: Path | None) -> dict[str, list[str]]:
+    """What would help, by pod group, of an ``explanation/1``; none without a path."""
+    from kai_cp.explain.text import fix_lines
+
+    if path is None:
+        return {}
+    try:
+        document = mapping_or_exit(path, "--explained") or {}
+        return {entry["podGroup"]: fix_lines(entry) for entry in document["explanations"]}
+    except (KeyError, TypeError):
+        fail(f"--explained: {path}: no explanation/1; `kai-cp explain --all -o json` writes it", WRONG_USAGE)

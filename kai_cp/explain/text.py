@@ -86,13 +86,20 @@ def _ahead(entry: Json) -> list[str]:
     return _part("Ahead", f"{words}{first['podGroup']} ({first['because']})")
 
 
-def _fixes(entry: Json) -> list[str]:
-    found: list[str] = []
-    for i, fix in enumerate(entry["fixes"], 1):
+def fix_lines(entry: Json) -> list[str]:
+    """What would help, one line each: what to do, when it then starts, who would lose."""
+    found = []
+    for fix in entry["fixes"]:
         cost = f"; {', '.join(fix['lose'][:3])} would lose" if fix["lose"] else ""
         least = "" if fix["least"] == "proved" else " (perhaps fewer would do)"
-        text = f"{i}. {describe(fix)}{least} -> {_starts(fix['starts'])}{cost}"
-        found += _part("Fixes" if i == 1 else "", text)
+        found.append(f"{describe(fix)}{least} -> {_starts(fix['starts'])}{cost}")
+    return found
+
+
+def _fixes(entry: Json) -> list[str]:
+    found: list[str] = []
+    for i, line in enumerate(fix_lines(entry), 1):
+        found += _part("Fixes" if i == 1 else "", f"{i}. {line}")
     if not entry["fixes"]:
         found += _part("Fixes", "none that was tried helps")
     untried = [one["kind"] for one in entry["noFix"] if one["because"].startswith("not tried")]

@@ -57,7 +57,7 @@ class Explaining:
     def routes(self) -> dict[str, Callable[[str], Answer | None]]:
         """``/explain`` and ``/what-if``."""
         return {
-            "/explain": Query(asked=self._explain),
+            "/explain": Query(asked=self.explain),
             "/what-if": Query(posted=self._what_if, most_bytes=MOST_BODY_BYTES),
         }
 
@@ -80,7 +80,8 @@ class Explaining:
 
     # --- on the port -----------------------------------------------------------------------------
 
-    def _explain(self, parameters: Mapping[str, str]) -> Answer:
+    def explain(self, parameters: Mapping[str, str]) -> Answer:
+        """``explanation/1`` of ``podGroup``; ``kinds``: fixes of these kinds alone."""
         name = parameters.get("podGroup", "")
         if not name or not set(parameters) <= {"podGroup", "kinds"}:
             return _refused("ask with ?podGroup=NAMESPACE/NAME, and &kinds=A,B for fixes of these kinds", 400)

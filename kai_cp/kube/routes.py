@@ -16,7 +16,7 @@ from kai_cp.kube.http import Answer, Route, as_json
 from kai_cp.kube.job_order import job_order
 from kai_cp.kube.scheduler import Scheduler
 from kai_cp.kube.snapshot_file import archive
-from kai_cp.kube.view_routes import LastView, view_routes
+from kai_cp.kube.view_routes import Explain, LastView, view_routes
 
 ZIP = "application/zip"
 MOST_DIGITS = 15
@@ -49,8 +49,9 @@ def data_routes(
     *,
     anonymize: bool,
     usage: Callable[[], Mapping[str, Any] | None] = lambda: None,
+    explain: Explain | None = None,
 ) -> dict[str, Route]:
-    """``/get-snapshot``, ``/get-job-order``, ``/debug/cycles`` and the page."""
+    """``/get-snapshot``, ``/get-job-order``, ``/debug/cycles`` and the page, which asks ``explain``."""
 
     def shown(raw: Mapping[str, Any]) -> Mapping[str, Any]:
         return Anonymizer().snapshot(raw) if anonymize else raw
@@ -75,9 +76,9 @@ def data_routes(
         found = scheduler.cycles.get(number) if number is not None else None
         return _recorded(found, anonymize=anonymize) if found is not None else None
 
-    last = LastView(scheduler.cycles, scheduler.mode, anonymize=anonymize)
+    last = LastView(scheduler.cycles, scheduler.mode, anonymize=anonymize, asks=explain is not None)
     routes: dict[str, Route] = {"/get-snapshot": snapshot, "/get-job-order": order, "/debug/cycles": cycles}
-    return routes | view_routes(last)
+    return routes | view_routes(last, explain)
 
 
 def _recorded(cycle: Cycle, *, anonymize: bool) -> Answer:

@@ -102,9 +102,10 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
         servers.append(HttpServer(setup.service.listen_address, public_routes(registry, cache, scheduler)))
     if setup.data:
         recorded = usage.recorded if usage is not None else lambda: None
-        served = data_routes(cache, scheduler, anonymize=setup.anonymize, usage=recorded)
-        routes = served | explaining.routes()
-        servers.append(HttpServer(setup.data, routes))
+        served = data_routes(
+            cache, scheduler, anonymize=setup.anonymize, usage=recorded, explain=explaining.explain
+        )
+        servers.append(HttpServer(setup.data, served | explaining.routes()))
     life.on_end(scheduler.stop)
     lease = None
     try:

@@ -1,12 +1,13 @@
 """The page on the loopback port: ``/`` is the page, ``/view/data`` what it shows, both of the last cycle.
 
-Both only read. The page may be shown by no other page, asks nobody but its own host, and is kept by no cache.
+``/view/fixes?podGroup=NAMESPACE/NAME`` says in words what would help, where the scheduler explains. All only
+read. The page may be shown by no other page, asks nobody but its own host, and is kept by no cache.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -14,10 +15,10 @@ import orjson
 from kai_cp.decisions import from_json, to_json
 from kai_cp.kube.anonymize import Anonymizer
 from kai_cp.kube.cycles import Cycle, CycleLog
-from kai_cp.kube.http import JSON, Answer, Route
+from kai_cp.kube.http import JSON, Answer, Query, Route
 from kai_cp.reader import parse
 from kai_cp.view.data import view
-from kai_cp.view.page import DATA_PATH, page, policy
+from kai_cp.view.page import DATA_PATH, FIXES_PATH, page, policy
 
 HTML: Final = "text/html; charset=utf-8"
 GUARDED: Final = {
@@ -33,10 +34,11 @@ FRAMES: Final = "; frame-ancestors 'none'"
 class LastView:
     """The document of the last cycle, made once a cycle and by one request at a time."""
 
-    def __init__(self, cycles: CycleLog, mode: str, *, anonymize: bool) -> None:
+    def __init__(self, cycles: CycleLog, mode: str, *, anonymize: bool, asks: bool = False) -> None:
         self._cycles = cycles
         self._mode = mode
         self._anonymize = anonymize
+        self._asks = asks and not anonymize
         self._lock = threading.Lock()
         self._made: tuple[int, bytes] | None = None
 
@@ -59,11 +61,15 @@ class LastView:
             renaming = Anonymizer()
             snapshot = parse(renaming.snapshot(cycle.raw), now=cycle.started)
             plan = from_json(renaming.decisions(to_json(cycle.snapshot, cycle.plan)))
-        return view(f"cycle {cycle.number}", snapshot, plan, mode=self._mode)
+        return view(f"cycle {cycle.number}", snapshot, plan, mode=self._mode, asks=self._asks)
 
 
-def view_routes(last: Callable[[], bytes | None]) -> dict[str, Route]:
-    """``/`` and ``/view/data``."""
+Explain = Callable[[Mapping[str, str]], Answer]
+"""What ``/explain`` answers to its parameters."""
+
+
+def view_routes(last: Callable[[], bytes | None], explain: Explain | None = None) -> dict[str, Route]:
+    """``/``, ``/view/data`` and, where something explains, ``/view/fixes``."""
 
     def shown(rest: str) -> Answer | None:
         if rest:
@@ -79,4 +85,18 @@ def view_routes(last: Callable[[], bytes | None]) -> dict[str, Route]:
             return Answer(b"no cycle yet\n", status=503)
         return Answer(made, JSON, headers=GUARDED)
 
-    return {"/": shown, DATA_PATH: data}
+    found: dict[str, Route] = {"/": shown, DATA_PATH: data}
+    if explain is not None:
+        found[FIXES_PATH] = Query(asked=lambda parameters: _in_words(explain(parameters)))
+    return found
+
+
+def _in_words(answer: Answer) -> Answer:
+    """The fixes of an explanation as lines; a refusal stays as it is."""
+    from kai_cp.explain.text import fix_lines
+
+    if answer.status != 200:
+        return answer
+    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+    (entry,) = orjson.loads(body)["explanations"]
+    return Answer(orjson.dumps({"fixes": fix_lines(entry)}), JSON, headers=GUARDED)

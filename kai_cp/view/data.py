@@ -39,8 +39,25 @@ Cell = int | list[int]
 Object = dict[str, Any]
 
 
-def view(name: str, snapshot: Snapshot, plan: Plan | None, *, mode: str = "") -> Object:
-    """The document of a snapshot; without ``plan`` nothing was decided yet. ``mode``: of the scheduler."""
+def view(
+    name: str,
+    snapshot: Snapshot,
+    plan: Plan | None,
+    *,
+    mode: str = "",
+    fixes: Mapping[str, Sequence[str]] | None = None,
+    asks: bool = False,
+) -> Object:
+    """The document of a snapshot; without ``plan`` nothing was decided yet.
+
+    Args:
+        name: What the page is called.
+        snapshot: The cluster.
+        plan: What was decided on it.
+        mode: Of the scheduler that serves the page.
+        fixes: What would help, in words, by pod group; those that nobody asked about are absent.
+        asks: Whether the page may ask its host for fixes.
+    """
     report = fabric(snapshot)
     book = QueueBook.of(snapshot)
     line = waiters(snapshot, book.copy())
@@ -51,11 +68,12 @@ def view(name: str, snapshot: Snapshot, plan: Plan | None, *, mode: str = "") ->
         "engine": f"{ENGINE} {version()}",
         "name": name,
         "mode": mode,
+        "asks": asks,
         "now": rfc3339(snapshot.now),
         "decided": plan is not None,
         "groups": [_group(snapshot, key) for key in groups],
         "queues": _queues(snapshot, plan, book, line),
-        "pending": _pending(snapshot, plan, line, number),
+        "pending": _pending(snapshot, plan, line, number, fixes or {}),
         "levels": _levels(report, snapshot),
         "nodes": _nodes(snapshot, report),
         "cells": _cells(snapshot, (), number),
@@ -126,7 +144,11 @@ def _tree(snapshot: Snapshot) -> Iterable[tuple[Queue, int]]:
 
 
 def _pending(
-    snapshot: Snapshot, plan: Plan | None, line: Sequence[Waiter], number: Mapping[GroupKey, int]
+    snapshot: Snapshot,
+    plan: Plan | None,
+    line: Sequence[Waiter],
+    number: Mapping[GroupKey, int],
+    fixes: Mapping[str, Sequence[str]],
 ) -> list[Object]:
     """Who waits, in fair order; after a plan only those it leaves pending."""
     why = {entry.group: entry for entry in plan.unscheduled} if plan is not None else {}
@@ -136,7 +158,9 @@ def _pending(
         key = waiter.group.key
         if plan is not None and key not in why and key in placed:
             continue
-        found.append(_waits(snapshot, waiter, number[key], why.get(key)))
+        entry = _waits(snapshot, waiter, number[key], why.get(key))
+        known = fixes.get(str(key))
+        found.append(entry if known is None else {**entry, "fixes": list(known)})
     return found
 
 
@@ -154,7 +178,6 @@ def _waits(snapshot: Snapshot, waiter: Waiter, number: int, why: Unscheduled | N
         "reason": why.reason if why is not None else "",
         "message": why.message if why is not None else waiter.remark,
         "proved": why.proved if why is not None else False,
-        "fixes": [str(fix) for fix in why.details.get("fixes", ())] if why is not None else [],
     }
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 
 DATA_PATH: Final = "/view/data"
+FIXES_PATH: Final = "/view/fixes"
 
 
 @cache

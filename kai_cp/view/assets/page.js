@@ -5,6 +5,7 @@ const FREE = -1, OTHER = -2, ROWS = 200;
 const VIEWS = [["queues", "Queues"], ["pending", "Pending"], ["cluster", "Cluster"], ["cycles", "Cycles"], ["evictions", "Evictions"]];
 const PALETTE = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#e07b39", "#7a6bd1", "#2aa198", "#999933"];
 const $ = (id) => document.getElementById(id);
+const narrow = matchMedia("(max-width: 640px)");
 let world = null;
 
 /* ---- small means ---- */
@@ -62,7 +63,7 @@ function table(columns, rows, options) {
   let next = 0;
   const add = (count) => {
     for (const row of shown.slice(next, next + count)) {
-      body.append(h("tr", {}, row.cells.map((cell, i) => h("td", { class: columns[i].class || "" }, cell))));
+      body.append(h("tr", {}, row.cells.map((cell, i) => h("td", { class: columns[i].class || "", "data-title": columns[i].title, hidden: narrow.matches && (cell === "" || columns[i].title === "") }, cell))));
     }
     next = Math.min(shown.length, next + count);
     more.textContent = `Show ${plural(Math.min(ROWS * 5, shown.length - next), "row")} more of ${shown.length.toLocaleString("en")}`;
@@ -131,15 +132,36 @@ function proof(entry) {
   return h("span", { class: `badge ${entry.proved ? "good" : "warn"}` }, entry.proved ? "proved" : "not proved");
 }
 
+/* What would help: from the document, or asked of the scheduler that serves the page. */
+function remedies(entry, name) {
+  const list = (fixes) => fixes.length ? h("ol", { class: "sub" }, fixes.map((fix) => h("li", {}, fix))) : h("div", { class: "sub" }, "Nothing that was tried helps.");
+  if (entry.fixes) return list(entry.fixes);
+  if (!world.asks) return null;
+  const ask = h("button", { type: "button", class: "small" }, "What would help?");
+  ask.addEventListener("click", async () => {
+    ask.disabled = true;
+    ask.textContent = "Asking …";
+    try {
+      const answer = await fetch(`/view/fixes?podGroup=${encodeURIComponent(name)}`);
+      if (!answer.ok) throw new Error((await answer.text()).trim() || `status ${answer.status}`);
+      entry.fixes = (await answer.json()).fixes;
+      ask.replaceWith(list(entry.fixes));
+    } catch (error) {
+      ask.disabled = false;
+      ask.textContent = `${error.message}. Ask again`;
+    }
+  });
+  return ask;
+}
+
 function pending() {
   const columns = ["#", "Pod group", "Queue", "GPUs", "Pods", "Age", "Reason", "Proof"].map((title, i) => ({
-    title, class: i === 1 ? "name" : [0, 3, 5].includes(i) ? "number" : [2, 4].includes(i) ? "wide" : "" }));
+    title, class: i === 1 ? "name" : [0, 3, 5].includes(i) ? "number" : i === 6 ? "whole" : [2, 4].includes(i) ? "wide" : "" }));
   const rows = world.pending.map((entry, i) => {
     const group = world.groups[entry.group];
-    const fixes = entry.fixes.length ? h("ol", { class: "sub" }, entry.fixes.map((fix) => h("li", {}, fix))) : null;
     return row(`${group.name} ${group.queue} ${entry.reason} ${entry.message}`, [i + 1, group.name, group.queue, entry.gpus, entry.pods, entry.seconds, entry.reason, Number(entry.proved)],
       [i + 1, [groupLink(entry.group), h("div", { class: "sub" }, `priority ${group.priority}`)], group.queue, amount(entry.gpus), `${entry.pods} of ${entry.pending}`, age(entry.seconds),
-        [h("b", {}, entry.reason), h("div", { class: "sub" }, entry.message), fixes], proof(entry)]);
+        [h("b", {}, entry.reason), h("div", { class: "sub" }, entry.message), remedies(entry, group.name)], proof(entry)]);
   });
   const reasons = new Map();
   for (const entry of world.pending) reasons.set(entry.reason || "not decided", (reasons.get(entry.reason || "not decided") || 0) + 1);
@@ -362,6 +384,7 @@ function render() {
   const counts = { pending: world.pending.length, evictions: world.evictions.length, queues: world.queues.length, cluster: world.nodes.length };
   $("tabs").replaceChildren(...VIEWS.map(([name, title], i) => h("a", { href: link(name), "aria-current": name === view ? "page" : null, title: `Key ${i + 1}` },
     title, counts[name] === undefined ? null : h("span", { class: "count" }, ` ${counts[name].toLocaleString("en")}`))));
+  $("tabs").querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "nearest" });
   if ($("search") !== document.activeElement) $("search").value = get.get("q") || "";
   $("content").replaceChildren(...DRAW[view]().flat().filter((part) => part !== null && part !== undefined));
   document.title = `${world.name} · ${VIEWS.find(([name]) => name === view)[1]} · kai_cp`;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from kai_cp.kube.cycles import Cycle, CycleLog
-from kai_cp.kube.http import HttpServer
+from kai_cp.kube.http import Answer, HttpServer, as_json
 from kai_cp.kube.view_routes import LastView, view_routes
 from kai_cp.reader import parse
 from tests.kai_cp.test_cli import run
@@ -77,6 +77,47 @@ def test_no_other_page_may_show_or_read_it(server: HttpServer, log: CycleLog) ->
     assert "frame-ancestors 'none'" in get(server, "/")[2]["Content-Security-Policy"]
 
 
+EXPLAINED = {
+    "explanations": [
+        {
+            "podGroup": "ns/w",
+            "fixes": [
+                {"ops": [{"op": "clear-backoff"}], "least": "proved", "starts": "now", "lose": ["ns/r"]},
+            ],
+        }
+    ]
+}
+
+
+def explain(parameters: Mapping[str, str]) -> Answer:
+    """Plays ``/explain``."""
+    if parameters.get("podGroup") != "ns/w":
+        return Answer(b"there is no such pod group\n", status=404)
+    return as_json(EXPLAINED)
+
+
+@pytest.mark.skipif(not installed(), reason="there is no Chromium; `make system-packages` installs it")
+@pytest.mark.xdist_group("browser")
+def test_the_page_asks_the_scheduler_what_would_help(log: CycleLog) -> None:
+    add_cycle(log)
+    last = LastView(log, "observe", anonymize=False, asks=True)
+    server = HttpServer("127.0.0.1:0", view_routes(last, explain))
+    server.start()
+    try:
+        status, said, _ = get(server, "/view/fixes?podGroup=ns/w")
+        assert status == 200
+        assert json.loads(said)["fixes"] == ["clear its scheduling backoff -> starts now; ns/r would lose"]
+        assert get(server, "/view/fixes?podGroup=ns/x")[0] == 404
+        with chromium() as browser:
+            browser.get(f"http://127.0.0.1:{server.port}/#pending")
+            WebDriverWait(browser, 20).until(lambda b: b.find_elements(By.CSS_SELECTOR, "button.small"))
+            browser.find_element(By.CSS_SELECTOR, "button.small").click()
+            WebDriverWait(browser, 20).until(lambda b: "clear its scheduling backoff" in text(b))
+            assert complaints(browser) == []
+    finally:
+        server.stop()
+
+
 @pytest.mark.skipif(not installed(), reason="there is no Chromium; `make system-packages` installs it")
 @pytest.mark.xdist_group("browser")
 def test_the_scheduler_serves_the_last_cycle(server: HttpServer, log: CycleLog) -> None:
@@ -114,6 +155,7 @@ def test_the_command_writes_one_file(tmp_path: Path) -> None:
         (["nowhere.json"], 1, "nowhere.json"),
         ([DEMO, "nowhere.json"], 1, "nowhere.json"),
         ([DEMO, "--undecided", DEMO], 2, "exclude"),
+        ([DEMO, "--undecided", "--explained", DEMO], 2, "no explanation/1"),
         (["-"], 2, "name the snapshot"),
         ([DEMO, "--undecided", "--output", "/nowhere/page.html"], 2, "/nowhere/page.html"),
     ],

@@ -18,6 +18,7 @@ from kai_cp.view.page import page
 from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Stage, Unscheduled
 from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
 from tests.kai_cp.view.browser import chromium, installed
+from tests.kai_cp.view.large import document as large_document
 
 pytestmark = [
     pytest.mark.skipif(not installed(), reason="there is no Chromium; `make system-packages` installs it"),
@@ -181,19 +182,44 @@ def test_a_phone_needs_no_sideways_scrolling(tmp_path: Path, at: str) -> None:
         assert narrow.execute_script("return document.documentElement.scrollWidth") <= 390
 
 
-def test_a_large_cluster_draws_what_is_in_sight(browser: Chrome, tmp_path: Path) -> None:
-    made = document()
-    count = 3000
-    made["nodes"] = [{**made["nodes"][0], "name": f"node-{i}"} for i in range(count)]
-    made["cells"] = [[0, -1, 1, -1, [0, 1]]] * count
-    made["cellsAfter"] = {}
-    made["levels"] = [{"name": "hall", "levels": ["rack"], "paths": [[f"r{i // 30}"] for i in range(count)]}]
-    assert "3,000" in opened(browser, tmp_path, made, "cluster")
+@pytest.fixture(scope="module")
+def large() -> dict[str, Any]:
+    return large_document()
+
+
+@pytest.mark.parametrize("at", VIEWS)
+def test_a_large_cluster_is_painted_soon(
+    browser: Chrome, tmp_path: Path, large: dict[str, Any], at: str
+) -> None:
+    """5,000 nodes and 50,000 pods: a file of a few MiB, all there within two processor seconds."""
+    assert (len(large["nodes"]), sum(entry["pods"] for entry in large["groups"])) == (5_000, 50_000)
+    assert len(page(large)) < 4 * 2**20
+    browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+    opened(browser, tmp_path, large, at)
+    metrics = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    browser.execute_cdp_cmd("Performance.disable", {})
+    assert {entry["name"]: entry["value"] for entry in metrics}["TaskDuration"] < 2.0
+    assert browser.execute_script("return performance.getEntriesByName('first-contentful-paint').length") == 1
+    assert complaints(browser) == []
+
+
+def test_a_large_cluster_draws_what_is_in_sight(
+    browser: Chrome, tmp_path: Path, large: dict[str, Any]
+) -> None:
+    assert "5,000" in opened(browser, tmp_path, large, "cluster")
     drawn = browser.execute_script(
         "return [...document.querySelectorAll('canvas')].filter((c) => c.width !== 300).length"
     )
     assert 0 < drawn < len(browser.find_elements(By.TAG_NAME, "canvas"))
     assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == 200
+
+
+def test_what_would_help_is_listed(browser: Chrome, tmp_path: Path) -> None:
+    made = view("c", parse(world(), now=NOW), plan(), fixes={"ns/w": ["stop ns/r -> starts now", EVIL]})
+    shown = opened(browser, tmp_path, made, "pending")
+    assert "stop ns/r -> starts now" in shown
+    assert EVIL in shown
+    assert browser.find_elements(By.CSS_SELECTOR, "main img, main script") == []
 
 
 def test_the_document_is_json_and_holds_no_pod_twice() -> None:

@@ -1,0 +1,59 @@
+"""A large cluster for the page: 5,000 nodes in racks, 50,000 pods, what starts, who leaves and who stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kai_cp.reader import parse
+from kai_cp.view.data import view
+from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Stage, Unscheduled
+from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
+
+NOW = 1_800_000_000.0
+RACK = 16
+GPUS = 8
+GANG = 5
+"""Pods of a pod group, one GPU each."""
+QUEUES = 60
+
+
+def document(nodes: int = 5_000, pods: int = 50_000) -> dict[str, Any]:
+    """``view/1`` of it: seven of ten pods run, the rest waits; a twentieth starts, and as many leave."""
+    running, groups = pods * 7 // 10, pods // GANG
+    names = [f"rack{i // RACK:03}-node{i % RACK:02}" for i in range(nodes)]
+    found = [node(name, gpus=GPUS) for name in names]
+    for i, item in enumerate(found):
+        item["metadata"]["labels"] |= {"rack": f"rack{i // RACK:03}", "kubernetes.io/hostname": names[i]}
+    levels = [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]
+    raw = snapshot(
+        nodes=found,
+        pods=[
+            pod(f"job-{i // GANG:05}-{i % GANG}", f"job-{i // GANG:05}", **_place(names, i, running))
+            for i in range(pods)
+        ],
+        queues=[queue(f"team-{i:02}") for i in range(QUEUES)],
+        podGroups=[group(f"job-{i:05}", GANG, f"team-{i % QUEUES:02}") for i in range(groups)],
+        topologies=[{"metadata": {"name": "hall", "uid": "t"}, "spec": {"levels": levels}}],
+    )
+    return view("large cluster", parse(raw, now=NOW), _plan(names, running // GANG, groups))
+
+
+def _place(names: list[str], i: int, running: int) -> dict[str, Any]:
+    return {"node": names[i % len(names)], "phase": "Running"} if i < running else {}
+
+
+def _plan(names: list[str], running: int, groups: int) -> Plan:
+    moved = (groups - running) // 6
+    decisions = []
+    for i in range(moved):
+        mine, theirs = GroupKey("ns", f"job-{running + i:05}"), GroupKey("ns", f"job-{i:05}")
+        for k in range(GANG):
+            victim, chosen = PodKey("ns", f"{theirs.name}-{k}"), PodKey("ns", f"{mine.name}-{k}")
+            place = names[(i * GANG + k) % len(names)]
+            decisions.append(Decision("Evict", victim, theirs, place, "reclaim", triggers=(mine,)))
+            decisions.append(Decision("Nominate", chosen, mine, place, "reclaim"))
+    waiting = (GroupKey("ns", f"job-{i:05}") for i in range(running + moved, groups))
+    left = tuple(
+        Unscheduled(key, "NodeFragmented", "5 GPUs are free, no node has them", True) for key in waiting
+    )
+    return Plan(tuple(decisions), left, stages=(Stage("reclaim: lost work", "OPTIMAL", 1, 1, 0.0),))
