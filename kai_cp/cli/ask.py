@@ -1,8 +1,10 @@
-"""``kai-cp pending``, ``queues``, ``evictions``, ``audit`` and ``plan``: one question each."""
+"""``kai-cp pending``, ``queues``, ``evictions``, ``audit`` and ``plan``: a question each, one body for all."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,8 +20,8 @@ from kai_cp.cli.options import (
     QueueOption,
     SnapshotArgument,
 )
-from kai_cp.cli.output import Format, as_csv, as_json, as_yaml, write
-from kai_cp.cli.world import DecisionsArgument, World, world_or_exit
+from kai_cp.cli.output import Format, Result, answer
+from kai_cp.cli.world import DecisionsArgument, world_or_exit
 
 if TYPE_CHECKING:
     from kai_cp.questions.question import Facts, Question
@@ -37,45 +39,49 @@ FormatOption = Annotated[
 ]
 
 
-def answer(question: Question, facts: Facts, format: Format, *, everything: bool) -> None:
-    """Print the answer to a question."""
-    from rich.text import Text
-
-    from kai_cp.report.decisions import shortening
-    from kai_cp.report.headline import as_of
-    from kai_cp.report.section import ROWS_SHOWN, Shortening
-    from kai_cp.report.terminal import is_whole, stdout
-
-    document = question.ask(facts)
-    rows = document[question.rows]
-    match format:
-        case Format.JSON:
-            write(as_json([document]))
-        case Format.YAML:
-            write(as_yaml([document]))
-        case Format.NAME:
-            write("".join(f"{question.label.format(**row)}\n" for row in rows))
-        case Format.CSV:
-            columns = tuple(rows[0]) if rows else ()
-            write(as_csv(columns, ([_flat(value) for value in row.values()] for row in rows)))
-        case _:
-            console = stdout(wide=format is Format.WIDE)
-            shorten = Shortening() if is_whole(console.width) else shortening(facts.decisions)
-            console.print(Text(f"{facts.name}: {question.headline(document)}", style="bold"), crop=False)
-            console.print(
-                Text(" ".join(filter(None, (as_of(document), shorten.said()))), style="dim"), crop=False
-            )
-            for section in question.sections(document):
-                if section.rows:
-                    console.print(section.render(None if everything else ROWS_SHOWN, shorten), crop=False)
+Parameter = inspect.Parameter
+_GIVEN: Final = (
+    Parameter("snapshot", Parameter.KEYWORD_ONLY, annotation=SnapshotArgument),
+    Parameter("decisions", Parameter.KEYWORD_ONLY, annotation=DecisionsArgument, default=None),
+    Parameter("format", Parameter.KEYWORD_ONLY, annotation=FormatOption, default=Format.TABLE),
+    Parameter("now", Parameter.KEYWORD_ONLY, annotation=NowOption, default=None),
+    Parameter("budget", Parameter.KEYWORD_ONLY, annotation=BudgetOption, default=None),
+    Parameter("config", Parameter.KEYWORD_ONLY, annotation=ConfigOption, default=None),
+    Parameter("everything", Parameter.KEYWORD_ONLY, annotation=AllOption, default=False),
+)
+_SELECTED: Final = {
+    "queue": Parameter("queue", Parameter.KEYWORD_ONLY, annotation=QueueOption, default=None),
+    "namespace": Parameter("namespace", Parameter.KEYWORD_ONLY, annotation=NamespaceOption, default=None),
+    "group": Parameter("group", Parameter.KEYWORD_ONLY, annotation=GroupOption, default=None),
+}
+"""What an answer may be narrowed to."""
+Answered = Callable[["Facts", bool], Result]
+"""The result of the facts; True: long tables in full."""
 
 
-def _flat(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, list) else value
+def _asked(name: str, selects: Sequence[str], help: str, answered: Answered) -> None:
+    """Make a command of a question."""
+
+    def command(**given: Any) -> None:
+        world = world_or_exit(
+            given["snapshot"],
+            given["decisions"],
+            now=given["now"],
+            budget=given["budget"],
+            config=given["config"],
+        )
+        facts = _selected(world.facts(), *(given.get(option) for option in _SELECTED))
+        answer(answered(facts, given["everything"]), given["format"])
+
+    parameters = [*_GIVEN[:3], *(_SELECTED[option] for option in selects), *_GIVEN[3:]]
+    command.__doc__ = help
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    app.command(name)(command)
 
 
-def _facts(
-    world: World, queue: list[str] | None, namespace: list[str] | None, group: list[str] | None
+def _selected(
+    facts: Facts, queue: list[str] | None, namespace: list[str] | None, group: list[str] | None
 ) -> Facts:
     """The facts that were asked for; a queue that does not exist is named."""
     from dataclasses import replace
@@ -83,143 +89,117 @@ def _facts(
     from kai_cp.report.inspect import selected
     from kai_cp.report.select import Selection, names
 
-    facts = world.facts()
     selection = Selection(names(queue), names(namespace), names(group))
     for unknown in selection.unknown(facts.decisions):
-        complain(f"--queue {unknown}: {world.name} has no such queue")
+        complain(f"--queue {unknown}: {facts.name} has no such queue")
     return replace(
         facts, decisions=selection.of(facts.decisions), inspection=selected(facts.inspection, selection)
     )
 
 
-@app.command()
-def pending(
-    snapshot: SnapshotArgument,
-    decisions: DecisionsArgument = None,
-    format: FormatOption = Format.TABLE,
-    queue: QueueOption = None,
-    namespace: NamespaceOption = None,
-    group: GroupOption = None,
-    now: NowOption = None,
-    budget: BudgetOption = None,
-    config: ConfigOption = None,
-    everything: AllOption = False,
+def _question(module: str) -> Answered:
+    """The result of ``kai_cp.questions.MODULE``."""
+
+    def answered(facts: Facts, everything: bool) -> Result:
+        from importlib import import_module
+
+        question: Question = getattr(import_module(f"kai_cp.questions.{module}"), module.upper())
+        document = question.ask(facts)
+        rows = document[question.rows]
+        return Result(
+            [document],
+            names=lambda: (question.label.format(**row) for row in rows),
+            table=lambda: (tuple(rows[0]) if rows else (), (list(row.values()) for row in rows)),
+            show=lambda wide: _show(question, document, facts, everything=everything, wide=wide),
+        )
+
+    return answered
+
+
+def _show(
+    question: Question, document: dict[str, Any], facts: Facts, *, everything: bool, wide: bool
 ) -> None:
+    """The answer in words and tables."""
+    from rich.text import Text
+
+    from kai_cp.report.decisions import shortening
+    from kai_cp.report.headline import as_of
+    from kai_cp.report.section import ROWS_SHOWN, Shortening
+    from kai_cp.report.terminal import is_whole, stdout
+
+    console = stdout(wide=wide)
+    shorten = Shortening() if is_whole(console.width) else shortening(facts.decisions)
+    console.print(Text(f"{facts.name}: {question.headline(document)}", style="bold"), crop=False)
+    console.print(Text(" ".join(filter(None, (as_of(document), shorten.said()))), style="dim"), crop=False)
+    for section in question.sections(document):
+        if section.rows:
+            console.print(section.render(None if everything else ROWS_SHOWN, shorten), crop=False)
+
+
+def _plan(facts: Facts, everything: bool) -> Result:
+    from kai_cp.report.decisions import report
+    from kai_cp.report.rows import COLUMNS, names, rows
+    from kai_cp.report.terminal import show
+
+    return Result(
+        [facts.decisions],
+        names=lambda: names(facts.decisions),
+        table=lambda: (COLUMNS, rows(facts.name, facts.decisions)),
+        show=lambda wide: show(report(facts.name, facts.decisions, everything=everything), wide=wide),
+    )
+
+
+_asked(
+    "pending",
+    ("queue", "namespace", "group"),
     """Show the pod groups that wait, in fair order, each with its reason.
 
     Examples:
     kai-cp pending snapshot.zip
     kai-cp pending cycle.zip --queue team-a -o name
-    """
-    from kai_cp.questions.pending import PENDING
-
-    world = world_or_exit(snapshot, decisions, now=now, budget=budget, config=config)
-    answer(PENDING, _facts(world, queue, namespace, group), format, everything=everything)
-
-
-@app.command()
-def queues(
-    snapshot: SnapshotArgument,
-    decisions: DecisionsArgument = None,
-    format: FormatOption = Format.TABLE,
-    queue: QueueOption = None,
-    now: NowOption = None,
-    budget: BudgetOption = None,
-    config: ConfigOption = None,
-    everything: AllOption = False,
-) -> None:
+    """,
+    _question("pending"),
+)
+_asked(
+    "queues",
+    ("queue",),
     """Show the queues: quota, fair share, use, what is borrowed and what is owed, in GPUs.
 
     Examples:
     kai-cp queues snapshot.zip
     kai-cp queues snapshot.zip --queue research -o json
-    """
-    from kai_cp.questions.queues import QUEUES
-
-    world = world_or_exit(snapshot, decisions, now=now, budget=budget, config=config)
-    answer(QUEUES, _facts(world, queue, None, None), format, everything=everything)
-
-
-@app.command()
-def evictions(
-    snapshot: SnapshotArgument,
-    decisions: DecisionsArgument = None,
-    format: FormatOption = Format.TABLE,
-    queue: QueueOption = None,
-    namespace: NamespaceOption = None,
-    group: GroupOption = None,
-    now: NowOption = None,
-    budget: BudgetOption = None,
-    config: ConfigOption = None,
-    everything: AllOption = False,
-) -> None:
+    """,
+    _question("queues"),
+)
+_asked(
+    "evictions",
+    ("queue", "namespace", "group"),
     """Show the pods that are evicted: for whom, and what becomes of them.
 
     Examples:
     kai-cp evictions cycle.zip
     kai-cp evictions snapshot.zip --queue team-a
-    """
-    from kai_cp.questions.evictions import EVICTIONS
-
-    world = world_or_exit(snapshot, decisions, now=now, budget=budget, config=config)
-    answer(EVICTIONS, _facts(world, queue, namespace, group), format, everything=everything)
-
-
-@app.command()
-def audit(
-    snapshot: SnapshotArgument,
-    decisions: DecisionsArgument = None,
-    format: FormatOption = Format.TABLE,
-    now: NowOption = None,
-    budget: BudgetOption = None,
-    config: ConfigOption = None,
-    everything: AllOption = False,
-) -> None:
+    """,
+    _question("evictions"),
+)
+_asked(
+    "audit",
+    (),
     """Show which queues are owed while others borrow, the least that would help, and idle quota.
 
     Examples:
     kai-cp audit snapshot.zip
-    """
-    from kai_cp.questions.audit import AUDIT
-
-    world = world_or_exit(snapshot, decisions, now=now, budget=budget, config=config)
-    answer(AUDIT, world.facts(), format, everything=everything)
-
-
-@app.command()
-def plan(
-    snapshot: SnapshotArgument,
-    decisions: DecisionsArgument = None,
-    format: FormatOption = Format.TABLE,
-    queue: QueueOption = None,
-    namespace: NamespaceOption = None,
-    group: GroupOption = None,
-    now: NowOption = None,
-    budget: BudgetOption = None,
-    config: ConfigOption = None,
-    everything: AllOption = False,
-) -> None:
+    """,
+    _question("audit"),
+)
+_asked(
+    "plan",
+    ("queue", "namespace", "group"),
     """Show the whole plan of the next cycle; nothing is changed.
 
     Examples:
     kai-cp plan cycle.zip
     kai-cp plan snapshot.zip --namespace team-a
-    """
-    from kai_cp.report.decisions import report
-    from kai_cp.report.rows import COLUMNS, names, rows
-    from kai_cp.report.terminal import show
-
-    facts = _facts(
-        world_or_exit(snapshot, decisions, now=now, budget=budget, config=config), queue, namespace, group
-    )
-    match format:
-        case Format.JSON:
-            write(as_json([facts.decisions]))
-        case Format.YAML:
-            write(as_yaml([facts.decisions]))
-        case Format.NAME:
-            write("".join(f"{name}\n" for name in names(facts.decisions)))
-        case Format.CSV:
-            write(as_csv(COLUMNS, rows(facts.name, facts.decisions)))
-        case _:
-            show(report(facts.name, facts.decisions, everything=everything), wide=format is Format.WIDE)
+    """,
+    _plan,
+)

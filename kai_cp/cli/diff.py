@@ -12,7 +12,7 @@ import typer
 from kai_cp.cli.ask import FormatOption
 from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, fail
 from kai_cp.cli.options import AllOption
-from kai_cp.cli.output import Format, as_csv, as_json, as_yaml, write
+from kai_cp.cli.output import Format, Result, answer
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -48,26 +48,24 @@ def diff(
         decided = "decisions" in old
         found.append(questions.decisions(old, new) if decided else questions.snapshots(old, new))
     rows = [row for document in found for row in _rows(document)]
-    match format:
-        case Format.JSON:
-            write(as_json(found))
-        case Format.YAML:
-            write(as_yaml(found))
-        case Format.NAME:
-            write("".join(f"{kind}/{name}\n" for kind, name, *_ in rows))
-        case Format.CSV:
-            write(as_csv(("kind", "name", "a", "b"), rows))
-        case _:
-            console = stdout(wide=format is Format.WIDE)
-            for document in found:
-                console.print(questions.headline(document), style="bold", crop=False)
-                for section in (
-                    questions.snapshot_sections(document)
-                    if document["schema"] == "snapshot-diff/1"
-                    else questions.decision_sections(document, names)
-                ):
-                    if section.rows:
-                        console.print(section.render(None if everything else ROWS_SHOWN), crop=False)
+
+    def shown(wide: bool) -> None:
+        console = stdout(wide=wide)
+        for document in found:
+            console.print(questions.headline(document), style="bold", crop=False)
+            for section in questions.sections(document, names):
+                if section.rows:
+                    console.print(section.render(None if everything else ROWS_SHOWN), crop=False)
+
+    answer(
+        Result(
+            found,
+            names=lambda: (f"{kind}/{name}" for kind, name, *_ in rows),
+            table=lambda: (("kind", "name", "a", "b"), rows),
+            show=shown,
+        ),
+        format,
+    )
     if rows:
         raise typer.Exit(1)
 

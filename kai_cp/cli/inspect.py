@@ -19,9 +19,11 @@ from kai_cp.cli.options import (
     SnapshotArgument,
     UsageOption,
 )
-from kai_cp.cli.output import Format, as_csv, as_json, as_yaml, write
+from kai_cp.cli.output import Format, Result, answer
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+COLUMNS = ("position", "podGroup", "queue", "priority", "nextPods", "pendingPods", "gpus", "ageSeconds")
+"""Of ``-o csv``: one row for each pod group that waits."""
 
 
 class Resource(StrEnum):
@@ -76,25 +78,17 @@ def inspect(
     for unknown in selection.unknown({"queues": found.queue_by_name}):
         complain(f"--queue {unknown}: {name} has no such queue")
     document = selected(document, selection)
-    match format:
-        case Format.JSON:
-            write(as_json([document]))
-        case Format.YAML:
-            write(as_yaml([document]))
-        case Format.NAME:
-            write("".join(f"podgroup/{waiter['podGroup']}\n" for waiter in document["waiting"]))
-        case Format.CSV:
-            columns = (
-                "position",
-                "podGroup",
-                "queue",
-                "priority",
-                "nextPods",
-                "pendingPods",
-                "gpus",
-                "ageSeconds",
-            )
-            write(as_csv(columns, ([waiter[column] for column in columns] for waiter in document["waiting"])))
-        case _:
-            wide = format is Format.WIDE
-            show(report(name, document, resource.value, everything=everything or wide), wide=wide)
+    line = document["waiting"]
+
+    def shown(wide: bool) -> None:
+        show(report(name, document, resource.value, everything=everything or wide), wide=wide)
+
+    answer(
+        Result(
+            [document],
+            names=lambda: (f"podgroup/{waiter['podGroup']}" for waiter in line),
+            table=lambda: (COLUMNS, ([waiter[column] for column in COLUMNS] for waiter in line)),
+            show=shown,
+        ),
+        format,
+    )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 Document = Mapping[str, Any]
+Table = tuple[Sequence[str], Iterable[Sequence[Any]]]
+"""Columns and rows."""
 
 
 class Format(StrEnum):
@@ -21,6 +24,35 @@ class Format(StrEnum):
     YAML = "yaml"
     NAME = "name"
     CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command found, in every form; only the one that is asked for is made.
+
+    ``names``: what ``-o name`` prints, a line each; ``table``: for ``-o csv``; ``show``: prints it for people, as
+    *wide* if it is given True.
+    """
+
+    documents: Sequence[Document]
+    names: Callable[[], Iterable[str]]
+    table: Callable[[], Table]
+    show: Callable[[bool], None]
+
+
+def answer(result: Result, format: Format) -> None:
+    """Print a result in one form."""
+    match format:
+        case Format.JSON:
+            write(as_json(result.documents))
+        case Format.YAML:
+            write(as_yaml(result.documents))
+        case Format.NAME:
+            write("".join(f"{name}\n" for name in result.names()))
+        case Format.CSV:
+            write(as_csv(*result.table()))
+        case _:
+            result.show(format is Format.WIDE)
 
 
 def write(text: str | bytes) -> None:
@@ -51,9 +83,13 @@ def as_yaml(documents: Sequence[Document]) -> str:
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table with one header, as spreadsheets read it."""
+    """A table with one header, as spreadsheets read it; a list is one cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(rows)
+    writer.writerows([_flat(value) for value in row] for row in rows)
     return text.getvalue()
+
+
+def _flat(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list) else value

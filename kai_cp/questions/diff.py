@@ -127,8 +127,14 @@ def _paths(old: Any, new: Any, at: str = "", depth: int = 4) -> Iterator[str]:
         yield at
 
 
-def decision_sections(document: Document, names: tuple[str, str]) -> list[Section]:
-    """As tables; ``names`` of the two answers."""
+def sections(document: Document, names: tuple[str, str]) -> list[Section]:
+    """As tables; ``names`` of what is compared."""
+    if document["schema"] == "snapshot-diff/1":
+        return _snapshot_sections(document)
+    return _decision_sections(document, names)
+
+
+def _decision_sections(document: Document, names: tuple[str, str]) -> list[Section]:
     totals = [
         (key, str(document["a"][key]), str(document["b"][key]))
         for key in ("bound", "nominated", "moved", "evicted", "pendingPodGroups")
@@ -143,8 +149,7 @@ def decision_sections(document: Document, names: tuple[str, str]) -> list[Sectio
     ]
 
 
-def snapshot_sections(document: Document) -> list[Section]:
-    """As a table."""
+def _snapshot_sections(document: Document) -> list[Section]:
     rows = [
         (entry["kind"], entry["object"], entry["change"], ", ".join(entry.get("fields", ())))
         for entry in document["objects"]
