@@ -1,4 +1,4 @@
-"""``kai-cp pending``, ``queues``, ``evictions``, ``audit`` and ``plan``: a question each, one body for all."""
+"""``kai-cp pending``, ``queues``, ``evictions``, ``audit``, ``plan``: a question each, one body for all."""
 
 from __future__ import annotations
 
