@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from kai_cp_models.settings import Settings
     from kai_cp_models.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from kai_cp.reader.container import Source
+
 BAD_INPUT: Final = 1
 """A file, an object or an answer is bad; standard error names it."""
 WRONG_USAGE: Final = 2
@@ -127,25 +130,33 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
     return document
 
 
-def snapshot_or_exit(
-    argument: str, now: float | None, settings: Settings, usage: Mapping[str, Any] | None = None
-) -> tuple[Snapshot, str, str]:
-    """The one snapshot that an argument names, its name and its SHA-256."""
-    from kai_cp.reader.container import UnreadableSnapshot
-    from kai_cp.reading import inputs, read
+def source_or_exit(argument: str) -> Source:
+    """The one snapshot that an argument names; none or several end the program."""
+    from kai_cp.reading import inputs
 
     sources, problems = inputs([argument])
     if problems:
         fail(problems[0], BAD_INPUT)
     if len(sources) != 1:
         fail(f"{argument}: holds {len(sources)} snapshots; name one of them", WRONG_USAGE)
+    return sources[0]
+
+
+def snapshot_or_exit(
+    argument: str, now: float | None, settings: Settings, usage: Mapping[str, Any] | None = None
+) -> tuple[Snapshot, str, str]:
+    """The one snapshot that an argument names, its name and its SHA-256."""
+    from kai_cp.reader.container import UnreadableSnapshot
+    from kai_cp.reading import read
+
+    source = source_or_exit(argument)
     try:
-        snapshot, digest = read(sources[0].path, now=now, settings=settings, usage=usage)
+        snapshot, digest = read(source.path, now=now, settings=settings, usage=usage)
     except UnreadableSnapshot as problem:
         fail(str(problem), BAD_INPUT)
     if not snapshot.nodes or not snapshot.pods:
-        complain(f"{sources[0].path}: {empty_world(len(snapshot.nodes), len(snapshot.pods))}")
-    return snapshot, sources[0].name, digest
+        complain(f"{source.path}: {empty_world(len(snapshot.nodes), len(snapshot.pods))}")
+    return snapshot, source.name, digest
 
 
 def empty_world(nodes: int, pods: int) -> str:

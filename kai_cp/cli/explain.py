@@ -17,6 +17,7 @@ from kai_cp.cli.common import (
     instant_or_exit,
     mapping_or_exit,
     settings_or_exit,
+    source_or_exit,
 )
 from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
 
@@ -101,15 +102,10 @@ def explain(
 def raw_or_exit(argument: str, now: float | None, most_bytes: int) -> tuple[dict[str, object], str, float]:
     """The raw snapshot that an argument names, its SHA-256, and the time as of which it is read."""
     from kai_cp.reader.container import UnreadableSnapshot, load
-    from kai_cp.reading import inputs
 
-    sources, problems = inputs([argument])
-    if problems:
-        fail(problems[0], BAD_INPUT)
-    if len(sources) != 1:
-        fail(f"{argument}: holds {len(sources)} snapshots; name one of them", WRONG_USAGE)
+    source = source_or_exit(argument)
     try:
-        loaded = load(sources[0].path, max_bytes=most_bytes)
+        loaded = load(source.path, max_bytes=most_bytes)
     except UnreadableSnapshot as problem:
         fail(str(problem), BAD_INPUT)
     return loaded.raw, loaded.sha256, time.time() if now is None else now

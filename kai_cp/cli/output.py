@@ -30,8 +30,8 @@ class Format(StrEnum):
 class Result:
     """What a command found, in every form; only the one that is asked for is made.
 
-    ``names``: what ``-o name`` prints, a line each; ``table``: for ``-o csv``; ``show``: prints it for people,
-    as *wide* if it is given True.
+    ``names``: what ``-o name`` prints, a line each; ``table``: for ``-o csv``; ``show``: prints it for people
+    (given True: *wide*).
     """
 
     documents: Sequence[Document]

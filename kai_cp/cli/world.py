@@ -57,8 +57,16 @@ class World:
         """What the questions are asked of."""
         from kai_cp.inspection import inspection
         from kai_cp.questions.question import Facts
+        from kai_cp.report.amounts import owed
+        from kai_cp_models.snapshot import Plan
 
-        return Facts(self.name, self.decisions(), inspection(self.snapshot, self.digest))
+        found = owed(self.snapshot, self.plan or Plan())
+        return Facts(
+            self.name,
+            self.decisions(),
+            inspection(self.snapshot, self.digest),
+            {queue: [str(key) for key in keys] for queue, keys in found.items()},
+        )
 
 
 def world_or_exit(

@@ -16,7 +16,7 @@ from kai_cp.kube.disruption import HOUR, Disruption
 from kai_cp.kube.kai_metrics import KaiMetrics
 from kai_cp.kube.port import Result
 from kai_cp.kube.time_metrics import TimeMetrics
-from kai_cp.report.amounts import gpus_of, starving
+from kai_cp.report.amounts import gpus_of, owed
 from kai_cp_models.snapshot import FAILED, REJECTED, ActionName, GroupKey, PodKey
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -147,7 +147,7 @@ class SchedulerMetrics:
                 waiting[group.queue, entry.reason] += 1
                 oldest[group.queue] = min(oldest.get(group.queue, cycle.started), group.created)
         self._pending.show(waiting)
-        self._starving.show({(queue,): n for queue, n in starving(cycle.snapshot, cycle.plan).items()})
+        self._starving.show({(queue,): len(keys) for queue, keys in owed(cycle.snapshot, cycle.plan).items()})
         for queue in self._queues_seen - oldest.keys():
             self._oldest.remove(queue)
         for queue, created in oldest.items():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kai_cp.questions.question import Document, Facts, Question
-from kai_cp.questions.queues import NOT_FOR_SHARES, fits, path_of
+from kai_cp.report.amounts import NOT_FOR_SHARES
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount, plural
 
@@ -53,11 +53,11 @@ def _pairs(facts: Facts, leaves: Mapping[str, Document], after: Mapping[str, Doc
         ((_excess(after[name]), name) for name in leaves if _excess(after[name]) > 0), reverse=True
     )
     for name, entries in sorted(waiting.items()):
-        path = path_of(queues, name)
+        path = _path_of(queues, name)
         for excess, lender in lenders:
-            above = set(path_of(queues, lender))
+            above = set(_path_of(queues, lender))
             own = [at for at in path if at not in above]
-            owed = [entry for entry in entries if own and fits(after, own, entry)]
+            owed = [entry for entry in entries if own and _fits(after, own, entry)]
             if lender == name or not owed:
                 continue
             least = min(owed, key=lambda entry: (entry.get("gpus") or 0, entry["podGroup"]))
@@ -70,6 +70,27 @@ def _pairs(facts: Facts, leaves: Mapping[str, Document], after: Mapping[str, Doc
                 "enough": excess >= (least.get("gpus") or 0),
                 "reason": least["reason"],
             }
+
+
+def _fits(after: Mapping[str, Document], path: Sequence[str], entry: Document) -> bool:
+    """Whether what a pod group needs is within the fair share of all these queues."""
+    return all(_within(after.get(name), entry.get("gpus") or 0) for name in path)
+
+
+def _path_of(queues: Mapping[str, Document], name: str | None) -> list[str]:
+    """A queue and those above it, the lowest first."""
+    path: list[str] = []
+    while name is not None and name in queues and name not in path:
+        path.append(name)
+        name = queues[name].get("parent")
+    return path
+
+
+def _within(queue: Document | None, gpus: float) -> bool:
+    if queue is None:
+        return False
+    share = queue["fairShare"]["gpu"]
+    return share is None or share < 0 or queue["allocatedAfter"]["gpu"] + gpus <= share + 1e-9
 
 
 def _idle(leaves: Mapping[str, Document], after: Mapping[str, Document]) -> Iterator[Document]:

@@ -13,11 +13,15 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a cluster at one time: its name, its ``decisions/1`` and its ``inspection/1``."""
+    """What is known of a cluster at one time: its name, its ``decisions/1`` and its ``inspection/1``.
+
+    ``owed``: by leaf queue, the pod groups that wait although what they need is within the fair share.
+    """
 
     name: str
     decisions: Document
     inspection: Document
+    owed: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)

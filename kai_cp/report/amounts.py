@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kai_cp_models.fairness import amounts
-from kai_cp_models.snapshot import MILLI, Plan, Pod, PodStatus, Shares, Snapshot
+from kai_cp_models.snapshot import MILLI, GroupKey, Plan, Pod, PodStatus, Shares, Snapshot
 from kai_cp_models.units import Gang
 
-NOT_WAITING_FOR_ROOM = frozenset({"NotReady", "SchedulingBackoff"})
+NOT_FOR_SHARES: Final = frozenset(
+    {
+        *("NotReady", "SchedulingBackoff", "QueueDoesNotExist", "QueueNotLeaf", "DependencyMissing"),
+        *("NoNodeAccepts", "ExceedsHardware", "OverLimit", "NonPreemptibleOverQuota"),
+    }
+)
+"""Reasons of pod groups that no other distribution of the GPUs would help."""
 
 
 def gpus_of(snapshot: Snapshot, pod: Pod, node: str | None = None) -> float:
@@ -17,12 +25,12 @@ def gpus_of(snapshot: Snapshot, pod: Pod, node: str | None = None) -> float:
     return amounts.accepted(snapshot, pod, snapshot.nodes[snapshot.node_index[name]])[2] / MILLI
 
 
-def starving(snapshot: Snapshot, plan: Plan) -> dict[str, int]:
-    """By queue: pod groups that wait although what they need next is within the fair share.
+def owed(snapshot: Snapshot, plan: Plan) -> dict[str, list[GroupKey]]:
+    """By leaf queue: pod groups that wait although what they need next is within the fair share.
 
     The fair share of the queue and of every queue above it, in CPU, memory and GPUs, after the plan.
     """
-    found: dict[str, int] = {}
+    found: dict[str, list[GroupKey]] = {}
     placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
 
     def status_of(pod: Pod) -> PodStatus:
@@ -30,7 +38,7 @@ def starving(snapshot: Snapshot, plan: Plan) -> dict[str, int]:
 
     for entry in plan.unscheduled:
         group = snapshot.group_by_key.get(entry.group)
-        if group is None or entry.reason in NOT_WAITING_FOR_ROOM:
+        if group is None or entry.reason in NOT_FOR_SHARES:
             continue
         batch = Gang(group, snapshot.members[entry.group]).next_batch(status_of)
         if batch is None:
@@ -39,7 +47,7 @@ def starving(snapshot: Snapshot, plan: Plan) -> dict[str, int]:
         needs = Shares(float(cpu), float(memory), milli_gpus / MILLI)
         path = snapshot.queue_path.get(group.queue, ())
         if path and all(_owed(plan, name, needs) for name in path):
-            found[group.queue] = found.get(group.queue, 0) + 1
+            found.setdefault(group.queue, []).append(entry.group)
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kai_cp.decisions import ENGINE, rfc3339, version
-from kai_cp.report.amounts import gpus_of, starving
+from kai_cp.report.amounts import gpus_of, owed
 from kai_cp.report.waiting import Waiter, waiters
 from kai_cp.topology_view import fabric
 from kai_cp_models.fairness.book import QueueBook
@@ -105,7 +105,7 @@ def _queues(snapshot: Snapshot, plan: Plan | None, book: QueueBook, line: Sequen
     for waiter in line:
         for name in snapshot.queue_path.get(waiter.group.queue, ()):
             waiting[name] += 1
-    starved = starving(snapshot, plan) if plan is not None else {}
+    starved = owed(snapshot, plan) if plan is not None else {}
     return [
         {
             "name": queue.name,
@@ -119,7 +119,7 @@ def _queues(snapshot: Snapshot, plan: Plan | None, book: QueueBook, line: Sequen
             "used": list(book.allocated_shares(queue.name)),
             "after": _after_queue(plan, queue.name),
             "waiting": waiting[queue.name],
-            "starved": starved.get(queue.name, 0),
+            "starved": len(starved.get(queue.name, ())),
         }
         for queue, depth in _tree(snapshot)
     ]
