@@ -25,6 +25,14 @@ MISSING: Final = 3
 """Something outside is missing: a cluster, a right, an optional package, space on the disk."""
 BUG: Final = 4
 """kai-cp itself failed."""
+UNREACHABLE: Final = 5
+"""The API server cannot be reached."""
+REFUSED: Final = 6
+"""The API server refuses the credentials."""
+FORBIDDEN: Final = 7
+"""A right is missing."""
+NOT_RUNNING: Final = 8
+"""No scheduler of ours answers."""
 INTERRUPTED: Final = 130
 """Stopped by Ctrl-C, as shells have it."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,41 +85,100 @@ def test_a_reader_sees_who_waits(world: World, reader: str) -> None:
     assert any(name.endswith(world.queues[-1]) for name in done.stdout.split())
 
 
-def test_the_last_cycle_of_the_scheduler_is_shown(
-    world: World, control_plane: ControlPlane, reader: str, tmp_path: Path
-) -> None:
+@pytest.fixture
+def forwarded(world: World, tmp_path: Path) -> str:
+    """A PATH whose kubectl leads to the scheduler of this test, which has a pod as the chart would make it."""
     world.add_nodes(1, gpus=2)
     world.add_queue("q")
     world.add_gang("large", world.queues[-1], 1, gpus=8)
+    world.add_gang("small", world.queues[-1], 1, gpus=1)
     scheduler = world.scheduler("--mode=observe")
-    # What the chart's Deployment would look like to whoever looks for the scheduler.
     labels = {"app.kubernetes.io/name": "kai-cp", "app.kubernetes.io/component": "scheduler"}
-    node = world.nodes[0]
     container = {"name": "scheduler", "image": "none"}
     body = {
         "metadata": {"name": "kai-cp-scheduler", "labels": labels},
-        "spec": {"nodeName": node, "schedulerName": "other", "containers": [container]},
+        "spec": {"nodeName": world.nodes[0], "schedulerName": "other", "containers": [container]},
     }
     world.api.create(r.PODS, world.namespace, body)
-    world.until(
-        lambda: (
-            (world.api.get(r.PODS, world.namespace, "kai-cp-scheduler") or {})["status"].get("phase")
-            == "Running"
-        ),
-        "the pod runs",
-    )
+
+    def runs() -> bool:
+        pod = world.api.get(r.PODS, world.namespace, "kai-cp-scheduler") or {}
+        return bool((pod.get("status") or {}).get("phase") == "Running")
+
+    world.until(runs, "the pod runs")
     fake = tmp_path / "kubectl"
     fake.write_text(KUBECTL.format(python=sys.executable, port=scheduler.data))
     fake.chmod(fake.stat().st_mode | stat.S_IEXEC)
+    return str(tmp_path)
 
-    def shown() -> Object | None:
-        done = plugin("pending", "--kubeconfig", reader, "-A", "-o", "json", path=str(tmp_path))
-        assert done.returncode == 0, done.stderr
-        answer: Object = json.loads(done.stdout)
-        return answer if "from cycle" in done.stderr and answer["pending"] else None
 
-    answer = world.until(shown, "the scheduler's own cycle is shown")
-    assert [entry["podGroup"] for entry in answer["pending"]] == [f"{world.namespace}/large"]
+COMMANDS = (
+    *(["pending"], ["queues"], ["evictions"], ["plan"], ["audit"], ["inspect"], ["check"], ["topology"]),
+    *(["pending", "-o", "json"], ["queues", "-o", "csv"], ["plan", "-o", "name"], ["audit", "-o", "yaml"]),
+)
+
+
+def test_the_live_cluster_is_shown_exactly_as_a_file(
+    world: World, reader: str, forwarded: str, tmp_path: Path
+) -> None:
+    taken, small = str(tmp_path / "live.zip"), str(tmp_path / "small.json")
+    live = ("--kubeconfig", reader, "--context", context(reader), "-A", "--source=scheduler")
+
+    def settled() -> bool:
+        done = plugin("snapshot", "take", taken, *live, path=forwarded)
+        return done.returncode == 0 and "large" in plugin("pending", taken_option(taken), "-o", "name").stdout
+
+    world.until(settled, "a cycle with what waits is recorded", 90)
+    for command in COMMANDS:
+        shown = plugin(*command, *live, path=forwarded)
+        on_file = kai_cp(command[0], taken, *command[1:])
+        assert "from cycle" in shown.stderr
+        assert shown.returncode == on_file.returncode == 0, shown.stderr + on_file.stderr
+        # The name of the file is the name of what was asked: the context, or the file.
+        assert shown.stdout.replace(context(reader), "live") == on_file.stdout, command
+        assert shown.stdout
+    done = plugin("diff", taken, *live, path=forwarded)
+    assert (done.returncode, "the same" in done.stdout) == (0, True), done.stdout + done.stderr
+    fact = f"waiting {world.namespace}/large"
+    done = plugin("snapshot", "reduce", taken, small, "--fact", fact)
+    assert done.returncode == 0, done.stderr
+    assert world.namespace not in Path(small).read_text()
+
+
+def context(kubeconfig: str) -> str:
+    """The name of its context."""
+    return str(yaml.safe_load(Path(kubeconfig).read_text())["current-context"])
+
+
+def taken_option(path: str) -> str:
+    """The option that shows a file instead of the cluster."""
+    return f"--snapshot={path}"
+
+
+def kai_cp(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``kai-cp``."""
+    command = [sys.executable, "-m", "kai_cp", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def test_watching_shows_it_again(world: World, reader: str, forwarded: str) -> None:
+    command = [sys.executable, "-m", "kai_cp.kube.plugin.main", "queues", "-w", "-o", "name"]
+    environment = {**os.environ, "PATH": f"{forwarded}:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        [*command, "--kubeconfig", reader, "--source=api"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+    ) as watching:
+        assert watching.stdout is not None
+        wanted = f"queue/{world.queues[-1]}"
+        seen = 0
+        while seen < 2:
+            seen += watching.stdout.readline().strip() == wanted
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(30) == 130
 
 
 def test_taking_a_snapshot_without_names(world: World, reader: str, tmp_path: Path) -> None:
@@ -132,35 +193,67 @@ def test_taking_a_snapshot_without_names(world: World, reader: str, tmp_path: Pa
     assert world.nodes[0] not in names
 
 
-def test_a_missing_right_is_named_with_the_role_that_has_it(control_plane: ControlPlane) -> None:
-    done = plugin("pending", "--kubeconfig", str(control_plane.kubeconfig("nobody")))
-    assert done.returncode == 3
-    assert "-reader" in done.stderr
-    assert "Traceback" not in done.stderr
+def expired(control_plane: ControlPlane, folder: Path) -> str:
+    """A kubeconfig with a token that is no longer good."""
+    return written(control_plane, folder, token="expired")
 
 
-def test_an_expired_token_and_no_cluster_are_sentences(control_plane: ControlPlane, tmp_path: Path) -> None:
+def unreachable(control_plane: ControlPlane, folder: Path) -> str:
+    """A kubeconfig of an API server that is not there."""
+    return written(control_plane, folder, server=f"https://127.0.0.1:{free_port()}")
+
+
+def written(control_plane: ControlPlane, folder: Path, token: str = "", server: str = "") -> str:
     document = yaml.safe_load(control_plane.kubeconfig().read_text())
-    document["users"][0]["user"] = {"token": "expired"}
-    expired = tmp_path / "expired"
-    expired.write_text(yaml.safe_dump(document))
-    done = plugin("queues", "--kubeconfig", str(expired))
-    assert (done.returncode, "log in again" in done.stderr) == (3, True), done.stderr
+    if token:
+        document["users"][0]["user"] = {"token": token}
+    if server:
+        document["clusters"][0]["cluster"]["server"] = server
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
 
-    document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{free_port()}"
-    away = tmp_path / "away"
-    away.write_text(yaml.safe_dump(document))
-    done = plugin("queues", "--kubeconfig", str(away))
-    assert (done.returncode, "cannot be reached" in done.stderr) == (3, True), done.stderr
 
-    done = plugin("queues", "--kubeconfig", str(tmp_path / "nowhere"))
-    assert (done.returncode, "nowhere" in done.stderr) == (3, True), done.stderr
-    for arguments, said in (
+BAD: dict[str, tuple[Callable[[ControlPlane, Path], list[str]], int, str]] = {
+    # what is wrong: arguments, exit status, what the sentence says
+    "no kubeconfig": (lambda plane, at: ["--kubeconfig", str(at / "nowhere")], 3, "nowhere"),
+    "unreachable cluster": (
+        lambda plane, at: ["--kubeconfig", unreachable(plane, at)],
+        5,
+        "cannot be reached",
+    ),
+    "expired token": (lambda plane, at: ["--kubeconfig", expired(plane, at)], 6, "log in again"),
+    "missing right": (lambda plane, at: ["--kubeconfig", str(plane.kubeconfig("nobody"))], 7, "-reader"),
+    "no scheduler": (
+        lambda plane, at: ["--kubeconfig", str(plane.kubeconfig()), "--source=scheduler"],
+        8,
+        "--source=api",
+    ),
+    "unreadable file": (lambda plane, at: ["--snapshot", str(at / "nowhere.zip")], 1, "nowhere.zip"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_cannot_be_shown_is_one_sentence_and_a_status_of_its_own(
+    control_plane: ControlPlane, tmp_path: Path, what: str
+) -> None:
+    arguments, status, said = BAD[what]
+    done = plugin("queues", *arguments(control_plane, tmp_path))
+    assert (done.returncode, said in done.stderr) == (status, True), done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
         (["sing"], "no command 'sing'"),
         (["pending", "--source=moon"], "--source moon"),
         (["pending", "-n"], "-n needs a value"),
         (["snapshot", "take"], "needs one FILE"),
-    ):
-        done = plugin(*arguments)
-        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
-        assert len(done.stderr.strip().splitlines()) == 1
+    ],
+)
+def test_wrong_usage_is_one_sentence(arguments: list[str], said: str) -> None:
+    done = plugin(*arguments)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kai_cp.cli.common import BAD_INPUT, MISSING, WRONG_USAGE, complain
+from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, complain
 from kai_cp.kube.plugin.take import Cluster, NoSnapshot, take
 
 NAMESPACED: Final = ("pending", "evictions", "plan", "inspect", "solve")
@@ -35,8 +35,13 @@ options of each.
   topology     racks, NVLink domains and free capacity
   view         a page to look at in a browser
   check        the independent checker on the last cycle
+  diff FILE [FILE]
+               what differs between two answers or snapshots; the cluster now
+               is the second, if it is not given
   snapshot take FILE [--anonymize]
                the cluster as a file
+  snapshot reduce FILE OUTPUT --fact FACT
+               the part of it on which a fact still holds, without names
 
 Options:
   -n, --namespace NAME   namespace of pod groups; default: the context's
@@ -53,7 +58,10 @@ Rights: the ClusterRole of the chart that ends in -reader. Where pods of the
 scheduler may be reached (pods/portforward), its own last decisions are shown;
 elsewhere the lists are read and decided here.
 
-Exit status: 0 shown, 1 bad input, 2 wrong usage, 3 the cluster cannot be read.
+Exit status: 0 shown (diff: nothing differs), 1 bad input (diff: or something
+differs), 2 wrong usage, 3 no kubeconfig or kubectl, 5 the API server cannot be
+reached, 6 it refuses the credentials, 7 a right is missing, 8 no scheduler of
+kai-cp answers (--source=scheduler).
 """
 
 
@@ -134,7 +142,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         request = parsed(arguments)
         if request.command == "diff":
-            return _command(["diff", *request.rest])
+            return _difference(request)
         if request.command == "snapshot":
             return _snapshot(request)
         return _shown(request)
@@ -143,7 +151,28 @@ def run(arguments: Sequence[str]) -> int:
         return WRONG_USAGE
     except NoSnapshot as problem:
         complain(str(problem))
-        return MISSING
+        return problem.status
+
+
+def _difference(request: Request) -> int:
+    """Two files side by side, or one and the cluster as it is now."""
+    values = {i + 1 for i, word in enumerate(request.rest) if word in ("-o", "--format")}
+    files = [w for i, w in enumerate(request.rest) if not w.startswith("-") and i not in values]
+    if len(files) != 1:
+        return _command(["diff", *request.rest])
+    with tempfile.TemporaryDirectory(prefix="kai-cp-") as folder:
+        path = _taken(request, folder)
+        at = request.rest.index(files[0]) + 1
+        return _command(["diff", *request.rest[:at], path, *request.rest[at:]])
+
+
+def _taken(request: Request, folder: str) -> str:
+    """The cluster in a file of the folder; where it comes from is told."""
+    data, origin = take(request.cluster, request.source, request.scheduler_name)
+    path = Path(folder) / f"{_name(request.cluster)}.zip"
+    path.write_bytes(data)
+    print(f"from {origin}", file=sys.stderr)
+    return str(path)
 
 
 def _snapshot(request: Request) -> int:
@@ -179,12 +208,7 @@ def _shown(request: Request) -> int:
     words = _words(request)
     with tempfile.TemporaryDirectory(prefix="kai-cp-") as folder:
         while True:
-            path = request.snapshot
-            if not path:
-                data, origin = take(request.cluster, request.source, request.scheduler_name)
-                path = str(Path(folder) / f"{_name(request.cluster)}.zip")
-                Path(path).write_bytes(data)
-                print(f"from {origin}", file=sys.stderr)
+            path = request.snapshot or _taken(request, folder)
             if request.watch and sys.stdout.isatty():
                 print("\033[2J\033[H", end="")
             status = _command([request.command, path, *words])

@@ -21,6 +21,7 @@ import orjson
 from kubernetes.config import ConfigException
 from urllib3.exceptions import HTTPError
 
+from kai_cp.cli.common import FORBIDDEN, MISSING, NOT_RUNNING, REFUSED, UNREACHABLE
 from kai_cp.kube import resources as r
 from kai_cp.kube.cache import KINDS
 from kai_cp.kube.errors import ApiError, KubeError, NotReachable, Unauthorized
@@ -37,7 +38,11 @@ FORWARDED: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
 class NoSnapshot(Exception):
-    """The cluster cannot be read; the text says what to do."""
+    """The cluster cannot be read; the text says what to do, ``status`` is the exit status that says which."""
+
+    def __init__(self, text: str, status: int = MISSING) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +71,28 @@ def take(cluster: Cluster, source: str, scheduler_name: str = "kai-scheduler") -
         NoSnapshot: The cluster cannot be reached, or a right is missing.
     """
     transport = _transport(cluster)
+    why = ""
     try:
         if source != "api":
             try:
                 return _last_cycle(cluster, transport)
-            except NoSnapshot:
+            except NoSnapshot as problem:
                 if source == "scheduler":
                     raise
-        return _listed(transport, scheduler_name), "the API server's lists"
+                why = f" ({problem})"
+        return _listed(transport, scheduler_name), f"the API server's lists{why}"
     except Unauthorized:
         raise NoSnapshot(
-            f"{cluster.said}: the API server refuses the credentials; they may have expired: log in again"
+            f"{cluster.said}: the API server refuses the credentials; they may have expired: log in again",
+            REFUSED,
         ) from None
     except NotReachable as error:
-        raise NoSnapshot(f"{cluster.said}: the API server cannot be reached: {error}") from None
+        raise NoSnapshot(f"{cluster.said}: the API server cannot be reached: {error}", UNREACHABLE) from None
     except ApiError as error:
         if error.status == 403:
             raise NoSnapshot(
-                f"{cluster.said}: {error.message}. Ask for the ClusterRole whose name ends in -reader"
+                f"{cluster.said}: {error.message}. Ask for the ClusterRole whose name ends in -reader",
+                FORBIDDEN,
             ) from None
         raise NoSnapshot(f"{cluster.said}: {error}") from None
     except KubeError as error:
@@ -108,14 +117,16 @@ def _last_cycle(cluster: Cluster, transport: Transport) -> tuple[bytes, str]:
     pods = transport.list_pages(r.PODS, selector=LABELS)[0]
     running = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
     if not running:
-        raise NoSnapshot(f"{cluster.said}: no scheduler of kai-cp runs here; --source=api reads the lists")
-    reasons = []
+        raise NoSnapshot(
+            f"{cluster.said}: no scheduler of kai-cp runs here; --source=api reads the lists", NOT_RUNNING
+        )
+    reasons: list[NoSnapshot] = []
     for pod in running:
         try:
             return _asked(cluster, pod)
         except NoSnapshot as problem:
-            reasons.append(str(problem))
-    raise NoSnapshot("; ".join(dict.fromkeys(reasons)))
+            reasons.append(problem)
+    raise NoSnapshot("; ".join(dict.fromkeys(map(str, reasons))), reasons[0].status)
 
 
 def _asked(cluster: Cluster, pod: dict[str, Any]) -> tuple[bytes, str]:
@@ -124,11 +135,11 @@ def _asked(cluster: Cluster, pod: dict[str, Any]) -> tuple[bytes, str]:
         try:
             cycles = orjson.loads(_get(port, "/debug/cycles"))["cycles"]
             if not cycles:
-                raise NoSnapshot(f"{namespace}/{name} has recorded no cycle")
+                raise NoSnapshot(f"{namespace}/{name} has recorded no cycle yet; ask again", NOT_RUNNING)
             number = cycles[-1]["cycle"]
             return _get(port, f"/debug/cycles/{number}"), f"cycle {number} of {namespace}/{name}"
         except (OSError, HTTPError, ValueError, KeyError, TypeError) as error:
-            raise NoSnapshot(f"{namespace}/{name} does not answer: {error}") from None
+            raise NoSnapshot(f"{namespace}/{name} does not answer: {error}", NOT_RUNNING) from None
 
 
 def _get(port: int, path: str) -> bytes:
@@ -151,7 +162,9 @@ def _forwarded(cluster: Cluster, namespace: str, pod: str) -> Iterator[int]:
         if found is None:
             process.terminate()
             said = process.stderr.read().strip().splitlines()
-            raise NoSnapshot(f"port-forward to {namespace}/{pod}: {said[-1] if said else 'refused'}")
+            text = said[-1] if said else "refused"
+            status = FORBIDDEN if "forbidden" in text.lower() else NOT_RUNNING
+            raise NoSnapshot(f"port-forward to {namespace}/{pod}: {text}", status)
         yield int(found[1])
     finally:
         process.terminate()
