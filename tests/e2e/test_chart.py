@@ -240,14 +240,19 @@ def releases(plane: ControlPlane, api: AdminTransport) -> Iterator[Callable[[str
         release.stop()
 
 
-def planned_binds(program: Program) -> int:
-    """Binds in the plans that a scheduler recorded."""
+def planned_cycles(program: Program) -> list[Object]:
+    """The cycles that a scheduler recorded."""
     try:
         with urlopen(f"http://127.0.0.1:{program.data}/debug/cycles", timeout=5) as answer:
-            cycles = orjson.loads(answer.read())["cycles"]
+            cycles: list[Object] = orjson.loads(answer.read())["cycles"]
     except OSError:
-        return 0
-    return max((cycle["decisions"].get("Bind", 0) for cycle in cycles), default=0)
+        return []
+    return cycles
+
+
+def planned_binds(program: Program) -> int:
+    """Binds in the plans that a scheduler recorded."""
+    return max((cycle["decisions"].get("Bind", 0) for cycle in planned_cycles(program)), default=0)
 
 
 def may(release: Release, verb: str, resource: str) -> bool:

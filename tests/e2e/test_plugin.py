@@ -87,7 +87,7 @@ def test_a_reader_sees_who_waits(world: World, reader: str) -> None:
 
 @pytest.fixture
 def forwarded(world: World, tmp_path: Path) -> str:
-    """A PATH whose kubectl leads to the scheduler of this test, which has a pod as the chart would make it."""
+    """A PATH whose kubectl leads to the scheduler of this test, which has a pod as the chart makes it."""
     world.add_nodes(1, gpus=2)
     world.add_queue("q")
     world.add_gang("large", world.queues[-1], 1, gpus=8)
