@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -125,23 +127,31 @@ def test_lint_finds_nothing() -> None:
         assert "WARNING" not in done.stdout + done.stderr
 
 
+@cache
+def full() -> str:
+    """The manifest with everything switched on."""
+    return template(FULL)
+
+
 @pytest.mark.parametrize("path", [path for path, _ in leaves(DEFAULTS)])
 def test_every_value_is_used(path: str) -> None:
     value = another(path, dict(leaves(DEFAULTS))[path])
-    assert template(nested(path, value, FULL)) != template(FULL), path
+    assert template(nested(path, value, FULL)) != full(), path
 
 
-def _folders(tree: Object, path: str = "") -> Iterator[str]:
-    yield path
-    for key, value in tree.items():
-        closed = isinstance(value, dict) and value and key not in ("labels",)
-        if closed and key != "settings":
-            yield from _folders(value, f"{path}{key}.")
-
-
-@pytest.mark.parametrize("folder", list(_folders(DEFAULTS)), ids=lambda at: at or "top")
-def test_a_misspelt_value_is_refused_by_name(folder: str) -> None:
-    assert "mispelt" in refused(nested(f"{folder}mispelt", 1))
+def test_every_value_misspelt_is_refused_by_name() -> None:
+    """All at once: Helm names every one, with the place where it stands."""
+    paths = [path for path, _ in leaves(DEFAULTS)]
+    values: Object = {}
+    for path in paths:
+        values = nested(f"{path}X", 1, values)
+    said = refused(values)
+    told = dict(re.findall(r"at '/?([^']*)': additional properties (.*) not allowed", said))
+    assert len(paths) > 100
+    for path in paths:
+        folder, _, name = path.rpartition(".")
+        assert f"'{name}X'" in told[folder.replace(".", "/")], path
+    assert "misspelt" in refused({"shards": [{"name": "a", "misspelt": 1}]})
 
 
 @pytest.mark.parametrize(
@@ -340,12 +350,46 @@ def test_reservation_pods_run_the_same_image() -> None:
     assert f"--resource-reservation-pod-image={wanted}" in args["binder"]["containers"][0]["args"]
 
 
-def test_openshift_chooses_user_ids_itself() -> None:
-    for item in objects(template({"openshift": True})):
-        if item["kind"] == "Deployment":
-            security = item["spec"]["template"]["spec"]["securityContext"]
-            assert security["runAsNonRoot"] is True
-            assert not {"runAsUser", "runAsGroup", "fsGroup"} & security.keys()
+SCC_VOLUMES = {
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+}
+"""What OpenShift's ``restricted-v2`` lets a pod mount."""
+
+
+def test_openshift_takes_every_pod_under_its_default_constraints() -> None:
+    """The rules of the SecurityContextConstraints ``restricted-v2``, which every account may use."""
+    deployments = [
+        item for item in objects(template({**FULL, "openshift": True})) if item["kind"] == "Deployment"
+    ]
+    assert len(deployments) == 4
+    for item in deployments:
+        spec = item["spec"]["template"]["spec"]
+        security = spec["securityContext"]
+        # User, group and labels come from the namespace: a number that is set would lie outside its range.
+        assert (
+            not {"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups", "seLinuxOptions"}
+            & security.keys()
+        )
+        assert security["runAsNonRoot"] is True
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+        for volume in spec["volumes"]:
+            assert volume.keys() - {"name"} <= SCC_VOLUMES
+        for container in spec["containers"]:
+            confined = container["securityContext"]
+            assert confined["allowPrivilegeEscalation"] is False
+            assert confined["capabilities"] == {"drop": ["ALL"]}
+            assert not {"runAsUser", "privileged"} & confined.keys()
+            assert not any("hostPort" in port for port in container["ports"])
+            # No other user id is in the image's way: what is written goes to a volume.
+            assert confined["readOnlyRootFilesystem"] is True
 
 
 def test_the_page_names_every_value() -> None:

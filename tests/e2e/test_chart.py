@@ -344,6 +344,15 @@ def test_the_server_takes_everything_that_can_be_switched_on(releases: Callable[
     assert left - {"Namespace"} == {"Queue", "PriorityClass"}
 
 
+def test_definitions_of_somebody_else_stay_as_they_are(releases: Callable[[str], Release]) -> None:
+    late = releases("late")
+    names = [f"{kind}.scheduling.run.ai" for kind in ("queues", "podgroups", "bindrequests")]
+    before = late.kubectl("get", "crds", *names, "-o", "yaml")
+    with pytest.raises(AssertionError, match="CustomResourceDefinition"):
+        late.helm("install", late.name, str(CHART), "--create-namespace", "-f", "-", crds={"install": True})
+    assert late.kubectl("get", "crds", *names, "-o", "yaml") == before
+
+
 def test_two_releases_side_by_side_and_one_goes(releases: Callable[[str], Release]) -> None:
     red, blue = releases("red"), releases("blue")
     nodes = {}

@@ -1,7 +1,7 @@
 """Every command of the pages about installing, in their order, on a real API server.
 
-A page's ``console`` blocks are run as they stand. What follows ``# ->`` is what a command must say in the end.
-Our processes run as the Deployments would, with their flags and accounts, and start anew when Helm was called.
+A page's ``console`` blocks are run as they stand; after ``# ->`` stands what a command must say in the end.
+Our processes run as the Deployments would, with their flags and accounts, and start anew after Helm.
 """
 
 from __future__ import annotations
