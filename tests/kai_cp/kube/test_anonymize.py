@@ -1,0 +1,203 @@
+"""What a snapshot without names still tells: the keep-list, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from typing import Any
+
+import pytest
+
+from kai_cp.decisions import to_json
+from kai_cp.kube.anonymize import Anonymizer
+from kai_cp.reader import parse
+from kai_cp_models.engine import decide
+from kai_cp_models.settings import Settings
+from tests.kai_cp.reader.raw import NOW
+from tests.kai_cp.reader.rich import rich
+from tests.support.clusters import random_cluster
+from tests.support.objects import NOW as DRAWN_AT
+
+MARK = "planted"
+
+Raw = dict[str, Any]
+
+
+def full() -> Raw:
+    """``rich``, and what else Kubernetes keeps in such objects."""
+    raw = rich()
+    raw["config"]["usageDBConfig"] = {"clientType": "prometheus", "connectionString": "http://u:p@host"}
+    raw["usage"] = {"queues": {"q": {"gpu": 0.5}}, "fetchedAt": "2026-11-20T11:59:00Z"}
+    lists = raw["rawObjects"]
+    lists["persistentVolumes"][0]["spec"] |= {
+        "csi": {"driver": "p", "volumeHandle": "vol-1", "volumeAttributes": {"share": "//nas/x"}},
+        "nfs": {"server": "10.0.0.1", "path": "/export"},
+        "persistentVolumeReclaimPolicy": "Retain",
+    }
+    lists["nodes"][0]["status"] |= {
+        "addresses": [{"type": "Hostname", "address": "host-1"}],
+        "nodeInfo": {"kernelVersion": "6.1", "machineID": "abc"},
+        "images": [{"names": ["registry.example/app:1"]}],
+    }
+    lists["nodes"][0]["spec"] |= {"providerID": "aws:///i-1", "podCIDR": "10.0.0.0/24"}
+    lists["pods"][0]["metadata"] |= {
+        "annotations": {**lists["pods"][0]["metadata"]["annotations"], "example.com/note": "x"},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Job", "name": "j", "uid": "u"}],
+        "generateName": "j-",
+        "finalizers": ["example.com/f"],
+        "managedFields": [{"manager": "me"}],
+    }
+    lists["pods"][0]["spec"] |= {
+        "serviceAccountName": "me",
+        "hostname": "h",
+        "subdomain": "s",
+        "imagePullSecrets": [{"name": "pull"}],
+        "hostAliases": [{"ip": "10.0.0.2", "hostnames": ["db"]}],
+        "dnsConfig": {"searches": ["corp.example"]},
+    }
+    lists["pods"][0]["spec"]["containers"][0] |= {
+        "name": "main",
+        "image": "registry.example/app:1",
+        "command": ["run", "--password=1"],
+        "env": [{"name": "TOKEN", "value": "1"}],
+        "volumeMounts": [{"name": "v", "mountPath": "/data", "subPath": "x"}],
+    }
+    lists["pods"][0]["status"] |= {"hostIP": "10.0.0.1", "podIP": "10.1.0.1", "message": "m", "reason": "r"}
+    lists["configMaps"][0]["data"] = {"key": "value"}
+    lists["storageClasses"][0]["parameters"] = {"pool": "secret"}
+    lists["resourceClaims"][0]["spec"]["devices"]["config"] = [
+        {"opaque": {"driver": "gpu.x", "parameters": {"a": "b"}}}
+    ]
+    return raw
+
+
+def planted(value: Any) -> Any:
+    """The value with a mark at every text."""
+    if isinstance(value, dict):
+        return {key: planted(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [planted(inner) for inner in value]
+    return value + MARK if isinstance(value, str) else value
+
+
+def marked(value: Any, path: tuple[str, ...]) -> set[str]:
+    """Where the mark is left: the last two keys."""
+    if isinstance(value, dict):
+        return {hit for key, inner in value.items() for hit in marked(inner, (*path, key))}
+    if isinstance(value, list):
+        return {hit for inner in value for hit in marked(inner, path)}
+    return {"/".join(path[-2:])} if isinstance(value, str) and MARK in value else set()
+
+
+def test_of_a_mark_in_every_text_only_the_keep_list_is_left() -> None:
+    assert marked(Anonymizer().snapshot(planted(full())), ()) == {
+        # How the scheduler is set up.
+        "config/actions",
+        "plugins/name",
+        "arguments/kValue",
+        "arguments/ignoreList",
+        "partitionParams/NodePoolLabelKey",
+        "partitionParams/NodePoolLabelValue",
+        "schedulerParams/schedulerName",
+        "spec/schedulerName",
+        # Keys of labels, and names of the levels that they stand for.
+        "levels/nodeLabel",
+        "levels/alias",
+        "topologyConstraint/requiredTopologyLevel",
+        "matchExpressions/key",
+        "tolerations/key",
+        "podAffinityTerm/topologyKey",
+        "requiredDuringSchedulingIgnoredDuringExecution/topologyKey",
+        "topologySpreadConstraints/topologyKey",
+        # Labels that the scheduler itself understands.
+        "labels/app",
+        "matchLabels/app",
+        "labels/kai.scheduler/task-priority",
+        "labels/nvidia.com/gpu.memory",
+        # Resources, drivers, what they say of devices, and what is asked about those.
+        "resources/name",
+        "metadata/name",
+        "model/string",
+        "cel/expression",
+        "spec/driver",
+        "results/driver",
+        "csi/driver",
+        "storageClasses/provisioner",
+        "exactly/deviceClassName",
+        "spec/extendedResourceName",
+    }
+
+
+def test_no_name_and_no_secret_is_left() -> None:
+    text = json.dumps(Anonymizer().snapshot(full()))
+    secrets = (
+        *("u:p@host", "vol-1", "//nas", "10.0.0", "/export", "host-1", "abc", "registry.example", "aws:///"),
+        *(
+            "example.com/note",
+            "password",
+            "TOKEN",
+            "corp.example",
+            "/data",
+            "secret",
+            "pull",
+            "uid-",
+            "generate-",
+        ),
+    )
+    assert [secret for secret in secrets if secret in text] == []
+
+
+def test_only_device_classes_and_drivers_keep_their_names() -> None:
+    hidden = Anonymizer().snapshot(planted(full()))["rawObjects"]
+    keeping = {
+        kind
+        for kind, items in hidden.items()
+        if any(MARK in item["metadata"].get("name", "") for item in items or () if "metadata" in item)
+    }
+    assert keeping == {"deviceClasses", "csiDrivers"}
+
+
+def solved(raw: Raw, now: float) -> Raw:
+    found = parse(copy.deepcopy(raw), now=now)
+    return to_json(found, decide(found, Settings(), deadline=time.monotonic() + 60))
+
+
+@pytest.mark.parametrize("seed", [3, 7, 11, 19, 23, 42])
+def test_the_plan_is_the_same_without_names(seed: int) -> None:
+    raw = random_cluster(seed)
+    same(raw, DRAWN_AT.timestamp())
+
+
+def test_the_plan_with_devices_and_volumes_is_the_same_without_names() -> None:
+    same(full(), NOW)
+
+
+def same(raw: Raw, now: float) -> None:
+    renaming = Anonymizer()
+    hidden = renaming.snapshot(raw)
+    ours, theirs = renaming.decisions(solved(raw, now)), Anonymizer().decisions(solved(hidden, now))
+    places = [
+        # A GPU group that begins is called by a digest of names.
+        [
+            (row["kind"], row["namespace"], row["pod"], row["node"], row["action"])
+            for row in found["decisions"]
+        ]
+        for found in (ours, theirs)
+    ]
+    assert places[0] == places[1]
+    waiting = [[(row["podGroup"], row["reason"]) for row in found["unscheduled"]] for found in (ours, theirs)]
+    assert waiting[0] == waiting[1]
+    assert len(parse(raw, now=now).set_aside) == len(parse(hidden, now=now).set_aside)
+
+
+def test_labels_compared_as_numbers_keep_their_values() -> None:
+    raw = rich()
+    term = {"matchExpressions": [{"key": "rank", "operator": "Gt", "values": ["5"]}]}
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    raw["rawObjects"]["pods"][0]["spec"]["affinity"] = {"nodeAffinity": rule}
+    raw["rawObjects"]["nodes"][0]["metadata"]["labels"]["rank"] = "10"
+    hidden = Anonymizer().snapshot(raw)["rawObjects"]
+    assert hidden["nodes"][0]["metadata"]["labels"]["rank"] == "10"
+    kept = hidden["pods"][0]["spec"]["affinity"]["nodeAffinity"]
+    assert kept == {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
