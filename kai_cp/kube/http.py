@@ -67,18 +67,27 @@ def as_json(value: Any, status: int = 200) -> Answer:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server with a limit of connections."""
+    """A server of ``routes`` with a limit of connections; ``loopback``: asked by its local names only."""
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        super().__init__(address, handler)
+    def __init__(self, address: tuple[str, int], routes: Mapping[str, Route], *, loopback: bool) -> None:
+        super().__init__(address, _Handler)
+        self.loopback = loopback
+        self._routes = sorted(routes.items(), key=lambda item: len(item[0]), reverse=True)
         self.answering = threading.BoundedSemaphore(MOST_ANSWERS)
         self._waiting: dict[Any, str] = {}
         """Connections without a whole request, oldest first, and whose they are."""
         self._busy: set[Any] = set()
         self._counting = threading.Lock()
+
+    def route(self, path: str) -> tuple[Route, str] | None:
+        """The route with the longest prefix of ``path``, and the rest of the path."""
+        for prefix, route in self._routes:
+            if path == prefix or path.startswith(prefix.rstrip("/") + "/"):
+                return route, path[len(prefix) :].strip("/")
+        return None
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Make room for a connection; False when there is none."""
@@ -123,13 +132,103 @@ def _hang_up(connection: Any) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
+class _Handler(BaseHTTPRequestHandler):
+    """One connection and its requests."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    timeout = READ_SECONDS
+    server: _Server
+
+    def do_GET(self) -> None:
+        """Answer when it is this request's turn."""
+        if self.server.loopback and _named(self.headers.get("Host") or "") not in LOOPBACK:
+            self._send(Answer(b"this port answers to localhost only\n", status=421))
+        elif self.server.answering.acquire(timeout=ANSWER_SECONDS):
+            try:
+                with self.server.busy(self.request):
+                    answer = self._answer()
+                if not isinstance(answer.body, bytes):
+                    self._send(answer)  # It is made while it is sent.
+            finally:
+                self.server.answering.release()
+            if isinstance(answer.body, bytes):
+                self._send(answer)
+        else:
+            self._send(Answer(b"too many requests at once\n", status=503))
+
+    def do_POST(self) -> None:
+        """As GET; what the path takes decides."""
+        self.do_GET()
+
+    def _answer(self) -> Answer:
+        path = urlsplit(self.path).path
+        found = self.server.route(path)
+        answer: Answer | None = None
+        try:
+            if found is not None:
+                answer = self._answered(*found)
+        except Exception:
+            LOG.exception("request failed", extra={"path": path})
+            answer = Answer(b"internal error\n", status=500)
+        return answer or Answer(b"not found\n", status=404)
+
+    def _answered(self, route: Route, rest: str) -> Answer | None:
+        if isinstance(route, Query):
+            return self._asked(route) if not rest else None
+        if self.command == "GET":
+            return route(rest)
+        return Answer(b"this path takes GET\n", status=405)
+
+    def _asked(self, query: Query) -> Answer:
+        """What a path with parameters or a body answers; a body is read whole or not at all."""
+        length = self.headers.get("Content-Length") or "0"
+        size = int(length) if length.isdecimal() and len(length) < len(str(2**63)) else -1
+        if size or "Transfer-Encoding" in self.headers:
+            # What is not read must not be taken for the next request.
+            self.close_connection = True
+        if self.command == "GET":
+            if query.asked is None:
+                return Answer(b"this path takes POST with a JSON body\n", status=405)
+            return query.asked(dict(parse_qsl(urlsplit(self.path).query, max_num_fields=16)))
+        if query.posted is None:
+            return Answer(b"this path takes GET\n", status=405)
+        if self.headers.get_content_type() != JSON:
+            return Answer(b"the body must be application/json\n", status=415)
+        if not 0 < size <= query.most_bytes:
+            most = f"the body must have a Content-Length of 1 to {query.most_bytes} bytes\n"
+            return Answer(most.encode(), status=413)
+        return query.posted(self.rfile.read(size))
+
+    def _send(self, answer: Answer) -> None:
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if isinstance(answer.body, bytes):
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body)
+            return
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for piece in answer.body:
+            if piece:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Into our log, at its lowest level."""
+        LOG.debug("http", extra={"request": format % args})
+
+
 class HttpServer:
     """Serves routes by longest prefix. ``address`` is ``host:port``; an empty host is every interface."""
 
     def __init__(self, address: str, routes: Mapping[str, Route]) -> None:
         host, _, port = address.rpartition(":")
         loopback = host.strip("[]") in LOOPBACK
-        self._server = _Server((host or "0.0.0.0", int(port)), _handler(routes, loopback=loopback))
+        self._server = _Server((host or "0.0.0.0", int(port)), routes, loopback=loopback)
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
 
     @property
@@ -151,94 +250,3 @@ def _named(host: str) -> str:
     """The name in a Host header, without its port."""
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdecimal() else host).strip("[]").lower()
-
-
-def _handler(routes: Mapping[str, Route], *, loopback: bool) -> type[BaseHTTPRequestHandler]:
-    ordered = sorted(routes, key=len, reverse=True)
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1
-        timeout = READ_SECONDS
-        server: _Server
-
-        def do_GET(self) -> None:
-            if loopback and _named(self.headers.get("Host") or "") not in LOOPBACK:
-                self._send(Answer(b"this port answers to localhost only\n", status=421))
-            elif self.server.answering.acquire(timeout=ANSWER_SECONDS):
-                try:
-                    with self.server.busy(self.request):
-                        answer = self._answer()
-                    if not isinstance(answer.body, bytes):
-                        self._send(answer)  # It is made while it is sent.
-                finally:
-                    self.server.answering.release()
-                if isinstance(answer.body, bytes):
-                    self._send(answer)
-            else:
-                self._send(Answer(b"too many requests at once\n", status=503))
-
-        def do_POST(self) -> None:
-            self.do_GET()
-
-        def _asked(self, query: Query) -> Answer:
-            """What a path with parameters or a body answers; a body is read whole or not at all."""
-            length = self.headers.get("Content-Length") or "0"
-            size = int(length) if length.isdecimal() and len(length) < len(str(2**63)) else -1
-            if size or "Transfer-Encoding" in self.headers:
-                # What is not read must not be taken for the next request.
-                self.close_connection = True
-            if self.command == "GET":
-                if query.asked is None:
-                    return Answer(b"this path takes POST with a JSON body\n", status=405)
-                return query.asked(dict(parse_qsl(urlsplit(self.path).query, max_num_fields=16)))
-            if query.posted is None:
-                return Answer(b"this path takes GET\n", status=405)
-            if self.headers.get_content_type() != JSON:
-                return Answer(b"the body must be application/json\n", status=415)
-            if not 0 < size <= query.most_bytes:
-                most = f"the body must have a Content-Length of 1 to {query.most_bytes} bytes\n"
-                return Answer(most.encode(), status=413)
-            return query.posted(self.rfile.read(size))
-
-        def _answer(self) -> Answer:
-            path = urlsplit(self.path).path
-            answer: Answer | None = None
-            try:
-                for prefix in ordered:
-                    if path == prefix or path.startswith(prefix.rstrip("/") + "/"):
-                        route = routes[prefix]
-                        rest = path[len(prefix) :].strip("/")
-                        if isinstance(route, Query):
-                            answer = self._asked(route) if not rest else None
-                        elif self.command == "GET":
-                            answer = route(rest)
-                        else:
-                            answer = Answer(b"this path takes GET\n", status=405)
-                        break
-            except Exception:
-                LOG.exception("request failed", extra={"path": path})
-                answer = Answer(b"internal error\n", status=500)
-            return answer or Answer(b"not found\n", status=404)
-
-        def _send(self, answer: Answer) -> None:
-            self.send_response(answer.status)
-            self.send_header("Content-Type", answer.content)
-            for name, value in answer.headers.items():
-                self.send_header(name, value)
-            if isinstance(answer.body, bytes):
-                self.send_header("Content-Length", str(len(answer.body)))
-                self.end_headers()
-                self.wfile.write(answer.body)
-                return
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            for piece in answer.body:
-                if piece:
-                    self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-            self.wfile.write(b"0\r\n\r\n")
-
-        def log_message(self, format: str, *args: Any) -> None:
-            LOG.debug("http", extra={"request": format % args})
-
-    return Handler
