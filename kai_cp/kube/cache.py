@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,18 +10,12 @@ from typing import Any, Final
 from kai_cp.kube import resources as r
 from kai_cp.kube import transforms as t
 from kai_cp.kube.errors import KubeError
+from kai_cp.kube.informers import Informers
 from kai_cp.kube.members import Members
 from kai_cp.kube.options import SchedulerOptions
-from kai_cp.kube.reflector import Reflector
 from kai_cp.kube.resources import Resource
 from kai_cp.kube.store import Object, Relevant, Store
 from kai_cp.kube.transport import Transport
-
-LOG = logging.getLogger(__name__)
-PATIENCE_SECONDS: Final = 15.0
-"""Time between words about what is waited for."""
-STALE_SECONDS: Final = 400.0
-"""No word about a kind for this long, though every watch is opened anew before: not ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,62 +69,44 @@ class ClusterCache:
         self._options = options
         self._config = dict(config)
         self.wake = threading.Event()
-        self.stores: dict[Resource, Store] = {}
-        self._reflectors: dict[str, Reflector] = {}
+        self._informers = Informers(transport)
         self._discovery: dict[str, Any] = {"serverVersion": {}, "resources": []}
-        for kind in KINDS:
-            store = Store(transform=kind.transform, relevant=kind.relevant, changed=self.wake.set)
-            self.stores[kind.resource] = store
-            self._reflectors[kind.key] = Reflector(
-                transport,
+        self.stores: dict[Resource, Store] = {
+            kind.resource: self._informers.store(
                 kind.resource,
-                store,
+                transform=kind.transform,
+                relevant=kind.relevant,
+                changed=self.wake.set,
                 selector=options.pool_selector if kind.pooled else "",
                 metadata_only=kind.metadata_only,
                 optional=kind.optional,
             )
-
+            for kind in KINDS
+        }
         self.members = Members(self.stores[r.PODS])
 
     def start(self) -> None:
         """Begin to follow; returns at once."""
         self._discover()
-        for reflector in self._reflectors.values():
-            reflector.start()
+        self._informers.start()
 
     def stop(self) -> None:
         """End every watch."""
-        for reflector in self._reflectors.values():
-            reflector.stop()
+        self._informers.stop()
 
     def wait_synced(self, seconds: float, stopping: threading.Event | None = None) -> bool:
         """Wait until every kind was listed; whether it was."""
-        end = time.monotonic() + seconds
-        said = time.monotonic()
-        for reflector in self._reflectors.values():
-            while not reflector.synced.wait(min(0.5, max(0.0, end - time.monotonic()))):
-                if time.monotonic() >= end or (stopping is not None and stopping.is_set()):
-                    return False
-                if time.monotonic() - said > PATIENCE_SECONDS:
-                    LOG.warning("still waiting for the first lists", extra={"kinds": self.unsynced()})
-                    said = time.monotonic()
-        return True
+        return self._informers.wait(seconds, stopping)
 
     def unsynced(self) -> list[str]:
         """Kinds that were not listed yet, or that the server has not spoken of for long."""
-        now = time.monotonic()
-        return [
-            key
-            for key, reflector in self._reflectors.items()
-            if not reflector.synced.is_set()
-            or (reflector.served and now - reflector.last_contact > STALE_SECONDS)
-        ]
+        return self._informers.silent()
 
     def snapshot(self) -> dict[str, Any]:
         """The cluster in KAI's snapshot format. Lists and objects are shared: do not change them."""
         raw: dict[str, Any] = {}
         for kind in KINDS:
-            served = self._reflectors[kind.key].served
+            served = self._informers.served(kind.resource)
             raw[kind.key] = self.stores[kind.resource].listed() if served else None
         return {
             "config": self._config,

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import socket
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, Final
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from typer import Option
 
 from kai_cp.kube.access import Process
+from kai_cp.kube.errors import KubeError, LeaseLost
 from kai_cp.kube.flags import LeaseFlag
+from kai_cp.kube.http import Answer, HttpServer, Route
 from kai_cp.kube.lease import LeaderLease, LeaseTimes
 from kai_cp.kube.retry import Backoff
 from kai_cp.kube.transport import Transport, configuration
 
 LOG = logging.getLogger(__name__)
+SYNC_SECONDS: Final = 600.0
+"""Longest wait for the first lists; a process without them ends, and is started anew."""
+OK: Final = Answer(b"ok\n")
 LOST_LEASE: Final = 3
 UNAUTHORIZED: Final = 4
 """Exit statuses: the supervisor starts the process anew, with fresh credentials and no memory."""
@@ -131,13 +140,57 @@ def connect(
     return Transport(settings, process, qps=limits.qps, burst=limits.burst, on_unauthorized=life.unauthorized)
 
 
-def lead(
-    connection: Connection, service: Service, process: Process, name: str, life: Life, transport: Transport
-) -> LeaderLease | None:
-    """Wait for the lease ``name`` and keep it in a thread, so that ``transport`` writes while it is held.
+@contextlib.contextmanager
+def serving(life: Life) -> Iterator[ExitStack]:
+    """The parts of a process: each is ended, the last one first, however the process ends.
 
-    None when the end of life came first. The lease has a connection of its own: a busy writer cannot delay
-    its renewal.
+    An error of the API server, or the loss of the lease, becomes the exit status of ``life``.
+    """
+    try:
+        with ExitStack() as parts:
+            yield parts
+    except LeaseLost:
+        life.end(LOST_LEASE)
+    except KubeError as error:
+        LOG.error("ended", extra={"error": str(error)})
+        life.end(1)
+
+
+def probes(registry: CollectorRegistry, missing: Callable[[], Sequence[str]]) -> dict[str, Route]:
+    """``/metrics``, ``/healthz`` and ``/readyz`` of a process that is ready once nothing is ``missing``."""
+
+    def readyz(_rest: str) -> Answer:
+        kinds = ", ".join(missing())
+        return Answer(f"not listed yet, or silent for long: {kinds}\n".encode(), status=503) if kinds else OK
+
+    return {
+        "/metrics": lambda _rest: Answer(generate_latest(registry), CONTENT_TYPE_LATEST),
+        "/healthz": lambda _rest: OK,
+        "/readyz": readyz,
+    }
+
+
+def listen(parts: ExitStack, address: str, routes: Mapping[str, Route]) -> None:
+    """Serve ``routes`` on ``address`` while the process lives; an empty address: not at all."""
+    if address:
+        server = HttpServer(address, routes)
+        parts.callback(server.stop)
+        server.start()
+
+
+def candidate(
+    parts: ExitStack,
+    connection: Connection,
+    service: Service,
+    process: Process,
+    name: str,
+    life: Life,
+    transport: Transport,
+) -> LeaderLease:
+    """The lease ``name``, not asked for yet; ``transport`` writes only while it is held.
+
+    It is given back after the parts that begin later have ended, so that nobody writes beside the next one.
+    It has a connection of its own: a busy writer cannot delay its renewal.
     """
     times = service.lease_times
     own = Transport(
@@ -151,8 +204,13 @@ def lead(
     lease = LeaderLease(own, service.namespace, name, identity, times)
     life.on_end(lease.give_up)
     transport.set_fence(lease.fence)
-    if not lease.acquire():
-        return None
-    thread = threading.Thread(target=lease.keep, args=(life.lease_lost,), name="lease", daemon=True)
-    thread.start()
+    parts.callback(lease.release)
     return lease
+
+
+def lead(lease: LeaderLease, life: Life) -> bool:
+    """Wait for the lease, then keep it in a thread; False when the end of life came first."""
+    if not lease.acquire():
+        return False
+    threading.Thread(target=lease.keep, args=(life.lease_lost,), name="lease", daemon=True).start()
+    return True

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client import CollectorRegistry
 
 from kai_cp.decisions import to_json
 from kai_cp.kube.anonymize import Anonymizer
@@ -14,6 +13,7 @@ from kai_cp.kube.cache import ClusterCache
 from kai_cp.kube.cycles import Cycle
 from kai_cp.kube.http import Answer, Route, as_json
 from kai_cp.kube.job_order import job_order
+from kai_cp.kube.process import OK, probes
 from kai_cp.kube.scheduler import Scheduler
 from kai_cp.kube.snapshot_file import archive
 from kai_cp.kube.view_routes import Explain, LastView, view_routes
@@ -27,20 +27,10 @@ USAGE = "usage"
 def public_routes(registry: CollectorRegistry, cache: ClusterCache, scheduler: Scheduler) -> dict[str, Route]:
     """``/metrics``, ``/healthz`` and ``/readyz``: nothing here names an object but queues."""
 
-    def readyz(_rest: str) -> Answer:
-        missing = cache.unsynced()
-        if missing:
-            return Answer(f"not listed yet, or silent for long: {', '.join(missing)}\n".encode(), status=503)
-        return Answer(b"ok\n")
-
     def healthz(_rest: str) -> Answer:
-        return Answer(b"ok\n") if scheduler.alive() else Answer(b"a cycle does not end\n", status=500)
+        return OK if scheduler.alive() else Answer(b"a cycle does not end\n", status=500)
 
-    return {
-        "/metrics": lambda _rest: Answer(generate_latest(registry), CONTENT_TYPE_LATEST),
-        "/healthz": healthz,
-        "/readyz": readyz,
-    }
+    return probes(registry, cache.unsynced) | {"/healthz": healthz}
 
 
 def data_routes(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from prometheus_client import CollectorRegistry
@@ -16,13 +17,21 @@ from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.backoff import BindBackoff
 from kai_cp.kube.cache import ClusterCache
 from kai_cp.kube.decider import Decider
-from kai_cp.kube.errors import KubeError, LeaseLost
 from kai_cp.kube.explaining import Explaining
-from kai_cp.kube.http import HttpServer
 from kai_cp.kube.live import LiveCluster
 from kai_cp.kube.metrics import SchedulerMetrics
 from kai_cp.kube.options import BadConfiguration, Mode, SchedulerOptions, default_config, shard_config
-from kai_cp.kube.process import LOST_LEASE, Connection, Life, Service, connect, lead
+from kai_cp.kube.process import (
+    SYNC_SECONDS,
+    Connection,
+    Life,
+    Service,
+    candidate,
+    connect,
+    lead,
+    listen,
+    serving,
+)
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.reports import Reporter
 from kai_cp.kube.request_metrics import RequestMetrics
@@ -34,7 +43,6 @@ from kai_cp.kube.worker_decider import WorkerDecider
 from kai_cp_models.settings import Settings
 
 LOG = logging.getLogger(__name__)
-SYNC_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +70,35 @@ def settings_hash(setup: SchedulerSetup, config: Mapping[str, Any]) -> str:
 
 
 def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> int:
-    """Run until ended; the exit status."""
-    options = setup.options
-    transport = connect(setup.connection, "scheduler", life, setup.service)
+    """Run until ended; the exit status. ``decider``: instead of an engine in a process of its own."""
+    with serving(life) as parts:
+        _run(setup, life, parts, decider)
+    return life.status
+
+
+def _run(setup: SchedulerSetup, life: Life, parts: ExitStack, decider: Decider | None) -> None:
+    options, service = setup.options, setup.service
+    transport = connect(setup.connection, "scheduler", life, service)
+    parts.callback(transport.close)
+    lease = None
+    if service.leader_elect and options.mode is not Mode.OBSERVE:
+        lease = candidate(parts, setup.connection, service, "scheduler", options.lease_name, life, transport)
     config = setup.config if setup.config is not None else _config(transport, setup.shard)
     cache = ClusterCache(transport, options, config)
     registry = CollectorRegistry()
     metrics = SchedulerMetrics(registry, options.metrics_namespace)
+    usage = _usage(setup, config, cache, metrics)
+    engine = None
+    if decider is None:
+        decider = engine = WorkerDecider(setup.settings)
+        parts.callback(engine.stop)
     backoff = BindBackoff(retried=metrics.bind_retries.inc)
     writer = BackgroundWriter(options.num_of_status_recording_workers)
     RequestMetrics(registry, transport, writer)
     recorder = Recorder(transport, writer, options.scheduler_name)
     cluster = LiveCluster(transport, cache, options, recorder, writer, backoff, foreign=metrics.foreign.inc)
+    parts.callback(cluster.close)
     reporter = Reporter(transport, cache, cluster, options, recorder, writer)
-    usage_config = usage_options(
-        config.get("usageDBConfig"), charge_idle=setup.settings.reservations.charge_idle
-    )
-    usage = UsageClient(usage_config, changed=cache.wake.set) if usage_config is not None else None
-    if usage is not None:
-        metrics.kai.usage_query(lambda: usage.query_milliseconds)
-    engine = None
-    if decider is None:
-        decider = engine = WorkerDecider(setup.settings)
     scheduler = Scheduler(
         cache,
         cluster,
@@ -95,59 +110,45 @@ def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> in
         settings_hash=settings_hash(setup, config),
         usage=usage or (lambda: None),
     )
+    life.on_end(scheduler.stop)
     explaining = Explaining(scheduler.cycles, setup.settings, anonymize=setup.anonymize)
     reporter.words = explaining.words
-    servers = []
-    if setup.service.listen_address:
-        servers.append(HttpServer(setup.service.listen_address, public_routes(registry, cache, scheduler)))
-    if setup.data:
-        recorded = usage.recorded if usage is not None else lambda: None
-        served = data_routes(
-            cache, scheduler, anonymize=setup.anonymize, usage=recorded, explain=explaining.explain
-        )
-        servers.append(HttpServer(setup.data, served | explaining.routes()))
-    life.on_end(scheduler.stop)
-    lease = None
-    try:
-        for server in servers:
-            server.start()
-        cache.start()
-        if not cache.wait_synced(SYNC_SECONDS, life.event):
-            LOG.error("the cluster could not be listed", extra={"kinds": cache.unsynced()})
-            return life.status or 1
-        if setup.service.leader_elect and options.mode is not Mode.OBSERVE:
-            name = options.lease_name
-            lease = lead(setup.connection, setup.service, "scheduler", name, life, transport)
-            if lease is None:
-                return life.status
-        if usage is not None:
-            usage.start()
-        if engine is not None and options.mode is not Mode.OBSERVE:
-            explaining.start()
-        LOG.info("scheduling", extra={"mode": options.mode.value, "pods": len(cache.stores[resources.PODS])})
-        scheduler.run()
-    except LeaseLost:
-        life.end(LOST_LEASE)
-    except KubeError as error:
-        LOG.error("ended", extra={"error": str(error)})
+    listen(parts, service.listen_address, public_routes(registry, cache, scheduler))
+    recorded = usage.recorded if usage is not None else lambda: None
+    served = data_routes(
+        cache, scheduler, anonymize=setup.anonymize, usage=recorded, explain=explaining.explain
+    )
+    listen(parts, setup.data, served | explaining.routes())
+    parts.callback(writer.stop)
+    parts.callback(lambda: life.status or writer.drain(2.0))
+    parts.callback(cache.stop)
+    parts.callback(explaining.stop)
+    cache.start()
+    if not cache.wait_synced(SYNC_SECONDS, life.event):
+        LOG.error("the cluster could not be listed", extra={"kinds": cache.unsynced()})
         life.end(1)
-    finally:
-        explaining.stop()
-        cache.stop()
-        if not life.status:
-            writer.drain(2.0)
-        writer.stop()
-        cluster.close()
-        if usage is not None:
-            usage.stop()
-        if engine is not None:
-            engine.stop()
-        for server in servers:
-            server.stop()
-        if lease is not None:
-            lease.release()
-        transport.close()
-    return life.status
+        return
+    if lease is not None and not lead(lease, life):
+        return
+    if usage is not None:
+        parts.callback(usage.stop)
+        usage.start()
+    if engine is not None and options.mode is not Mode.OBSERVE:
+        explaining.start()
+    LOG.info("scheduling", extra={"mode": options.mode.value, "pods": len(cache.stores[resources.PODS])})
+    scheduler.run()
+
+
+def _usage(
+    setup: SchedulerSetup, config: Mapping[str, Any], cache: ClusterCache, metrics: SchedulerMetrics
+) -> UsageClient | None:
+    """Who asks Prometheus what queues have used (3.4); None where the configuration names none."""
+    options = usage_options(config.get("usageDBConfig"), charge_idle=setup.settings.reservations.charge_idle)
+    if options is None:
+        return None
+    usage = UsageClient(options, changed=cache.wake.set)
+    metrics.kai.usage_query(lambda: usage.query_milliseconds)
+    return usage
 
 
 def _config(transport: Transport, shard: str) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kai_cp.admission.framing import PATHS, Facts, answer
 from kai_cp.admission.request import AdmissionSettings
@@ -17,10 +17,10 @@ from kai_cp.kube import resources as r
 from kai_cp.kube.admission.keeper import FileSource, Keeper, Publisher, SecretSource, Source, names_of
 from kai_cp.kube.admission.options import AdmissionOptions
 from kai_cp.kube.admission.server import TlsServer
-from kai_cp.kube.http import Answer, HttpServer
-from kai_cp.kube.process import Connection, Life, connect
-from kai_cp.kube.reflector import Reflector
-from kai_cp.kube.store import Object, Store
+from kai_cp.kube.http import Answer
+from kai_cp.kube.informers import Informers
+from kai_cp.kube.process import OK, Connection, Life, connect, listen, probes, serving
+from kai_cp.kube.store import Object
 from kai_cp.kube.transport import Transport
 
 LOG = logging.getLogger(__name__)
@@ -53,26 +53,13 @@ class Cluster:
     """Queues and runtime classes as this process follows them: no request ever waits for the API server."""
 
     def __init__(self, transport: Transport) -> None:
-        self._queues = Store(transform=_queue)
-        self._classes = Store(transform=_nothing)
-        self._reflectors = (
-            Reflector(transport, r.QUEUES, self._queues, optional=True),
-            Reflector(transport, r.RUNTIME_CLASSES, self._classes, metadata_only=True),
-        )
-
-    def start(self) -> None:
-        """Begin to follow."""
-        for reflector in self._reflectors:
-            reflector.start()
-
-    def stop(self) -> None:
-        """End."""
-        for reflector in self._reflectors:
-            reflector.stop()
+        self.informers = Informers(transport)
+        self._queues = self.informers.store(r.QUEUES, transform=_queue, optional=True)
+        self._classes = self.informers.store(r.RUNTIME_CLASSES, transform=_nothing, metadata_only=True)
 
     def facts(self) -> Facts:
         """What is known now; nothing until it was listed."""
-        queues, classes = (reflector.synced.is_set() for reflector in self._reflectors)
+        queues, classes = map(self.informers.listed, (r.QUEUES, r.RUNTIME_CLASSES))
         return Facts(
             queues={queue["metadata"]["name"]: queue for queue in self._queues.all()} if queues else None,
             runtime_classes=frozenset(item["metadata"]["name"] for item in self._classes.all())
@@ -117,7 +104,14 @@ class Judging:
 
 def run(connection: Connection, options: AdmissionOptions, life: Life) -> int:
     """Run until ended; the exit status."""
+    with serving(life) as parts:
+        _run(connection, options, life, parts)
+    return life.status
+
+
+def _run(connection: Connection, options: AdmissionOptions, life: Life, parts: ExitStack) -> None:
     transport = connect(connection, "admission", life)
+    parts.callback(transport.close)
     registry = CollectorRegistry()
     metrics = AdmissionMetrics(registry)
     cluster = Cluster(transport)
@@ -133,39 +127,23 @@ def run(connection: Connection, options: AdmissionOptions, life: Life) -> int:
     def readyz(_rest: str) -> Answer:
         return OK if server.ready else Answer(b"no certificate yet, or ending\n", status=503)
 
-    routes = {
-        "/metrics": lambda _rest: Answer(generate_latest(registry), CONTENT_TYPE_LATEST),
-        "/healthz": lambda _rest: OK,
-        "/readyz": readyz,
-    }
-    status = HttpServer(options.listen_address, routes) if options.listen_address else None
-    try:
-        if status is not None:
-            status.start()
-        cluster.start()
-        began = time.monotonic()
-        while not life.over:
-            keeper.look()
-            if not keeper.shown and time.monotonic() - began > FIRST_LOOK_SECONDS:
-                LOG.error("no certificate, ending")
-                life.end(1)
-            elif keeper.shown and not server.serving:
-                server.start()
-                LOG.info("admitting", extra={"port": server.port})
-            life.event.wait(keeper.poll_seconds)
-        server.draining = True
-        if not life.status and server.serving:
-            time.sleep(options.drain_seconds)
-    finally:
-        cluster.stop()
-        server.stop()
-        if status is not None:
-            status.stop()
-        transport.close()
-    return life.status
-
-
-OK: Final = Answer(b"ok\n")
+    listen(parts, options.listen_address, probes(registry, list) | {"/readyz": readyz})
+    parts.callback(server.stop)
+    parts.callback(cluster.informers.stop)
+    cluster.informers.start()
+    began = time.monotonic()
+    while not life.over:
+        keeper.look()
+        if not keeper.shown and time.monotonic() - began > FIRST_LOOK_SECONDS:
+            LOG.error("no certificate, ending")
+            life.end(1)
+        elif keeper.shown and not server.serving:
+            server.start()
+            LOG.info("admitting", extra={"port": server.port})
+        life.event.wait(keeper.poll_seconds)
+    server.draining = True
+    if not life.status and server.serving:
+        time.sleep(options.drain_seconds)
 
 
 def _source(options: AdmissionOptions, transport: Transport) -> Source:

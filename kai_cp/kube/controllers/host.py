@@ -13,10 +13,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kai_cp.kube.controllers.base import Context, Controller, Factory, NotYet, Want
-from kai_cp.kube.controllers.informers import Informers
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.workqueue import WorkQueue
 from kai_cp.kube.errors import ApiError, KubeError, LeaseLost
+from kai_cp.kube.informers import Informers
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.resources import Resource
 from kai_cp.kube.store import Key, Object

@@ -12,9 +12,10 @@ from kai_cp.kube import resources as r
 from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.binder import Binder
 from kai_cp.kube.binder_options import BinderOptions
-from kai_cp.kube.binder_process import Following
+from kai_cp.kube.binder_process import followed
 from kai_cp.kube.claims import FINALIZER, Claims
 from kai_cp.kube.extended_claims import MARK, ExtendedClaims, claim_name
+from kai_cp.kube.informers import Informers
 from kai_cp.kube.recorder import Recorder
 from kai_cp.kube.reservation import Reservations, reservation_name
 from kai_cp.kube.sharing import Sharing
@@ -37,8 +38,8 @@ class Setup:
                 **options,
             }
         )
-        self.following = Following(api)
-        stores = self.following.stores
+        self.informers = Informers(api)
+        stores = followed(self.informers)
         self.writer = BackgroundWriter(1)
         recorder = Recorder(api, self.writer, "binder")
         self.reservations = Reservations(api, stores[r.PODS], stores[r.BIND_REQUESTS], self.options)
@@ -53,12 +54,12 @@ class Setup:
             api, stores[r.PODS], stores[r.NODES], stores[r.BIND_REQUESTS], steps, recorder, self.writer
         )
         self.writer.busy = lambda: False
-        self.following.start()
-        until(lambda: not self.following.missing())
+        self.informers.start()
+        until(lambda: not self.informers.missing())
         self.binder.start(lambda: None)
 
     def close(self) -> None:
-        self.following.stop()
+        self.informers.stop()
         self.binder.stop()
         self.writer.stop()
 

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 from kai_cp.kube import resources as r
 from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.controllers.base import Context
-from kai_cp.kube.controllers.informers import Informers
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.scaler import WHOLE, NodeScaleAdjuster
+from kai_cp.kube.informers import Informers
 from kai_cp.kube.recorder import Recorder
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.stub import StubServer

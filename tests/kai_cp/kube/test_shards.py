@@ -16,10 +16,10 @@ from kai_cp.kube import resources as r
 from kai_cp.kube.background import BackgroundWriter
 from kai_cp.kube.cli import app
 from kai_cp.kube.controllers.base import Context
-from kai_cp.kube.controllers.informers import Informers
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.shard_objects import contained, plan
 from kai_cp.kube.controllers.shards import LOOK_SECONDS, WAITING_SECONDS, ShardController
+from kai_cp.kube.informers import Informers
 from kai_cp.kube.recorder import Recorder
 from kai_cp.reader.fields import Malformed
 from tests.kai_cp.kube.conftest import until

@@ -323,7 +323,7 @@ def test_facts_come_from_watches_and_requests_are_counted(stub: StubServer) -> N
     request["object"]["spec"]["runtimeClassName"] = "nvidia"
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     assert "warnings" not in judging("/validate--v1-pod", review)["response"], "nothing is known yet"
-    cluster.start()
+    cluster.informers.start()
     try:
         end = time.monotonic() + 10
         while cluster.facts().runtime_classes is None and time.monotonic() < end:
@@ -334,7 +334,7 @@ def test_facts_come_from_watches_and_requests_are_counted(stub: StubServer) -> N
             threading.Event().wait(0.01)
         assert "warnings" not in judging("/validate--v1-pod", review)["response"]
     finally:
-        cluster.stop()
+        cluster.informers.stop()
     counted = registry.get_sample_value(
         "kai_cp_admission_reviews_total", {"kind": "Pod", "operation": "CREATE", "result": "allowed"}
     )
