@@ -197,6 +197,8 @@ class Gang:
 
     def next_batch(self, status_of: StatusOf) -> Batch | None:
         """The next batch (5.3), or None when nothing is pending that could be placed."""
+        if self._only_leaf is not None:
+            return self._standing_of_one(self._only_leaf, status_of).batch
         return self._next(self.group.root, status_of)
 
     def _pending(self, leaf: Subgroup, status_of: StatusOf) -> list[Pod]:

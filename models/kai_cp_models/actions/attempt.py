@@ -170,7 +170,8 @@ class Attempts:
     def counting(self) -> Counting:
         """Room and demand at the action's start."""
         everywhere = self.action == "consolidation"
-        asking = (pod for ask in self.asks.values() for pod in ask.pods)
+        shapes = {self.base.shape(batch) for batch in self.waiting.values()}
+        asking = (pod for shape in shapes for pod in shape.examples)
         return Counting(self.base, asking, everywhere=everywhere)
 
     @cached_property

@@ -57,7 +57,10 @@ class FairOrder:
         self._heads: list[tuple[int, _Waiting] | None] = [None for _ in tree.queues]
         """The group each queue stands for, and its leaf."""
         self._ranks: list[Rank | None] = [None for _ in tree.queues]
-        for group, (key, amounts) in entries.items():
+        # Sorting what is nearly in order takes no time.
+        places = snapshot.waiting_places
+        for group in sorted(entries, key=lambda group: places.get(group, -1)):
+            key, amounts = entries[group]
             leaf = self._leaf(group)
             if leaf is not None:
                 one = (key, group, amounts)

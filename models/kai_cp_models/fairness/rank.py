@@ -10,7 +10,7 @@ a sort.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -31,12 +31,16 @@ class Giving:
     """What a pod group gives up, unit by unit.
 
     ``keys``: place of each unit among all of the leaf; the largest goes first, and no two groups share one.
-    ``gives``: the charge of each unit.
+    ``gives``: the charge of each unit. ``left``: what is left of the group when the turn of each comes.
     """
 
     queue: str
     keys: Sequence[tuple[Any, ...]]
     gives: Sequence[Amounts]
+    left: Sequence[Amounts] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "left", _remaining(self.gives))
 
 
 def victim_order(book: QueueBook, givings: Mapping[Key, Giving]) -> list[tuple[Key, int]]:
@@ -54,14 +58,13 @@ def victim_order(book: QueueBook, givings: Mapping[Key, Giving]) -> list[tuple[K
     gives: list[Amounts] = []
     left: list[Amounts] = []
     ranges: dict[int, Ints] = {}
-    remaining = {name: _remaining(giving.gives) for name, giving in givings.items()}
     for i, found in leaves.items():
         # Stable, so that the units of a group stay in their order.
         found.sort(key=_key_of, reverse=True)
         ranges[i] = np.arange(len(units), len(units) + len(found))
         units.extend((name, k) for _, name, k in found)
         gives.extend(givings[name].gives[k] for _, name, k in found)
-        left.extend(remaining[name][k] for _, name, k in found)
+        left.extend(givings[name].left[k] for _, name, k in found)
     order = _Merge(book, _rows(gives), _rows(left), ranges).below(tree.roots)
     return [units[u] for u in order.tolist()]
 
@@ -145,8 +148,10 @@ def _key_of(unit: tuple[tuple[Any, ...], object, int]) -> tuple[Any, ...]:
     return unit[0]
 
 
-def _remaining(gives: Sequence[Amounts]) -> list[Amounts]:
+def _remaining(gives: Sequence[Amounts]) -> Sequence[Amounts]:
     """What is left of a group when each unit's turn comes, that unit included."""
+    if len(gives) == 1:
+        return gives
     cpu = memory = gpu = 0
     found: list[Amounts] = []
     for one in reversed(gives):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -25,8 +26,24 @@ Row = NDArray[np.int64]
 """One number per size, largest last, then one per dimension of the snapshot."""
 
 
+_Place = tuple[int, tuple[str, ...]]
+"""Node, and devices of a share."""
+
 Entitlement = tuple[object, ...]
 """Asks with equal entitlement may take the same units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Pods that leave one after the other.
+
+    ``nodes``: [P] where they are. ``requests``: [P, D] what they hold there. ``shares``: those with a
+    share of devices, by position.
+    """
+
+    nodes: NDArray[np.int64]
+    requests: NDArray[np.int64]
+    shares: Sequence[tuple[int, Pod, _Place]]
 
 
 class Counting:
@@ -45,7 +62,7 @@ class Counting:
             self._nodes |= accepting(ledger.fixed.table, pod)
         self._free = ledger.idle + ledger.releasing
         self._demands: dict[int, tuple[PodSpec, Row]] = {}
-        self._places: dict[PodKey, tuple[int, tuple[str, ...]] | None] = {}
+        self._places: dict[PodKey, _Place | None] = {}
 
     @cached_property
     def _shared(self) -> NDArray[np.float64]:
@@ -89,10 +106,40 @@ class Counting:
         place = self._place(pod)
         return place is not None and bool((self._free[place[0]] < 0).any())
 
+    def leaving(self, pods: Iterable[Pod]) -> Leaving:
+        """What the pods hold at their places, as columns."""
+        rows = [(0,) * self._free.shape[1]]
+        """What pods of one spec hold; the first stands for those without a place."""
+        kinds: dict[int, int] = {}
+        nodes: list[int] = []
+        held: list[int] = []
+        shares: list[tuple[int, Pod, _Place]] = []
+        for pod in pods:
+            place = self._place(pod)
+            if place is None:
+                nodes.append(0)
+                held.append(0)
+                continue
+            kind = kinds.get(id(pod.spec))
+            if kind is None:
+                kind = kinds[id(pod.spec)] = len(rows)
+                rows.append(pod.spec.requests)
+            if pod.spec.gpu.shares:
+                shares.append((len(nodes), pod, place))
+            nodes.append(place[0])
+            held.append(kind)
+        return Leaving(np.array(nodes, dtype=np.int64), np.array(rows, dtype=np.int64)[held], shares)
+
     def room(self, leaving: Iterable[Pod] = ()) -> Row:
         """What the nodes offer at most when ``leaving`` are gone."""
-        places = [(pod, place) for pod in leaving if (place := self._place(pod)) is not None]
-        return self._room(places) if places else self.idle_room
+        columns = self.leaving(leaving)
+        return self.room_without(columns, len(columns.nodes))
+
+    def room_without(self, leaving: Leaving, first: int) -> Row:
+        """The same when the ``first`` ones of ``leaving`` are gone."""
+        if not first:
+            return self.idle_room
+        return self._row(*self._without(leaving, first))
 
     @cached_property
     def elsewhere_milli_gpus(self) -> int:
@@ -103,37 +150,31 @@ class Counting:
     @cached_property
     def idle_room(self) -> Row:
         """What the nodes offer as they are."""
-        return self._room(())
+        return self._row(self._free, self._shared)
 
     def free(self, leaving: Iterable[Pod]) -> NDArray[np.int64]:
         """[N, D] what nodes offer at most when ``leaving`` are gone; parts of shared GPUs not counted."""
-        places = [(pod, place) for pod in leaving if (place := self._place(pod)) is not None]
-        return self._without(places)[0]
+        columns = self.leaving(leaving)
+        return self._without(columns, len(columns.nodes))[0]
 
-    def _without(
-        self, places: Sequence[tuple[Pod, tuple[int, tuple[str, ...]]]]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """[N, D] what is free, and [N] the free parts of shared devices, when these pods are gone."""
-        free, shared = self._free, self._shared
-        if places:
-            free = free.copy()
-            nodes = np.array([place[0] for _, place in places])
-            np.add.at(free, nodes, np.array([pod.spec.requests for pod, _ in places], dtype=np.int64))
-            shares = [(pod, place) for pod, place in places if pod.spec.gpu.shares]
-            if shares:
-                shared = shared.copy()
-                self._give_shares(shares, free, shared)
+    def _without(self, leaving: Leaving, first: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """[N, D] what is free, and [N] the free parts of shared devices, when the first pods are gone."""
+        free, shared = self._free.copy(), self._shared
+        np.add.at(free, leaving.nodes[:first], leaving.requests[:first])
+        shares = [(pod, place) for position, pod, place in leaving.shares if position < first]
+        if shares:
+            shared = shared.copy()
+            self._give_shares(shares, free, shared)
         return free, shared
 
-    def _room(self, places: Sequence[tuple[Pod, tuple[int, tuple[str, ...]]]]) -> Row:
-        free, shared = self._without(places)
+    def _row(self, free: NDArray[np.int64], shared: NDArray[np.float64]) -> Row:
         free = np.maximum(free[self._nodes], 0)
         totals = free.sum(axis=0)
         totals[GPU] += int(np.ceil(shared[self._nodes].sum()))
         gpus = free[:, GPU] // MILLI
         return np.array([*(int((gpus // size).sum()) for size in self._sizes), *totals], dtype=np.int64)
 
-    def _place(self, pod: Pod) -> tuple[int, tuple[str, ...]] | None:
+    def _place(self, pod: Pod) -> _Place | None:
         if pod.key not in self._places:
             self._places[pod.key] = self._ledger.place_of(pod)
         return self._places[pod.key]
@@ -145,7 +186,7 @@ class Counting:
 
     def _give_shares(
         self,
-        shares: Sequence[tuple[Pod, tuple[int, tuple[str, ...]]]],
+        shares: Sequence[tuple[Pod, _Place]],
         free: NDArray[np.int64],
         shared: NDArray[np.float64],
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -67,8 +68,11 @@ def shallow(
     asked = wanted > 0
     open_ = list(_due_units(asks, ranked, dues, book))
 
+    leaving = counting.leaving(pod for o in open_ for pod in ranked[o].offer.pods)
+    pods = list(accumulate((len(ranked[o].offer.pods) for o in open_), initial=0))
+
     def enough(count: int) -> bool:
-        room = counting.room(pod for o in open_[:count] for pod in ranked[o].offer.pods)
+        room = counting.room_without(leaving, pods[count])
         return bool((wanted[asked] <= room[asked]).all())
 
     if not enough(len(open_)):
