@@ -12,8 +12,8 @@ from typing import Any, Final
 import orjson
 
 from kai_cp.decisions import BadDecisions, from_rfc3339, recorded
-from kai_cp.reader.collection import no_collection
 from kai_cp.reader.container import Source, UnreadableSnapshot, load, sources
+from kai_cp_models.collection import no_collection
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 

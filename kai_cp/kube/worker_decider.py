@@ -18,8 +18,8 @@ from kai_cp import memory
 from kai_cp.kube.decider import Decided
 from kai_cp.kube.store import Key, Object, key_of
 from kai_cp.reader import ParseMemo, parse
-from kai_cp.reader.collection import no_collection
 from kai_cp.worker import Channel, Reply, Worker
+from kai_cp_models.collection import no_collection
 from kai_cp_models.devices import claims_wait
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, SetAside

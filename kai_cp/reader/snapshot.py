@@ -10,7 +10,6 @@ from typing import Any, Final
 from kai_cp.reader.affinity import Namespaces
 from kai_cp.reader.align import Aligned
 from kai_cp.reader.binds import read_promises
-from kai_cp.reader.collection import no_collection
 from kai_cp.reader.container import UnreadableSnapshot
 from kai_cp.reader.facts import FactReader, PodFacts
 from kai_cp.reader.fields import Json, Malformed, shown, strings_at
@@ -26,6 +25,7 @@ from kai_cp.reader.queues import read_queues
 from kai_cp.reader.recorded_usage import FETCHED_AT, recorded_usage
 from kai_cp.reader.subgroups import lowered
 from kai_cp.reader.topologies import read_topologies, report_outside
+from kai_cp_models.collection import no_collection
 from kai_cp_models.devices import enriched
 from kai_cp_models.devices.dra.judging import JUDGED, LIMITS, MEMORY, Paid
 from kai_cp_models.settings import Limits

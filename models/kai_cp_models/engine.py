@@ -19,6 +19,7 @@ from kai_cp_models.actions.leftover import settle_room
 from kai_cp_models.actions.stale import evict_stale
 from kai_cp_models.blame import named_in, raised_for
 from kai_cp_models.check import Start, violations
+from kai_cp_models.collection import collector_held
 from kai_cp_models.cycle import Cycle, MustStay
 from kai_cp_models.defrag.act import Looked, advance
 from kai_cp_models.devices.mig import advised
@@ -91,8 +92,9 @@ def decide(
     started = time.monotonic()
     if deadline is None:
         deadline = started + settings.solver.budget_seconds
-    seen, times = prepare(snapshot, settings)
-    return _Engine(seen, settings, started, deadline, emit, times).run()
+    with collector_held():
+        seen, times = prepare(snapshot, settings)
+        return _Engine(seen, settings, started, deadline, emit, times).run()
 
 
 class _Engine:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kai_cp.reader.collection import no_collection
+from kai_cp_models.collection import no_collection
 
 
 @pytest.fixture(autouse=True)
