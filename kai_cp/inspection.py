@@ -11,6 +11,9 @@ from kai_cp.reader.recorded_usage import FETCHED_AT
 from kai_cp.report.waiting import Waiter, waiters
 from kai_cp_models.devices.mig import mig_report
 from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.reservations.bounds import wait_bounds
+from kai_cp_models.reservations.times import Times
+from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
     CPU,
@@ -30,8 +33,11 @@ RESOURCES: Final = ("cpu", "memory", "gpu")
 """As queues count them: millicores, bytes, GPUs."""
 
 
-def inspection(snapshot: Snapshot, sha256: str = "") -> dict[str, Any]:
-    """The document of a snapshot. Amounts: GPUs, millicores, bytes; −1 is unlimited."""
+def inspection(snapshot: Snapshot, sha256: str = "", settings: Settings | None = None) -> dict[str, Any]:
+    """The document of a snapshot. Amounts: GPUs, millicores, bytes; −1 is unlimited.
+
+    ``settings``: where they switch reservations on, what is stored of them and bounds on waiting are shown.
+    """
     book = QueueBook.of(snapshot)
     line = waiters(snapshot, book.copy())
     pods_by_node = _by_node(snapshot)
@@ -56,6 +62,8 @@ def inspection(snapshot: Snapshot, sha256: str = "") -> dict[str, Any]:
         "waiting": [_waiter(i, waiter, snapshot.now) for i, waiter in enumerate(line, 1)],
         "setAside": [{"object": entry.item, "reason": entry.reason} for entry in snapshot.set_aside],
     }
+    if settings is not None and settings.reservations.enabled:
+        _in_time(document, Times(snapshot, settings))
     if (fetched_at := snapshot.extras.get(FETCHED_AT)) is not None:
         seconds = max(0.0, snapshot.now - fetched_at)
         document["usage"] = {"fetchedAt": rfc3339(fetched_at), "ageSeconds": round(seconds, 3)}
@@ -71,6 +79,29 @@ def inspection(snapshot: Snapshot, sha256: str = "") -> dict[str, Any]:
     if ignored := snapshot.extras.get("ignored_fields"):
         document["ignoredFields"] = dict(ignored)
     return document
+
+
+def _in_time(document: dict[str, Any], times: Times) -> None:
+    """Stored reservations, and by waiting group how long it can wait at most."""
+    held = [(group, stored) for group in times.snapshot.groups if (stored := times.stored(group.key))]
+    document["reservations"] = [
+        {
+            "podGroup": str(group.key),
+            "queue": group.queue,
+            "start": rfc3339(stored.start),
+            "promised": rfc3339(stored.promised),
+            "made": rfc3339(stored.made),
+            "nodes": {name: _plain(gpus) for name, gpus in stored.nodes.items()},
+        }
+        for group, stored in sorted(held, key=lambda entry: (entry[1].start, entry[0].key))
+    ]
+    bounds = {str(key): bound for key, bound in wait_bounds(times).items()}
+    for row in document["waiting"]:
+        bound = bounds.get(row["podGroup"])
+        if bound is not None:
+            seconds = None if bound.seconds is None else round(bound.seconds)
+            row["waitAtMostSeconds"] = seconds
+            row["noBoundBecause"] = bound.why or None
 
 
 def _plain(value: float) -> float | int:

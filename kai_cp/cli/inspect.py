@@ -70,10 +70,9 @@ def inspect(
     from kai_cp.report.select import Selection, names
     from kai_cp.report.terminal import show
 
-    found, name, digest = snapshot_or_exit(
-        snapshot, instant_or_exit(now), settings_or_exit(config, {}), usage_or_exit(usage)
-    )
-    document = inspection(found, digest)
+    settings = settings_or_exit(config, {})
+    found, name, digest = snapshot_or_exit(snapshot, instant_or_exit(now), settings, usage_or_exit(usage))
+    document = inspection(found, digest, settings)
     selection = Selection(names(queue), names(namespace), names(group))
     for unknown in selection.unknown({"queues": found.queue_by_name}):
         complain(f"--queue {unknown}: {name} has no such queue")

@@ -8,7 +8,7 @@ from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
 from kai_cp.documents.parts import CLOSED, OPEN, ForWhom, Gpus, Group, Proof, Shares, Skipped, Time
-from kai_cp.documents.starts import Estimate, Reservation
+from kai_cp.documents.starts import Estimate, Goal, Reservation, StoredReservation
 
 
 @with_config(OPEN)
@@ -28,7 +28,19 @@ class Decision(ForWhom):
     queue: str | None
     gpus: Gpus | None
     node: Annotated[str, Field(description="Where it goes, or (Evict) where it runs.")]
-    action: Literal["allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"]
+    action: Annotated[
+        Literal[
+            "allocate",
+            "consolidation",
+            "reclaim",
+            "preempt",
+            "stalegangeviction",
+            "maxruntime",
+            "reservation",
+            "defrag",
+        ],
+        Field(description="The last three: what settings of the time axis switch on."),
+    ]
     gpuGroups: NotRequired[
         Annotated[list[str], Field(description="Groups of shared GPUs, one for each device.")]
     ]
@@ -127,6 +139,7 @@ class Decisions(TypedDict):
     reservations: NotRequired[
         Annotated[list[Reservation], Field(description="Absent where nothing is planned beyond now.")]
     ]
+    defrag: NotRequired[Annotated[Goal, Field(description="Absent without a goal.")]]
     ignoredFields: NotRequired[Annotated[dict[str, int], Field(description="Unknown fields, counted.")]]
     selected: NotRequired[
         Annotated[
@@ -195,6 +208,12 @@ class InspectedWaiter(TypedDict):
     gpus: Annotated[Gpus, Field(description="Of the next pods.")]
     ageSeconds: int
     remark: Annotated[str, Field(description="Why it is not considered; empty: it is.")]
+    waitAtMostSeconds: NotRequired[
+        Annotated[
+            int | None, Field(description="Since it came, with aging and reservations; null: no bound.")
+        ]
+    ]
+    noBoundBecause: NotRequired[str | None]
 
 
 @with_config(CLOSED)
@@ -218,6 +237,9 @@ class Inspection(TypedDict):
     queues: list[InspectedQueue]
     waiting: list[InspectedWaiter]
     setAside: Annotated[list[Skipped], Field(description="Objects that were skipped.")]
+    reservations: NotRequired[
+        Annotated[list[StoredReservation], Field(description="Absent where reservations are off.")]
+    ]
     usage: NotRequired[UsageRead]
     migPartition: NotRequired[dict[str, Any]]
     ignoredFields: NotRequired[dict[str, int]]

@@ -44,13 +44,48 @@ class Offer(TypedDict):
 
 
 @with_config(CLOSED)
+class IdleSoFar(TypedDict):
+    """What stands idle on closed places."""
+
+    since: Annotated[Time, Field(description="When the number of idle GPUs changed last.")]
+    gpus: Annotated[Gpus, Field(description="Idle since then.")]
+    gpuHours: Annotated[float, Field(description="Idle before that.")]
+
+
+@with_config(CLOSED)
+class StoredReservation(TypedDict):
+    """A reservation as the annotation of its pod group has it."""
+
+    podGroup: Group
+    queue: str
+    start: Time
+    promised: Time
+    made: Time
+    nodes: Annotated[dict[str, Gpus], Field(description="GPUs by node.")]
+
+
+@with_config(CLOSED)
+class Goal(TypedDict):
+    """How far `defrag.goal` is met."""
+
+    goal: str
+    value: Annotated[int, Field(description="How much of it there is.")]
+    wanted: Annotated[int, Field(description="How much there shall be.")]
+    state: Annotated[
+        Literal["met", "report", "closed", "waits", "rate", "moved", "stuck", "unknown"],
+        Field(description="What was done for it in this cycle; see docs/defragmentation.md."),
+    ]
+    message: str
+
+
+@with_config(CLOSED)
 class Reservation(TypedDict):
     """Nodes that are held for a pod group from a time on."""
 
     podGroup: Group
     queue: str
     state: Annotated[
-        Literal["made", "kept", "earlier", "later", "started", "dropped", "offered"],
+        Literal["made", "kept", "earlier", "later", "started", "dropped", "offered", "draining"],
         Field(description="What became of the promise in this cycle; see docs/reservations.md."),
     ]
     start: Annotated[Time | None, Field(description="As of now.")]
@@ -67,6 +102,7 @@ class Reservation(TypedDict):
     message: str
     expired: NotRequired[Annotated[Time | None, Field(description="When it lapsed.")]]
     offers: NotRequired[list[Offer]]
+    idle: NotRequired[Annotated[IdleSoFar, Field(description="Of state draining, which has no start.")]]
 
 
 @with_config(CLOSED)

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from kai_cp.report.headline import as_of, headline
 from kai_cp.report.partition import partition
-from kai_cp.report.section import ROWS_SHOWN, Names, Section, Shortening, ignored, skipped
+from kai_cp.report.reserved import estimated, reserved
+from kai_cp.report.section import ROWS_SHOWN, Cell, Names, Section, Shortening, ignored, skipped
 from kai_cp.report.terminal import age, amount, is_whole
 from kai_cp.worker import End
 from kai_cp_topology.records import Level
@@ -57,10 +58,11 @@ def _sections(document: Document, stages: bool) -> Iterator[Section]:
     of = {kind: [d for d in decisions if d["kind"] == kind] for kind in ("Bind", "Nominate", "Evict")}
     new_place = {_pod(d): d["node"] for d in of["Nominate"]}
     evicted = {_pod(d) for d in of["Evict"]}
-    yield _waiting(document["unscheduled"])
+    yield _waiting(document["unscheduled"], document.get("now", ""))
     yield _partition(document["unscheduled"])
     yield _evicted(of["Evict"], new_place)
     yield _starting(of["Bind"], [d for d in of["Nominate"] if _pod(d) not in evicted])
+    yield reserved(document.get("reservations") or (), document.get("now", ""))
     yield _localities(document.get("localities", ()))
     yield _queues(document["queues"])
     yield skipped([(entry["object"], entry["reason"]) for entry in document["setAside"]])
@@ -98,13 +100,13 @@ def _queue(entry: Document) -> str:
     return str(entry.get("queue") or "")
 
 
-def _waiting(entries: Sequence[Document]) -> Section:
+def _waiting(entries: Sequence[Document], now: str) -> Section:
     """Grouped by queue and reason; inside a group in fair order."""
     last = 1 << 62
     ordered = sorted(
         entries, key=lambda e: (_queue(e), e["reason"], e.get("position") or last, e["podGroup"])
     )
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
             _queue(entry),
             Text(entry["reason"], style="bold"),
@@ -117,12 +119,16 @@ def _waiting(entries: Sequence[Document]) -> Section:
         )
         for entry in ordered
     ]
+    columns = ["Queue", "Reason", "Pod group", "Position", "GPUs", "Age", "Proof", "Because"]
+    if any("estimate" in entry for entry in ordered):
+        columns.insert(6, "Start")
+        rows = [(*row[:6], estimated(entry, now), *row[6:]) for row, entry in zip(rows, ordered, strict=True)]
     gpus = sum(entry.get("gpus") or 0 for entry in entries)
     return Section(
         f"Stay pending, with {amount(gpus)} GPUs" if gpus else "Stay pending",
-        ("Queue", "Reason", "Pod group", "Position", "GPUs", "Age", "Proof", "Because"),
+        tuple(columns),
         rows,
-        right=("Position", "GPUs", "Age"),
+        right=("Position", "GPUs", "Age", "Start"),
         fixed=("Queue", "Pod group"),
         note="Because",
         drop=("Proof", "Position", "Age"),

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from kai_cp.report.headline import as_of
 from kai_cp.report.partition import partition
+from kai_cp.report.reserved import longest_wait, reserved
 from kai_cp.report.section import ROWS_SHOWN, Section, Shortening, ignored, skipped
 from kai_cp.report.select import Selection
 from kai_cp.report.terminal import age, amount, is_whole, plural
@@ -53,6 +54,7 @@ class _Report:
         yield Text(" ".join(filter(None, (as_of(document), shorten.said()))), style="dim")
         for section in (
             _waiting(document["waiting"]),
+            reserved(document.get("reservations") or (), document["now"]),
             _queues(document["queues"], self._resource),
             _nodes(document["nodes"]),
             _partition(document.get("migPartition")),
@@ -142,7 +144,7 @@ def _queues(queues: Sequence[Document], resource: str) -> Section:
 
 
 def _waiting(line: Sequence[Document]) -> Section:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             str(waiter["position"] or "-"),
             waiter["podGroup"],
@@ -151,17 +153,31 @@ def _waiting(line: Sequence[Document]) -> Section:
             f"{waiter['nextPods']} of {waiter['pendingPods']}",
             amount(waiter["gpus"]),
             age(waiter["ageSeconds"]),
-            waiter["remark"],
+            longest_wait(waiter),
+            waiter["remark"] or waiter.get("noBoundBecause") or "",
         )
         for waiter in line
     ]
-    remarks = any(waiter["remark"] for waiter in line)
-    columns = ("#", "Pod group", "Queue", "Priority", "Next pods", "GPUs", "Age", "Remark")
+    remarks = any(row[-1] for row in rows)
+    columns: tuple[str, ...] = (
+        "#",
+        "Pod group",
+        "Queue",
+        "Priority",
+        "Next pods",
+        "GPUs",
+        "Age",
+        "Waits at most",
+        "Remark",
+    )
+    if not any(row[-2] for row in rows):
+        columns = (*columns[:-2], columns[-1])
+        rows = [(*row[:-2], row[-1]) for row in rows]
     return Section(
         "Waiting, in fair order",
         columns if remarks else columns[:-1],
         rows if remarks else [row[:-1] for row in rows],
-        right=("#", "Priority", "Next pods", "GPUs", "Age"),
+        right=("#", "Priority", "Next pods", "GPUs", "Age", "Waits at most"),
         fixed=("Pod group", "Queue"),
         note="Remark" if remarks else "",
         drop=("Priority", "Next pods", "Age"),

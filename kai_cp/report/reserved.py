@@ -1,0 +1,64 @@
+"""Starts in the future as a section of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kai_cp.instants import from_rfc3339
+from kai_cp.report.section import Names, Section
+from kai_cp_models.reservations.instants import clock, span
+
+Document = Mapping[str, Any]
+
+
+def reserved(entries: Sequence[Document], now: str) -> Section:
+    """Who holds room from when; states and causes where a cycle decided about them."""
+    instant = from_rfc3339(now) if entries else 0.0
+
+    def when(text: str | None) -> str:
+        return clock(from_rfc3339(text), instant) if text else "-"
+
+    rows = [
+        (
+            entry["podGroup"],
+            entry["queue"],
+            entry.get("state", "kept") + _cause(entry),
+            when(entry["start"]),
+            when(entry["promised"]),
+            Names(tuple(f"{name} ×{gpus}" for name, gpus in entry["nodes"].items())),
+            f"{entry.get('idleGpuHours', 0.0):.1f}",
+        )
+        for entry in entries
+    ]
+    return Section(
+        "Start later, on capacity that is kept (UTC)",
+        ("Pod group", "Queue", "State", "Start", "Promised", "Nodes", "Idle GPU-hours"),
+        rows,
+        right=("Start", "Promised", "Idle GPU-hours"),
+        fixed=("Pod group", "Queue"),
+        drop=("Idle GPU-hours", "Promised"),
+    )
+
+
+def _cause(entry: Document) -> str:
+    return f" ({entry['cause']})" if entry.get("cause") else ""
+
+
+def estimated(entry: Document, now: str) -> str:
+    """When a waiting pod group might start; "" where the cycle estimated nothing."""
+    estimate = entry.get("estimate")
+    if not estimate:
+        return ""
+    if not estimate["start"]:
+        return "unknown"
+    words = "" if estimate["kind"] == "reserved" else "≥ "
+    return words + clock(from_rfc3339(estimate["start"]), from_rfc3339(now))
+
+
+def longest_wait(waiter: Document) -> str:
+    """How long a pod group can wait at most, since it came; "" where nothing was worked out."""
+    if "waitAtMostSeconds" not in waiter:
+        return ""
+    seconds = waiter["waitAtMostSeconds"]
+    return "no bound" if seconds is None else span(seconds)
