@@ -6,7 +6,7 @@ goals follow once, when the admission is settled (``finish``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -155,6 +155,10 @@ class Attempts:
             self.takes[key] = found
         return found
 
+    def taken_by(self, asks: Iterable[Ask]) -> set[int]:
+        """Ranks of the units that some of the asks may take; there are many asks and few sets."""
+        return set[int]().union(*{self.takes_of(ask) for ask in asks})
+
     @cached_property
     def _by_queue(self) -> Mapping[str, Sequence[Ranked]]:
         found: dict[str, list[Ranked]] = {}
@@ -264,15 +268,15 @@ class Attempts:
 
         Only units that the chunk may take, or that are disturbed already, may be disturbed (formulation 1.3).
         """
-        useful: set[int] = before.disturbed if before else set()
-        for ask in chunk:
-            useful |= self.takes_of(ask)
+        budget = self.cycle.budget
+        if budget.work_worth() < _LEAST_WORK or budget.passed():
+            return Failed(out_of_time())
+        useful = self.taken_by(chunk) | (before.disturbed if before else set())
         asks = [*(before.asks if before else ()), *chunk]
         required = len(asks) - len(chunk) if optional else len(asks)
         caps = {**(before.caps if before else {}), **(after.caps if after else {})}
         result: Found | Failed = Failed(out_of_time())
         for part in self._prefixes(asks, useful, before):
-            budget = self.cycle.budget
             if budget.work_worth() < _LEAST_WORK or budget.passed():
                 return result if isinstance(result, Failed) else Failed(out_of_time())
             began = budget.spent
@@ -318,9 +322,7 @@ class Attempts:
             return found
         if budget.work_worth() < _LEAST_WORK:
             return found
-        useful = set(found.disturbed)
-        for ask in found.asks:
-            useful |= self.takes_of(ask)
+        useful = self.taken_by(found.asks) | found.disturbed
         if self.action != "consolidation" and len(useful) > _MANY_UNITS:
             # The threshold need not be deeper than it is (formulation 1.4).
             deepest = max(found.disturbed)

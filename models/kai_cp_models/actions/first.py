@@ -37,7 +37,7 @@ def _counted(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
     base, action = attempts.base, attempts.action
     asks = list(chunk)
     while asks and not attempts.cycle.out_of_time():
-        useful = set[int]().union(*(attempts.takes_of(ask) for ask in asks))
+        useful = attempts.taken_by(asks)
         ranked = [item for item in attempts.ranked if item.rank in useful]
         dues = dues_of(base, action, asks, ranked, attempts.takes)
         opened = shallow(attempts.counting, asks, ranked, dues, base.book)
