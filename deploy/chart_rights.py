@@ -63,7 +63,7 @@ def table() -> dict[str, dict[str, dict[str, list[Rule]]]]:
     """Rules by account, mode and scope; ``any``: in every mode."""
     made: dict[str, dict[str, dict[str, list[Rule]]]] = {}
     for process, grants in ACCESS.items():
-        if process == "scheduler":
+        if process in ("scheduler", "node-pools"):
             made[process] = {mode: by_scope(g for g in grants if needed(g, mode)) for mode in MODES}
         else:
             made[process] = {"any": by_scope(grants)}

@@ -24,7 +24,15 @@ ControllerName = Literal[
 ]
 """What ``kai-cp controllers`` may host; each has rights of its own, so that one that is off has none."""
 Process = Literal[
-    "scheduler", "binder", "gpu-reservation", "reader", "admin", "admission", "controllers", ControllerName
+    "scheduler",
+    "node-pools",
+    "binder",
+    "gpu-reservation",
+    "reader",
+    "admin",
+    "admission",
+    "controllers",
+    ControllerName,
 ]
 
 
@@ -94,9 +102,8 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
     "scheduler": frozenset(
         [
             *grants("list watch", *READ),
-            *grants("get", r.SHARDS),
             *grants("create delete", r.BIND_REQUESTS),
-            *grants("delete patch", r.PODS),
+            *grants("delete", r.PODS),
             *grants("patch", r.PODS, subresource="status"),
             *grants("patch", r.POD_GROUPS),
             *grants("patch", r.POD_GROUPS, subresource="status"),
@@ -104,6 +111,7 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
             *grants("get create update", r.LEASES, scope="system"),
         ]
     ),
+    "node-pools": frozenset([*grants("get", r.SHARDS), *grants("patch", r.PODS)]),
     "binder": frozenset(
         [
             *grants("list watch", r.PODS, r.NODES, r.BIND_REQUESTS, r.VOLUMES, r.VOLUME_CLAIMS),
@@ -185,6 +193,10 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
 }
 """Declared access by process. ``reader`` is the command line's, ``admin`` that of ``kai-cp crds --apply``."""
 
+WITH_OPTIONS: Final[dict[Process, Process]] = {"scheduler": "node-pools"}
+"""Rights that a process needs only with an option: a scheduler with a SchedulingShard or a node pool. The
+chart grants them where the option is set."""
+
 
 IMPLIED: Final[dict[tuple[str, str], tuple[str, str]]] = {
     ("update", "resourceclaims/binding"): ("update", "resourceclaims/status"),
@@ -194,7 +206,8 @@ IMPLIED: Final[dict[tuple[str, str], tuple[str, str]]] = {
 
 def permits(process: Process, verb: Verb, resource: Resource, subresource: str, namespace: str) -> bool:
     """Whether the table allows the call. A scoped grant needs a namespace; RBAC knows which one."""
-    return listed(ACCESS[process], verb, resource, subresource, namespace)
+    options = ACCESS[WITH_OPTIONS[process]] if process in WITH_OPTIONS else ()
+    return listed([*ACCESS[process], *options], verb, resource, subresource, namespace)
 
 
 def listed(

@@ -268,11 +268,22 @@ def test_policies_bound_the_accounts_of_this_release() -> None:
     assert 'schedulerName == "mine"' in text
 
 
+@pytest.mark.parametrize("shard", [{"nodePool": "a"}, {"schedulingShard": "s"}])
+def test_node_pools_and_shards_bring_the_rights_that_they_need(shard: Object) -> None:
+    plain, pools = ({"mode": "enforce", "shards": [{"name": "a", **more}]} for more in ({}, shard))
+    more = granted(template(pools)) - granted(template(plain))
+    assert more == {("patch", "pods"), ("get", "schedulingshards")} - granted(template(plain))
+    assert ("get", "schedulingshards") in more
+
+
 def test_a_controller_that_is_off_has_no_rights() -> None:
     before = granted(template())
     for name in get_args(ControllerName):
         found = granted(template({"controllers": {"enabled": [name]}}))
-        declared = {(g.verb, g.resource) for p in (name, "controllers") for g in ACCESS[p]}  # type: ignore[index]
+        roles = (name, "controllers", *(["node-pools"] if name == "shards" else []))
+        declared = {
+            (g.verb, g.resource) for p in roles for g in ACCESS[p] if p != "node-pools" or g.verb == "get"
+        }  # type: ignore[index]
         assert found == before | declared, name
 
 

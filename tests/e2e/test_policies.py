@@ -20,8 +20,26 @@ from tests.kubetest.build import find
 
 SCHEDULER = "system:serviceaccount:kai-scheduler:kai-cp-scheduler"
 BINDER = "system:serviceaccount:kai-scheduler:kai-cp-binder"
+CONTROLLERS = "system:serviceaccount:kai-scheduler:kai-cp-controllers"
 RESERVATION = "system:serviceaccount:kai-resource-reservation:kai-resource-reservation"
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "0b5bd4ba-6c3d-4d4f-9e6e-0a6d3b0a7a11"}
+VOLUME: dict[str, Any] = {
+    "metadata": {"name": "v"},
+    "spec": {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": "Retain",
+        "hostPath": {"path": "/data"},
+    },
+}
+CLAIM: dict[str, Any] = {
+    "metadata": {"name": "c"},
+    "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "slow",
+        "resources": {"requests": {"storage": "1Gi"}},
+    },
+}
 APPLIED = ("ServiceAccount", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 Object = dict[str, Any]
 
@@ -42,7 +60,7 @@ def plane(binary: Path) -> Iterator[ControlPlane]:
         applied = [item for item in instead_of_kai() if item["kind"] in APPLIED]
         assert not run(made, "", "apply", "--server-side", "-f", "-", text=json.dumps(listed(applied)))
         # All rights that there are: what is refused here is refused by the policies alone.
-        users = [f"--user={user}" for user in (SCHEDULER, BINDER, RESERVATION)]
+        users = [f"--user={user}" for user in (SCHEDULER, BINDER, CONTROLLERS, RESERVATION)]
         run(made, "", "create", "clusterrolebinding", "stolen", "--clusterrole=cluster-admin", *users)
         yield made
 
@@ -54,6 +72,16 @@ def api(plane: ControlPlane) -> Iterator[AdminTransport]:
         made.create(r.PODS, namespace, pod("p", owned=namespace == "default"))
         made.create(r.CONFIG_MAPS, namespace, {"metadata": {"name": "theirs"}, "data": {"a": "b"}})
     made.create(r.PODS, "kai-resource-reservation", pod("q"))
+    for namespace, name, labels in (
+        ("kai-resource-reservation", "reserves", {"app": "kai-resource-reservation"}),
+        ("default", "shares", {"runai-gpu-group": "g"}),
+        ("kube-system", "shares", {"runai-gpu-group": "g"}),
+    ):
+        body = pod(name, owned=True)
+        body["metadata"]["labels"] = labels
+        made.create(r.PODS, namespace, body)
+    made.create(r.VOLUMES, "", VOLUME)
+    made.create(r.VOLUME_CLAIMS, "default", CLAIM)
     policies_work(plane)
     yield made
     made.close()
@@ -157,6 +185,73 @@ def test_only_our_pods_are_evicted(plane: ControlPlane, api: AdminTransport) -> 
     assert delete(SCHEDULER, "default/p") == ""
     assert "evicts pods that it schedules" in delete(SCHEDULER, "kube-system/p")
     assert "evicts pods that it schedules" in delete(SCHEDULER, "kai-resource-reservation/p")
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("kai-resource-reservation/reserves", ""),
+        ("default/shares", ""),
+        ("default/p", "only reservation pods, and pods whose shared GPU"),
+        ("kai-resource-reservation/q", "only reservation pods, and pods whose shared GPU"),
+        ("kube-system/shares", "deletes nothing in kube-system"),
+    ],
+)
+def test_the_binder_deletes_what_shares_gpus(
+    plane: ControlPlane, api: AdminTransport, where: str, words: str
+) -> None:
+    namespace, _, name = where.partition("/")
+    said = run(plane, BINDER, "delete", "pod", name, "-n", namespace, "--dry-run=server", "--wait=false")
+    assert said == "" if not words else words in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        ("pvc", {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n"}}}, ""),
+        ("pvc", {"metadata": {"annotations": {"a": "b"}}}, "which node it is for"),
+        ("pvc", {"metadata": {"labels": {"a": "b"}}}, "no labels and finalizers"),
+        ("pvc", {"metadata": {"finalizers": None}}, "no labels and finalizers"),
+        ("pv", {"spec": {"claimRef": {"namespace": "default", "name": "c"}}}, ""),
+        ("pv", {"metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}}, ""),
+        ("pv", {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}, "nothing of a volume but whose"),
+        ("pv", {"spec": {"capacity": {"storage": "2Gi"}}}, "nothing of a volume but whose"),
+        ("pv", {"metadata": {"annotations": {"a": "b"}}}, "which node it is for"),
+    ],
+)
+def test_the_binder_gives_volumes_and_changes_none(
+    plane: ControlPlane, api: AdminTransport, kind: str, body: Object, words: str
+) -> None:
+    where = "default/c" if kind == "pvc" else "/v"
+    said = patch(plane, BINDER, where, body, "--dry-run=server", kind=kind)
+    assert said == "" if not words else words in said
+
+
+def test_no_volume_is_taken_from_its_claim(plane: ControlPlane, api: AdminTransport) -> None:
+    theirs: Object = {**VOLUME, "metadata": {"name": "theirs"}}
+    theirs["spec"] = {**VOLUME["spec"], "claimRef": {"namespace": "other", "name": "c"}}
+    api.create(r.VOLUMES, "", theirs)
+    body = {"spec": {"claimRef": {"namespace": "default", "name": "c"}}}
+    said = patch(plane, BINDER, "/theirs", body, "--dry-run=server", kind="pv")
+    assert "takes no volume from a claim" in said
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"metadata": {"annotations": {"pod-group-name": "h"}}}, ""),
+        ({"metadata": {"labels": {"kai.scheduler/subgroup-name": "s"}}}, ""),
+        ({"metadata": {"labels": {"app": "x"}}}, "which pod group it belongs to"),
+        ({"metadata": {"annotations": {"a": "b"}}}, "which pod group it belongs to"),
+        ({"metadata": {"finalizers": ["a.b/c"]}}, "no pod's owners and finalizers"),
+        (image("evil"), "change no pod's spec"),
+    ],
+)
+def test_the_controllers_group_pods_and_change_nothing_else(
+    plane: ControlPlane, api: AdminTransport, body: Object, words: str
+) -> None:
+    said = patch(plane, CONTROLLERS, "default/p", body, "--dry-run=server")
+    assert said == "" if not words else words in said
 
 
 def config(name: str, *, owned: bool) -> str:

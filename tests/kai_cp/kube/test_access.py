@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from kai_cp.kube.access import ACCESS, IMPLIED, OWNERS, Grant, permits
+from kai_cp.kube.access import ACCESS, IMPLIED, OWNERS, WITH_OPTIONS, Grant, permits
 from kai_cp.kube.install import definitions
 from kai_cp.kube.scheduler_process import SchedulerSetup
 
@@ -123,7 +123,8 @@ def test_every_declared_write_is_used_and_every_used_one_is_declared() -> None:
                 used.add((verb, f"{plural}/{sub}" if sub else plural))
         declared = {
             (grant.verb, grant.resource)
-            for grant in ACCESS[process]  # type: ignore[index]
+            for name in (process, WITH_OPTIONS.get(process, process))  # type: ignore[call-overload]
+            for grant in ACCESS[name]
             if grant.verb not in ("list", "watch")
         }
         used |= OWNER_READS if process == "podgrouper" else set()
