@@ -12,13 +12,16 @@ from kai_cp_models.settings import Limits
 def refuse_costly(spec: Json, limits: Limits) -> None:
     """Raise Malformed for a pod's spec that is beyond the limits of one pod; wrong types are met later."""
     names: set[str] = set()
-    ports = 0
+    ports = host_ports = 0
     for kind in ("containers", "initContainers"):
         for container in _list(spec.get(kind)):
             requests = _object(_object(container).get("resources")).get("requests")
             names.update(_object(requests))
-            ports += len(_list(_object(container).get("ports")))
+            listed = _list(_object(container).get("ports"))
+            ports += len(listed)
+            host_ports += sum("hostPort" in _object(port) for port in listed)
     _refuse("spec.containers", "resources", len(names), limits.resources_per_pod, "resources_per_pod")
+    _refuse("spec.containers", "host ports", host_ports, limits.host_ports_per_pod, "host_ports_per_pod")
     affinity = spec.get("affinity")
     values = ports + len(_object(spec.get("nodeSelector"))) + len(_list(spec.get("tolerations")))
     if affinity is not None or spec.get("topologySpreadConstraints") is not None:

@@ -105,6 +105,9 @@ class Limits(Frozen):
         description="Values, keys and ports in the node affinity, node selector, tolerations and containers "
         "of a pod; one with more is skipped.",
     )
+    host_ports_per_pod: int = Field(
+        256, ge=1, description="Ports of its node that a pod may listen on; one with more is skipped."
+    )
     resources_per_pod: int = Field(
         64, ge=1, description="Resources that a pod may ask for by name; one with more is skipped."
     )

@@ -1,0 +1,180 @@
+"""Whatever one namespace sends, the gang of another is bound in the first or second cycle that sees it.
+
+Undisturbed it is bound in the first. Cycles and steps are counted, so a busy machine changes nothing: the
+deadline is far, and what a cycle looks at is what its budget allows for.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kai_cp.reader import parse
+from kai_cp_models.check import violations
+from kai_cp_models.engine import decide
+from kai_cp_models.settings import Settings, SolverSettings
+from kai_cp_models.snapshot import Snapshot
+from kai_cp_models.turns import STEPS_PER_SECOND, Turns, costs_of
+from tests.kai_cp.reader.rich import rich
+from tests.kai_cp.reader.test_fuzz import places
+from tests.support import hostile
+from tests.support.hostile import EVIL, VICTIM
+from tests.support.objects import NOW
+
+Raw = dict[str, Any]
+BUDGET = 0.2
+SETTINGS = Settings(solver=SolverSettings(budget_seconds=BUDGET))
+
+
+def cycles_until_served(seen: Snapshot, most: int = 4) -> int:
+    """Cycles until the whole gang of the victim is bound."""
+    turns = Turns()
+    for cycle in range(1, most + 1):
+        left, _ = turns.take(seen, BUDGET)
+        looked_at = sum(costs_of(left).values())
+        assert looked_at <= max(BUDGET * STEPS_PER_SECOND, max(costs_of(left).values()) + 1000)
+        plan = decide(left, SETTINGS, deadline=time.monotonic() + 600)
+        assert violations(left, plan) == []
+        if sum(d.kind == "Bind" and d.pod.namespace == VICTIM for d in plan.decisions) == 4:
+            return cycle
+    return most + 1
+
+
+def read(raw: Raw) -> Snapshot:
+    return parse(raw, now=NOW.timestamp(), limits=SETTINGS.limits)
+
+
+def test_undisturbed_it_takes_one_cycle() -> None:
+    assert cycles_until_served(read(hostile.world(None, 0))) == 1
+
+
+@pytest.mark.parametrize("attack", hostile.ATTACKS, ids=lambda attack: str(attack.__name__))
+def test_a_victim_is_served_in_time(attack: hostile.Attack) -> None:
+    assert cycles_until_served(read(hostile.world(attack, hostile.ATTACKS[attack] // 4))) <= 2
+
+
+def test_attackers_in_many_numbers_have_their_turns_too() -> None:
+    """Nobody is shut out: a namespace alone is looked at whole, and each group has a turn beside others."""
+    seen = read(hostile.world(hostile.many_groups, 3000))
+    turns = Turns()
+    turns.take(seen, BUDGET)
+    served: set[str] = set()
+    for _ in range(20):
+        left, waiting = turns.take(seen, BUDGET)
+        late = {entry.group for entry in waiting}
+        served |= {key.name for key in costs_of(left) if key not in late}
+    assert len(served) == 3001
+
+
+NESTED: Any = 1
+for _ in range(300):
+    NESTED = {"a": NESTED}
+LOOPS = "true"
+for _level in range(5):
+    LOOPS = f"[1,2,3,4,5,6,7,8,9].all(x{_level}, {LOOPS})"
+BAD = st.one_of(
+    st.sampled_from(
+        [
+            *(
+                None,
+                True,
+                2**70,
+                -1,
+                1e308,
+                -0.5,
+                "",
+                "x" * 10_000,
+                "9" * 400,
+                "1e999999",
+                "-1Ei",
+                "0.0000001",
+            ),
+            *("\x1b[31mred", "a\nb", "2026-13-45T99:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"),
+            *("device.x.matches('(a+)+$')", LOOPS, "∞", "\u202e", "a/b/c"),
+            *([], {}, [None], [[]], [{}] * 500, {f"k{i}": str(i) for i in range(500)}, ["x"] * 2000, NESTED),
+        ]
+    ),
+    st.text(max_size=8),
+    st.integers(-(2**63), 2**64),
+    st.floats(allow_nan=False),
+)
+
+
+def crowded() -> Raw:
+    """The victim's world, an object of every kind that a tenant may make, and those that they refer to."""
+    raw = hostile.world(None, 0)
+    lists, theirs = raw["rawObjects"], rich()["rawObjects"]
+    for kind in (
+        *(
+            "pods",
+            "podGroups",
+            "configMaps",
+            "resourceClaims",
+            "persistentVolumeClaims",
+            "podDisruptionBudgets",
+        ),
+        *("deviceClasses", "resourceSlices", "storageClasses", "persistentVolumes", "csiDrivers"),
+    ):
+        for item in theirs[kind]:
+            if "namespace" in item["metadata"]:
+                item["metadata"]["namespace"] = EVIL
+            if kind == "podGroups":
+                item["spec"]["queue"] = EVIL
+            if kind == "pods":
+                item["spec"].pop("nodeName", None)
+                item["metadata"].pop("deletionTimestamp", None)
+                item["status"] = {"phase": "Pending"}
+            lists.setdefault(kind, []).append(item)
+    return raw
+
+
+def spoil(raw: Raw, data: st.DataObject, most: int) -> None:
+    """Put bad values into a tenant's objects; what identifies them and the victim's stay."""
+    for _ in range(data.draw(st.integers(1, most))):
+        items = [
+            item
+            for kind in sorted(raw["rawObjects"])
+            for item in raw["rawObjects"][kind]
+            if item["metadata"].get("namespace") == EVIL
+        ]
+        item = items[data.draw(st.integers(0, len(items) - 1))]
+        spots = [spot for part in item.values() if isinstance(part, dict | list) for spot in places(part, [])]
+        spots = [(holder, key) for holder, key in spots if key not in ("name", "namespace")]
+        if spots:
+            holder, key = spots[data.draw(st.integers(0, len(spots) - 1))]
+            holder[key] = copy.deepcopy(data.draw(BAD))
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(st.data())
+def test_whatever_a_tenants_objects_hold_the_victim_is_served(data: st.DataObject) -> None:
+    raw = crowded()
+    spoil(raw, data, 5)
+    seen = read(raw)
+    assert all(entry.item.isprintable() and entry.reason.isprintable() for entry in seen.set_aside)
+    assert cycles_until_served(seen) <= 2
+
+
+@settings(max_examples=3, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(st.data())
+def test_bad_values_take_no_memory(data: st.DataObject) -> None:
+    """Reading takes less than twice what it takes undisturbed, and the text of what was put in."""
+    before = peak(crowded())
+    raw = crowded()
+    spoil(raw, data, 5)
+    assert peak(raw) < 2 * before + 1_000_000
+
+
+def peak(raw: Raw) -> int:
+    tracemalloc.start()
+    try:
+        read(raw)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

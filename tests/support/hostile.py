@@ -1,0 +1,271 @@
+"""What a tenant may send to cost everybody: objects as the API server takes them, in the namespace ``evil``.
+
+Every attack is a function of a size, and adds to the lists of a snapshot; ``world`` puts a victim beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tests.support import objects as raw
+from tests.support.objects import Object
+
+VICTIM: Final = "victim"
+EVIL: Final = "evil"
+_ALL: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+_ACTIONS: Final = "allocate, consolidation, reclaim, preempt, stalegangeviction"
+
+Lists = dict[str, list[Object]]
+Attack = Callable[[Lists, int], None]
+
+
+def world(attack: Attack | None, size: int, *, nodes: int = 20, victims: int = 4) -> Object:
+    """A snapshot of ``nodes`` empty nodes of 8 GPUs, a gang of ``victims`` that waits, and the attack."""
+    offers = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
+    lists: Lists = {
+        "nodes": [raw.node(f"n{i:03}", offers, {"topology/rack": f"r{i // 8}"}) for i in range(nodes)],
+        "queues": [raw.queue("top", None, 0, dict.fromkeys(("cpu", "memory", "gpu"), _ALL))]
+        + [raw.queue(n, "top", 0, dict.fromkeys(("cpu", "memory", "gpu"), _ALL)) for n in (VICTIM, EVIL)],
+        "podGroups": [],
+        "pods": [],
+    }
+    if victims:
+        group(lists, "gang", namespace=VICTIM, minMember=victims)
+        for i in range(victims):
+            pod(lists, f"gang-{i}", "gang", {"cpu": "1", "nvidia.com/gpu": "1"}, namespace=VICTIM)
+    if attack is not None:
+        attack(lists, size)
+    config = raw.config(_ACTIONS, spread=False, minruntime={}, proportion={})
+    return raw.snapshot(config, {}, lists)
+
+
+def group(lists: Lists, name: str, *, namespace: str = EVIL, **spec: Any) -> None:
+    """A pod group of the namespace's queue."""
+    lists["podGroups"].append(
+        raw.group(namespace, name, 60, {"queue": namespace, "minMember": 1, **spec}, {})
+    )
+
+
+def pod(
+    lists: Lists,
+    name: str,
+    owner: str,
+    requests: Mapping[str, str] | None = None,
+    *,
+    namespace: str = EVIL,
+    labels: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> None:
+    """A pod that waits."""
+    made = raw.pod(namespace, name, 60, dict(requests or {"cpu": "1m"}), owner)
+    made["metadata"]["labels"] = dict(labels or {})
+    made["spec"].update(spec)
+    lists["pods"].append(made)
+
+
+def one_large_group(lists: Lists, size: int) -> None:
+    """As many pods in one group, of which one is enough."""
+    group(lists, "large")
+    for i in range(size):
+        pod(lists, f"p{i}", "large")
+
+
+def one_large_gang(lists: Lists, size: int) -> None:
+    """A gang that can never start."""
+    group(lists, "large", minMember=size)
+    for i in range(size):
+        pod(lists, f"p{i}", "large", {"cpu": "1"})
+
+
+def many_groups(lists: Lists, size: int) -> None:
+    """Groups of one pod each."""
+    for i in range(size):
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}")
+
+
+def many_kinds(lists: Lists, size: int) -> None:
+    """Groups of which no two ask for the same."""
+    for i in range(size):
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}", {"cpu": f"{i + 1}m", "nvidia.com/gpu": "1"})
+
+
+def affinity(lists: Lists, size: int) -> None:
+    """Pods that want to be with each other."""
+    term = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}
+    rule = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    for i in range(size):
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}", labels={"a": "b", "n": str(i)}, affinity=rule)
+
+
+def anti_affinity(lists: Lists, size: int) -> None:
+    """Pods with many different terms against each other."""
+    for i in range(size):
+        terms = [
+            {
+                "labelSelector": {"matchLabels": {f"k{i % 50}-{j}": "x"}},
+                "topologyKey": ("kubernetes.io/hostname", "topology/rack")[j % 2],
+            }
+            for j in range(200)
+        ]
+        rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}", labels={f"k{i % 7}-{j}": "y" for j in range(50)}, affinity=rule)
+
+
+def preferences(lists: Lists, size: int) -> None:
+    """Preferred affinities, which only score."""
+    for i in range(size):
+        terms = [
+            {
+                "weight": 1 + j % 100,
+                "podAffinityTerm": {
+                    "labelSelector": {"matchExpressions": [{"key": f"k{j}", "operator": "DoesNotExist"}]},
+                    "topologyKey": "kubernetes.io/hostname",
+                    "namespaceSelector": {},
+                },
+            }
+            for j in range(100)
+        ]
+        rule = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}", labels={"a": str(i)}, affinity=rule)
+
+
+def spread(lists: Lists, size: int) -> None:
+    """Topology spread of pods over nodes."""
+    rule = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"a": "b"}},
+    }
+    for i in range(size):
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}", labels={"a": "b"}, topologySpreadConstraints=[rule] * 50)
+
+
+def node_terms(lists: Lists, size: int) -> None:
+    """Node affinities with as many values as a pod may have, each its own."""
+    for i in range(size):
+        needs = [
+            {"key": "topology/rack", "operator": "NotIn", "values": [f"v{i}-{j}-{k}" for k in range(60)]}
+            for j in range(100)
+        ]
+        rule = {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": needs}]
+            }
+        }
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}", affinity={"nodeAffinity": rule})
+
+
+def tolerations(lists: Lists, size: int) -> None:
+    """Pods that tolerate thousands of taints that nobody has."""
+    for i in range(size):
+        found = [{"key": f"k{i}-{j}", "operator": "Exists", "effect": "NoSchedule"} for j in range(5000)]
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}", tolerations=found)
+
+
+def host_ports(lists: Lists, size: int) -> None:
+    """Pods that listen on thousands of ports, each on addresses of its own."""
+    for i in range(size):
+        ports = [
+            {"containerPort": 1 + j, "hostPort": 1 + j % 50, "hostIP": f"10.{i % 250}.{j // 250}.{j % 250}"}
+            for j in range(4000)
+        ]
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}")
+        lists["pods"][-1]["spec"]["containers"][0]["ports"] = ports
+
+
+def subgroups(lists: Lists, size: int) -> None:
+    """A group of many small sets, and a pod for each."""
+    group(lists, "sets", minMember=size, subGroups=[{"name": f"s{i}", "minMember": 1} for i in range(size)])
+    for i in range(size):
+        pod(lists, f"p{i}", "sets", labels={"kai.scheduler/subgroup-name": f"s{i}"})
+
+
+def levelled_subgroups(lists: Lists, size: int) -> None:
+    """Many sets that each want a rack of their own choice."""
+    rule = {"topology": "fabric", "requiredTopologyLevel": "topology/rack"}
+    sets = [{"name": f"s{i}", "minMember": 1, "topologyConstraint": rule} for i in range(size)]
+    group(lists, "sets", minMember=size, subGroups=sets)
+    for i in range(size):
+        pod(lists, f"p{i}", "sets", labels={"kai.scheduler/subgroup-name": f"s{i}"})
+
+
+def chains(lists: Lists, size: int) -> None:
+    """Groups whose sets are one inside the other, 99 deep."""
+    chain: list[Object] = [{"name": "s0", "minMember": 1}]
+    chain += [{"name": f"s{i}", "minMember": 1, "parent": f"s{i - 1}"} for i in range(1, 99)]
+    for i in range(size):
+        group(lists, f"g{i}", subGroups=chain)
+        pod(lists, f"p{i}", f"g{i}", labels={"kai.scheduler/subgroup-name": "s98"})
+
+
+def resources(lists: Lists, size: int) -> None:
+    """Every pod invents resources."""
+    for i in range(size):
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}", {"cpu": "1m", **{f"evil.example/r{i}-{j}": "1" for j in range(60)}})
+
+
+def volumes(lists: Lists, size: int) -> None:
+    """Pods with volumes that nobody made, ConfigMaps and claims."""
+    for i in range(size):
+        found: list[Object] = [
+            {"name": f"v{j}", "persistentVolumeClaim": {"claimName": f"c{i}-{j}"}} for j in range(200)
+        ]
+        found += [{"name": f"m{j}", "configMap": {"name": f"m{i}-{j}"}} for j in range(200)]
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}", volumes=found)
+
+
+def fractions(lists: Lists, size: int) -> None:
+    """Shares of GPUs in sizes that fit badly together."""
+    for i in range(size):
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}")
+        lists["pods"][-1]["metadata"]["annotations"]["gpu-fraction"] = f"0.{1 + i % 9}{i % 7}"
+
+
+def odd_numbers(lists: Lists, size: int) -> None:
+    """Amounts at the ends of what can be written."""
+    odd = ("9E", "1e18", "0.000000001", "9223372036854775807", "1Ei", "-1", "1e400", "0")
+    for i in range(size):
+        group(lists, f"g{i}", minMember=2**31 - 1 if i % 3 == 0 else 1)
+        pod(
+            lists,
+            f"p{i}",
+            f"g{i}",
+            {"cpu": odd[i % 8], "memory": odd[i // 8 % 8], "nvidia.com/gpu": odd[i // 64 % 8]},
+        )
+
+
+ATTACKS: Final[dict[Attack, int]] = {
+    one_large_group: 20_000,
+    one_large_gang: 20_000,
+    many_groups: 20_000,
+    many_kinds: 3_000,
+    affinity: 3_000,
+    anti_affinity: 300,
+    preferences: 300,
+    spread: 1_000,
+    node_terms: 300,
+    tolerations: 100,
+    host_ports: 100,
+    subgroups: 1_000,
+    levelled_subgroups: 500,
+    chains: 200,
+    resources: 500,
+    volumes: 100,
+    fractions: 3_000,
+    odd_numbers: 500,
+}
+"""Sizes at which each is far beyond what a cycle has."""
