@@ -59,7 +59,7 @@ def _tree(spec: Json) -> Mapping[str, Json]:
         if name in groups:
             raise Refused(f"duplicate subgroup name {name}")
         groups[name] = group
-    parents = {name: group.get("parent") for name, group in groups.items()}
+    parents = {name: _parent(group) for name, group in groups.items()}
     for name, parent in parents.items():
         if parent is not None and parent not in groups:
             raise Refused(f"parent {parent} of {name} was not found")
@@ -79,6 +79,11 @@ def _tree(spec: Json) -> Mapping[str, Json]:
         if groups[name].get("minMember") is not None and groups[name].get("minSubGroup") is not None:
             raise Refused(f'subgroup "{name}": minMember and minSubGroup are mutually exclusive: {EITHER}')
     return groups
+
+
+def _parent(group: Json) -> str | None:
+    """The name of the subgroup above; None at the root."""
+    return None if group.get("parent") is None else str(group["parent"])
 
 
 def _check_minimums(

@@ -18,7 +18,7 @@ from typing import Final
 
 from kai_cp.kube import names, orders, resources
 from kai_cp.kube.recorder import Recorder
-from kai_cp.kube.store import Object, Store, key_of
+from kai_cp.kube.store import Key, Object, Store, key_of
 
 LOG = logging.getLogger(__name__)
 HOLD_SECONDS: Final = 30.0
@@ -54,6 +54,9 @@ class Rivals:
         self._wake = wake
         self._seen = seen
         self._hold_seconds = hold_seconds
+        self._ordered: dict[Key, str] = {}
+        """Nodes by the pods that we ordered: what a fast binder did may be seen before the order itself, as
+        they come by two watches."""
         self._begun = False
         self._held_until = -math.inf
         self._text = ""
@@ -65,8 +68,9 @@ class Rivals:
         self._begun = True
 
     def mark(self, request: Object) -> Object:
-        """The order with our mark."""
-        meta = request["metadata"]
+        """The order with our mark; it is ours from now on, before it is sent."""
+        meta, spec = request["metadata"], request["spec"]
+        self._ordered[meta.get("namespace", ""), spec["podName"]] = spec["selectedNode"]
         annotations = {**(meta.get("annotations") or {}), names.ORDERED_BY: self.instance}
         return {**request, "metadata": {**meta, "annotations": annotations}}
 
@@ -86,6 +90,8 @@ class Rivals:
         self._note(pod, f"{who} ordered pod {namespace}/{name} to node {new['spec'].get('selectedNode')}")
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
+        if old is not None and new is None:
+            self._ordered.pop(key_of(old), None)
         if not self._begun or old is None or new is None:
             return
         node = new["spec"].get("nodeName")
@@ -93,8 +99,8 @@ class Rivals:
             return
         if new["spec"].get("schedulerName") != self._scheduler_name or not self._pod_served(new):
             return
-        request = self._requests.get(key_of(new))
-        if request is None or request["spec"].get("selectedNode") != node:
+        request = self._requests.get(key_of(new)) or {"spec": {}}
+        if node not in (request["spec"].get("selectedNode"), self._ordered.pop(key_of(new), None)):
             namespace, name = key_of(new)
             self._note(new, f"pod {namespace}/{name} was bound to node {node} without an order")
 

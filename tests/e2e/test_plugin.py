@@ -17,10 +17,9 @@ import yaml
 
 from kai_cp.kube import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane, free_port
-from tests.e2e.world import KINDS, World
+from tests.e2e.world import READER, World
 
 ROOT = Path(__file__).parents[2]
-READER = "kai-scheduler-kai-cp-reader"
 Object = dict[str, Any]
 
 KUBECTL = """#!{python}
@@ -61,10 +60,7 @@ def plugin(*arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def reader(world: World, control_plane: ControlPlane) -> str:
     """A kubeconfig of somebody who holds the reader's role and nothing else."""
-    subject = {"kind": "User", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": READER}
-    binding = {"metadata": {"name": f"{world.name}-reader"}, "roleRef": reference, "subjects": [subject]}
-    world.api.create(KINDS["ClusterRoleBinding"], "", binding)
+    world.bind_role(READER, "reader")
     return str(control_plane.kubeconfig("reader"))
 
 

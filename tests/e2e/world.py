@@ -23,6 +23,8 @@ from tests.deploy.helm import instead_of_kai
 from tests.e2e.admin import AdminTransport
 
 POOL = "kai.scheduler/node-pool"
+READER = "kai-scheduler-kai-cp-reader"
+"""The ClusterRole of people who look."""
 ACCOUNTS = {
     "kai-cp-scheduler": ("scheduler", "scheduler2"),
     "kai-cp-binder": ("binder",),
@@ -231,6 +233,16 @@ class World:
         self.add_group(name, queue, size if minimum is None else minimum, **spec)
         for i in range(size):
             self.add_pod(f"{name}-{i}", name, gpus, grace)
+
+    def bind_role(self, role: str, user: str) -> None:
+        """Give a user one of the ClusterRoles that we ship."""
+        api = "rbac.authorization.k8s.io"
+        body = {
+            "metadata": {"name": f"{self.name}-{user}"},
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "User", "name": user, "apiGroup": api}],
+        }
+        self.api.create(KINDS["ClusterRoleBinding"], "", body)
 
     # --- our processes ---------------------------------------------------------------------------
 

@@ -9,8 +9,12 @@ import pytest
 from kai_cp.admission.request import AdmissionSettings, Request
 from kai_cp.admission.review import review
 from kai_cp.kube import names, orders
+from kai_cp.kube.controllers.shard_objects import conditions
+from kai_cp.kube.install import definitions
+from kai_cp.kube.options import shard_config
 from kai_cp.kube.sharing import Sharing
 from kai_cp.reader import parse
+from kai_cp.workloads.sums import FIELDS, add, parsed, resource_list
 from kai_cp_models.snapshot import PodStatus
 from tests.kai_cp.admission.build import container
 from tests.kai_cp.admission.build import pod as new_pod
@@ -108,3 +112,52 @@ def test_the_binder_writes_the_config_maps_that_admission_names(chosen: str) -> 
     assert references == {found[0]}
     assert [entry["configMapRef"]["name"] for entry in wired["envFrom"]] == [found[1]]
     assert sharing._refers(made)  # noqa: SLF001
+
+
+KAIS_PLUGINS = {
+    *("predicates", "proportion", "priority", "nodeavailability", "resourcetype", "podaffinity", "elastic"),
+    *("kubeflow", "ray", "subgrouporder", "taskorder", "nominatednode", "dynamicresources", "minruntime"),
+    *("topology", "snapshot", "sg-nodelocalgreedy", "sg-multinodegang", "gpupack", "gpuspread"),
+    *("nodeplacement", "gpusharingorder"),
+}
+"""Names under which KAI registers its plugins (semantics, 1.5)."""
+
+
+@pytest.mark.parametrize("strategy", ["binpack", "spread"])
+def test_a_snapshot_names_plugins_as_kais_replay_knows_them(strategy: str) -> None:
+    """Under other names its replay finds no reclaim strategy."""
+    config = shard_config({"placementStrategy": {"gpu": strategy, "cpu": strategy}})
+    named = [entry["name"] for tier in config["tiers"] for entry in tier["plugins"]]
+    assert set(named) <= KAIS_PLUGINS
+    assert {"sg-nodelocalgreedy", "sg-multinodegang"} <= set(named)
+
+
+def test_sums_that_kais_controllers_wrote_are_added_up_and_taken_over() -> None:
+    """KAI's pod-group controller below our queue controller; then ours in its place, with the same sums."""
+    theirs = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1500m", "run.ai/gpu.memory": "2k"}
+    found: dict[str, int] = {}
+    for _ in range(2):
+        add(found, parsed(theirs))
+    wanted = {"cpu": "8", "memory": str(32 * 2**30), "nvidia.com/gpu": "3", "run.ai/gpu.memory": "4000"}
+    assert resource_list(found) == wanted
+    assert parsed(resource_list(found)) == found, "what is written reads as the same amounts"
+
+
+def test_what_our_controllers_write_has_the_fields_of_kais_schemas() -> None:
+    """Nothing that KAI's definitions would drop, and no condition of KAI's under another shape."""
+    crds = {d["spec"]["names"]["kind"]: d for _, d in definitions()}
+
+    def status_of(kind: str) -> dict[str, Any]:
+        schema = crds[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        properties: dict[str, Any] = schema["properties"]["status"]["properties"]
+        return properties
+
+    sums = status_of("PodGroup")["resourcesStatus"]["properties"]
+    assert set(FIELDS) <= sums.keys()
+    queue_status = status_of("Queue")
+    assert {*FIELDS, "childQueues"} <= queue_status.keys()
+    told = conditions(None, None, "why", 3)[0]
+    shard_conditions = status_of("SchedulingShard")["conditions"]["items"]
+    assert shard_conditions.get("x-kubernetes-preserve-unknown-fields") or told.keys() <= (
+        shard_conditions["properties"].keys() | {"lastTransitionTime"}
+    )

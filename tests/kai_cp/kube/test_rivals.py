@@ -82,6 +82,18 @@ def test_our_own_orders_and_their_bindings_are_nobodys_but_ours(setup: Setup) ->
     assert not rival(setup)
 
 
+def test_a_binding_that_is_seen_before_its_order_is_ours(setup: Setup) -> None:
+    """They come by two watches, and a binder may be faster than an answer on a busy machine."""
+    setup.live.catch_up()
+    setup.live.rivals.mark(order("p0"))
+    setup.server.put(r.PODS, pod("p0", node="n"))
+    until(lambda: (setup.cache.stores[r.PODS].get(("ns", "p0")) or {})["spec"].get("nodeName") == "n")
+    assert not rival(setup)
+    setup.live.rivals.mark(order("p1"))
+    setup.server.put(r.PODS, pod("p1", node="elsewhere"))
+    until(lambda: rival(setup))
+
+
 @pytest.mark.parametrize("begun", [True, False])
 def test_what_was_there_before_and_what_is_not_ours_to_place_is_no_rival(setup: Setup, begun: bool) -> None:
     setup.server.put(r.BIND_REQUESTS, order("p0"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,12 @@ Object = dict[str, Any]
 
 
 def examples() -> dict[str, Object]:
-    """The YAML of every section by its heading."""
-    found = {}
-    for section in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]:
-        block = re.search(r"^```yaml\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
-        if block:
-            item = yaml.safe_load(block[1])
-            item["metadata"]["uid"] = uid(item["metadata"]["name"])
-            found[section.splitlines()[0]] = item
-    return found
+    """The YAML of the page's kinds, by kind."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    items = [item for text in blocks for item in yaml.safe_load_all(text)]
+    for item in items:
+        item["metadata"]["uid"] = uid(item["kind"] + item["metadata"]["name"])
+    return {item["kind"]: item for item in items}
 
 
 def block(kind: str) -> str:
@@ -39,16 +37,24 @@ def block(kind: str) -> str:
 
 
 EXAMPLES = examples()
+ALONE = {"minMember": 1}
 CASES: dict[str, tuple[dict[str, str], str, Object]] = {
-    "Pod": ({}, "pg-shell", {"minMember": 1}),
-    "Deployment": ({}, "pg-its-pod", {"minMember": 1}),
+    # Kind: labels of one of its pods, name of the pod's group without the uid, shape of the group.
+    "Pod": ({}, "pg-shell", ALONE),
+    "Deployment": ({}, "pg-its-pod", ALONE),
     "Job": ({}, "pg-train", {"minMember": 4}),
+    "CronJob": ({}, "pg-nightly-1", {"minMember": 2}),
+    "StatefulSet": ({}, "pg-db", ALONE),
+    "ReplicaSet": ({}, "pg-old", ALONE),
     "PyTorchJob": (
         {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "3"},
         "pg-llm",
         {"minMember": 5, "master": 1, "worker": 2, "worker-0": 2, "worker-1": 2},
     ),
     "MPIJob": ({}, "pg-bench", {"minMember": 3}),
+    "TFJob": ({}, "pg-mnist", {"minMember": 3}),
+    "XGBoostJob": ({}, "pg-trees", {"minMember": 3}),
+    "JAXJob": ({}, "pg-flow", {"minMember": 4}),
     "JobSet": (
         {f"{JOBSET}/replicatedjob-name": "workers", f"{JOBSET}/job-index": "1"},
         "pg-sim",
@@ -61,42 +67,98 @@ CASES: dict[str, tuple[dict[str, str], str, Object]] = {
             "workers-replica-1": 4,
         },
     ),
+    "TrainJob": (
+        {f"{JOBSET}/replicatedjob-name": "node", f"{JOBSET}/job-index": "0"},
+        "pg-tune",
+        {"minSubGroup": 1, "node": 1, "node-replica-0": 4},
+    ),
     "RayCluster": ({"ray.io/group": "gpu"}, "pg-ray", {"minMember": 3, "headgroup": 1, "gpu": 2}),
+    "RayJob": ({"ray.io/group": "gpu"}, "pg-sweep", {"minMember": 3, "headgroup": 1, "gpu": 2}),
+    "RayService": ({"ray.io/group": "gpu"}, "pg-chat", {"minMember": 3, "headgroup": 1, "gpu": 2}),
     "LeaderWorkerSet": (
         {f"{LWS}/group-index": "1", f"{LWS}/worker-index": "2"},
         "pg-vllm-group-1",
         {"minMember": 4, "leader": 1, "workers": 3},
     ),
-    "Knative": ({"serving.knative.dev/revision": "hello-1"}, "pg-hello-1", {"minMember": 2}),
-    "Grove": ({"grove.io/podgang": "serve-0"}, "pg-serve-0", {"minMember": 3, "prefill": 2, "decode": 1}),
-    "Workflow": ({}, "pg-its-pod", {"minMember": 1}),
+    "Service": ({"serving.knative.dev/revision": "hello-1"}, "pg-hello-1", {"minMember": 2}),
+    **dict.fromkeys(
+        ("PodCliqueSet", "PodGangSet", "DynamoGraphDeployment"),
+        ({"grove.io/podgang": "serve-0"}, "pg-serve-0", {"minMember": 3, "prefill": 2, "decode": 1}),
+    ),
+    **dict.fromkeys(
+        (
+            "Workflow",
+            "TrainingWorkload",
+            "InteractiveWorkload",
+            "DistributedWorkload",
+            "InferenceWorkload",
+            "DistributedInferenceWorkload",
+        ),
+        ({}, "pg-its-pod", ALONE),
+    ),
+    "Notebook": ({}, "pg-lab", ALONE),
+    "ScheduledWorkflow": ({}, "pg-weekly", ALONE),
+    "SeldonDeployment": ({}, "pg-model", ALONE),
+    "PipelineRun": ({}, "pg-build", ALONE),
+    "TaskRun": ({}, "pg-step", ALONE),
+    "VirtualMachineInstance": ({}, "pg-machine", ALONE),
+    "DevWorkspace": ({}, "pg-desk", ALONE),
+    "SPOTRequest": ({}, "pg-spot", ALONE),
+    "AmlJob": ({}, "pg-aml", {"minMember": 2}),
+    "RunaiJob": ({}, "pg-its", ALONE),
+}
+CLASSES = {
+    **dict.fromkeys(("Deployment", "Service", "SPOTRequest"), "inference"),
+    "Notebook": "build",
 }
 
 
-def test_every_example_is_tried() -> None:
-    assert EXAMPLES.keys() == CASES.keys()
+def test_every_kind_has_an_example_and_every_example_is_tried() -> None:
+    table = {row.name for row in builtin_kinds().rows}
+    assert table == CASES.keys()
+    assert EXAMPLES.keys() == {*CASES, "PodGang"}
 
 
-@pytest.mark.parametrize("section", CASES)
-def test_an_example_becomes_what_is_said(section: str) -> None:
-    labels, name, wanted = CASES[section]
-    item = EXAMPLES[section]
-    documents = [item]
-    owner = item
-    if section == "Knative":
-        owner = made("serving.knative.dev/v1", "Service", "hello", spec={})
-        documents.append(owner)
-    if section == "Grove":
-        owner = made("grove.io/v1alpha1", "PodCliqueSet", "serve", spec={})
-        documents.append(owner)
-    if section != "Pod":
-        documents.append(pod("its-pod", owner, labels=labels))
+def below(kind: str, item: Object) -> list[Object]:
+    """The workload and what its own controllers make of it, down to what owns the pods."""
+    if kind == "CronJob":
+        template = item["spec"]["jobTemplate"]
+        job = made(
+            "batch/v1", "Job", "nightly-1", item, **deepcopy(template["metadata"]), spec=template["spec"]
+        )
+        return [item, job]
+    if kind == "TrainJob":
+        replicated = {"name": "node", "template": {"spec": {"parallelism": 4}}}
+        spec = {"replicatedJobs": [replicated]}
+        return [item, made("jobset.x-k8s.io/v1alpha2", "JobSet", "tune", item, spec=spec)]
+    if kind in ("RayJob", "RayService"):
+        spec = item["spec"].get("rayClusterSpec") or item["spec"]["rayClusterConfig"]
+        cluster = made("ray.io/v1", "RayCluster", "its-cluster", item, spec=spec)
+        named = {"rayClusterName": "its-cluster"}
+        return [{**item, "status": named if kind == "RayJob" else {"activeServiceStatus": named}}, cluster]
+    if kind == "Service":
+        meta = item["spec"]["template"]["metadata"]
+        return [item, made("serving.knative.dev/v1", "Revision", "hello-1", item, **deepcopy(meta))]
+    if kind == "DynamoGraphDeployment":
+        return [item, made("grove.io/v1alpha1", "PodCliqueSet", "serve", item, spec={})]
+    return [item]
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_an_example_becomes_what_is_said(kind: str) -> None:
+    labels, name, wanted = CASES[kind]
+    documents = below(kind, EXAMPLES[kind])
+    if kind != "Pod":
+        documents.append(pod("its-pod", documents[-1], labels=labels))
+    if "grove.io/podgang" in labels:
+        documents.append(EXAMPLES["PodGang"])
     answer = group_documents(documents, GroupingSettings())
     assert answer["errors"] == []
     (group,) = answer["podGroups"]
     assert re.sub(r"-[0-9a-f]{8}-[0-9a-f-]{27}", "", group["metadata"]["name"]) == name
     spec = group["spec"]
-    assert spec["queue"] == item["metadata"]["labels"]["kai.scheduler/queue"]
+    assert spec["queue"] in ("research", "serving"), "its label says so"
+    assert spec["priorityClassName"] == CLASSES.get(kind, "train")
     assert shape(spec) == wanted
 
 
