@@ -32,7 +32,7 @@ from kai_cp_models.fairness.order import Entry, FairOrder
 from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import ActionName, GroupKey, Pod, Stage
+from kai_cp_models.snapshot import GPU, MILLI, ActionName, GroupKey, Pod, Stage
 from kai_cp_models.units import Batch
 
 _MOST_AT_ONCE = 4_096
@@ -46,6 +46,8 @@ _MANY_VICTIMS = 1_000
 """Units beyond which even a single trigger gets a first plan without a solver."""
 _MOST_MOVABLE = 5_000
 """Units beyond which consolidation clears nodes only, without a solver."""
+_LEAST_IDLE = 0.02
+"""Part of the GPUs asked for that must be idle for moves to come first in a cycle that is short of time."""
 _MANY = 48
 """Beyond so many admitted triggers such a solve is too long; the next are halved down to one."""
 
@@ -98,7 +100,17 @@ def consolidation(cycle: Cycle) -> None:
         policy.gpu_strategy,
         policy.cpu_strategy,
     ):
-        _run(cycle, "consolidation")
+        (_run if _worth_moving(cycle) else _skip)(cycle, "consolidation")
+
+
+def _worth_moving(cycle: Cycle) -> bool:
+    """Whether moves come before evictions: not where time is short and next to nothing is idle."""
+    if cycle.budget.plain_work <= cycle.settings.solver.budget_seconds:
+        return True
+    ledger, waiting = cycle.ledger, waiting_groups(cycle, "consolidation")
+    idle = (ledger.idle + ledger.releasing)[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum()
+    asked = sum(ledger.asked(batch)[2] for batch in waiting.values())
+    return bool(idle >= _LEAST_IDLE * asked)
 
 
 def _run(cycle: Cycle, action: ActionName) -> None:
@@ -249,11 +261,15 @@ def _next(run: _Run, step: int) -> list[Ask]:
         if why is None and (run.action == "consolidation" or not (chunk or run.found)):
             # Later ones may live on what the victims of those before them leave over.
             why = run.attempts.refused_by_sums(ask)
+        if why is None and counted is None:
+            began = time.monotonic()
+            counted = run.attempts.counted(run.found)
+            # Ranking the victims is not looking at triggers.
+            until += time.monotonic() - began
         if why is None and not run.attempts.takes_of(ask):
             why = NO_VICTIMS
-        if why is None:
-            counted = counted or run.attempts.counted(run.found)
-            why = None if counted.fits(ask) else TOO_LITTLE
+        if why is None and counted is not None and not counted.fits(ask):
+            why = TOO_LITTLE
         if why is not None:
             # What is held only grows, so whoever asks for the same fares alike.
             if chunk:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
+from kai_cp_models.engine import decide
+from kai_cp_models.settings import Settings, SolverSettings
 from kai_cp_models.snapshot import Snapshot
 from tests.support.plans import evicted, lost, placed, reasons, solved
 from tests.support.worlds import (
@@ -44,6 +47,27 @@ def test_one_move_and_nobody_is_lost() -> None:
     assert placed(plan) == {"t-0"}
     assert len(evicted(plan)) == 1
     assert lost(plan) == set()
+
+
+@pytest.mark.parametrize(("waiting", "seconds", "served"), [(50, 0.001, 1), (51, 0.001, 0), (51, 20, 1)])
+def test_a_cycle_short_of_time_moves_nothing_where_next_to_nothing_is_idle(
+    waiting: int, seconds: float, served: int
+) -> None:
+    """Eight GPUs are idle, for which one move makes room; a fiftieth of what is asked for is worth it."""
+    snapshot = cluster(
+        [
+            pod("v-0", "n1"),
+            pod("last-0", "n2", spec=spec(7)),
+            *(pod(f"t{i}-0", spec=spec(8)) for i in range(waiting)),
+        ],
+        [group("last", preemptible=False)],
+        [node("n1"), node("n2")],
+        actions=ACTIONS,
+        plugins=PLUGINS | {"nodeplacement"},
+    )
+    settings = Settings(solver=SolverSettings(budget_seconds=seconds))
+    plan = decide(snapshot, settings, deadline=time.monotonic() + 60)
+    assert len(placed(plan)) == served
 
 
 CEILINGS = [(0, False), (1, False), (2, True), (16, True), (-1, True)]
