@@ -1,9 +1,10 @@
 """How fast workloads are grouped and bound: 4,000 pods of 1,000 PyTorchJobs at once, our processes alone.
 
-``python -m benchmarks.load_workloads [--owners 1000] [--pods 4] [--nodes 500] [--idle 30]`` prints one JSON
-object: seconds until every pod knows its group and until every pod runs, from the first and from the last
-creation; CPU seconds and memory of every process; requests; what an unchanged cluster costs afterwards.
-``--nodes 0`` leaves scheduler and binder out. All processes and the API server share the machine.
+``python -m benchmarks.load_workloads [--owners 1000] [--pods 4] [--nodes 500] [--idle 30] [--no-admission]``
+prints one JSON object: seconds until every pod knows its group and until every pod runs, from the first and
+from the last creation; CPU seconds and memory of every process; requests; what an unchanged cluster costs
+afterwards. ``--nodes 0`` leaves scheduler and binder out. Admission is asked for every pod and pod group, as
+its registrations have it. All processes and the API server share the machine.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 from benchmarks.load_cluster import CREATORS, cpu_seconds, memory_mib, sent
-from kai_cp.kube.demo.controlplane import ControlPlane
+from kai_cp.kube.demo.controlplane import ControlPlane, free_port
+from kai_cp.kube.resources import PODS
 from tests.e2e.conftest import USERS
+from tests.e2e.test_admission import published, registered, works
 from tests.e2e.workloads import Workloads, install
 from tests.e2e.world import Program, World, prepare
 from tests.kubetest.build import build
@@ -40,6 +44,17 @@ def create(made: Workloads, owners: int, pods: int) -> None:
         list(pool.map(one, range(owners)))
 
 
+def judging(world: World, whole: ExitStack) -> Program:
+    """Admission, registered until ``whole`` ends."""
+    port = free_port()
+    program = world.admission(port, "--gpu-sharing-enabled", "--drain-seconds=0")
+    whole.enter_context(registered(world.api, port))
+    world.until(lambda: published(world) and works(world), "admission judges", 300)
+    for pod in world.pods():
+        world.api.delete(PODS, world.namespace, pod["metadata"]["name"], grace=0)
+    return program
+
+
 def waited(met: Any, began: float) -> float:
     """Seconds from ``began`` until ``met``."""
     while not met() and time.monotonic() - began < PATIENCE_SECONDS:
@@ -55,13 +70,16 @@ def patched(program: Program) -> float:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Create, wait, look at what it cost."""
     total = arguments.owners * arguments.pods
-    with ControlPlane(build(), users={user: [] for user in USERS}) as plane:
+    with ExitStack() as whole:
+        plane = whole.enter_context(ControlPlane(build(), users={user: [] for user in USERS}))
         prepare(plane)
         world = World(plane, "load")
         install(world, PYTORCH_JOBS)
         made = Workloads(world, world.add_queue())
-        controllers = made.start()
-        programs = {"controllers": controllers}
+        programs = {"controllers": made.start()}
+        controllers = programs["controllers"]
+        if arguments.admission:
+            programs["admission"] = judging(world, whole)
         if arguments.nodes:
             world.add_nodes(arguments.nodes)
             programs |= {"scheduler": world.scheduler(), "binder": world.binder()}
@@ -116,6 +134,7 @@ def main() -> None:
     parser.add_argument("--owners", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=4, help="pods of an owner")
     parser.add_argument("--nodes", type=int, default=500, help="nodes of 8 GPUs; 0: grouping alone")
+    parser.add_argument("--admission", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--idle", type=int, default=30, help="seconds to watch an unchanged cluster")
     print(json.dumps(measure(parser.parse_args()), indent=2))
 
