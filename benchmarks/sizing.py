@@ -1,0 +1,143 @@
+"""Memory and processor time of every process in clusters of 100, 1,000 and 5,000 nodes.
+
+``python -m benchmarks.sizing [--nodes 100,1000,5000] [--pods-per-node 10]`` prints a table. A played API server holds
+the cluster, seven of ten pods running; pods are as large as those of a training job. Each process runs until it has
+listed everything and done its first work: the scheduler a whole cycle in mode *observe* with the default budget.
+Memory is the most that the process had (``VmHWM``), time its user and system seconds until then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from benchmarks.load_cluster import cpu_seconds, descendants, memory_mib
+from kai_cp.kube import access
+from kai_cp.kube import resources as r
+from kai_cp.kube.demo.controlplane import free_port
+from tests.e2e.world import Program
+from tests.kai_cp.kube.samples import group, node, pod, queue
+from tests.kai_cp.kube.stub import StubServer
+
+PATIENCE_SECONDS = 900.0
+GANG = 5
+QUEUES = 40
+SECONDS_MORE = 3.0
+"""After a controller is ready, for what it then writes."""
+COMMANDS = {
+    "scheduler": ["scheduler", "--mode=observe"],
+    "binder": ["binder"],
+    "controllers": ["controllers", "--controllers=podgrouper,podgroup-controller,queue-controller"],
+    "admission": ["admission"],
+}
+Object = dict[str, Any]
+
+
+def training_pod(i: int, where: str) -> Object:
+    """A pod of one GPU with what such pods carry: variables, volumes, tolerations, states."""
+    made = pod(f"job-{i // GANG:05}-{i % GANG}", f"job-{i // GANG:05}", **({"node": where, "phase": "Running"} if where else {}))
+    spec: Object = made["spec"]
+    container = spec["containers"][0]
+    container["image"] = "example.test/team/training@sha256:" + "a" * 64
+    container["env"] = [{"name": f"VARIABLE_{n}", "value": "value " * 6} for n in range(25)]
+    container["volumeMounts"] = [{"name": f"volume-{n}", "mountPath": f"/data/{n}"} for n in range(4)]
+    spec["volumes"] = [{"name": f"volume-{n}", "emptyDir": {}} for n in range(4)]
+    spec["tolerations"] = [{"key": f"key-{n}", "operator": "Exists"} for n in range(3)]
+    names = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+    made["status"]["conditions"] = [{"type": name, "status": "True", "reason": "r"} for name in names if where]
+    return made
+
+
+def fill(server: StubServer, nodes: int, pods_per_node: int) -> None:
+    """Put the cluster there, without a watch event for each object."""
+    count = nodes * pods_per_node
+    running = count * 7 // 10
+    names = [f"node-{i:05}" for i in range(nodes)]
+    items = [(r.NODES, node(name)) for name in names]
+    items += [(r.PODS, training_pod(i, names[i % nodes] if i < running else "")) for i in range(count)]
+    items += [(r.QUEUES, queue(f"team-{i:02}")) for i in range(QUEUES)]
+    items += [(r.POD_GROUPS, group(f"job-{i:05}", GANG, f"team-{i % QUEUES:02}")) for i in range(count // GANG)]
+    for number, (resource, item) in enumerate(items, 1):
+        item["metadata"]["resourceVersion"] = str(number)
+        namespace = item["metadata"].get("namespace", "")
+        server.objects[resource.path(namespace, item["metadata"]["name"])] = item
+    server._version = len(items)
+    secret = {"metadata": {"name": access.ADMISSION_SECRET, "namespace": "kai-scheduler"}, "data": {}}
+    server.put(r.SECRETS, secret)
+
+
+def answers(port: int, path: str) -> bytes:
+    """What a process answers; nothing while it does not."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            return bytes(answer.read())
+    except (OSError, urllib.error.URLError):
+        return b""
+
+
+def measured(name: str, url: str, folder: Path) -> list[tuple[str, float, float]]:
+    """Rows of a process and of those that it started: name, MiB, seconds."""
+    kubeconfig = folder / "kubeconfig"
+    named = {"name": "played"}
+    kubeconfig.write_text(
+        yaml.safe_dump({
+            "current-context": "played",
+            "contexts": [{**named, "context": {"cluster": "played", "user": "played"}}],
+            "clusters": [{**named, "cluster": {"server": url}}],
+            "users": [{**named, "user": {"token": "none"}}],
+        })
+    )  # fmt: skip
+    listen, data = free_port(), free_port()
+    flags = [*COMMANDS[name], f"--kubeconfig={kubeconfig}", f"--listen-address=127.0.0.1:{listen}"]
+    done: Callable[[], object] = lambda: answers(listen, "/readyz")  # noqa: E731
+    if name == "scheduler":
+        flags.append(f"--plugin-server-address=127.0.0.1:{data}")
+        done = lambda: orjson.loads(answers(data, "/debug/cycles") or b'{"cycles": []}')["cycles"]  # noqa: E731
+    if name == "admission":
+        flags.append(f"--webhook-addr={free_port()}")
+    program = Program(flags, folder / f"{name}.log", listen, data)
+    try:
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not done():
+            if program.poll() is not None or time.monotonic() > end:
+                raise SystemExit(f"{name} did not come so far\n{program.tail()}")
+            time.sleep(0.5)
+        time.sleep(SECONDS_MORE)
+        pids = {name: program.pid}
+        pids |= {f"{name}'s worker": child for child in descendants(program.pid) if memory_mib(child) > 60}
+        return [(label, memory_mib(pid, "VmHWM"), cpu_seconds(pid)) for label, pid in pids.items()]
+    finally:
+        program.kill()
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", default="100,1000,5000")
+    parser.add_argument("--pods-per-node", type=int, default=10)
+    parser.add_argument("--processes", default=",".join(COMMANDS))
+    arguments = parser.parse_args()
+    print("| process | nodes | pods | memory [MiB] | processor [s] |\n|---|--:|--:|--:|--:|", flush=True)
+    for nodes in map(int, arguments.nodes.split(",")):
+        server = StubServer()
+        fill(server, nodes, arguments.pods_per_node)
+        with tempfile.TemporaryDirectory() as folder:
+            for name in arguments.processes.split(","):
+                url = f"http://127.0.0.1:{server._server.server_address[1]}"
+                for label, mib, seconds in measured(name, url, Path(folder)):
+                    pods = nodes * arguments.pods_per_node
+                    print(f"| {label} | {nodes:,} | {pods:,} | {mib:,.0f} | {seconds:.1f} |", flush=True)
+        server.close()
+
+
+if __name__ == "__main__":
+    main()
