@@ -1,9 +1,10 @@
 """Memory and processor time of every process in clusters of 100, 1,000 and 5,000 nodes.
 
-``python -m benchmarks.sizing [--nodes 100,1000,5000] [--pods-per-node 10]`` prints a table. A played API server holds
-the cluster, seven of ten pods running; pods are as large as those of a training job. Each process runs until it has
-listed everything and done its first work: the scheduler a whole cycle in mode *observe* with the default budget.
-Memory is the most that the process had (``VmHWM``), time its user and system seconds until then.
+``python -m benchmarks.sizing [--nodes 100,1000,5000] [--pods-per-node 10]`` prints a table. A played API
+server holds the cluster, seven of ten pods running; pods are as large as those of a training job. Each
+process runs until it has listed everything and done its first work: the scheduler a whole cycle in mode
+*observe* with the default budget. Memory is the most that the process had (``VmHWM``), time its user and
+system seconds until then.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ Object = dict[str, Any]
 
 def training_pod(i: int, where: str) -> Object:
     """A pod of one GPU with what such pods carry: variables, volumes, tolerations, states."""
-    made = pod(f"job-{i // GANG:05}-{i % GANG}", f"job-{i // GANG:05}", **({"node": where, "phase": "Running"} if where else {}))
+    made = pod(
+        f"job-{i // GANG:05}-{i % GANG}",
+        f"job-{i // GANG:05}",
+        **({"node": where, "phase": "Running"} if where else {}),
+    )
     spec: Object = made["spec"]
     container = spec["containers"][0]
     container["image"] = "example.test/team/training@sha256:" + "a" * 64
@@ -53,7 +58,9 @@ def training_pod(i: int, where: str) -> Object:
     spec["volumes"] = [{"name": f"volume-{n}", "emptyDir": {}} for n in range(4)]
     spec["tolerations"] = [{"key": f"key-{n}", "operator": "Exists"} for n in range(3)]
     names = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
-    made["status"]["conditions"] = [{"type": name, "status": "True", "reason": "r"} for name in names if where]
+    made["status"]["conditions"] = [
+        {"type": name, "status": "True", "reason": "r"} for name in names if where
+    ]
     return made
 
 
@@ -65,12 +72,10 @@ def fill(server: StubServer, nodes: int, pods_per_node: int) -> None:
     items = [(r.NODES, node(name)) for name in names]
     items += [(r.PODS, training_pod(i, names[i % nodes] if i < running else "")) for i in range(count)]
     items += [(r.QUEUES, queue(f"team-{i:02}")) for i in range(QUEUES)]
-    items += [(r.POD_GROUPS, group(f"job-{i:05}", GANG, f"team-{i % QUEUES:02}")) for i in range(count // GANG)]
-    for number, (resource, item) in enumerate(items, 1):
-        item["metadata"]["resourceVersion"] = str(number)
-        namespace = item["metadata"].get("namespace", "")
-        server.objects[resource.path(namespace, item["metadata"]["name"])] = item
-    server._version = len(items)
+    items += [
+        (r.POD_GROUPS, group(f"job-{i:05}", GANG, f"team-{i % QUEUES:02}")) for i in range(count // GANG)
+    ]
+    server.hold(items)
     secret = {"metadata": {"name": access.ADMISSION_SECRET, "namespace": "kai-scheduler"}, "data": {}}
     server.put(r.SECRETS, secret)
 
@@ -132,8 +137,7 @@ def main() -> None:
         fill(server, nodes, arguments.pods_per_node)
         with tempfile.TemporaryDirectory() as folder:
             for name in arguments.processes.split(","):
-                url = f"http://127.0.0.1:{server._server.server_address[1]}"
-                for label, mib, seconds in measured(name, url, Path(folder)):
+                for label, mib, seconds in measured(name, server.url, Path(folder)):
                     pods = nodes * arguments.pods_per_node
                     print(f"| {label} | {nodes:,} | {pods:,} | {mib:,.0f} | {seconds:.1f} |", flush=True)
         server.close()

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from kai_cp.documents import cycle, explained, objects, questions, space, starts
+from kai_cp.documents import cycle, explained, objects, page, questions, space, starts
 
 DOCUMENTS: Final[dict[str, Any]] = {
     "decisions/1": cycle.Decisions,
@@ -30,6 +30,7 @@ DOCUMENTS: Final[dict[str, Any]] = {
     "migration/1": objects.Migration,
     "admission-verdict/1": objects.Verdict,
     "grouping/1": objects.Grouping,
+    "view/1": page.View,
 }
 """By name: the value of ``schema`` in each."""
 BENCH: Final = "bench-result/1"

@@ -6,7 +6,7 @@ import copy
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -72,8 +72,12 @@ class StubServer:
         self._server.shutdown()
         self._server.server_close()
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
     def transport(self, process: Process = "scheduler", **options: Any) -> Transport:
-        settings = Configuration(host=f"http://127.0.0.1:{self._server.server_address[1]}")
+        settings = Configuration(host=self.url)
         options.setdefault("backoff", QUICK)
         return Transport(settings, process, **options)
 
@@ -83,6 +87,14 @@ class StubServer:
         """Create or replace an object, as somebody else would."""
         meta = item["metadata"]
         return self.store(resource.path(meta.get("namespace", ""), meta["name"]), item)
+
+    def hold(self, items: Iterable[tuple[Resource, Object]]) -> None:
+        """Objects that were there before anybody watches; they become the server's own."""
+        for resource, item in items:
+            meta = item["metadata"]
+            self._version += 1
+            meta["resourceVersion"] = str(self._version)
+            self.objects[resource.path(meta.get("namespace", ""), meta["name"])] = item
 
     def remove(self, resource: Resource, namespace: str, name: str) -> None:
         with self._changed:

@@ -12,6 +12,7 @@ from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from kai_cp.documents import problems
 from kai_cp.reader import parse
 from kai_cp.view.data import view
 from kai_cp.view.page import page
@@ -218,9 +219,13 @@ def test_what_would_help_is_listed(browser: Chrome, tmp_path: Path) -> None:
     assert browser.find_elements(By.CSS_SELECTOR, "main img, main script") == []
 
 
-def test_the_document_is_json_and_holds_no_pod_twice() -> None:
+def test_the_document_is_published_json_and_holds_no_pod_twice() -> None:
     made = json.loads(json.dumps(document()))
     assert made["schema"] == "view/1"
     assert made["cells"] == [[2] * 4, [0, 0, -1, -1], [-1] * 4, [-1] * 4]
     assert made["cellsAfter"] == {"0": [1] * 4}
     assert [entry["group"] for entry in made["pending"]] == [3]
+    with_fixes = view("c", parse(world(), now=NOW), plan(), fixes={"ns/w": ["wait"]})
+    undecided = view("c", parse(world(), now=NOW), None)
+    for shown in (made, with_fixes, undecided):
+        assert problems("view/1", json.loads(json.dumps(shown))) == []
