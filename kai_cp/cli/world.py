@@ -46,26 +46,25 @@ class World:
     snapshot: Snapshot
     plan: Plan | None
 
-    def decisions(self) -> dict[str, Any]:
-        """``decisions/1`` of the plan, with what the snapshot knows of its pod groups."""
-        from kai_cp.decisions import to_json
-        from kai_cp_models.snapshot import Plan
-
-        return to_json(self.snapshot, self.plan or Plan(), sha256=self.digest)
-
     def facts(self) -> Facts:
-        """What the questions are asked of."""
+        """What the questions are asked of; the fair order is worked out once."""
+        from kai_cp.decisions import to_json
         from kai_cp.inspection import inspection
         from kai_cp.questions.question import Facts
         from kai_cp.report.amounts import owed
-        from kai_cp_models.snapshot import Plan
+        from kai_cp_models.snapshot import GroupKey, Plan
 
-        found = owed(self.snapshot, self.plan or Plan())
+        plan = self.plan or Plan()
+        inspected = inspection(self.snapshot, self.digest)
+        places = {
+            GroupKey(*entry["podGroup"].split("/", 1)): entry["position"] or 0
+            for entry in inspected["waiting"]
+        }
         return Facts(
             self.name,
-            self.decisions(),
-            inspection(self.snapshot, self.digest),
-            {queue: [str(key) for key in keys] for queue, keys in found.items()},
+            to_json(self.snapshot, plan, sha256=self.digest, positions=places),
+            inspected,
+            {queue: [str(key) for key in keys] for queue, keys in owed(self.snapshot, plan).items()},
         )
 
 

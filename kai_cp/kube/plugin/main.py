@@ -129,8 +129,12 @@ def parsed(arguments: Sequence[str]) -> Request:
 
 def main() -> None:
     """Run the plugin, and end with its status."""
+    import logging
+
     from kai_cp.cli.streams import guarded
 
+    # What is tried again is no matter of whoever looks: the last answer is told, in one sentence.
+    logging.getLogger().addHandler(logging.NullHandler())
     sys.exit(guarded(lambda: sys.exit(run(sys.argv[1:]))))
 
 
