@@ -16,10 +16,11 @@ LOOK_SECONDS: Final = 0.1
 
 
 class BackgroundWriter:
-    """Carries writes out in the order of their first submission.
+    """Carries writes out, namespaces in turn, those of each in the order of their first submission.
 
-    A write submitted under a key that still waits replaces the older one. Beyond ``limit`` waiting writes the
-    oldest is dropped: what it said will be said again by the next cycle that still finds it true.
+    So whoever causes thousands of events delays nobody else's. A write submitted under a key that still waits
+    replaces the older one. Beyond ``limit`` waiting writes the oldest of the namespace that has most is
+    dropped: what it said will be said again by the next cycle that still finds it true.
     While ``busy`` says that pods are being bound, one thread alone writes: reports come soon where there are
     few, and take a small part of the server's time where there are thousands. Urgent ones never stand back.
     """
@@ -27,8 +28,10 @@ class BackgroundWriter:
     def __init__(
         self, workers: int, *, limit: int = 20_000, busy: Callable[[], bool] = lambda: False
     ) -> None:
-        self._waiting: OrderedDict[Hashable, tuple[bool, Write]] = OrderedDict()
-        """Whether it is urgent, and what it does."""
+        self._urgent: OrderedDict[Hashable, Write] = OrderedDict()
+        self._waiting: OrderedDict[str, OrderedDict[Hashable, Write]] = OrderedDict()
+        """By namespace; the first has the next turn."""
+        self._count = 0
         self.busy = busy
         self._limit = limit
         self._writing = 0
@@ -42,47 +45,73 @@ class BackgroundWriter:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, key: Hashable, write: Write, *, urgent: bool = False) -> None:
-        """Have ``write`` called soon; errors are logged, not raised."""
+    def submit(self, key: Hashable, write: Write, *, namespace: str = "", urgent: bool = False) -> None:
+        """Have ``write`` called soon; errors are logged, not raised. ``namespace``: of what it is about."""
         with self._condition:
             if self._stopping:
                 return
-            urgent = urgent or (key in self._waiting and self._waiting[key][0])
-            self._waiting[key] = (urgent, write)
-            if urgent:
-                self._waiting.move_to_end(key, last=False)
-            if len(self._waiting) > self._limit:
-                self._waiting.popitem(last=False)
-                self.dropped += 1
+            own = self._waiting.setdefault(namespace, OrderedDict())
+            if urgent or key in self._urgent:
+                self._count += (key not in self._urgent) - (own.pop(key, None) is not None)
+                self._urgent[key] = write
+            else:
+                self._count += key not in own
+                own[key] = write
+            if not own:
+                del self._waiting[namespace]
+            if self._count > self._limit:
+                self._drop()
             self._condition.notify()
+
+    def _drop(self) -> None:
+        most = max(self._waiting, key=lambda namespace: len(self._waiting[namespace]), default=None)
+        if most is None:
+            self._urgent.popitem(last=False)
+        else:
+            self._waiting[most].popitem(last=False)
+            if not self._waiting[most]:
+                del self._waiting[most]
+        self._count -= 1
+        self.dropped += 1
+
+    def _next(self) -> Write:
+        self._count -= 1
+        if self._urgent:
+            return self._urgent.popitem(last=False)[1]
+        namespace, own = self._waiting.popitem(last=False)
+        write = own.popitem(last=False)[1]
+        if own:
+            self._waiting[namespace] = own
+        return write
 
     def waiting(self) -> int:
         """How many writes wait."""
-        return len(self._waiting)
+        return self._count
 
     def drain(self, seconds: float) -> bool:
         """Wait until nothing waits; whether that came true."""
         with self._condition:
-            return self._condition.wait_for(lambda: not self._waiting and not self._writing, seconds)
+            return self._condition.wait_for(lambda: not self._count and not self._writing, seconds)
 
     def stop(self) -> None:
         """Forget what waits and end the threads."""
         with self._condition:
             self._stopping = True
             self._waiting.clear()
+            self._urgent.clear()
+            self._count = 0
             self._condition.notify_all()
 
     def _run(self) -> None:
         while True:
             with self._condition:
-                self._condition.wait_for(lambda: self._waiting or self._stopping)
+                self._condition.wait_for(lambda: self._count or self._stopping)
                 if self._stopping:
                     return
-                urgent = next(iter(self._waiting.values()))[0]
-                if self._writing and not urgent and self.busy():
+                if self._writing and not self._urgent and self.busy():
                     self._condition.wait(LOOK_SECONDS)
                     continue
-                _, write = self._waiting.popitem(last=False)[1]
+                write = self._next()
                 self._writing += 1
             try:
                 write()

@@ -216,7 +216,8 @@ class Binder:
             raise
         self._bound_at = time.monotonic()
         self._say_bound(pod, node_name)
-        self._writer.submit(("bound", *key_of(pod)), lambda: self._report(request, pod))
+        namespace = pod["metadata"]["namespace"]
+        self._writer.submit(("bound", *key_of(pod)), lambda: self._report(request, pod), namespace=namespace)
 
     def _post(self, request: Object, pod: Object, node: str) -> None:
         meta = pod["metadata"]

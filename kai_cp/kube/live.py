@@ -204,7 +204,8 @@ class LiveCluster:
         if label and value and orders.labels_of(pod).get(label) != value:
             namespace, name = key_of(pod)
             body = {"metadata": {"uid": pod["metadata"]["uid"], "labels": {label: value}}}
-            self._writer.submit(("pool", namespace, name), partial(self._label, namespace, name, body))
+            write = partial(self._label, namespace, name, body)
+            self._writer.submit(("pool", namespace, name), write, namespace=namespace)
 
     def _label(self, namespace: str, name: str, body: Object) -> None:
         self._keep_pod(self._transport.patch(resources.PODS, namespace, name, body))
@@ -305,7 +306,7 @@ class LiveCluster:
 
     def _start(self, key: GroupKey, stamp: str) -> None:
         self._starts[key] = stamp
-        self._writer.submit(("start", *key), partial(self._write_start, key, stamp))
+        self._writer.submit(("start", *key), partial(self._write_start, key, stamp), namespace=key[0])
 
     def _write_start(self, key: GroupKey, stamp: str) -> None:
         self.annotate(key, {names.LAST_START: stamp})

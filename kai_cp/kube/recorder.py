@@ -80,6 +80,7 @@ class Recorder:
         self._writer.submit(
             ("event", *key),
             lambda: self._write(body, refresh=changed or again),
+            namespace=body["metadata"]["namespace"],
             urgent=urgent,
         )
 

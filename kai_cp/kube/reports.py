@@ -271,7 +271,7 @@ class Reporter:
         self._written[key] = self._clock()
         if len(self._written) > REMEMBERED:
             self._written.clear()
-        self._writer.submit(("condition", *key), write)
+        self._writer.submit(("condition", *key), write, namespace=key[1])
 
 
 @contextlib.contextmanager

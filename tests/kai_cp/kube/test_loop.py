@@ -261,3 +261,32 @@ def test_a_report_that_fails_harms_no_other() -> None:
     assert writer.drain(5)
     assert written == ["b"]
     writer.stop()
+
+
+def flooded(limit: int) -> tuple[BackgroundWriter, list[str]]:
+    """A writer of which the only thread is held up while a flood of reports comes, and the victim's two."""
+    writer = BackgroundWriter(1, limit=limit)
+    written: list[str] = []
+    open_gate = threading.Event()
+    writer.submit("held", lambda: open_gate.wait(10))
+    until(lambda: not writer.waiting())
+    for i in range(1000):
+        writer.submit(i, lambda: written.append("evil"), namespace="evil")
+    for i in range(2):
+        writer.submit(i, lambda: written.append("victim"), namespace="victim")
+    open_gate.set()
+    assert writer.drain(10)
+    writer.stop()
+    return writer, written
+
+
+def test_a_flood_of_reports_of_one_namespace_delays_no_other() -> None:
+    writer, written = flooded(20_000)
+    assert written[:4] == ["evil", "victim", "evil", "victim"]
+    assert (len(written), writer.dropped) == (1002, 0)
+
+
+def test_what_is_too_much_is_dropped_where_most_waits() -> None:
+    writer, written = flooded(10)
+    assert sorted(written) == ["evil"] * 8 + ["victim"] * 2
+    assert writer.dropped == 992
