@@ -186,6 +186,22 @@ def many_resources(attacker: Attacker) -> tuple[str, str, str]:
     return ("Pod", "resources", "5001 resources are more than 64 (limits.resources_per_pod)")
 
 
+def many_ports(attacker: Attacker) -> tuple[str, str, str]:
+    ports = [{"containerPort": 1 + i, "hostPort": 1 + i, "hostIP": f"10.0.0.{i % 250}"} for i in range(300)]
+    containers = [{"name": "c", "image": "none", "ports": ports}]
+    attacker.group("ports")
+    attacker.pod("ports", "ports", containers=containers)
+    return ("Pod", "ports", "300 host ports are more than 256 (limits.host_ports_per_pod)")
+
+
+def many_reports(attacker: Attacker) -> tuple[str, str, str]:
+    """Each of them costs an event and a condition."""
+    attacker.group("reports")
+    for i in range(200):
+        attacker.pod(f"reports-{i}", "reports", labels={"kai.scheduler/subgroup-name": f"none-{i}"})
+    return ("", "", "")
+
+
 def many_subgroups(attacker: Attacker) -> tuple[str, str, str]:
     names = [f"s{i}" for i in range(2001)]
     attacker.group("subgroups", 2001, subGroups=[{"name": name, "minMember": 1} for name in names])
@@ -210,6 +226,8 @@ ATTACKS: list[Callable[[Attacker], tuple[str, str, str]]] = [
     many_terms,
     many_selector_terms,
     many_resources,
+    many_ports,
+    many_reports,
     many_subgroups,
     long_chains,
 ]
