@@ -115,6 +115,9 @@ class Scene:
             return Refused(beyond)
         if not self.counts(shape, start):
             return Refused()
+        others = [hold for hold in holds if hold.key != ask.group.key]
+        if not self.sums(shape, start, end, others):
+            return Refused()
         nodes = self.beside(shape, start, end, holds, reserved=reserved, prefer=prefer)
         if nodes is not None:
             return Found(nodes, {}, {})
@@ -133,6 +136,17 @@ class Scene:
         for part in shape.parts:
             capacity = part.capacity(free)
             if _most(shape, part, capacity) < len(part.pods):
+                return False
+        return True
+
+    def sums(self, shape: Shape, start: float, end: float, holds: Sequence[Hold]) -> bool:
+        """Whether the GPUs in all suffice while the shape runs; False is a proof, wherever anybody goes.
+
+        Placing somebody elsewhere changes no sum, so what is admitted now need not be looked at.
+        """
+        for instant in sorted({start, *(hold.start for hold in holds if start < hold.start < end)}):
+            active = [shape, *(hold.shape for hold in holds if hold.active(instant))]
+            if sum(one.milli_gpus for one in active) > self.timeline.gpus(instant):
                 return False
         return True
 
@@ -198,22 +212,26 @@ class Scene:
         mine = Item(ask.group.key, shape, start, end, reserved, prefer or {})
         items = [item_of(hold) for hold in holds if hold.key != ask.group.key]
         hint = {hold.key: hold.nodes for hold in holds}
-        answer: Answer | None = None
+        moving: Answer | None = None
+        if self.movable:
+            # What nobody's moving helps needs no second model.
+            asked = [
+                Item(key, other, self.timeline.now, until, False)
+                for key, (_, other, until) in self.movable.items()
+            ]
+            moving = self._solve([mine, *items, *asked], self.before, hint)
+            if moving.places is None and moving.proved:
+                return Refused()
         if items or not shape.simple:
             answer = self._solve([mine, *items], self.timeline, hint)
             if answer.places is not None:
                 found = dict(answer.places)
                 return Found(found.pop(mine.key), found, {})
-        if not self.movable:
-            return Refused(proved=answer is None or answer.proved)
-        asked = [
-            Item(key, other, self.timeline.now, until, False)
-            for key, (_, other, until) in self.movable.items()
-        ]
-        answer = self._solve([mine, *items, *asked], self.before, hint)
-        if answer.places is None:
-            return Refused(proved=answer.proved)
-        found = dict(answer.places)
+            if moving is None:
+                return Refused(proved=answer.proved)
+        if moving is None or moving.places is None:
+            return Refused(proved=moving is None)
+        found = dict(moving.places)
         admitted = {key: found.pop(key) for key in self.movable}
         return Found(found.pop(mine.key), found, admitted)
 

@@ -14,7 +14,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.gang import Shape
 from kai_cp_models.reservations.held import Claim, HeldRoom, Window
 from kai_cp_models.reservations.inputs import Stored
-from kai_cp_models.reservations.timeline import Occupancy, Timeline
+from kai_cp_models.reservations.timeline import Occupancy, Timeline, occupancy_of
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, IdleSoFar, Offer, PodGroup, PodKey, Reservation
@@ -110,7 +110,7 @@ class TimeState:
     @cached_property
     def occupancy(self) -> Occupancy:
         """When running pods leave."""
-        return Occupancy.of(self.times, self.bounds)
+        return occupancy_of(self.times, self.bounds)
 
     def hold(self, key: GroupKey) -> Hold | None:
         """The hold of a group."""

@@ -74,6 +74,15 @@ class Occupancy:
         return end if group is None else min(end, self.bounds.get(group, NEVER))
 
 
+def occupancy_of(times: Times, bounds: Mapping[GroupKey, float]) -> Occupancy:
+    """The occupancy of a snapshot; it changes with the bounds alone, so it is worked out once for each."""
+    key = frozenset(bounds.items())
+    known = times.occupancies.get(key)
+    if not isinstance(known, Occupancy):
+        known = times.occupancies[key] = Occupancy.of(times, bounds)
+    return known
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """A pod placed in this cycle: where, until when, and what it takes."""
@@ -95,6 +104,7 @@ class Timeline:
     until: Mapping[GroupKey, float]
     closed: Sequence[Mapping[int, Vector]] = ()
     _free: dict[float, Vector] = field(default_factory=dict)
+    _gpus: dict[float, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ledger, occupancy = self.ledger, self.occupancy
@@ -131,6 +141,14 @@ class Timeline:
             self._free.pop(next(iter(self._free)))
         self._free[instant] = free
         return free
+
+    def gpus(self, instant: float) -> int:
+        """Milli-GPUs free on usable nodes at an instant."""
+        found = self._gpus.get(instant)
+        if found is None:
+            free = self.free(instant)[:, GPU]
+            found = self._gpus[instant] = int(np.maximum(free, 0).sum())
+        return found
 
     def points(self, more: Iterable[float] = ()) -> list[float]:
         """Instants from now on at which something ends: the only ones at which somebody new can start."""

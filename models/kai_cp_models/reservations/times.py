@@ -44,6 +44,8 @@ class Times:
                 reader.future_start(group)
         self.aside: tuple[SetAside, ...] = tuple(sorted(reader.aside, key=lambda one: (one.item, one.reason)))
         self._ends: dict[GroupKey, float] = {}
+        self.occupancies: dict[object, object] = {}
+        """What ``timeline`` has worked out of these times, by bounds."""
 
     def notes(self, key: GroupKey) -> GroupNotes:
         """What the group says of itself."""
