@@ -28,6 +28,8 @@ _MOST_FAMILIES: Final = 16
 _WORK: Final = 4.0
 """Deterministic time of one solve at most, in the solver's unit."""
 _RANDOM_SEED: Final = 0
+_MOST_CELLS: Final = 30
+"""Cells of the part of a large cluster that is looked at first."""
 _PATIENCE: Final = 4.0
 """Wall time per second of processor time, at most."""
 
@@ -59,30 +61,30 @@ class Blocking:
         return [family for family in self.families if family not in named] if self.complete else []
 
 
-def blocking(model: Feasibility, seconds: float = 10.0) -> Blocking:
-    """The minimal blocking sets of the model's pod group, as many as ``seconds`` of processor time allow."""
-    return _Search(model, time.process_time() + seconds).run()
+def blocking(model: Feasibility, seconds: float = 10.0, *, one_action: bool = False) -> Blocking:
+    """The minimal blocking sets of the model's pod group, as many as ``seconds`` of processor time allow.
+
+    ``one_action``: whoever is disturbed is disturbed by one action.
+    """
+    return _Search([model], time.process_time() + seconds, one_action).run()
 
 
 def blocking_of(situation: Situation, group: PodGroup, seconds: float = 10.0) -> Blocking:
     """The minimal blocking sets of a pod group.
 
-    First as if actions could be mixed; where that is feasible, with one action at a time, as a cycle has it.
+    As if actions could be mixed; where that is feasible, with one action at a time, as a cycle has it. Of a
+    large cluster a part is looked at first: where that is enough for a plan, so is the whole.
     """
+    deadline = time.process_time() + seconds
     batch, given = situation.batch(group.key), own_faults(situation, group)
-    found = blocking(Feasibility(situation, group, batch, given), seconds)
-    if found.sets or not found.sure:
-        return found
-    again = blocking(Feasibility(situation, group, batch, given, one_action=True), seconds)
-    return again if again.sets else found
-
-
-def fix_literals(model: Feasibility, enforced: Families) -> None:
-    """Enforce these families and relax all others."""
-    for family, literal in model.literals.items():
-        domain = model.cp.proto.variables[literal.index].domain
-        domain.clear()
-        domain.extend([1, 1] if family in enforced else [0, 0])
+    models = [Feasibility(situation, group, batch, given, most_cells=_MOST_CELLS)]
+    alone = _Search(models, deadline, one_action=True)
+    if not models[0].cells.whole and not alone.feasible(frozenset(models[0].literals)):
+        models.append(Feasibility(situation, group, batch, given))
+    if alone.feasible(frozenset(models[-1].literals)) is not False:
+        return alone.run()
+    found = _Search(models, deadline).run()
+    return found if found.sets or not found.sure else alone.run()
 
 
 def solver_for(seconds: float) -> cp_model.CpSolver:
@@ -90,6 +92,9 @@ def solver_for(seconds: float) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = _RANDOM_SEED
+    # These look for structure that this model does not have, for longer than the search itself takes.
+    solver.parameters.cp_model_probing_level = 0
+    solver.parameters.symmetry_level = 0
     solver.parameters.max_deterministic_time = _WORK
     # Work ends a solve, so that a busy machine gives the same answer; time only ends a hopeless one.
     solver.parameters.max_time_in_seconds = _PATIENCE * seconds
@@ -98,16 +103,22 @@ def solver_for(seconds: float) -> cp_model.CpSolver:
 
 @dataclass
 class _Search:
-    model: Feasibility
+    """``models``: of growing parts of the cluster, the last one of the whole."""
+
+    models: list[Feasibility]
     deadline: float
+    one_action: bool = False
     solves: int = 0
     sure: bool = True
     sets: list[Families] = field(default_factory=list)
     corrections: list[Families] = field(default_factory=list)
+    fits: list[Families] = field(default_factory=list)
+    blocks: list[Families] = field(default_factory=list)
+    """Sets that were found to be feasible, and infeasible: they decide what lies below and above."""
 
     def run(self) -> Blocking:
         began = time.process_time()
-        families = ordered(self.model.literals)
+        families = ordered(self.models[-1].literals)
         everything = frozenset(families)
         fits = self.feasible(everything)
         if fits is not False:
@@ -132,15 +143,57 @@ class _Search:
 
     def feasible(self, enforced: Families) -> bool | None:
         """Whether the batch has a place with these families; None when time ended first."""
+        if any(enforced <= one for one in self.fits):
+            return True
+        if any(one <= enforced for one in self.blocks):
+            return False
+        found = None
+        for model in self.models:
+            found = self._solved(model, enforced)
+            if found is True:
+                self.fits.append(enforced)
+                return True
+        if found is False and self.models[-1].cells.whole:
+            self.blocks.append(enforced)
+            return False
+        return None
+
+    def _solved(self, model: Feasibility, enforced: Families) -> bool | None:
         left = self.deadline - time.process_time()
         if left <= 0:
             return None
         self.solves += 1
-        fix_literals(self.model, enforced)
-        status = solver_for(left).solve(self.model.cp)
+        model.enforce(enforced, one_action=self.one_action)
+        status = solver_for(left).solve(model.cp)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return True
         return False if status == cp_model.INFEASIBLE else None
+
+    def core(self, enforced: Families) -> Families:
+        """A smaller blocking set within one that blocks, named by the solver, confirmed by another solve."""
+        model, left = self.models[-1], self.deadline - time.process_time()
+        if left <= 0:
+            return enforced
+        self.solves += 1
+        model.enforce(enforced, one_action=self.one_action)
+        model.assume(enforced)
+        solver = solver_for(left)
+        status = solver.solve(model.cp)
+        model.cp.clear_assumptions()
+        if status != cp_model.INFEASIBLE:
+            return enforced
+        # Presolve has named literals that nobody assumed, so nothing is believed before it is solved again.
+        named = frozenset(solver.sufficient_assumptions_for_infeasibility())
+        found = frozenset(family for family in enforced if model.literals[family].index in named)
+        return found if found and self.feasible(found) is False else enforced
+
+    def least_within(self, enforced: Families) -> Families:
+        """A minimal blocking set within one that blocks."""
+        core = self.core(enforced)
+        for family in ordered(core):
+            # Without what is in every blocking set there is a plan; that settles most of what follows.
+            self.feasible(enforced - {family})
+        return self.shrink(core)
 
     def shrink(self, enforced: Families) -> Families:
         """A minimal blocking set within one that blocks; what stands first in the order survives."""
@@ -151,18 +204,6 @@ class _Search:
                 kept -= {family}
             elif found is None:
                 self.sure = False
-        return kept
-
-    def grow(self, enforced: Families, order: list[Family]) -> Families:
-        """A largest feasible set around one that is feasible."""
-        kept = enforced
-        for family in order:
-            if family not in kept:
-                found = self.feasible(kept | {family})
-                if found:
-                    kept |= {family}
-                elif found is None:
-                    self.sure = False
         return kept
 
     def _all(self, families: list[Family]) -> bool:
@@ -189,7 +230,7 @@ class _Search:
                 self.corrections.append(frozenset(families) - seed)
                 open_ &= (subsets & ~chosen & everything) != 0
             else:
-                least = self.shrink(seed)
+                least = self.least_within(seed)
                 self.sets.append(least)
                 mask = sum(bit[family] for family in least)
                 open_ &= (subsets & mask) != mask
@@ -201,7 +242,7 @@ class _Search:
         """Minimal sets one after the other, each without a member of those before it."""
         rest = everything
         while len(self.sets) < MOST_SETS and self.feasible(rest) is False:
-            least = self.shrink(rest)
+            least = self.least_within(rest)
             self.sets.append(least)
             rest -= {ordered(least)[-1]}
         return False

@@ -64,7 +64,7 @@ class Mover:
 
 @dataclass(frozen=True)
 class Cells:
-    """The partition. ``of``: [N] cell of every node; ``nodes``: those of every cell."""
+    """The partition. ``of``: [N] cell of every node, -1 outside; ``nodes``: those of every cell."""
 
     of: Vector
     nodes: tuple[tuple[int, ...], ...]
@@ -72,6 +72,8 @@ class Cells:
     movers: tuple[Mover, ...]
     exact: bool
     """Every node and every unit stands for itself."""
+    whole: bool = True
+    """No cell is left out."""
 
     @property
     def leaver_of(self) -> dict[PodKey, int]:
@@ -95,11 +97,13 @@ def partition(
     queue: str,
     bounded: Sequence[str],
     apart: bool,
+    most_cells: int | None = None,
 ) -> Cells:
     """The cells for an ask of ``queue``.
 
     ``bounded``: queues on its path whose limit or quota matters. ``apart``: nodes are told apart whatever
-    their number (device rules, shares).
+    their number (device rules, shares). ``most_cells``: keep that many that promise most and leave out the
+    rest: nothing enters or leaves there, which allows less than the rules do.
     """
     exact = len(ledger.idle) <= MOST_NODES and len(holders) <= MOST_HOLDERS
     movers: list[Mover] = []
@@ -118,7 +122,58 @@ def partition(
             found[merged].holders += leaver.holders
         else:
             found[merged] = leaver
-    return Cells(of, nodes, tuple(found.values()), tuple(movers), exact)
+    cells = Cells(of, nodes, tuple(found.values()), tuple(movers), exact)
+    if exact or most_cells is None or len(nodes) <= most_cells:
+        return cells
+    return _part(cells, _promising(ledger, classes, cells, most_cells))
+
+
+def _promising(ledger: Ledger, classes: Sequence[PodClass], cells: Cells, most: int) -> list[int]:
+    """A third where most pods fit once all have gone who may, a third where most do once all have gone,
+    a third with most GPUs free; of a gang that needs one domain, in the domains where most fit.
+    """
+    item = classes[0]
+    first = np.array([nodes[0] for nodes in cells.nodes])
+    sizes = np.array([len(nodes) for nodes in cells.nodes])
+    free = (ledger.idle + ledger.releasing)[first]
+    permitted, every = free.copy(), free.copy()
+    for leaver in cells.leavers:
+        each = np.array(leaver.request) * leaver.count // sizes[leaver.cell]
+        every[leaver.cell] += each
+        if not leaver.kept or leaver.fixed == frozenset():
+            permitted[leaver.cell] += each
+    asked = np.array(request_of(item.example))
+    accepted = accepting(ledger.fixed.table, item.example)[first]
+    domains = [
+        domain[first]
+        for scope in item.scopes
+        for _, domain in (domains_of(ledger, scope),)
+        if domain is not None
+    ]
+    found: dict[int, None] = {}
+    for share, room in enumerate((permitted, every, free), 1):
+        fits = np.where(accepted, (room[:, asked > 0] // asked[asked > 0]).min(axis=1), -1)
+        keys = [first, -free[:, GPU], -fits] if share < 3 else [first, -fits, -free[:, GPU]]
+        for domain in domains:
+            total = np.zeros(domain.max(initial=0) + 2, dtype=np.int64)
+            np.add.at(total, domain, fits.clip(min=0) * sizes)
+            keys += [domain, -total[domain]]
+        for n in np.lexsort(keys).tolist():
+            if len(found) >= share * most // 3:
+                break
+            found.setdefault(n)
+    return sorted(found)
+
+
+def _part(cells: Cells, chosen: Sequence[int]) -> Cells:
+    """The partition with only some of its cells."""
+    number = np.full(len(cells.nodes), -1, dtype=np.int64)
+    number[list(chosen)] = np.arange(len(chosen))
+    leavers = [leaver for leaver in cells.leavers if number[leaver.cell] >= 0]
+    for leaver in leavers:
+        leaver.cell = int(number[leaver.cell])
+    nodes = tuple(cells.nodes[n] for n in chosen)
+    return Cells(number[cells.of], nodes, tuple(leavers), cells.movers, cells.exact, whole=False)
 
 
 def _drafts(

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from kai_cp_models.actions.dues import due_bounds
 from kai_cp_models.explain.families import Families
-from kai_cp_models.explain.situation import Situation
+from kai_cp_models.explain.situation import Situation, Standing
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.reclaim import can_reclaim, levelled, victim_allowed
 from kai_cp_models.fairness.runtime import delayed, granted, protected
 from kai_cp_models.joint.evicting import Bounds
-from kai_cp_models.joint.offers import Charges
 from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
     ActionName,
     GroupKey,
     Pod,
     PodGroup,
-    PodStatus,
 )
 from kai_cp_models.units import Batch
 
@@ -60,6 +56,9 @@ class Holders:
         self._known = group.queue in self._snapshot.leaf_queues
         self._families: dict[tuple[object, ...], Families] = {}
         self._allowed: dict[str, bool] = {}
+        self._levels: dict[str, str] = {}
+        self._seconds: dict[str, float] = {}
+        self._fixes: dict[bool, Families] = {}
 
     @cached_property
     def dues(self) -> dict[str, Bounds]:
@@ -75,51 +74,31 @@ class Holders:
 
     def all(self) -> list[Holder]:
         """All of them, by pod group and in the order in which its units go."""
-        found: list[Holder] = []
-        for group in self._snapshot.groups:
-            if group.key != self._group.key:
-                found += self._of(group)
-        return found
+        return [self._holder(unit) for unit in self._situation.units if unit.group.key != self._group.key]
 
-    def _of(self, group: PodGroup) -> Iterator[Holder]:
-        ledger, situation = self._ledger, self._situation
-        gang = ledger.fixed.gangs[group.key]
-        if not any(ledger.status(pod) in ACTIVE_ALLOCATED for pod in gang.pods):
-            return
-        untouched = ledger.untouched(gang)
-        units = gang.units_at_first if untouched else gang.units(ledger.status)
-        movable = gang.satisfied_at_first if untouched else gang.satisfied(group.root, ledger.status)
-        charges = self._charges
-        for chain, unit in enumerate(units):
-            now = [pod.status is PodStatus.PENDING for pod in unit.pods]
-            moved = any(pod.key in situation.evicted for pod in unit.pods)
-            holds = charges.of(unit.pods)
-            if any(now):
-                before = group.key in self._served
-                kept = frozenset(("order",)) if before else self._kept(group, whole=False)
-                level = "" if before else self._level(group)
-                yield Holder(
-                    group, unit.pods, chain, kept, frozenset() if all(now) else None, holds, True, level
-                )
-                continue
-            kept = self._kept(group, whole=unit.whole)
-            fixed = self._fixed(group) if movable and not moved else None
-            yield Holder(group, unit.pods, chain, kept, fixed, holds, False, self._level(group))
+    def _holder(self, unit: Standing) -> Holder:
+        group = unit.group
+        if unit.placed:
+            before = group.key in self._served
+            kept = frozenset(("order",)) if before else self._kept(group, whole=False)
+            level = "" if before else self._level(group.queue)
+            fixed = frozenset[str]() if unit.placed == len(unit.pods) else None
+            return Holder(group, unit.pods, unit.chain, kept, fixed, unit.holds, True, level)
+        kept = self._kept(group, whole=unit.whole)
+        fixed = self._fixed(group.preemptible) if unit.movable else None
+        level = self._level(group.queue)
+        return Holder(group, unit.pods, unit.chain, kept, fixed, unit.holds, False, level)
 
-    @cached_property
-    def _charges(self) -> Charges:
-        return Charges(self._ledger)
-
-    def _level(self, group: PodGroup) -> str:
-        if (
-            not self._known
-            or group.queue == self._group.queue
-            or group.queue not in self._snapshot.leaf_queues
-        ):
-            return ""
-        if not self._may_reclaim(group.queue):
-            return ""
-        return levelled(self._ledger.book, self._group.queue, group.queue)[1]
+    def _level(self, queue: str) -> str:
+        """The levelled queue whose due bounds what a queue loses to the group (4.4)."""
+        level = self._levels.get(queue)
+        if level is None:
+            mine = self._group.queue
+            owed = self._known and queue != mine and queue in self._snapshot.leaf_queues
+            bounded = owed and self._may_reclaim(queue)
+            level = levelled(self._ledger.book, mine, queue)[1] if bounded else ""
+            self._levels[queue] = level
+        return level
 
     def _kept(self, group: PodGroup, *, whole: bool) -> Families:
         """The families that forbid to evict a running group for the asker (4.1, 4.3, 4.4, 4.6)."""
@@ -152,12 +131,21 @@ class Holders:
     def _protected(self, group: PodGroup) -> bool:
         if not self._known or group.queue not in self._snapshot.queue_by_name:
             return False
-        action: ActionName = "preempt" if group.queue == self._group.queue else "reclaim"
-        seconds = granted(self._snapshot, group.queue, action, self._group.queue)
+        seconds = self._seconds.get(group.queue)
+        if seconds is None:
+            action: ActionName = "preempt" if group.queue == self._group.queue else "reclaim"
+            seconds = granted(self._snapshot, group.queue, action, self._group.queue)
+            self._seconds[group.queue] = seconds
         return protected(self._snapshot, group, seconds)
 
-    def _fixed(self, group: PodGroup) -> Families:
+    def _fixed(self, preemptible: bool) -> Families:
         """The families that forbid to move a running group for the asker (4.5)."""
+        known = self._fixes.get(preemptible)
+        if known is None:
+            known = self._fixes[preemptible] = self._fixed_by(preemptible)
+        return known
+
+    def _fixed_by(self, preemptible: bool) -> Families:
         policy = self._snapshot.policy
         found = set()
         if "consolidation" not in policy.actions:
@@ -165,7 +153,7 @@ class Holders:
         spread = "spread" in (policy.gpu_strategy, policy.cpu_strategy)
         if spread or not self._group.preemptible or policy.max_consolidation_preemptees == 0:
             found.add("consolidation")
-        if not group.preemptible:
+        if not preemptible:
             found.add("non-preemptible")
         if self._delayed:
             found.add("delay")

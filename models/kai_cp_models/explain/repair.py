@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kai_cp_models.explain.blocking import fix_literals, solver_for
+from kai_cp_models.explain.blocking import solver_for
 from kai_cp_models.explain.cells import Leaver
 from kai_cp_models.explain.families import kind_of
 from kai_cp_models.explain.feasibility import Feasibility
@@ -51,7 +51,7 @@ class Repair(Feasibility):
         self._shifted: dict[int, cp_model.IntVar] = {}
         super().__init__(situation, group, situation.batch(group.key), own_faults(situation, group))
         changed = _CHANGES if bent else frozenset[str]()
-        fix_literals(self, frozenset(f for f in self.literals if kind_of(f) not in changed))
+        self.enforce(frozenset(f for f in self.literals if kind_of(f) not in changed))
 
     def _lose(self, u: int, lost: cp_model.IntVar) -> None:
         holder = self.holders[u]
@@ -64,7 +64,7 @@ class Repair(Feasibility):
         stopped = self.cp.new_bool_var(f"stopped[{u}]")
         self._stopped[u] = stopped
         self.cp.add_implication(stopped, lost)
-        self.cp.add_bool_or([~lost, self._permit(holder.kept), stopped])
+        self.cp.add_bool_or([~lost, self.permit(holder.kept), stopped])
 
     def _lose_some(self, i: int, leaver: Leaver, lost: cp_model.IntVar) -> None:
         if self._kind_of_repair == "move" and not leaver.placed_now:
@@ -76,7 +76,7 @@ class Repair(Feasibility):
         stopped = self.cp.new_int_var(0, leaver.count, f"stopped[{i}]")
         self._stopped[i] = stopped
         self.cp.add(stopped <= lost)
-        self.cp.add(lost <= leaver.count * self._permit(leaver.kept) + stopped)
+        self.cp.add(lost <= leaver.count * self.permit(leaver.kept) + stopped)
 
     def _may_move(self, i: int, leaver: Leaver, lost: cp_model.IntVar) -> cp_model.IntVar | None:
         if self._kind_of_repair != "move" or leaver.placed_now:
@@ -87,8 +87,8 @@ class Repair(Feasibility):
         self._shifted[i] = self.cp.new_int_var(0, leaver.count, f"moved[{i}]")
         return self._shifted[i]
 
-    def _consolidated(self, j: int) -> Linear:
-        moved = super()._consolidated(j)
+    def consolidated(self, j: int) -> Linear:
+        moved = super().consolidated(j)
         return moved - self._shifted[j] if j in self._shifted else moved
 
     def candidates(self, deadline: float, most: int) -> Iterator[Candidate]:

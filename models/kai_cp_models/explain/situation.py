@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.joint.offers import Charges
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
@@ -14,12 +16,30 @@ from kai_cp_models.snapshot import (
     GroupKey,
     Plan,
     Pod,
+    PodGroup,
     PodKey,
     PodStatus,
     Snapshot,
     Unscheduled,
 )
 from kai_cp_models.units import Batch, Gang
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An eviction unit (5.4) that holds capacity when the plan is carried out, whoever asks for it.
+
+    ``placed``: pods of it that the plan gave their places; ``movable``: no rule for gangs keeps it from being
+    moved, and the plan has not moved it; ``holds``: what its queue is charged.
+    """
+
+    group: PodGroup
+    pods: tuple[Pod, ...]
+    chain: int
+    whole: bool
+    placed: int
+    movable: bool
+    holds: Amounts
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,26 @@ class Situation:
                 pipelined=place.kind == "Nominate",
             )
         return ledger
+
+    @cached_property
+    def units(self) -> tuple[Standing, ...]:
+        """What holds capacity, by pod group and in the order in which units go."""
+        charges = Charges(self.after)
+        return tuple(unit for group in self.snapshot.groups for unit in self._units_of(group, charges))
+
+    def _units_of(self, group: PodGroup, charges: Charges) -> Iterator[Standing]:
+        ledger = self.after
+        gang = ledger.fixed.gangs[group.key]
+        if not any(ledger.status(pod) in ACTIVE_ALLOCATED for pod in gang.pods):
+            return
+        untouched = ledger.untouched(gang)
+        units = gang.units_at_first if untouched else gang.units(ledger.status)
+        movable = gang.satisfied_at_first if untouched else gang.satisfied(group.root, ledger.status)
+        for chain, unit in enumerate(units):
+            placed = sum(pod.status is PodStatus.PENDING for pod in unit.pods)
+            moved = any(pod.key in self.evicted for pod in unit.pods)
+            holds = charges.of(unit.pods)
+            yield Standing(group, unit.pods, chain, unit.whole, placed, movable and not moved, holds)
 
     def gang(self, key: GroupKey) -> Gang:
         """The gang of a pod group."""

@@ -1,0 +1,248 @@
+"""Rows of ``feasibility`` about room: on nodes, whole pods on equal nodes, and shared devices (2.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Final
+
+from kai_cp_models.explain.cells import request_of
+from kai_cp_models.explain.families import Family
+from kai_cp_models.explain.variables import Variables
+from kai_cp_models.joint.search import Linear
+from kai_cp_models.snapshot import GPU, MILLI, Pod
+from kai_cp_models.solver import cp_model
+
+MOST_KINDS: Final = 4
+"""Kinds of leavers up to which every choice of kinds that go has a row of its own."""
+
+
+class CapacityRows:
+    """Adds the rows to a model."""
+
+    def __init__(self, model: Variables) -> None:
+        self.m = model
+
+    def add(self) -> None:
+        """All rows of this subject."""
+        self._here: dict[int, list[int]] = {}
+        for i, leaver in enumerate(self.m.cells.leavers):
+            self._here.setdefault(leaver.cell, []).append(i)
+        self._share_members()
+        for n, nodes in enumerate(self.m.cells.nodes):
+            for d in range(self.m.free.shape[1]):
+                self._room_row(n, nodes, d)
+            if len(nodes) > 1:
+                self._whole_pods(n, nodes)
+            elif self._sharing(n):
+                self._shares(n, nodes[0])
+
+    def _room_row(self, n: int, nodes: Sequence[int], d: int) -> None:
+        """What enters less what leaves fits what is free; in pieces the parts of shared GPUs count too."""
+        free = int(self.m.free[nodes[0], d])
+        pieces = [y[d][n] for y in self.m.y if d in y]
+        moving = [
+            request_of(self.m.cells.movers[m].example)[d] * to[n]
+            for m, to in self.m.to.items()
+            if n in to and request_of(self.m.cells.movers[m].example)[d]
+        ]
+        if not pieces and not moving and free >= 0:
+            return
+        gives: list[Linear] = [
+            self.m.cells.leavers[i].request[d] * self.m.gone[i]
+            for i in self._here.get(n, ())
+            if self.m.cells.leavers[i].request[d]
+        ]
+        bound = len(nodes) * free
+        entering = sum(pieces) + sum(moving)
+        if d != GPU or not self._members.get(n):
+            self._room_of(n, d, entering - sum(gives), bound, (self.m.room(d),))
+            return
+        whole = [MILLI * freed for freed in self._freed[n].values()]
+        # A share lies on its device, see ``_shares``; whole GPUs are idle, or devices that all leave.
+        plain = [
+            y[d][n]
+            for y, item in zip(self.m.y, self.m.classes, strict=True)
+            if d in y and not item.example.spec.gpu.shares
+        ]
+        used = sum(plain) + sum(moving) - sum(gives) - sum(whole)
+        self._room_of(n, d, used, bound, (self.m.room(d), "fragmentation"))
+        parts, spare = self._parts(n, nodes[0])
+        self._room_of(n, d, entering - sum(gives) - sum(parts), bound + spare, (self.m.room(d),))
+
+    def _room_of(self, n: int, d: int, used: Linear, bound: int, families: Sequence[Family]) -> None:
+        row = self.m.cp.add(used <= bound)
+        if bound >= 0:
+            self.m.under(row, *families)
+            return
+        # Inherited trouble stays as it is while nothing enters.
+        entered = self.m.cp.new_bool_var(f"entered[{n},{d}]")
+        for c in range(len(self.m.classes)):
+            for var in self.m.of_class(c, n):
+                self.m.cp.add(var == 0).only_enforce_if(~entered)
+        for to in self.m.to.values():
+            if n in to:
+                self.m.cp.add(to[n] == 0).only_enforce_if(~entered)
+        self.m.under(row, *families, also=(entered,))
+
+    def _whole_pods(self, n: int, nodes: Sequence[int]) -> None:
+        """A pod lies on one node: what each of the equal nodes takes when some kinds of leavers are gone."""
+        for c, item in enumerate(self.m.classes):
+            for d, asked in self.m.asked(item):
+                self._floors(n, nodes, d, asked, self.m.x[c][n], (self.m.room(d), "fragmentation"))
+        for m, to in self.m.to.items():
+            if n in to:
+                for d, asked in enumerate(request_of(self.m.cells.movers[m].example)):
+                    if asked:
+                        self._floors(n, nodes, d, asked, to[n], (self.m.room(d),))
+
+    def _floors(
+        self,
+        n: int,
+        nodes: Sequence[int],
+        d: int,
+        asked: int,
+        entering: cp_model.IntVar,
+        families: Sequence[Family],
+    ) -> None:
+        leavers = [i for i in self._here.get(n, ()) if self.m.cells.leavers[i].request[d]]
+        kinds = sorted({self.m.kind(i) for i in leavers}, key=str)
+        free = max(0, int(self.m.free[nodes[0], d]))
+        sizes = range(len(kinds) + 1) if len(kinds) <= MOST_KINDS else (0, len(kinds))
+        for size in sizes:
+            for gone in combinations(kinds, size):
+                left = free + sum(
+                    self.m.cells.leavers[i].request[d] * self.m.cells.leavers[i].count // len(nodes)
+                    for i in leavers
+                    if self.m.kind(i) in gone
+                )
+                others: list[Linear] = [
+                    self.m.cells.leavers[i].request[d] * self.m.gone[i]
+                    for i in leavers
+                    if self.m.kind(i) not in gone
+                ]
+                each = left // asked
+                extra = entering - len(nodes) * each
+                self.m.under(self.m.cp.add((asked * (each + 1) - left) * extra <= sum(others)), *families)
+
+    # --- shared devices --------------------------------------------------------------------------
+
+    def _share_members(self) -> None:
+        """Who is on which shared device, and whether a device is free when all of them are gone."""
+        self._members: dict[int, dict[str, list[int]]] = {}
+        self._freed: dict[int, dict[str, cp_model.IntVar]] = {}
+        index = self.m.cells.leaver_of
+        for node, names in self.m.ledger.groups_on.items():
+            n = int(self.m.cells.of[node])
+            if n < 0:
+                continue
+            for name in names:
+                device = self.m.ledger.devices[node, name]
+                if device.active or device.pipelined:
+                    self._members.setdefault(n, {})[name] = []
+        for leaver in self.m.cells.leavers:
+            for pod in leaver.pods:
+                place = self.m.ledger.place_of(pod)
+                if pod.spec.gpu.shares and place is not None:
+                    for name in place[1]:
+                        if name in self._members.get(leaver.cell, {}):
+                            self._members[leaver.cell][name].append(index[pod.key])
+        for n, devices in self._members.items():
+            node = self.m.cells.nodes[n][0]
+            for name, members in devices.items():
+                device = self.m.ledger.devices[node, name]
+                freed = self.m.cp.new_bool_var(f"freed[{n},{name}]")
+                self._freed.setdefault(n, {})[name] = freed
+                if device.active + device.pipelined > len(members):
+                    self.m.cp.add(freed == 0)
+                for i in members:
+                    self.m.cp.add(self.m.gone[i] >= freed)
+
+    def _parts(self, n: int, node: int) -> tuple[list[Linear], int]:
+        """Parts of shared devices in milli-GPUs: those that members give back, and those that are free."""
+        total = int(self.m.ledger.fixed.gpu_memory_mib[node])
+        given: list[Linear] = []
+        spare = 0
+        for name, members in self._members[n].items():
+            free = self.m.ledger.device_free_mib(node, name, now=False)
+            spare += -(-MILLI * max(free, 0) // total)
+            for i in members:
+                need = self.m.ledger.share_mib_on(self.m.cells.leavers[i].pods[0], node)
+                given.append(-(-MILLI * need // total) * self.m.gone[i])
+        return given, spare
+
+    def _sharing(self, n: int) -> bool:
+        movers = (self.m.cells.movers[m].example for m, to in self.m.to.items() if n in to)
+        return any(item.example.spec.gpu.shares for item in self.m.classes) or any(
+            pod.spec.gpu.shares for pod in movers
+        )
+
+    def _shares(self, n: int, node: int) -> None:
+        """A share lies on one device: members of each device fit its memory (2.6)."""
+        entering: list[tuple[Pod, cp_model.IntVar]] = [
+            (item.example, self.m.x[c][n])
+            for c, item in enumerate(self.m.classes)
+            if item.example.spec.gpu.shares
+        ]
+        for m, to in self.m.to.items():
+            if n in to and self.m.cells.movers[m].example.spec.gpu.shares:
+                entering.append((self.m.cells.movers[m].example, to[n]))
+        total = int(self.m.ledger.fixed.gpu_memory_mib[node])
+        families = (self.m.room(GPU), "fragmentation")
+        counts: list[list[cp_model.IntVar]] = [[] for _ in entering]
+        most = sum(item.count for item in self.m.classes) + sum(
+            leaver.count for leaver in self.m.cells.leavers
+        )
+        for name, members in self._members.get(n, {}).items():
+            load: list[Linear] = []
+            for e, (pod, x) in enumerate(entering):
+                count = self.m.cp.new_int_var(0, most, f"on[{n},{name},{e}]")
+                self.m.cp.add(count <= x)
+                self.m.cp.add(count == 0).only_enforce_if(self._freed[n][name])
+                counts[e].append(count)
+                load.append(self.m.ledger.share_mib_on(pod, node) * count)
+            freed = [
+                self.m.ledger.share_mib_on(self.m.cells.leavers[i].pods[0], node) * self.m.gone[i]
+                for i in members
+            ]
+            free = max(self.m.ledger.device_free_mib(node, name, now=False), 0)
+            self.m.under(self.m.cp.add(sum(load) - sum(freed) <= free), *families)
+        fresh: list[cp_model.IntVar] = []
+        gpus = int(self.m.ledger.fixed.table.allocatable[node, GPU]) // MILLI
+        for k in range(gpus):
+            used = self.m.cp.new_bool_var(f"fresh[{n},{k}]")
+            load = []
+            for e, (pod, x) in enumerate(entering):
+                count = self.m.cp.new_int_var(0, most, f"on[{n},new-{k},{e}]")
+                self.m.cp.add(count <= x)
+                self.m.cp.add(count == 0).only_enforce_if(~used)
+                counts[e].append(count)
+                load.append(self.m.ledger.share_mib_on(pod, node) * count)
+            self.m.under(self.m.cp.add(sum(load) <= total), *families)
+            fresh.append(used)
+        for e, (pod, x) in enumerate(entering):
+            self.m.under(self.m.cp.add(sum(counts[e]) == pod.spec.gpu.devices * x), *families)
+        self._fresh_devices(n, node, fresh)
+
+    def _fresh_devices(self, n: int, node: int, fresh: Sequence[cp_model.IntVar]) -> None:
+        """A new shared device takes a whole GPU and one pod slot (2.6)."""
+        whole = [
+            self._asked_of(c, GPU) * self.m.x[c][n]
+            for c, item in enumerate(self.m.classes)
+            if not item.example.spec.gpu.shares
+        ]
+        for m, to in self.m.to.items():
+            if n in to:
+                whole.append(request_of(self.m.cells.movers[m].example)[GPU] * to[n])
+        gives = [
+            self.m.cells.leavers[i].request[GPU] * self.m.gone[i]
+            for i in self._here.get(n, ())
+            if self.m.cells.leavers[i].request[GPU]
+        ]
+        freed = [MILLI * var for var in self._freed.get(n, {}).values()]
+        free = max(0, int(self.m.free[node, GPU]))
+        row = self.m.cp.add(MILLI * sum(fresh) + sum(whole) - sum(gives) - sum(freed) <= free)
+        self.m.under(row, self.m.room(GPU), "fragmentation")
+
+    def _asked_of(self, c: int, d: int) -> int:
+        return dict(self.m.asked(self.m.classes[c])).get(d, 0)

@@ -1,0 +1,109 @@
+"""Rows of ``feasibility`` of the rules that depend on who else is there: devices, ports, neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Final
+
+from kai_cp_models.devices.protocol import Row
+from kai_cp_models.explain.capacity_rows import MOST_KINDS
+from kai_cp_models.explain.families import Family
+from kai_cp_models.explain.variables import Variables
+from kai_cp_models.joint.search import Linear
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import PodKey
+from kai_cp_models.solver import cp_model
+
+_MASKED: Final = frozenset(("numa", "dra", "volumes"))
+"""Rules whose rows allow more than the rule, and that never refuse because somebody left."""
+
+
+class DeviceRows:
+    """Adds the rows to a model."""
+
+    def __init__(self, model: Variables) -> None:
+        self.m = model
+
+    def add(self) -> None:
+        """Rows and masks of the rules that depend on who else is there.
+
+        They are asked with the places of this cycle, which bind as long as nobody gives such a place up, and
+        without them.
+        """
+        now = [j for j, leaver in enumerate(self.m.cells.leavers) if leaver.placed_now]
+        states: list[tuple[Ledger, list[cp_model.IntVar]]] = [(self.m.situation.emptied, [])]
+        if now and self.m.rules:
+            still = self.m.cp.new_bool_var("places of this cycle stay")
+            for j in now:
+                self.m.cp.add(self.m.gone[j] == 0).only_enforce_if(still)
+            states.append((self.m.ledger, [still]))
+        for family, position in self.m.rules:
+            for ledger, also in states:
+                self._rows_of(family, ledger, position, also)
+            if family in _MASKED:
+                self._masks_of(family, position)
+
+    def _rows_of(
+        self, family: Family, ledger: Ledger, position: int, also: Sequence[cp_model.IntVar]
+    ) -> None:
+        rule = ledger.rules[position]
+        asked = [
+            c for c, item in enumerate(self.m.classes) if rule.concerns(item.example) and not item.missing
+        ]
+        if not asked and family != "pdb":
+            return
+        examples = [self.m.classes[c].example for c in asked]
+        sizes = [self.m.classes[c].count for c in asked]
+        nodes = [nodes[0] for nodes in self.m.cells.nodes]
+        index = self.m.cells.leaver_of
+        for row in rule.rows(examples, sizes, nodes):
+            terms = [
+                coefficient * self.m.x[asked[c]][int(self.m.cells.of[node])]
+                for (c, node), coefficient in row.entering.items()
+            ]
+            gives = self._gives(row, index)
+            self.m.under(self.m.cp.add(sum(terms) - sum(gives) <= row.bound), family, also=also)
+
+    def _gives(self, row: Row, index: dict[PodKey, int]) -> list[Linear]:
+        """What leaves in a row; of alike pods that are counted, as many as the row names in their favour."""
+        by_leaver: dict[int, list[int]] = {}
+        for key, coefficient in row.leaving.items():
+            if key in index:
+                by_leaver.setdefault(index[key], []).append(coefficient)
+        found: list[Linear] = []
+        for j, coefficients in by_leaver.items():
+            whole = len(coefficients) == self.m.cells.leavers[j].count
+            best = max(coefficients) if whole else max(0, max(coefficients))
+            found.append(best * self.m.gone[j])
+        return found
+
+    def _masks_of(self, family: Family, position: int) -> None:
+        """A node that a rule refuses although some kinds of leavers are gone needs others to go as well."""
+        leavers = self.m.cells.leavers
+        concerned = self.m.situation.after.rules[position]
+        movable = [j for j, leaver in enumerate(leavers) if concerned.concerns(leaver.pods[0])]
+        kinds = sorted({self.m.kind(j) for j in movable}, key=str)
+        sizes = range(len(kinds) + 1) if len(kinds) <= MOST_KINDS else (0, len(kinds))
+        for size in sizes:
+            for gone in combinations(kinds, size):
+                ledger = self.m.situation.after.copy()
+                rule = ledger.rules[position]
+                for j in movable:
+                    if self.m.kind(j) in gone:
+                        for pod in leavers[j].pods:
+                            if pod.key in ledger.held:
+                                rule.remove(pod, ledger.held[pod.key].node)
+                            else:
+                                rule.evict(pod)
+                others = [self.m.gone[j] for j in movable if self.m.kind(j) not in gone]
+                for c, item in enumerate(self.m.classes):
+                    if item.missing or not rule.concerns(item.example):
+                        continue
+                    allowed = rule.mask(item.example, now=False)
+                    if allowed is None:
+                        continue
+                    for n, nodes in enumerate(self.m.cells.nodes):
+                        if not allowed[nodes[0]]:
+                            row = self.m.cp.add(self.m.x[c][n] <= item.count * sum(others))
+                            self.m.under(row, family)

@@ -1,0 +1,147 @@
+"""Rows of ``feasibility`` about topology (8.3), limits and quotas (3.7), dues (4.4) and moves (4.5)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kai_cp_models.explain.ask import domains_of
+from kai_cp_models.explain.variables import Variables
+from kai_cp_models.fairness import amounts
+from kai_cp_models.ledger import Vector
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, UNLIMITED, Subgroup
+from kai_cp_models.solver import cp_model
+
+
+class PolicyRows:
+    """Adds the rows to a model. ``chosen[s,k]``: the domain k of a constrained subgroup s."""
+
+    def __init__(self, model: Variables) -> None:
+        self.m = model
+
+    def add(self) -> None:
+        """All rows of this subject."""
+        self._topology()
+        self._queues()
+        self._dues()
+        self._consolidation()
+
+    def _topology(self) -> None:
+        chosen: dict[str, dict[int, cp_model.IntVar]] = {}
+        for c, item in enumerate(self.m.classes):
+            for scope in item.scopes:
+                inside, domain = domains_of(self.m.ledger, scope)
+                if not inside.all():
+                    self.m.refuse(c, ~inside, "topology")
+                if domain is None:
+                    continue
+                if scope.name not in chosen:
+                    chosen[scope.name] = self._chosen(scope, domain)
+                for n, nodes in enumerate(self.m.cells.nodes):
+                    literal = chosen[scope.name].get(int(domain[nodes[0]]))
+                    for var in self.m.of_class(c, n):
+                        row = self.m.cp.add(var == 0)
+                        self.m.under(row, "topology", also=() if literal is None else (~literal,))
+
+    def _chosen(self, scope: Subgroup, domain: Vector) -> dict[int, cp_model.IntVar]:
+        """The domain of a constrained subgroup: one, and that of its running pods (8.3)."""
+        gang = self.m.situation.gang(self.m.group.key)
+        allowed = {int(k) for k in np.unique(domain[domain >= 0])}
+        started = {
+            int(domain[place[0]])
+            for pod in gang.pods_below(scope)
+            if self.m.ledger.status(pod) in ACTIVE_ALLOCATED
+            and (place := self.m.ledger.place_of(pod)) is not None
+        }
+        allowed &= started or allowed
+        found = {k: self.m.cp.new_bool_var(f"chosen[{scope.name},{k}]") for k in sorted(allowed)}
+        self.m.cp.add_at_most_one(found.values())
+        return found
+
+    def _queues(self) -> None:
+        """Limits, and for what cannot be preempted quotas, on the queue's path (3.7)."""
+        book, snapshot = self.m.ledger.book, self.m.ledger.snapshot
+        if self.m.group.queue not in snapshot.queue_by_name:
+            return
+        pods = (
+            self.m.batch.all_pods if self.m.batch is not None else [item.example for item in self.m.classes]
+        )
+        size = amounts.optimistic_batch(snapshot, pods)
+        for i in book.line(self.m.group.queue):
+            below = [j for j, leaver in enumerate(self.m.cells.leavers) if book.name(i) in leaver.below]
+            for r in range(3):
+                limit, held = book.limit[i][r], book.held[i][r]
+                if size[r] and limit != UNLIMITED and held + size[r] > limit:
+                    gives = [self.m.cells.leavers[j].holds[r] * self.m.lost[j] for j in below]
+                    row = self.m.cp.add(held + size[r] - sum(gives) <= limit)
+                    self.m.under(row, f"limit:{book.name(i)}")
+                quota, firm = book.quota[i][r], book.firm[i][r]
+                if self.m.group.preemptible or not size[r] or quota == UNLIMITED or firm + size[r] <= quota:
+                    continue
+                gives = [
+                    self.m.cells.leavers[j].holds[r] * self.m.lost[j]
+                    for j in below
+                    if not self.m.holders[self.m.cells.leavers[j].holders[0]].group.preemptible
+                ]
+                self.m.under(self.m.cp.add(firm + size[r] - sum(gives) <= quota), f"quota:{book.name(i)}")
+
+    def _dues(self) -> None:
+        """Units leave a queue one by one while it holds more than its due in some resource (4.4).
+
+        All but the last one lost fit between what the queue holds and its due, whichever is the last.
+        """
+        book = self.m.ledger.book
+        for level, bounds in self.m.who.dues.items():
+            mine = [j for j, leaver in enumerate(self.m.cells.leavers) if leaver.level == level]
+            if not mine:
+                continue
+            i = book.index(level)
+            ways: list[cp_model.IntVar] = []
+            for r, bound in enumerate(bounds):
+                held = book.held[i][r]
+                if bound is None or held <= bound:
+                    continue
+                way = self.m.cp.new_bool_var(f"due[{level},{r}]")
+                largest = max(
+                    self.m.holders[u].holds[r] for j in mine for u in self.m.cells.leavers[j].holders
+                )
+                gives = [self.m.cells.leavers[j].holds[r] * self.m.lost[j] for j in mine]
+                self.m.cp.add(sum(gives) <= held - bound - 1 + largest).only_enforce_if(way)
+                ways.append(way)
+            if ways:
+                self.m.under(self.m.cp.add_bool_or(ways), "fair-share")
+
+    def _consolidation(self) -> None:
+        """Consolidation moves at most so many pod groups (4.5)."""
+        most = self.m.ledger.snapshot.policy.max_consolidation_preemptees
+        groups: dict[int, list[int]] = {}
+        numbers: dict[object, int] = {}
+        pods = 0
+        sizes: dict[object, int] = {}
+        for j, (leaver, moved) in enumerate(zip(self.m.cells.leavers, self.m.moved, strict=True)):
+            if moved is None or leaver.placed_now:
+                continue
+            for u in leaver.holders:
+                key = self.m.holders[u].group.key
+                sizes[key] = sizes.get(key, 0) + 1
+                groups.setdefault(numbers.setdefault(key, len(numbers)), []).append(j)
+            pods += leaver.count
+        if most <= 0 or len(numbers) <= most:
+            return
+        if self.m.cells.exact:
+            some = []
+            for k, members in groups.items():
+                moves = self.m.cp.new_bool_var(f"moves[{k}]")
+                for j in members:
+                    self.m.cp.add(
+                        self.m.consolidated(j) <= moves + self.m.permit(self.m.cells.leavers[j].kept)
+                    )
+                some.append(moves)
+            self.m.under(self.m.cp.add(sum(some) <= most), "consolidation")
+            return
+        largest = sum(sorted(sizes.values(), reverse=True)[:most])
+        mine = [
+            self.m.consolidated(j)
+            for j, leaver in enumerate(self.m.cells.leavers)
+            if self.m.moved[j] is not None and not leaver.placed_now and not leaver.level
+        ]
+        self.m.under(self.m.cp.add(sum(mine) <= largest), "consolidation")
