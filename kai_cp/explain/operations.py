@@ -42,6 +42,12 @@ PLURALS: Final = {
 MOST_COPIES: Final = 10_000
 """Nodes that one operation adds at most."""
 MOST_OPERATIONS: Final = 1_000
+MOST_OBJECTS: Final = 10_000
+"""Objects that are added at once."""
+_MOST_AMOUNT: Final = 1e15
+"""Largest amount of a queue: a petabyte in bytes, and far beyond any cluster in other units."""
+_MOST_WHOLE: Final = 2**31 - 1
+"""Largest priority and minimum: what the API server takes."""
 _MOVED_GROUPS: Final = 16
 """``maxNumberConsolidationPreemptees`` where the snapshot that lets consolidation run names none."""
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -54,6 +60,9 @@ def applied(raw: Mapping[str, Any], ops: Sequence[Json], now: float) -> Draft:
     copies = sum(op["count"] for op in ops if isinstance(op, dict) and isinstance(op.get("count"), int))
     if copies > MOST_COPIES:
         raise BadOperation(f"{copies} nodes; at most {MOST_COPIES} are added at once")
+    objects = sum(len(op["objects"]) for op in ops if isinstance(op, dict) and _listed(op, "objects"))
+    if objects > MOST_OBJECTS:
+        raise BadOperation(f"{objects} objects; at most {MOST_OBJECTS} are added at once")
     draft = Draft(raw, now)
     for op in ops:
         what = op.get("op") if isinstance(op, dict) else None
@@ -67,6 +76,18 @@ def applied(raw: Mapping[str, Any], ops: Sequence[Json], now: float) -> Draft:
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as problem:
             raise BadOperation(f"{what}: {type(problem).__name__}: {problem}") from None
     return draft
+
+
+def _listed(op: Json, name: str) -> bool:
+    return isinstance(op.get(name), list)
+
+
+def number_of(op: Json, name: str, most: float) -> float:
+    """A number of an operation, at most ``most`` either way."""
+    value = op[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -most <= value <= most:
+        raise BadOperation(f"{op['op']}: {name} is not a number from {-most:g} to {most:g}")
+    return value
 
 
 def path_of(name: Any) -> str:
@@ -205,7 +226,9 @@ def _set_queue(draft: Draft, op: Json) -> None:
                 f"the resources are {', '.join(QUEUE_RESOURCES)}"
             )
         empty = dict.fromkeys(QUEUE_AMOUNTS, 0)
-        spec.setdefault("resources", {}).setdefault(op["resource"], empty)[name] = op["value"]
+        spec.setdefault("resources", {}).setdefault(op["resource"], empty)[name] = number_of(
+            op, "value", _MOST_AMOUNT
+        )
     elif name in QUEUE_FIELDS:
         spec[name] = op["value"]
     else:
@@ -260,7 +283,7 @@ def dict_at(item: Json, key: str) -> Json:
 
 
 def _set_priority(draft: Draft, op: Json) -> None:
-    value = int(op["value"])
+    value = int(number_of(op, "value", _MOST_WHOLE))
     name = f"kai-cp-{value}"
     if all(name_of(item) != name for item in draft.objects("priorityClasses")):
         draft.list_of("priorityClasses").append(
@@ -288,7 +311,7 @@ def _set_topology(draft: Draft, op: Json) -> None:
 
 
 def _set_min_member(draft: Draft, op: Json) -> None:
-    _part(_group(draft, op), op)["minMember"] = int(op["value"])
+    _part(_group(draft, op), op)["minMember"] = int(number_of(op, "value", _MOST_WHOLE))
 
 
 def _set_group_queue(draft: Draft, op: Json) -> None:
