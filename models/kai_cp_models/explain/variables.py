@@ -131,13 +131,14 @@ class Variables:
         if leaver.placed_now and leaver.kept == _SERVED:
             return
         taking = self._acting["preempt" if leaver.own else "reclaim"]
-        self.cp.add(self.lost[i] <= leaver.count * taking)
+        self.cp.add(self.lost[i] <= leaver.count * taking).only_enforce_if(self.one_action)
         moved = self.moved[i]
         if moved is None or leaver.placed_now:
             return
         assert leaver.fixed is not None
         taken = self._both(taking, leaver.kept)
-        self.cp.add(moved <= leaver.count * (taken + self._both(self._acting["consolidation"], leaver.fixed)))
+        shifted = self._both(self._acting["consolidation"], leaver.fixed)
+        self.cp.add(moved <= leaver.count * (taken + shifted)).only_enforce_if(self.one_action)
 
     def _both(self, acting: cp_model.IntVar, families: Families) -> cp_model.IntVar:
         """A literal that may hold only when the action acts and none of the families is enforced."""
