@@ -141,7 +141,8 @@ def _describe(record: type[BaseModel], prefix: str) -> Iterator[Setting]:
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             yield from _describe(inner, f"{prefix}{name}.")
         else:
-            unit = _UNITS.get(name.rsplit("_", 1)[-1], "")
+            # A weight is a number per unit, which its meaning names.
+            unit = "" if prefix.endswith("weights.") else _UNITS.get(name.rsplit("_", 1)[-1], "")
             default = field.get_default(call_default_factory=True)
             yield Setting(prefix + name, default, unit, _allowed(field), field.description or "")
 

@@ -148,6 +148,9 @@ def _present(space: Space, base: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path, values in space.parameters.items():
         value = _at(document, path)
+        if isinstance(value, (list, tuple)):
+            # A choice is one text; that of a list has commas.
+            value = ", ".join(map(str, value))
         if values.choices:
             allowed = value in values.choices
         else:

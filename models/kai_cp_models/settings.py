@@ -1,11 +1,11 @@
-"""Settings of the engine: budgets, stage order and objective terms, frozen and validated.
+"""Settings of the engine: budgets, goals in their order, and rules that are optional; frozen and validated.
 
 Only preferences live here. Contract rules (limits, gangs, eligibility) cannot be switched off.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal, Self, get_args
+from typing import Any, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -44,8 +44,67 @@ class SolverSettings(Frozen):
     seed: int = Field(0, ge=0, description="CP-SAT random seed.")
 
 
+GoalName = Literal[
+    "threshold",
+    "lost_beyond",
+    "threshold_by_age",
+    "lost_work_by_priority",
+    "lost_work",
+    "lost_gpus",
+    "stopped_groups",
+    "moved_pods",
+    "moved_groups",
+    "newest_first",
+    "moved_latest",
+]
+"""What a plan that evicts or moves may be better by; ``kai_cp_models.joint.goals`` says what each is."""
+
+
+def goals_of(entry: str) -> tuple[GoalName, ...]:
+    """The names in one entry of ``objective.goals``: one, or several that are added up."""
+    return tuple(name.strip() for name in entry.split("+"))  # type: ignore[misc]
+
+
+class GoalWeights(Frozen):
+    """What one unit of a goal is worth where goals are added up."""
+
+    lost_work: float = Field(1.0, gt=0, le=10_000, description="Worth of a GPU-hour of lost work in a sum.")
+    lost_gpus: float = Field(1.0, gt=0, le=10_000, description="Worth of a lost GPU in a sum of goals.")
+    stopped_groups: float = Field(
+        1.0, gt=0, le=10_000, description="Worth of a pod group that is stopped in a sum of goals."
+    )
+    moved_pods: float = Field(1.0, gt=0, le=10_000, description="Worth of a restarted pod in a sum of goals.")
+    moved_groups: float = Field(
+        1.0, gt=0, le=10_000, description="Worth of a pod group with restarted pods in a sum of goals."
+    )
+
+    def of(self, name: str) -> float:
+        """The weight of the goal."""
+        return float(getattr(self, name))
+
+
 class ObjectiveSettings(Frozen):
-    """Named preferences of the stages (formulation.md 1.2 to 1.4); the order of the stages is fixed."""
+    """Named preferences among plans that admit the same pod groups."""
+
+    goals: tuple[str, ...] = Field(
+        (
+            "threshold",
+            "lost_beyond",
+            "threshold_by_age",
+            "lost_work_by_priority",
+            "stopped_groups",
+            "moved_pods",
+            "moved_groups",
+            "newest_first",
+            "moved_latest",
+        ),
+        min_length=1,
+        description="What evictions and moves are to be better by, in this order: the first goal in which "
+        "two plans differ decides. Neighbours joined by `+` are one weighted sum "
+        "(`lost_work + moved_pods`), see objective.weights. What is left out does not count. "
+        "docs/goals.md says what each goal is.",
+    )
+    weights: GoalWeights = GoalWeights()
 
     lost_work_cap_seconds: int = Field(
         604_800,
@@ -69,6 +128,30 @@ class ObjectiveSettings(Frozen):
         "domain, else one domain of ever wider Topology levels, inside the levels that it asks for; where "
         "none has, to few places. Never a reason to wait.",
     )
+
+    @field_validator("goals", mode="before")
+    @classmethod
+    def _one_line(cls, value: Any) -> Any:
+        """The whole list may be one text, parted by commas, as a choice in a search is."""
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+    @field_validator("goals")
+    @classmethod
+    def _known(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        known = get_args(GoalName)
+        names = [name for entry in entries for name in goals_of(entry)]
+        for name in names:
+            if name not in known:
+                raise ValueError(f"no goal {name!r}; there are {', '.join(known)}")
+        twice = [name for name in known if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"{twice[0]} is named twice")
+        for entry in entries:
+            parts = goals_of(entry)
+            for name in parts if len(parts) > 1 else ():
+                if name not in GoalWeights.model_fields:
+                    raise ValueError(f"{name} is an order and no amount, it cannot be added up")
+        return tuple(" + ".join(goals_of(entry)) for entry in entries)
 
 
 class OptionalRules(Frozen):

@@ -18,6 +18,7 @@ from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Families, Row
 from kai_cp_models.joint.evicting import Due, EvictingModel
+from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, ranked_offers
 from kai_cp_models.joint.problem import Answer, Ask
@@ -26,7 +27,7 @@ from kai_cp_models.joint.realise import realise
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import StageResult, lexicographic, start_from
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import UNLIMITED, ActionName, GroupKey
+from kai_cp_models.snapshot import MILLI, UNLIMITED, ActionName, GroupKey
 from kai_cp_models.solver import cp_model
 from kai_cp_models.units import Batch
 
@@ -117,6 +118,20 @@ class Attempts:
     _scopes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
     _rooms: dict[tuple[object, ...], Row] = field(default_factory=dict)
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
+
+    @cached_property
+    def goals(self) -> GoalList:
+        """What makes a plan of this action better."""
+        return GoalList(self.cycle.settings.objective, moves_only=self.action == "consolidation")
+
+    def values(self, found: Found) -> Values:
+        """What the plan is worth by the goals, as it was played through and beside all that could go."""
+        return self.goals.values(self.disruption(found.ledger, self.ranked, found.asks))
+
+    def disruption(self, ledger: Ledger, ranked: Sequence[Ranked], asks: Sequence[Ask]) -> Disruption:
+        """What the plan that led to ``ledger`` disturbs of ``ranked``."""
+        step = MILLI * self.cycle.settings.objective.lost_beyond_step_gpus
+        return Disruption.of(self.base, ledger, ranked, asks, step)
 
     @cached_property
     def asks(self) -> Mapping[GroupKey, Ask]:
@@ -292,7 +307,7 @@ class Attempts:
 
     def _prefixes(self, asks: Sequence[Ask], useful: set[int], before: Found | None) -> Iterator[set[int]]:
         """Ever more of the useful units, least deserving first, found by counting (formulation 1.4)."""
-        if self.action != "consolidation" and len(useful) > _FEW_UNITS:
+        if self.action != "consolidation" and len(useful) > _FEW_UNITS and self.goals.by_policy:
             ranked = [item for item in self.ranked if item.rank in useful]
             dues = dues_of(self.base, self.action, asks, ranked, self.takes)
             opened = shallow(self.counting, asks, ranked, dues, self.base.book)
@@ -323,7 +338,7 @@ class Attempts:
         if budget.work_worth() < _LEAST_WORK:
             return found
         useful = self.taken_by(found.asks) | found.disturbed
-        if self.action != "consolidation" and len(useful) > _MANY_UNITS:
+        if self.action != "consolidation" and len(useful) > _MANY_UNITS and self.goals.by_policy:
             # The threshold need not be deeper than it is (formulation 1.4).
             deepest = max(found.disturbed)
             useful = {rank for rank in useful if rank <= deepest}
@@ -337,7 +352,10 @@ class Attempts:
                 rough_again=threshold and not found.variables,
                 known=found,
             )
-            if isinstance(best, Found) or best.why.reason == "FitsAsItIs":
+            if isinstance(best, Found):
+                # What the model is sure of may turn out otherwise when it is played through.
+                return best if self.values(best) <= self.values(found) else found
+            if best.why.reason == "FitsAsItIs":
                 return best
         return found
 
@@ -398,7 +416,7 @@ class Attempts:
             return Failed(Waiting("NotDecidedInTime", "the joint problem is too large for the last goals"))
         goals = [
             *model.admission_goals(),
-            *(model.goals(threshold=threshold) if complete else model.rough_goals()),
+            *(self.goals.objectives(model, threshold=threshold) if complete else self.goals.rough(model)),
         ]
         gap = 0.0 if complete else _ROUGH_GAP
         # The fair order is asked of a first, short solve; the other goals hardly ever change its verdict.

@@ -313,7 +313,7 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
         if isinstance(result, Failed) and not result.why.proved:
             chunk = chunk[:1]
             result = run.attempts.attempt(run.found, chunk)
-    if isinstance(result, Failed) and not result.why.proved and run.spare is not None:
+    if run.spare is not None and _beats(run, run.spare, result):
         chunk, result = list(run.spare.asks), run.spare
     run.spare = None
     if isinstance(result, Found):
@@ -330,6 +330,14 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
         elif ask.group.key in (result.served or ()):
             _refuse(run, ask, result.why)
     return _MOST_OPTIONAL
+
+
+def _beats(run: _Run, spare: Found, result: Found | Failed) -> bool:
+    """Whether the plan without a solver is the better answer: there is no other, or it is worth more."""
+    if isinstance(result, Failed):
+        return not result.why.proved
+    same = {ask.group.key for ask in spare.asks} == {ask.group.key for ask in result.asks}
+    return same and run.attempts.values(spare) < run.attempts.values(result)
 
 
 def _accept(run: _Run, found: Found, chunk: list[Ask]) -> None:

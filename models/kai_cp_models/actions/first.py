@@ -20,7 +20,6 @@ from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import shallow
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import PodKey
 
 _PLACING = 0.45
 """Share of the time left in which asks are placed; then the victims return, and the rest waits."""
@@ -63,16 +62,11 @@ def _counted(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
 def _shown(attempts: Attempts, asks: list[Ask], ranked: list[Ranked], ledger: Ledger) -> Found:
     """The plan that ``ledger`` shows, its losses shared out among the asks."""
     base = attempts.base
-    lost: list[bool] = []
-    moved: set[PodKey] = set()
-    for item in ranked:
-        pods = item.offer.pods
-        kept = [pod for pod in pods if pod.key in ledger.held or pod.key not in ledger.changed]
-        lost.append(not kept if not item.offer.placed_now else pods[0].key not in ledger.held)
-        moved.update(pod.key for pod in kept if ledger.place_of(pod) != base.place_of(pod))
+    plan = attempts.disruption(ledger, ranked, asks)
+    lost, moved = list(plan.lost), plan.moved
     takes = {ask.group.key: attempts.takes_of(ask) for ask in asks}
     owners = shared_out(base, attempts.action, asks, ranked, lost, moved, takes)
-    answer = Answer({}, (True,) * len(asks), tuple(lost), frozenset(moved))
+    answer = Answer({}, (True,) * len(asks), tuple(lost), moved)
     gone = [item for item, yes in zip(ranked, lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.offer.pods]
     # By the sum of GPUs no plan loses less, wherever a victim could move; which units go is best when they
@@ -84,7 +78,17 @@ def _shown(attempts: Attempts, asks: list[Ask], ranked: list[Ranked], ledger: Le
     stages = [StageResult("lost GPUs", given, least, given <= least, 0.0)]
     if moved:
         stages.append(StageResult("moved pods", len(moved), 0.0, False, 0.0))
-    return Found(ledger, tuple(asks), tuple(ranked), answer, owners, tuple(stages), 0, 0, complete=best)
+    return Found(
+        ledger,
+        tuple(asks),
+        tuple(ranked),
+        answer,
+        owners,
+        tuple(stages),
+        0,
+        0,
+        complete=best and attempts.goals.default,
+    )
 
 
 def _cleared(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
@@ -139,4 +143,6 @@ def _moves(attempts: Attempts, clearing: Clearing) -> Found:
     answer = Answer({}, (True,) * len(asks), (False,) * len(ranked), moved)
     least = fewest_moves(base, asks, attempts.ranked)
     stage = StageResult("moved pods", len(moved), least, len(moved) <= least, 0.0)
-    return Found(ledger, asks, ranked, answer, owners, (stage,), 0, 0, complete=not moved)
+    return Found(
+        ledger, asks, ranked, answer, owners, (stage,), 0, 0, complete=not moved and attempts.goals.default
+    )

@@ -13,7 +13,7 @@ from kai_cp_models.defrag.bound import least_moves
 from kai_cp_models.defrag.model import DefragModel
 from kai_cp_models.defrag.order import Ordered, ordered
 from kai_cp_models.defrag.problem import Excluded, Problem, Question
-from kai_cp_models.joint.search import Goal, lexicographic
+from kai_cp_models.joint.search import Objective, lexicographic
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import UNLIMITED, GroupKey, PodKey, Snapshot
 from kai_cp_models.solver import cp_model
@@ -241,10 +241,10 @@ class DefragTrial:
         )
         named = sum((u + 1) * out for u, out in enumerate(model.out))
         goals = [
-            Goal("restarts", model.moves),
-            Goal("groups", sum(groups)),
-            Goal("lost work", lost),
-            Goal("names", named),
+            Objective("restarts", model.moves),
+            Objective("groups", sum(groups)),
+            Objective("lost work", lost),
+            Objective("names", named),
         ]
         best, stages, outcome = lexicographic(cp, goals, problem.settings.solver, allowance)
         if outcome.status == "infeasible":

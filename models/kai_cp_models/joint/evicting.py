@@ -2,7 +2,7 @@
 
 On top of the exact placement model: victim units leave in their chain order, queue limits hold with
 the losses counted, and, for reclaim, every unit is taken while its queue still holds more than its
-due (4.4). What is minimised is formulation 1.4, stage by stage.
+due (4.4). What is minimised is in ``goals``.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.offers import Ranked, milli_gpus
-from kai_cp_models.joint.problem import Answer, leaving_first
+from kai_cp_models.joint.problem import Answer
 from kai_cp_models.joint.returning import Returning
-from kai_cp_models.joint.search import Goal, Linear
+from kai_cp_models.joint.search import Linear, Objective
 from kai_cp_models.snapshot import MILLI, UNLIMITED, ActionName, GroupKey
 from kai_cp_models.solver import cp_model
 
 _MANY_UNITS = 400
 _STRIDE = 8
-_EXACT_ORDER = 40
-"""Up to so many units the reverse order is compared exactly, by powers of two."""
-
 
 Bounds = tuple[int | None, int | None, int | None]
 """Per resource what a queue must hold more than; None: never a reason to take."""
@@ -46,7 +43,7 @@ class Due:
 
 
 class EvictingModel:
-    """The rows and goals of the module's docstring; all ``asks`` must be placed."""
+    """The rows of the module's docstring; all ``asks`` must be placed."""
 
     def __init__(
         self,
@@ -65,7 +62,7 @@ class EvictingModel:
         ``required``: so many asks must be placed, the others may be. ``max_moved_ratio``: GPUs moved per
         GPU admitted, at most. ``lost_beyond_step_gpus``: see ``ObjectiveSettings``.
         """
-        self._step_milli_gpus = MILLI * lost_beyond_step_gpus
+        self.step_milli_gpus = MILLI * lost_beyond_step_gpus
         self.model = model
         self.cp = model.cp
         self.ledger = model.ledger
@@ -89,7 +86,7 @@ class EvictingModel:
         if action == "preempt":
             self._stay_before()
         self.taken = self._attribution(dues)
-        self._moved_groups = self._group_moves(max_moved_groups)
+        self.moved_groups = self._group_moves(max_moved_groups)
         self._moved_gpus(max_moved_ratio)
 
     # --- rows ------------------------------------------------------------------------------------
@@ -422,116 +419,10 @@ class EvictingModel:
 
     # --- goals -----------------------------------------------------------------------------------
 
-    def admission_goals(self) -> list[Goal]:
+    def admission_goals(self) -> list[Objective]:
         """Which of the optional asks are admitted: the first in fair order counts more than all after."""
         optional = self.admitted[self._required :]
         if not optional:
             return []
         refused = sum((1 << (len(optional) - 1 - i)) * (1 - admitted) for i, admitted in enumerate(optional))
-        return [Goal("admitted in fair order", refused)]
-
-    def rough_goals(self) -> list[Goal]:
-        """Little loss, for attempts that only ask whether there is room."""
-        if self.action == "consolidation":
-            return [Goal("moved pods", sum(self.moved.values()), packing=True)]
-        # Up to half as much again for what policy takes last.
-        last = max(len(self.ranked) - 1, 1)
-        given = sum(
-            item.weight * (100 + 50 * position // last) * lost
-            for position, (item, lost) in enumerate(zip(self.ranked, self.lost, strict=True))
-        )
-        return [Goal("lost GPUs by rank", given, packing=True)]
-
-    def goals(self, *, threshold: bool = True) -> list[Goal]:
-        """Formulation 1.4, stages 2 to 7 (reclaim, preempt) or 1.2 (consolidation)."""
-        pods = [(item, pod) for item in self.ranked for pod in item.offer.pods]
-        moves = [self.moved[pod.key] for _, pod in pods]
-        late = Goal("moved in reverse fair order", self._by_rank(pods))
-        if self.action == "consolidation":
-            return [
-                Goal("moved pods", sum(moves), 1, packing=True),
-                Goal("moved pod groups", sum(self._moved_groups), 1),
-                late,
-            ]
-        stages = self._threshold_goals() if threshold else self.rough_goals()
-        for priority in sorted({item.offer.group.priority for item in self.ranked}, reverse=True):
-            work = [
-                item.work * lost
-                for item, lost in zip(self.ranked, self.lost, strict=True)
-                if item.offer.group.priority == priority
-            ]
-            stages.append(Goal(f"lost work at priority {priority} [GPU-milliseconds]", sum(work)))
-        stages.append(Goal("pod groups stopped", sum(self._stopped())))
-        stages.append(Goal("moved pods", sum(moves)))
-        stages.append(Goal("moved pod groups", sum(self._moved_groups)))
-        stages.append(Goal("newest first", self._newest()))
-        stages.append(late)
-        return stages
-
-    def _stopped(self) -> list[Linear]:
-        return [
-            lost
-            for item, lost in zip(self.ranked, self.lost, strict=True)
-            if item.offer.whole and not item.offer.placed_now
-        ]
-
-    def _threshold_goals(self) -> list[Goal]:
-        """Formulation 1.4, stage 2, in two steps: by queue and priority, then by age.
-
-        Between them stands that no more is lost than is admitted, in large steps: age alone is
-        no reason to stop a gang of many nodes for a single GPU.
-        """
-        return [
-            Goal("threshold", self._threshold({item: item.bucket for item in self.ranked})),
-            Goal("lost beyond what is admitted [steps]", self._beyond()),
-            Goal(
-                "threshold by age", self._threshold({item: (item.bucket, item.age) for item in self.ranked})
-            ),
-        ]
-
-    def _beyond(self) -> Linear:
-        """GPUs lost beyond those admitted, in whole steps."""
-        lost = [
-            sum(milli_gpus(pod) for pod in item.offer.pods) * lost
-            for item, lost in zip(self.ranked, self.lost, strict=True)
-            if not item.offer.placed_now
-        ]
-        given = [
-            sum(milli_gpus(pod) for pod in ask.pods) * admitted
-            for ask, admitted in zip(self.asks, self.admitted, strict=True)
-        ]
-        beyond = self.cp.new_int_var(0, 10_000_000, "beyond")
-        step = self._step_milli_gpus
-        self.cp.add(step * beyond + step - 1 >= sum(lost) - sum(given))
-        return beyond
-
-    def _threshold(self, bucket_of: Mapping[Ranked, object]) -> Linear:
-        """How deep into the reverse fair order the losses reach; inside a bucket only amounts count."""
-        reached = [self.cp.new_bool_var(f"reached[{item.rank}]") for item in self.ranked]
-        for deeper, here in zip(reached[1:], reached, strict=False):
-            self.cp.add_implication(deeper, here)
-        buckets: dict[object, list[int]] = {}
-        for o, item in enumerate(self.ranked):
-            buckets.setdefault(bucket_of[item], []).append(o)
-        for members in buckets.values():
-            given = sum(self.ranked[o].weight * self.lost[o] for o in members)
-            open_ = sum(self.ranked[o].weight * reached[o] for o in members)
-            self.cp.add(given <= open_)
-        return sum(reached)
-
-    def _newest(self) -> Linear:
-        exact = len(self.ranked) <= _EXACT_ORDER
-        return sum(
-            ((1 << position) if exact else position + 1) * lost for position, lost in enumerate(self.lost)
-        )
-
-    def _by_rank(self, pods: Sequence[tuple[Ranked, object]]) -> Linear:
-        total: Linear = 0
-        position = 0
-        exact = len(pods) <= _EXACT_ORDER
-        for item in self.ranked:
-            for pod in leaving_first(item.offer):
-                weight = (1 << position) if exact else position + 1
-                total = total + weight * self.moved[pod.key]
-                position += 1
-        return total
+        return [Objective("admitted in fair order", refused)]

@@ -34,7 +34,7 @@ _ROUNDING = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class Objective:
     """One stage of a lexicographic objective: minimise ``cost`` (an integer with a unit in ``name``).
 
     ``floor``: a value that no solution can beat; reaching it needs no proof. ``packing``: what is
@@ -185,7 +185,7 @@ class StageResult:
 
 def lexicographic(
     model: cp_model.CpModel,
-    goals: list[Goal],
+    goals: list[Objective],
     settings: SolverSettings,
     allowance: Allowance,
     *,

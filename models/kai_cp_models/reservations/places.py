@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.budget import Allowance
-from kai_cp_models.joint.search import Goal, lexicographic, solve
+from kai_cp_models.joint.search import Objective, lexicographic, solve
 from kai_cp_models.reservations.items import Answer, Idle, Item, Nodes, stored_gpus
 from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.settings import SolverSettings
@@ -185,11 +185,11 @@ class PlacesModel:
 
     # --- goals -----------------------------------------------------------------------------------
 
-    def goals(self) -> list[Goal]:
+    def goals(self) -> list[Objective]:
         """What makes places better, one after the other (12.3)."""
         assert self._idle is not None
         reserved = {j for j, item in enumerate(self.items) if item.reserved}
-        found = [Goal("idle GPU time", self._idle_cost(reserved))]
+        found = [Objective("idle GPU time", self._idle_cost(reserved))]
         changed = [
             variable
             for (j, _, c), variable in self._x.items()
@@ -198,17 +198,17 @@ class PlacesModel:
             and int(self.classes[c].nodes[0]) not in self.items[j].stored
         ]
         if changed:
-            found.append(Goal("pods on other nodes", sum(changed)))
+            found.append(Objective("pods on other nodes", sum(changed)))
         apart = self._apart(reserved)
         if apart:
-            found.append(Goal("domains", sum(apart)))
+            found.append(Objective("domains", sum(apart)))
         if len(self._x) <= _MOST_NAMED:
             named = [
                 int(self.classes[c].nodes[0]) * variable
                 for (j, _, c), variable in self._x.items()
                 if j in reserved
             ]
-            found.append(Goal("names", sum(named)))
+            found.append(Objective("names", sum(named)))
         return found
 
     def _idle_cost(self, reserved: set[int]) -> cp_model.LinearExpr | int:

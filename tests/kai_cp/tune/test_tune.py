@@ -115,6 +115,28 @@ def test_overrides_keep_the_rest_of_the_base() -> None:
     assert changed.solver == base.solver
 
 
+def test_order_and_weights_of_the_goals_are_searched(tmp_path: Path) -> None:
+    present = ", ".join(Settings().objective.goals)
+    orders = [present, "lost_work + moved_pods, newest_first"]
+    space = Space.model_validate(
+        {
+            "parameters": {
+                "objective.goals": {"choices": orders},
+                "objective.weights.moved_pods": {"low": 0.5, "high": 4},
+            },
+            "objectives": ["lost_hours", "moved"],
+        }
+    )
+    snapshot = parse(SHAPES["mixed"](5, 1), now=NOW.timestamp())
+    found = search(
+        space, QUICK, [snapshot], trials=3, storage=f"sqlite:///{tmp_path / 'study.db'}", name="goals"
+    )
+    assert found[0].overrides == {"objective.goals": present, "objective.weights.moved_pods": 1.0}
+    changed = with_overrides(QUICK, {"objective.goals": orders[1], "objective.weights.moved_pods": 2.0})
+    assert changed.objective.goals == ("lost_work + moved_pods", "newest_first")
+    assert changed.objective.weights.moved_pods == 2.0
+
+
 def test_numbers_by_hand() -> None:
     snapshot = parse(SHAPES["quiet"](4, 1), now=NOW.timestamp())
     measured = measure(snapshot, QUICK)

@@ -1,0 +1,385 @@
+"""The goals of the eviction actions: each is a record with a name, a unit, an expression and a value.
+
+Which of them count, in which order, and which are added up is configuration (``objective.goals``). Every
+proposer obeys that list: the joint model minimises its expressions one after the other, and plans from
+wherever are compared by its values, which are worked out from who is disturbed and share nothing with the
+model. What is a rule is no goal: who is admitted, and what each may take, comes before all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from math import lcm
+from typing import Final
+
+from kai_cp_models.joint.evicting import EvictingModel
+from kai_cp_models.joint.offers import Ranked, milli_gpus
+from kai_cp_models.joint.problem import Ask, leaving_first
+from kai_cp_models.joint.search import Linear, Objective
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.settings import GoalName, ObjectiveSettings, goals_of
+from kai_cp_models.snapshot import MILLI, GroupKey, Pod, PodKey
+
+_EXACT_ORDER: Final = 40
+"""Up to so many units the reverse order is compared exactly, by powers of two."""
+_MOST_BEYOND: Final = 10_000_000
+"""Steps that ``lost_beyond`` counts at most."""
+_FINEST_WEIGHT: Final = 100
+"""Weights of a sum are taken to so many parts of one."""
+SECONDS_PER_HOUR: Final = 3_600
+
+
+@dataclass(frozen=True)
+class Disruption:
+    """What a plan disturbs: all units that could be, in reverse fair order, and who gets a place for it.
+
+    ``lost``: for every unit of ``ranked`` whether it is. ``moved``: pods with another place.
+    ``step_milli_gpus``: see ``lost_beyond``.
+    """
+
+    ranked: Sequence[Ranked]
+    lost: Sequence[bool]
+    moved: frozenset[PodKey]
+    admitted: Sequence[Ask]
+    step_milli_gpus: int
+
+    @staticmethod
+    def of(
+        base: Ledger, ledger: Ledger, ranked: Sequence[Ranked], admitted: Sequence[Ask], step_milli_gpus: int
+    ) -> Disruption:
+        """What ``ledger`` shows beside ``base``: a unit is lost when none of its pods has a place."""
+        lost: list[bool] = []
+        moved: set[PodKey] = set()
+        for item in ranked:
+            pods = item.offer.pods
+            kept = [pod for pod in pods if pod.key in ledger.held or pod.key not in ledger.changed]
+            lost.append(not kept if not item.offer.placed_now else pods[0].key not in ledger.held)
+            moved.update(pod.key for pod in kept if ledger.place_of(pod) != base.place_of(pod))
+        return Disruption(ranked, lost, frozenset(moved), admitted, step_milli_gpus)
+
+    @cached_property
+    def gone(self) -> list[Ranked]:
+        """The lost units."""
+        return [item for item, lost in zip(self.ranked, self.lost, strict=True) if lost]
+
+    @cached_property
+    def running(self) -> list[Ranked]:
+        """The lost units of what ran before the cycle."""
+        return [item for item in self.gone if not item.offer.placed_now]
+
+
+Values = tuple[int, ...]
+"""What a plan is worth by one goal, or by a list of them: compared from the left, less is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One goal. ``unit``: what its weight is per; ``per_unit``: integers of the model in one unit.
+
+    ``objectives``: the goal as expressions to minimise, mostly one. ``value``: the same of a finished plan,
+    of as many numbers. ``moves``: it says something where nothing is lost, in consolidation, too.
+    """
+
+    name: GoalName
+    unit: str
+    objectives: Callable[[EvictingModel], list[Objective]]
+    value: Callable[[Disruption], Values]
+    per_unit: int = 1
+    moves: bool = False
+
+
+# --- how deep losses reach ---------------------------------------------------------------------------
+
+
+def _bucket(item: Ranked) -> object:
+    return item.bucket
+
+
+def _bucket_and_age(item: Ranked) -> object:
+    return item.bucket, item.age
+
+
+def _reach(model: EvictingModel, bucket_of: Callable[[Ranked], object]) -> Linear:
+    """How deep into the reverse fair order the losses reach; inside a bucket only amounts count."""
+    reached = [model.cp.new_bool_var(f"reached[{item.rank}]") for item in model.ranked]
+    for deeper, here in zip(reached[1:], reached, strict=False):
+        model.cp.add_implication(deeper, here)
+    buckets: dict[object, list[int]] = {}
+    for o, item in enumerate(model.ranked):
+        buckets.setdefault(bucket_of(item), []).append(o)
+    for members in buckets.values():
+        given = sum(model.ranked[o].weight * model.lost[o] for o in members)
+        open_ = sum(model.ranked[o].weight * reached[o] for o in members)
+        model.cp.add(given <= open_)
+    return sum(reached)
+
+
+def _reached(plan: Disruption, bucket_of: Callable[[Ranked], object]) -> Values:
+    missing: dict[object, int] = {}
+    for item in plan.gone:
+        missing[bucket_of(item)] = missing.get(bucket_of(item), 0) + item.weight
+    depth = 0
+    for depth, item in enumerate(plan.ranked):
+        if all(left <= 0 for left in missing.values()):
+            return (depth,)
+        if bucket_of(item) in missing:
+            missing[bucket_of(item)] -= item.weight
+    return (depth + 1 if missing else 0,)
+
+
+# --- amounts lost ------------------------------------------------------------------------------------
+
+
+def _losses(model: EvictingModel) -> Iterator[tuple[Ranked, Linear]]:
+    return zip(model.ranked, model.lost, strict=True)
+
+
+def _gpus(pods: Sequence[Pod]) -> int:
+    return sum(map(milli_gpus, pods))
+
+
+def _beyond(model: EvictingModel) -> Linear:
+    """GPUs lost beyond those admitted, in whole steps: age is no reason to stop a large gang for one GPU."""
+    lost = [_gpus(item.offer.pods) * lost for item, lost in _losses(model) if not item.offer.placed_now]
+    given = [_gpus(ask.pods) * admitted for ask, admitted in zip(model.asks, model.admitted, strict=True)]
+    beyond = model.cp.new_int_var(0, _MOST_BEYOND, "beyond")
+    step = model.step_milli_gpus
+    model.cp.add(step * beyond + step - 1 >= sum(lost) - sum(given))
+    return beyond
+
+
+def _is_beyond(plan: Disruption) -> Values:
+    lost = sum(_gpus(item.offer.pods) for item in plan.running)
+    given = sum(_gpus(ask.pods) for ask in plan.admitted)
+    return (max(0, (lost - given) // plan.step_milli_gpus),)
+
+
+def _work_by_priority(model: EvictingModel) -> list[Objective]:
+    found: list[Objective] = []
+    for priority in sorted({item.offer.group.priority for item in model.ranked}, reverse=True):
+        work = [item.work * lost for item, lost in _losses(model) if item.offer.group.priority == priority]
+        found.append(Objective(f"lost work at priority {priority} [GPU-milliseconds]", sum(work)))
+    return found
+
+
+def _worked_by_priority(plan: Disruption) -> Values:
+    work = {item.offer.group.priority: 0 for item in plan.ranked}
+    for item in plan.gone:
+        work[item.offer.group.priority] += item.work
+    return tuple(work[priority] for priority in sorted(work, reverse=True))
+
+
+def _stopped(plan: Disruption) -> Values:
+    return (sum(item.offer.whole for item in plan.running),)
+
+
+# --- moves and the reverse fair order ----------------------------------------------------------------
+
+
+def _moved_groups(plan: Disruption) -> set[GroupKey]:
+    return {
+        item.offer.group.key for item in plan.ranked if any(pod.key in plan.moved for pod in item.offer.pods)
+    }
+
+
+def _weight(position: int, count: int) -> int:
+    """What the one at ``position`` of ``count`` counts: more than all before it, or by its depth alone."""
+    return 1 << position if count <= _EXACT_ORDER else position + 1
+
+
+def _newest(model: EvictingModel) -> Linear:
+    count = len(model.lost)
+    return sum(_weight(position, count) * lost for position, lost in enumerate(model.lost))
+
+
+def _is_newest(plan: Disruption) -> Values:
+    return (sum(_weight(o, len(plan.lost)) for o, lost in enumerate(plan.lost) if lost),)
+
+
+def _in_order(ranked: Sequence[Ranked]) -> list[PodKey]:
+    """All pods of the units as they would move, one after the other."""
+    return [pod.key for item in ranked for pod in leaving_first(item.offer)]
+
+
+def _latest(model: EvictingModel) -> Linear:
+    pods = _in_order(model.ranked)
+    return sum(_weight(position, len(pods)) * model.moved[key] for position, key in enumerate(pods))
+
+
+def _is_latest(plan: Disruption) -> Values:
+    pods = _in_order(plan.ranked)
+    return (sum(_weight(i, len(pods)) for i, key in enumerate(pods) if key in plan.moved),)
+
+
+def _one(name: str, cost: Callable[[EvictingModel], Linear]) -> Callable[[EvictingModel], list[Objective]]:
+    return lambda model: [Objective(name, cost(model))]
+
+
+def _moving(
+    name: str, cost: Callable[[EvictingModel], Linear], *, packing: bool = False
+) -> Callable[[EvictingModel], list[Objective]]:
+    """Where nothing may be lost somebody has to move, and how many is a packing problem."""
+
+    def objectives(model: EvictingModel) -> list[Objective]:
+        alone = model.action == "consolidation"
+        return [Objective(name, cost(model), int(alone), packing and alone)]
+
+    return objectives
+
+
+_ALL: Final = (
+    Goal(
+        "threshold",
+        "units",
+        _one("threshold", lambda model: _reach(model, _bucket)),
+        lambda plan: _reached(plan, _bucket),
+    ),
+    Goal("lost_beyond", "steps", _one("lost beyond what is admitted [steps]", _beyond), _is_beyond),
+    Goal(
+        "threshold_by_age",
+        "units",
+        _one("threshold by age", lambda model: _reach(model, _bucket_and_age)),
+        lambda plan: _reached(plan, _bucket_and_age),
+    ),
+    Goal("lost_work_by_priority", "GPU-milliseconds", _work_by_priority, _worked_by_priority),
+    Goal(
+        "lost_work",
+        "GPU-hours",
+        _one(
+            "lost work [GPU-milliseconds]",
+            lambda model: sum(item.work * lost for item, lost in _losses(model)),
+        ),
+        lambda plan: (sum(item.work for item in plan.gone),),
+        per_unit=MILLI * SECONDS_PER_HOUR,
+    ),
+    Goal(
+        "lost_gpus",
+        "GPUs",
+        _one(
+            "lost GPUs [milli-GPUs]",
+            lambda model: sum(
+                _gpus(item.offer.pods) * lost for item, lost in _losses(model) if not item.offer.placed_now
+            ),
+        ),
+        lambda plan: (sum(_gpus(item.offer.pods) for item in plan.running),),
+        per_unit=MILLI,
+    ),
+    Goal(
+        "stopped_groups",
+        "pod groups",
+        _one(
+            "pod groups stopped",
+            lambda model: sum(
+                lost for item, lost in _losses(model) if item.offer.whole and not item.offer.placed_now
+            ),
+        ),
+        _stopped,
+    ),
+    Goal(
+        "moved_pods",
+        "pods",
+        _moving("moved pods", lambda model: sum(model.moved.values()), packing=True),
+        lambda plan: (len(plan.moved),),
+        moves=True,
+    ),
+    Goal(
+        "moved_groups",
+        "pod groups",
+        _moving("moved pod groups", lambda model: sum(model.moved_groups)),
+        lambda plan: (len(_moved_groups(plan)),),
+        moves=True,
+    ),
+    Goal("newest_first", "order", _one("newest first", _newest), _is_newest),
+    Goal("moved_latest", "order", _one("moved in reverse fair order", _latest), _is_latest, moves=True),
+)
+GOALS: Final[Mapping[GoalName, Goal]] = {goal.name: goal for goal in _ALL}
+"""All goals by their names in the settings. A new goal is one more entry, and its name there."""
+
+
+class GoalList:
+    """The goals in force for one action, in their order; neighbours that are added up are one entry."""
+
+    def __init__(self, settings: ObjectiveSettings, *, moves_only: bool) -> None:
+        """``moves_only``: nothing may be lost (consolidation), so only what speaks of moves counts."""
+        self._weights = settings.weights
+        self.entries: tuple[tuple[Goal, ...], ...] = tuple(
+            goals
+            for entry in settings.goals
+            if (goals := tuple(g for n in goals_of(entry) if (g := GOALS[n]).moves or not moves_only))
+        )
+        self.by_policy = moves_only or settings.goals[:1] == ("threshold",)
+        """Policy's order of victims leads, so that the least deserving are enough to look at."""
+        self.default = settings.goals == ObjectiveSettings().goals
+        """The list is the one that all claims without a solver were made for."""
+
+    def objectives(self, model: EvictingModel, *, threshold: bool = True) -> list[Objective]:
+        """The list as what the model is to minimise, one after the other.
+
+        ``threshold`` False: the rough objective instead of the thresholds that lead the list.
+        """
+        entries = list(self.entries)
+        found: list[Objective] = []
+        if not threshold and model.action != "consolidation" and self.by_policy:
+            found = self.rough(model)
+            leading = ("threshold", "lost_beyond", "threshold_by_age")
+            while entries and entries[0][0].name in leading:
+                del entries[0]
+        for goals in entries:
+            found += self._summed(goals, model) if len(goals) > 1 else goals[0].objectives(model)
+        return found
+
+    def rough(self, model: EvictingModel) -> list[Objective]:
+        """Little disruption, for attempts that only ask whether there is room."""
+        if model.action != "consolidation" and self.by_policy:
+            return [Objective("lost GPUs by rank", _by_rank(model), packing=True)]
+        if not self.entries:
+            return [Objective("moved pods", sum(model.moved.values()), packing=True)]
+        goals = self.entries[0]
+        first = self._summed(goals, model) if len(goals) > 1 else goals[0].objectives(model)[:1]
+        return [replace(first[0], floor=0)]
+
+    def values(self, plan: Disruption) -> Values:
+        """What the plan is worth: less is better, the first difference decides."""
+        found: list[int] = []
+        for goals in self.entries:
+            if len(goals) == 1:
+                found += goals[0].value(plan)
+            else:
+                parts = self._parts(goals)
+                found.append(sum(part * goal.value(plan)[0] for part, goal in zip(parts, goals, strict=True)))
+        return tuple(found)
+
+    def _summed(self, goals: Sequence[Goal], model: EvictingModel) -> list[Objective]:
+        """Neighbours as one weighted sum, in whole parts that are the same for all of them."""
+        parts = self._parts(goals)
+        objectives = [goal.objectives(model)[0] for goal in goals]
+        name = " + ".join(f"{self._weights.of(goal.name):g} {goal.name} [{goal.unit}]" for goal in goals)
+        return [
+            Objective(
+                name,
+                sum(part * one.cost for part, one in zip(parts, objectives, strict=True)),
+                sum(part * one.floor for part, one in zip(parts, objectives, strict=True)),
+                any(one.packing for one in objectives),
+            )
+        ]
+
+    def _parts(self, goals: Sequence[Goal]) -> list[int]:
+        """What one integer of each goal weighs in their sum: exact, as weights are fractions per unit."""
+        shares = [
+            Fraction(self._weights.of(goal.name)).limit_denominator(_FINEST_WEIGHT) / goal.per_unit
+            for goal in goals
+        ]
+        common = lcm(*(share.denominator for share in shares))
+        return [int(share * common) for share in shares]
+
+
+def _by_rank(model: EvictingModel) -> Linear:
+    """Lost GPUs, up to half as much again for what policy takes last."""
+    last = max(len(model.ranked) - 1, 1)
+    return sum(
+        item.weight * (100 + 50 * position // last) * lost
+        for position, (item, lost) in enumerate(_losses(model))
+    )
