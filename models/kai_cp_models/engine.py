@@ -25,6 +25,7 @@ from kai_cp_models.defrag.act import Looked, advance
 from kai_cp_models.devices.mig import advised
 from kai_cp_models.explain import unscheduled
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.localities import localities
 from kai_cp_models.proof import UNCONDITIONAL, Proof, Refuter
 from kai_cp_models.reservations.allocate import allocate_in_time, settle
@@ -59,8 +60,6 @@ ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
 _SHARE: Final[dict[ActionName, float]] = {"allocate": 0.5, "consolidation": 0.35, "reclaim": 0.55}
 """Share of the work left that the searches of an action may do; later ones get the rest."""
 
-_MOST_TRIES: Final = 6
-"""Runs of an action, each without the pod groups with which the ones before were faulty."""
 
 _MOST_SHOWN: Final = 3
 """Faults of a refused plan that are shown."""
@@ -230,7 +229,7 @@ class _Engine:
         saved = self._cycle.save()
         saved.left_out.clear()
         stayed = saved.kept
-        for _ in range(_MOST_TRIES):
+        for _ in range(LIMITS.tries):
             self._cycle = saved.save()
             fault, groups = self._attempt(action, run)
             if not fault:

@@ -36,6 +36,7 @@ from kai_cp_models.joint.problem import Ask, Offer, leaves_with_scopes, signatur
 from kai_cp_models.joint.realise import leave
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger, Mask
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.rules.table import accepting
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
@@ -62,14 +63,6 @@ UNCONDITIONAL: Final = frozenset(
     )
 )
 """Reasons that lie in the object itself, whatever the plan is."""
-_MOST_PODS: Final = 600
-"""Pods that ask or may move, up to which a model is solved for a proof."""
-_MOST_LEAVING: Final = 5_000
-"""Pods that leave or move, up to which the nodes that accept a pod are summed up without them."""
-_MODEL_WORK: Final = 0.2
-"""Most work of one such model."""
-_LEAST_WORK: Final = 0.01
-"""Work below which none is built."""
 
 _Source = tuple[str, str, float, int]
 """Running pods that may leave: action, queue, seconds that groups run undisturbed, priority below which."""
@@ -553,7 +546,7 @@ class Refuter:
         leaving = self._leaving(taken)
         if moves:
             leaving |= {pod.key: pod for pod in self._movable}
-        if len(leaving) > _MOST_LEAVING:
+        if len(leaving) > LIMITS.proof_leaving:
             return False
         company = before > 0 or len(ask.pods) > 1
         rules = self._base.rules
@@ -603,7 +596,7 @@ class Refuter:
             leaving = self._leaving(taken)
             if moves:
                 leaving |= {pod.key: pod for pod in self._movable}
-            known = len(leaving) <= _MOST_LEAVING and any(
+            known = len(leaving) <= LIMITS.proof_leaving and any(
                 self._short(pods, leaving.values()) for pods in (_by_spec(ask.pods))
             )
             self._alone[key] = known
@@ -624,12 +617,12 @@ class Refuter:
             return False
         budget = self._cycle.budget
         size = len(ask.pods) + self._pods_of_served[before]
-        moving = self._moving(taken) if moves and size <= _MOST_PODS else ()
-        if size + len(moving) > _MOST_PODS or budget.passed():
+        moving = self._moving(taken) if moves and size <= LIMITS.proof_pods else ()
+        if size + len(moving) > LIMITS.proof_pods or budget.passed():
             return False
         asks = [*(part for one in self._served[:before] for part in one.asks), ask]
-        work = min(_MODEL_WORK, budget.work_worth())
-        if work < _LEAST_WORK:
+        work = min(LIMITS.proof_work, budget.work_worth())
+        if work < LIMITS.admission_work:
             return False
         offers = [
             Offer(self._snapshot.group_by_key[pod.group], (pod,), 0, False)

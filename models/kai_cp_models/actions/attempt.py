@@ -22,42 +22,15 @@ from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, ranked_offers
 from kai_cp_models.joint.problem import Answer, Ask
-from kai_cp_models.joint.prune import MOST_MOVABLE, near_empty, shallow
+from kai_cp_models.joint.prune import near_empty, shallow
 from kai_cp_models.joint.realise import realise
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import StageResult, lexicographic, start_from
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import MILLI, UNLIMITED, ActionName, GroupKey
 from kai_cp_models.solver import cp_model
 from kai_cp_models.units import Batch
-
-_MOST_PAIRS = 100_000
-"""Pairs of asks and units up to which it is looked up who keeps whom from being lost."""
-_FEW_UNITS = 60
-"""Up to so many victim units all are open at once."""
-_MANY_UNITS = 150
-"""Beyond so many the last goals are pursued among those only that policy takes first."""
-_DEEPER = 2
-_NEARLY_ALL = 0.7
-_MOST_CUTS = 24
-_MOST_ROUGH_CUTS = 4
-_SMALL = 400
-"""Variables up to which every attempt pursues all goals."""
-_ROUGH_GAP = 0.01
-_MOST_FINISHED = 2_000
-"""Variables beyond which the rough goal is the objective: each further goal costs a presolve."""
-_MOST_WEIGHED = 2_000
-"""Units beyond which it is not asked which of them are lost: no goal but the first is pursued."""
-_ROUGH_GOALS = 2
-_LEAST_WORK = 0.05
-"""Work below which no model is worth being built."""
-_VARIABLE_WORK = 0.00002
-"""What building a model takes, per variable."""
-_UNIT_WORK = 0.00003
-"""What choosing among the units that may be disturbed takes, per unit."""
-_ROUGH_SHARE = 0.5
-"""Share of the work left that one attempt of a large problem may do."""
-
 
 NO_VICTIMS: Final = Waiting("NoVictims", "no running pod group may be disturbed for this one", True)
 TOO_LITTLE: Final = Waiting("NotPossible", "all permitted victims together do not free enough capacity", True)
@@ -259,7 +232,7 @@ class Attempts:
 
     def beside(self, ask: Ask) -> frozenset[int] | None:
         """Ranks of the units that may be lost while the ask is admitted; None: none is known to be kept."""
-        if self.action != "preempt" or len(self.waiting) * len(self.ranked) > _MOST_PAIRS:
+        if self.action != "preempt" or len(self.waiting) * len(self.ranked) > LIMITS.requeue_pairs:
             return None
         found = self._beside.get(ask.group.key)
         if found is None:
@@ -292,7 +265,7 @@ class Attempts:
         caps = {**(before.caps if before else {}), **(after.caps if after else {})}
         result: Found | Failed = Failed(out_of_time())
         for part in self._prefixes(asks, useful, before):
-            if budget.work_worth() < _LEAST_WORK or budget.passed():
+            if budget.work_worth() < LIMITS.model_work or budget.passed():
                 return result if isinstance(result, Failed) else Failed(out_of_time())
             began = budget.spent
             whole = part == useful and (after is None or not after.caps)
@@ -307,15 +280,15 @@ class Attempts:
 
     def _prefixes(self, asks: Sequence[Ask], useful: set[int], before: Found | None) -> Iterator[set[int]]:
         """Ever more of the useful units, least deserving first, found by counting (formulation 1.4)."""
-        if self.action != "consolidation" and len(useful) > _FEW_UNITS and self.goals.by_policy:
+        if self.action != "consolidation" and len(useful) > LIMITS.open_units and self.goals.by_policy:
             ranked = [item for item in self.ranked if item.rank in useful]
             dues = dues_of(self.base, self.action, asks, ranked, self.takes)
             opened = shallow(self.counting, asks, ranked, dues, self.base.book)
             depth = opened[-1] + 1 if opened else len(ranked)
-            while (depth := max(depth, _FEW_UNITS)) < len(ranked) * _NEARLY_ALL:
+            while (depth := max(depth, LIMITS.open_units)) < len(ranked) * LIMITS.nearly_all_share:
                 part = {item.rank for item in ranked[:depth]}
                 yield part | (before.disturbed if before else set())
-                depth *= _DEEPER
+                depth *= LIMITS.deeper
         yield useful
 
     def finish(self, found: Found) -> Found | Failed:
@@ -331,14 +304,14 @@ class Attempts:
 
     def _finish(self, found: Found) -> Found | Failed:
         budget = self.cycle.budget
-        if found.complete or found.variables > _MOST_FINISHED or budget.passed():
+        if found.complete or found.variables > LIMITS.finished_variables or budget.passed():
             return found
-        if len(found.ranked) > _MOST_WEIGHED:
+        if len(found.ranked) > LIMITS.weighed_units:
             return found
-        if budget.work_worth() < _LEAST_WORK:
+        if budget.work_worth() < LIMITS.model_work:
             return found
         useful = self.taken_by(found.asks) | found.disturbed
-        if self.action != "consolidation" and len(useful) > _MANY_UNITS and self.goals.by_policy:
+        if self.action != "consolidation" and len(useful) > LIMITS.policy_units and self.goals.by_policy:
             # The threshold need not be deeper than it is (formulation 1.4).
             deepest = max(found.disturbed)
             useful = {rank for rank in useful if rank <= deepest}
@@ -386,7 +359,7 @@ class Attempts:
         """
         cycle, action = self.cycle, self.action
         ranked = [item for item in self.ranked if item.rank in useful]
-        if action == "consolidation" and len(ranked) > MOST_MOVABLE:
+        if action == "consolidation" and len(ranked) > LIMITS.moving_units:
             keep = known.disturbed if known is not None else frozenset[int]()
             ranked = near_empty(self.base, asks, ranked, keep)
             whole = False
@@ -411,19 +384,21 @@ class Attempts:
         )
         for queue, most in (caps or {}).items():
             model.cap_loss(queue, most)
-        complete = len(model.cp.proto.variables) <= (_MOST_FINISHED if final else _SMALL)
+        complete = len(model.cp.proto.variables) <= (
+            LIMITS.finished_variables if final else LIMITS.full_variables
+        )
         if final and not complete and not rough_again:
             return Failed(Waiting("NotDecidedInTime", "the joint problem is too large for the last goals"))
         goals = [
             *model.admission_goals(),
             *(self.goals.objectives(model, threshold=threshold) if complete else self.goals.rough(model)),
         ]
-        gap = 0.0 if complete else _ROUGH_GAP
+        gap = 0.0 if complete else LIMITS.rough_gap
         # The fair order is asked of a first, short solve; the other goals hardly ever change its verdict.
-        rough = complete and (final or len(ranked) > _FEW_UNITS)
-        share = 1.0 if complete else _ROUGH_SHARE
+        rough = complete and (final or len(ranked) > LIMITS.open_units)
+        share = 1.0 if complete else LIMITS.rough_share
         # Building the model was work, too; solving it is worth at least as much.
-        built = _VARIABLE_WORK * len(model.cp.proto.variables) + _UNIT_WORK * len(self.ranked)
+        built = LIMITS.variable_work * len(model.cp.proto.variables) + LIMITS.unit_work * len(self.ranked)
         budget = cycle.budget
         budget.spend(built)
         allowance = Allowance(budget, min(share * budget.work_left(), max(budget.work_worth(), built)))
@@ -433,10 +408,14 @@ class Attempts:
             )
         sure = True
         served: frozenset[GroupKey] | None = None
-        for _ in range(_MOST_CUTS if complete else _MOST_ROUGH_CUTS):
+        for _ in range(LIMITS.cuts if complete else LIMITS.rough_cuts):
             trial = model.cp.clone()
             solver, stages, first = lexicographic(
-                trial, goals[:_ROUGH_GOALS] if rough else goals, cycle.settings.solver, allowance, gap=gap
+                trial,
+                goals[: LIMITS.rough_goals] if rough else goals,
+                cycle.settings.solver,
+                allowance,
+                gap=gap,
             )
             if solver is None:
                 proved = first.status == "infeasible" and first.proved and sure and model.exact and whole

@@ -19,12 +19,11 @@ from kai_cp_models.joint.offers import Ranked, gpu_weight
 from kai_cp_models.joint.problem import Ask, leaves_with_scopes
 from kai_cp_models.joint.realise import leave, may_leave
 from kai_cp_models.ledger import Ledger, Mask
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import Placer, gate
 from kai_cp_models.rules.table import accepting
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey
 
-_TRIES: Final = 4
-"""Sets of nodes that are tried for one ask."""
 _NEVER: Final = np.inf
 
 Vector = NDArray[np.int64]
@@ -79,7 +78,7 @@ class Clearing:
             if isinstance(placed, Ledger):
                 self._accept(ask, placed, ())
                 return True
-        for leaving in islice(self._plans(ask), _TRIES):
+        for leaving in islice(self._plans(ask), LIMITS.clearing_tries):
             if leaving and self._allowed(ask, leaving) and (made := self._made(ask, leaving)) is not None:
                 self._accept(ask, *made)
                 return True

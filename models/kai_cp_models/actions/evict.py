@@ -32,24 +32,9 @@ from kai_cp_models.fairness.order import Entry, FairOrder
 from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import GPU, MILLI, ActionName, GroupKey, Pod, Stage
 from kai_cp_models.units import Batch
-
-_MOST_AT_ONCE = 4_096
-_LOOKING = 0.3
-"""Share of the time left in which triggers are looked at; what was found by then is tried."""
-_MOST_NAMED = 4
-"""Triggers that an eviction is reported for."""
-_MOST_OPTIONAL = 12
-"""Triggers whose admission one solve decides, with weights 2^i (formulation 2.1)."""
-_MANY_VICTIMS = 1_000
-"""Units beyond which even a single trigger gets a first plan without a solver."""
-_MOST_MOVABLE = 5_000
-"""Units beyond which consolidation clears nodes only, without a solver."""
-_LEAST_IDLE = 0.02
-"""Part of the GPUs asked for that must be idle for moves to come first in a cycle that is short of time."""
-_MANY = 48
-"""Beyond so many admitted triggers such a solve is too long; the next are halved down to one."""
 
 _UNDECIDED: Final = Waiting(
     "NotDecidedInTime", "in the plans that were tried, the fair order gives the capacity to others"
@@ -110,7 +95,7 @@ def _worth_moving(cycle: Cycle) -> bool:
     ledger, waiting = cycle.ledger, waiting_groups(cycle, "consolidation")
     idle = (ledger.idle + ledger.releasing)[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum()
     asked = sum(ledger.asked(batch)[2] for batch in waiting.values())
-    return bool(idle >= _LEAST_IDLE * asked)
+    return bool(idle >= LIMITS.least_idle_share * asked)
 
 
 def _run(cycle: Cycle, action: ActionName) -> None:
@@ -195,12 +180,12 @@ def _parts(cycle: Cycle, action: ActionName) -> list[dict[GroupKey, Batch]]:
 
 def _admit_all(run: _Run) -> None:
     chunk = _greedily(run)
-    if run.action == "consolidation" and len(run.attempts.ranked_so_far) > _MOST_MOVABLE:
+    if run.action == "consolidation" and len(run.attempts.ranked_so_far) > LIMITS.cleared_units:
         # Moves for a few more are not worth the time that taking back what is owed will need.
         for ask in list(run.open.values()):
             _refuse(run, ask, out_of_time())
         return
-    step = _MOST_AT_ONCE
+    step = LIMITS.chunk
     while run.open:
         if run.cycle.out_of_time():
             for ask in list(run.open.values()):
@@ -220,12 +205,12 @@ def _greedily(run: _Run) -> list[Ask]:
     """
     if run.cycle.out_of_time():
         return []
-    chunk = _next(run, _MOST_AT_ONCE)
+    chunk = _next(run, LIMITS.chunk)
     found = first_plan(run.attempts, chunk) if chunk else None
     if found is None:
         return chunk
     # A plan that leaves out an earlier trigger stands at once only where there are many.
-    many = len(chunk) > _MOST_OPTIONAL or len(run.attempts.ranked) > _MANY_VICTIMS
+    many = len(chunk) > LIMITS.optional_chunk or len(run.attempts.ranked) > LIMITS.first_plan_units
     if many or len(found.asks) == len(chunk):
         _accept(run, found, list(found.asks))
         return []
@@ -249,7 +234,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
     chunk: list[Ask] = []
     passed: set[object] = set()
     budget = run.cycle.budget
-    until = time.monotonic() + _LOOKING * budget.seconds_left()
+    until = time.monotonic() + LIMITS.looking_share * budget.seconds_left()
     while len(chunk) < step and not budget.passed(until) and (key := order.pop()) is not None:
         ask = run.open[key]
         if (why := run.dead.find(ask)) is not None:
@@ -290,9 +275,9 @@ def _next(run: _Run, step: int) -> list[Ask]:
 
 def _step(run: _Run, chunk: list[Ask]) -> int:
     """Decide the first triggers of the fair order; returns how many to try next."""
-    many = run.found is not None and len(run.found.asks) > _MANY
+    many = run.found is not None and len(run.found.asks) > LIMITS.beside
     # In reclaim the fair order ends the admission, and halving finds where.
-    fewest = 1 if many or run.action == "reclaim" else _MOST_OPTIONAL
+    fewest = 1 if many or run.action == "reclaim" else LIMITS.optional_chunk
     result = run.attempts.attempt(run.found, chunk)
     unserved: list[Ask] = []
     while isinstance(result, Failed) and len(chunk) > fewest:
@@ -322,14 +307,14 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
             # To try each of them again beside so many others would take longer than it is worth.
             for ask in unserved:
                 _refuse(run, ask, _UNDECIDED)
-        return _MOST_OPTIONAL if len(chunk) <= _MOST_OPTIONAL else 2 * len(chunk)
+        return LIMITS.optional_chunk if len(chunk) <= LIMITS.optional_chunk else 2 * len(chunk)
     for ask in chunk:
         if result.why.reason != "FitsAsItIs":
             _refuse(run, ask, result.why)
             run.dead.add(ask, result.why)
         elif ask.group.key in (result.served or ()):
             _refuse(run, ask, result.why)
-    return _MOST_OPTIONAL
+    return LIMITS.optional_chunk
 
 
 def _beats(run: _Run, spare: Found, result: Found | Failed) -> bool:
@@ -435,7 +420,7 @@ def _named(
         return takers[:1]
     among = frozenset(takers)
     users = tuple(key for key in here if key in among)
-    return (users or takers)[: _MOST_NAMED if action == "consolidation" else 1]
+    return (users or takers)[: LIMITS.named if action == "consolidation" else 1]
 
 
 def _record(cycle: Cycle, action: ActionName, runs: Sequence[_Run], seconds: float) -> None:

@@ -20,11 +20,7 @@ from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import shallow
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.ledger import Ledger
-
-_PLACING = 0.45
-"""Share of the time left in which asks are placed; then the victims return, and the rest waits."""
-_MOST_ORDERS = 4
-"""Orders in which nodes are cleared: whoever found no place comes first the next time."""
+from kai_cp_models.limits import LIMITS
 
 
 def first_plan(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
@@ -43,7 +39,7 @@ def _counted(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
         if not opened:
             return None
         ranked = [ranked[o] for o in opened]
-        until = time.monotonic() + _PLACING * attempts.cycle.budget.seconds_left()
+        until = time.monotonic() + LIMITS.placing_share * attempts.cycle.budget.seconds_left()
         played = probe(base, asks, [item.offer for item in ranked], attempts.waiting, until)
         attempts.cycle.budget.passed(until)
         if played.ledger is None:
@@ -96,7 +92,7 @@ def _cleared(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
     best: Clearing | None = None
     served: list[bool] = []
     order = list(chunk)
-    for _ in range(_MOST_ORDERS):
+    for _ in range(LIMITS.clearing_orders):
         clearing = _clearing(attempts, order)
         now = {ask.group.key for ask in clearing.served}
         found = [ask.group.key in now for ask in chunk]

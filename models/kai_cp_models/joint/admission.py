@@ -21,11 +21,9 @@ from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.realise import realise
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.snapshot import Pod
-
-_LEAST_WORK = 0.01
-"""Work below which no model is worth being built."""
 
 
 class Admission:
@@ -113,7 +111,7 @@ class Admission:
         if not self.asks and len(ask.pods) == 1:
             # The greedy pass looked at every node for this pod, and nothing else could be elsewhere.
             return None, True
-        if not self._enabled or self._budget.work_worth() < _LEAST_WORK or self._budget.passed():
+        if not self._enabled or self._budget.work_worth() < LIMITS.admission_work or self._budget.passed():
             return None, False
         asks = [*self.asks, ask]
         try:

@@ -17,11 +17,9 @@ from kai_cp_models.joint.offers import Ranked, milli_gpus
 from kai_cp_models.joint.problem import Answer
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import Linear, Objective
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import MILLI, UNLIMITED, ActionName, GroupKey
 from kai_cp_models.solver import cp_model
-
-_MANY_UNITS = 400
-_STRIDE = 8
 
 Bounds = tuple[int | None, int | None, int | None]
 """Per resource what a queue must hold more than; None: never a reason to take."""
@@ -265,7 +263,7 @@ class EvictingModel:
             sizes = [self.ranked[o].holds[r] for o in below if self.ranked[o].holds[r]]
             total = sum(self.ranked[o].holds[r] * gone.get(o, 0) for o in below)
             equal = len(set(sizes)) <= 1 and len(sizes) == len(below)
-            if equal or len(below) > _MANY_UNITS:
+            if equal or len(below) > LIMITS.unequal_units:
                 self.exact = self.exact and equal
                 some = [part[o] for o in members]
                 row = self.cp.add(total <= slack + min(sizes, default=0))
@@ -315,7 +313,7 @@ class EvictingModel:
                     self.cp.add(running + cumulative <= slack).only_enforce_if(whys[r][o])
                 running = running + self.ranked[o].holds[r] * gone.get(o, 0)
                 done += 1
-                if done == _STRIDE:
+                if done == LIMITS.stride:
                     following = self.cp.new_int_var(0, max(total, 0), f"taken_before[{level},{r},{o}]")
                     self.cp.add(following == cumulative + running)
                     cumulative, running, done = following, 0, 0

@@ -20,11 +20,10 @@ from kai_cp_models.joint.offers import Ranked, milli_gpus
 from kai_cp_models.joint.problem import Ask, leaving_first
 from kai_cp_models.joint.search import Linear, Objective
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.settings import GoalName, ObjectiveSettings, goals_of
 from kai_cp_models.snapshot import MILLI, GroupKey, Pod, PodKey
 
-_EXACT_ORDER: Final = 40
-"""Up to so many units the reverse order is compared exactly, by powers of two."""
 _MOST_BEYOND: Final = 10_000_000
 """Steps that ``lost_beyond`` counts at most."""
 _FINEST_WEIGHT: Final = 100
@@ -187,7 +186,7 @@ def _moved_groups(plan: Disruption) -> set[GroupKey]:
 
 def _weight(position: int, count: int) -> int:
     """What the one at ``position`` of ``count`` counts: more than all before it, or by its depth alone."""
-    return 1 << position if count <= _EXACT_ORDER else position + 1
+    return 1 << position if count <= LIMITS.exact_order else position + 1
 
 
 def _newest(model: EvictingModel) -> Linear:

@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 from kai_cp_models.joint.model import JointModel, PodClass, TooLarge
 from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.joint.search import Linear
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, PodKey
 from kai_cp_models.solver import cp_model
-
-_MOST_PATTERNS = 400
-_MOST_CELLS = 4_000
 
 Place = tuple[int, tuple[str, ...]]
 
@@ -143,7 +141,7 @@ class LevelModel(JointModel):
         order = np.argsort(cell_of, kind="stable")
         starts = np.flatnonzero(np.diff(cell_of[order])) + 1
         self._cells = [useful[part] for part in np.split(order, starts)]
-        if len(self._cells) > _MOST_CELLS:
+        if len(self._cells) > LIMITS.level_cells:
             raise TooLarge("too many kinds of nodes")
 
     # --- capacity --------------------------------------------------------------------------------
@@ -407,7 +405,7 @@ def _patterns(needs: Sequence[int], free_mib: int) -> tuple[tuple[int, ...], ...
     found: list[tuple[int, ...]] = []
 
     def fill(kind: int, left: int, chosen: tuple[int, ...]) -> None:
-        if len(found) > _MOST_PATTERNS:
+        if len(found) > LIMITS.patterns:
             raise TooLarge("too many ways to share a device")
         if kind == len(needs) - 1:
             found.append((*chosen, left // max(needs[kind], 1)))

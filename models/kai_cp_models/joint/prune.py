@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
-from typing import Final
 
 import numpy as np
 
@@ -15,13 +14,8 @@ from kai_cp_models.joint.evicting import Due
 from kai_cp_models.joint.offers import Ranked, gpu_weight
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import GPU, MILLI
-
-MOST_MOVABLE: Final = 600
-"""Up to so many units all of them are candidates."""
-
-_NODES_PER_POD: Final = 4
-_FEWEST_NODES: Final = 32
 
 
 def near_empty(
@@ -46,7 +40,7 @@ def near_empty(
     wanted = [pod for ask in asks for pod in ask.pods]
     largest = max(pod.spec.requests[GPU] for pod in wanted)
     missing = np.where(free + movable >= max(largest, MILLI), np.maximum(largest - free, 1), np.inf)
-    count = max(_FEWEST_NODES, _NODES_PER_POD * len(wanted))
+    count = max(LIMITS.fewest_nodes, LIMITS.nodes_per_pod * len(wanted))
     chosen = set(np.argsort(missing, kind="stable")[:count].tolist())
     return [
         item

@@ -10,19 +10,13 @@ from typing import Final, Literal, TypeAlias
 
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.packing import NotLinear, solve_packing
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.solver import cp_model
 
 Linear: TypeAlias = "cp_model.LinearExpr | int"
 """A linear expression over the variables of a model; all coefficients are integers."""
 
-_SMALL = 2_000
-_FEW = 400
-"""Up to so many variables CP-SAT alone is fastest."""
-_FIRST_TRY = 0.1
-_PACKING_TRY = 0.85
-_LEAST_WORK = 0.02
-"""Work below which another solver is not worth starting."""
 _LEAST_SECONDS = 0.001
 """What the clock leaves a solve at least, so that it ends by itself."""
 DETERMINISTIC_TIME_WORK: Final = 4.0
@@ -85,9 +79,9 @@ def solver_for(model: cp_model.CpModel, settings: SolverSettings, work: float) -
     # The linear relaxation at the root settles most counting arguments (formulation 2.1).
     parameters.linearization_level = 2
     variables = len(model.proto.variables)
-    parameters.num_workers = 1 if variables < _SMALL else settings.workers
+    parameters.num_workers = 1 if variables < LIMITS.small_variables else settings.workers
     parameters.interleave_search = parameters.num_workers > 1
-    if variables >= _SMALL:
+    if variables >= LIMITS.small_variables:
         parameters.cp_model_probing_level = 0
         parameters.symmetry_level = 0
         parameters.max_presolve_iterations = 1
@@ -136,14 +130,14 @@ def _solve_packing(
 ) -> tuple[Outcome, cp_model.CpSolver]:
     """CP-SAT for a short while, then SCIP, whose solution CP-SAT takes over; the better answer counts."""
     ends = time.monotonic() + seconds
-    first, solver = solve(model, settings, _FIRST_TRY * work, seconds=seconds, gap=gap)
+    first, solver = solve(model, settings, LIMITS.first_try_share * work, seconds=seconds, gap=gap)
     left = work - first.work
-    if first.proved or first.cut or left < _LEAST_WORK:
+    if first.proved or first.cut or left < LIMITS.packing_work:
         return first, solver
     started = time.monotonic()
     try:
         known = _values(model, solver) if first.status == "solved" else _hints(model)
-        found = solve_packing(model, _PACKING_TRY * left, gap, known, seconds=ends - time.monotonic())
+        found = solve_packing(model, LIMITS.packing_share * left, gap, known, seconds=ends - time.monotonic())
     except NotLinear:
         found = None
     SOLVING.seconds += time.monotonic() - started
@@ -152,7 +146,7 @@ def _solve_packing(
         return replace(first, work=done, cut=True), solver
     if first.status == "solved" and (found is None or found.values is None):
         return replace(first, work=done), solver
-    left = max(work - done, _LEAST_WORK)
+    left = max(work - done, LIMITS.packing_work)
     if found is None:
         again, solver = solve(model, settings, left, seconds=ends - time.monotonic(), gap=gap)
         return replace(again, work=done + again.work), solver
@@ -212,7 +206,7 @@ def lexicographic(
             _hint(model, best)
         share = allowance.left() / max(1, min(3, len(goals) - position))
         model.minimize(goal.cost)
-        packing = goal.packing and len(model.proto.variables) > _FEW
+        packing = goal.packing and len(model.proto.variables) > LIMITS.packing_variables
         outcome, solver = (_solve_packing if packing else solve)(
             model, settings, share, seconds=allowance.budget.seconds_left(), gap=gap
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -12,6 +13,7 @@ from kai_cp_models.actions import attempt, evict
 from kai_cp_models.joint import prune
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.offers import Ranked
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import Pod, PodGroup, PodStatus, Queue, Shares, Snapshot
 from tests.support.plans import bound, evicted, lost, nominated, placed, reasons, solved
 from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
@@ -402,7 +404,7 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
     found = outcome(snapshot)
     assert found[0]
     assert any(2 * depth < units for depth, units in looks)
-    monkeypatch.setattr(attempt, "_FEW_UNITS", 10**9)
+    monkeypatch.setattr(attempt, "LIMITS", replace(LIMITS, open_units=10**9))
     looks.clear()
     assert outcome(snapshot) == found
     assert looks == []

@@ -1,0 +1,134 @@
+"""How far searches go: one frozen record in which every number has its unit and its reason.
+
+Nothing here decides what a plan may do. Where a limit ends a search, what follows from it is not proved, and
+models/README.md says what is approximated then. Time and work of a cycle are in ``budget``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+
+def _limit(value: float, unit: str, why: str) -> Any:
+    """A field with its unit and the reason why it is what it is."""
+    return field(default=value, metadata={"unit": unit, "why": why})
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """The limits of all searches of a cycle."""
+
+    # --- which triggers are tried together ---------------------------------------------------------
+    chunk: int = _limit(
+        4_096,
+        "pod groups",
+        "bounds one model; recorded clusters have fewer that are not refused by arithmetic",
+    )
+    optional_chunk: int = _limit(
+        12, "pod groups", "one solve decides which are admitted, with weights 2^i; chunks of 24 were slower"
+    )
+    beside: int = _limit(
+        48,
+        "pod groups",
+        "beside more admitted ones such a solve is too long; the next are halved down to one",
+    )
+    looking_share: float = _limit(
+        0.3, "share of the time left", "triggers are looked at no longer; those found by then are tried"
+    )
+    placing_share: float = _limit(
+        0.45, "share of the time left", "a first plan places asks no longer: its victims must return, too"
+    )
+    least_idle_share: float = _limit(
+        0.02, "share of the GPUs asked for", "idle, below which moves wait in a cycle that is short of time"
+    )
+    named: int = _limit(4, "pod groups", "a message names no more triggers for one move")
+    # --- which victims are looked at ---------------------------------------------------------------
+    first_plan_units: int = _limit(
+        1_000,
+        "eviction units",
+        "beyond, even one trigger gets a first plan without a solver: a model takes seconds",
+    )
+    cleared_units: int = _limit(
+        5_000,
+        "eviction units",
+        "beyond, consolidation clears nodes only: taking back what is owed needs the time",
+    )
+    moving_units: int = _limit(
+        600, "eviction units", "beyond, consolidation looks at the nodes that are cheapest to clear"
+    )
+    nodes_per_pod: int = _limit(
+        4, "nodes", "candidates to clear for each pod: room for other choices than the cheapest"
+    )
+    fewest_nodes: int = _limit(32, "nodes", "candidates to clear at least, where few pods ask")
+    open_units: int = _limit(
+        60, "eviction units", "so few are all open at once, which needs no search for a prefix"
+    )
+    deeper: int = _limit(2, "factor", "each prefix of victims is twice as deep: at most log2 attempts")
+    nearly_all_share: float = _limit(
+        0.7, "share of the units", "a longer prefix is no smaller problem than all of them"
+    )
+    policy_units: int = _limit(
+        150, "eviction units", "beyond, the last goals look no deeper than the deepest unit lost"
+    )
+    requeue_pairs: int = _limit(
+        100_000, "asks times units", "beyond, who keeps whom from being lost is left to the replay"
+    )
+    clearing_tries: int = _limit(
+        4, "sets of nodes", "tried for one ask: the cheapest may fail for what a node cannot show"
+    )
+    clearing_orders: int = _limit(4, "orders", "in which nodes are cleared, those that were missed first")
+    # --- models ------------------------------------------------------------------------------------
+    full_variables: int = _limit(400, "variables", "every attempt on so small a model pursues all goals")
+    finished_variables: int = _limit(
+        2_000, "variables", "beyond, the rough goal is the objective: each further one costs a presolve"
+    )
+    weighed_units: int = _limit(
+        2_000, "eviction units", "beyond, it is not asked which are lost: no goal but the first is pursued"
+    )
+    cuts: int = _limit(
+        24, "plans", "refused by the replay before an attempt ends; random clusters needed up to 10"
+    )
+    rough_cuts: int = _limit(4, "plans", "the same of large models, where each is a long solve")
+    rough_gap: float = _limit(0.01, "relative gap", "good enough where only room is asked for")
+    rough_goals: int = _limit(2, "goals", "of the short solve that the fair order is asked of first")
+    rough_share: float = _limit(0.5, "share of the work left", "what one attempt on a large problem may take")
+    unequal_units: int = _limit(
+        400, "eviction units", "beyond, the due of a queue with unequal units is stated by one safe row"
+    )
+    stride: int = _limit(8, "eviction units", "between sums of what went before: short rows, few variables")
+    patterns: int = _limit(
+        400, "patterns", "of shares on one device, up to which the level model is the smaller one"
+    )
+    level_cells: int = _limit(4_000, "cells", "of the level model; beyond, its presolve is too long")
+    packing_variables: int = _limit(400, "variables", "up to so many CP-SAT alone is fastest")
+    small_variables: int = _limit(
+        2_000,
+        "variables",
+        "below, one worker and full presolve; from there on several workers and light presolve",
+    )
+    first_try_share: float = _limit(0.1, "share of the work", "of CP-SAT before SCIP takes a packing goal")
+    packing_share: float = _limit(
+        0.85, "share of the work", "of SCIP; with the rest CP-SAT takes its solution over"
+    )
+    exact_order: int = _limit(
+        40, "eviction units", "whose order is exact, by powers of two, which overflow beyond 60"
+    )
+    # --- work below which nothing is begun ---------------------------------------------------------
+    model_work: float = _limit(0.05, "work", "an eviction model is not worth building for less")
+    admission_work: float = _limit(0.01, "work", "a model of allocate, which has no goals, for less")
+    packing_work: float = _limit(0.02, "work", "another solver is not worth starting for less")
+    variable_work: float = _limit(0.00002, "work per variable", "of building a model, as measured")
+    unit_work: float = _limit(0.00003, "work per eviction unit", "of choosing among them, as measured")
+    # --- proofs ------------------------------------------------------------------------------------
+    proof_pods: int = _limit(600, "pods", "that ask or move, up to which a model is solved for a proof")
+    proof_leaving: int = _limit(5_000, "pods", "that leave, up to which nodes are summed up without them")
+    proof_work: float = _limit(0.2, "work", "of one model for a proof: no more than patience always allows")
+    # --- the cycle ---------------------------------------------------------------------------------
+    tries: int = _limit(
+        6, "runs", "of one action, each without the pod groups that the ones before were faulty with"
+    )
+
+
+LIMITS: Final = SearchLimits()
+"""The limits in force."""
