@@ -21,6 +21,7 @@ from kai_cp_models.joint.evicting import Due, EvictingModel
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, ranked_offers
+from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import near_empty, shallow
 from kai_cp_models.joint.realise import realise
@@ -28,7 +29,7 @@ from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import StageResult, lexicographic, start_from
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.snapshot import MILLI, UNLIMITED, ActionName, GroupKey
+from kai_cp_models.snapshot import MILLI, UNLIMITED, GroupKey
 from kai_cp_models.solver import cp_model
 from kai_cp_models.units import Batch
 
@@ -83,7 +84,7 @@ class Attempts:
     """The joint problem of one run of an action, and what the waiting groups may disturb in it."""
 
     cycle: Cycle
-    action: ActionName
+    policy: EvictionPolicy
     base: Ledger
     waiting: Mapping[GroupKey, Batch]
     takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
@@ -95,7 +96,7 @@ class Attempts:
     @cached_property
     def goals(self) -> GoalList:
         """What makes a plan of this action better."""
-        return GoalList(self.cycle.settings.objective, moves_only=self.action == "consolidation")
+        return GoalList(self.cycle.settings.objective, moves_only=not self.policy.may_lose)
 
     def values(self, found: Found) -> Values:
         """What the plan is worth by the goals, as it was played through and beside all that could go."""
@@ -118,7 +119,7 @@ class Attempts:
     @cached_property
     def ranked(self) -> tuple[Ranked, ...]:
         """All that any waiting group may disturb, in the reverse fair order of the action's start."""
-        return tuple(ranked_offers(self.cycle, list(self.asks.values()), self.action))
+        return tuple(ranked_offers(self.cycle, list(self.asks.values()), self.policy))
 
     @property
     def ranked_so_far(self) -> tuple[Ranked, ...]:
@@ -127,14 +128,14 @@ class Attempts:
 
     def entitlement(self, ask: Ask) -> tuple[object, ...]:
         """Asks with equal entitlement may take the same units."""
-        return entitlement(self.base, ask, self.action)
+        return entitlement(self.base, ask, self.policy)
 
     def takes_of(self, ask: Ask) -> frozenset[int]:
         """Ranks of the units that the ask may take."""
         key = self.entitlement(ask)
         found = self.takes.get(key)
         if found is None:
-            reach = Reach(self.base, ask, self.action)
+            reach = Reach(self.base, ask, self.policy)
             scope = reach.scope(self._victim_queues)
             found = self._scopes.get(scope)
             if found is None:
@@ -161,7 +162,7 @@ class Attempts:
     @cached_property
     def counting(self) -> Counting:
         """Room and demand at the action's start."""
-        everywhere = self.action == "consolidation"
+        everywhere = not self.policy.may_lose
         shapes = {self.base.shape(batch) for batch in self.waiting.values()}
         asking = (pod for shape in shapes for pod in shape.examples)
         return Counting(self.base, asking, everywhere=everywhere)
@@ -170,7 +171,7 @@ class Attempts:
     def _families(self) -> Families:
         for ask in self.asks.values():
             self.takes_of(ask)
-        return Families(self.counting, self.ranked, self.takes, moved=self.action == "consolidation")
+        return Families(self.counting, self.ranked, self.takes, moved=not self.policy.may_lose)
 
     def refused_by_sums(self, ask: Ask) -> Waiting | None:
         """The refusal of an ask that finds no room by counting even alone, all gone that it may disturb.
@@ -178,18 +179,18 @@ class Attempts:
         Asked before victims are ranked, which takes longer; it is a proof.
         """
         wanted = self.counting.demand(ask.pods)
-        if self.action == "consolidation":
+        if not self.policy.may_lose:
             short = (wanted > self.counting.idle_room)[self.counting.totals] & (
                 wanted[self.counting.totals] > 0
             )
             message = "moving pods cannot help: there is too little free capacity in all"
             return Waiting("NoRoomInSum", message, True) if short.any() else None
-        reach = Reach(self.base, ask, self.action)
+        reach = Reach(self.base, ask, self.policy)
         victims = self.cycle.snapshot.preemptible_groups
         scope = reach.scope(victims)
         room = self._rooms.get(scope)
         if room is None:
-            queues = [ask.group.queue] if self.action == "preempt" else list(victims)
+            queues = [ask.group.queue] if self.policy.own_queue else list(victims)
             groups = (group for queue in queues for group in victims.get(queue, ()))
             pods = [
                 pod
@@ -202,7 +203,7 @@ class Attempts:
         return None if enough else TOO_LITTLE
 
     def _within_dues(self, ask: Ask, reach: Reach) -> bool:
-        if self.action != "reclaim":
+        if not self.policy.by_share:
             return True
         allowed = reach.scope(self.cycle.snapshot.preemptible_groups)[1:]
         units = {queue: most for queue, most in self._largest_units.items() if queue in allowed}
@@ -232,7 +233,7 @@ class Attempts:
 
     def beside(self, ask: Ask) -> frozenset[int] | None:
         """Ranks of the units that may be lost while the ask is admitted; None: none is known to be kept."""
-        if self.action != "preempt" or len(self.waiting) * len(self.ranked) > LIMITS.requeue_pairs:
+        if not self.policy.own_queue or len(self.waiting) * len(self.ranked) > LIMITS.requeue_pairs:
             return None
         found = self._beside.get(ask.group.key)
         if found is None:
@@ -280,9 +281,9 @@ class Attempts:
 
     def _prefixes(self, asks: Sequence[Ask], useful: set[int], before: Found | None) -> Iterator[set[int]]:
         """Ever more of the useful units, least deserving first, found by counting (formulation 1.4)."""
-        if self.action != "consolidation" and len(useful) > LIMITS.open_units and self.goals.by_policy:
+        if self.policy.may_lose and len(useful) > LIMITS.open_units and self.goals.by_policy:
             ranked = [item for item in self.ranked if item.rank in useful]
-            dues = dues_of(self.base, self.action, asks, ranked, self.takes)
+            dues = dues_of(self.base, self.policy, asks, ranked, self.takes)
             opened = shallow(self.counting, asks, ranked, dues, self.base.book)
             depth = opened[-1] + 1 if opened else len(ranked)
             while (depth := max(depth, LIMITS.open_units)) < len(ranked) * LIMITS.nearly_all_share:
@@ -311,7 +312,7 @@ class Attempts:
         if budget.work_worth() < LIMITS.model_work:
             return found
         useful = self.taken_by(found.asks) | found.disturbed
-        if self.action != "consolidation" and len(useful) > LIMITS.policy_units and self.goals.by_policy:
+        if self.policy.may_lose and len(useful) > LIMITS.policy_units and self.goals.by_policy:
             # The threshold need not be deeper than it is (formulation 1.4).
             deepest = max(found.disturbed)
             useful = {rank for rank in useful if rank <= deepest}
@@ -357,28 +358,30 @@ class Attempts:
         ``rough_again``: a model too large for all goals is solved for the rough one. ``known``: a plan for
         these asks to start from.
         """
-        cycle, action = self.cycle, self.action
+        cycle, policy = self.cycle, self.policy
         ranked = [item for item in self.ranked if item.rank in useful]
-        if action == "consolidation" and len(ranked) > LIMITS.moving_units:
+        if not policy.may_lose and len(ranked) > LIMITS.moving_units:
             keep = known.disturbed if known is not None else frozenset[int]()
             ranked = near_empty(self.base, asks, ranked, keep)
             whole = False
         if not ranked:
             return Failed(NO_VICTIMS)
-        dues = dues_of(self.base, action, asks, ranked, self.takes)
-        may_lose = action != "consolidation"
+        dues = dues_of(self.base, policy, asks, ranked, self.takes)
         try:
-            placement = joint_model(self.base, asks, [item.offer for item in ranked], may_lose=may_lose)
+            placement = joint_model(
+                self.base, asks, [item.offer for item in ranked], may_lose=policy.may_lose
+            )
         except TooLarge:
             return Failed(Waiting("NotDecidedInTime", "the joint problem is too large for the time budget"))
-        policy = cycle.snapshot.policy
         model = EvictingModel(
             placement,
-            action,
+            policy,
             ranked,
             dues,
             required=required,
-            max_moved_groups=UNLIMITED if may_lose else policy.max_consolidation_preemptees,
+            max_moved_groups=UNLIMITED
+            if policy.may_lose
+            else cycle.snapshot.policy.max_consolidation_preemptees,
             max_moved_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
             lost_beyond_step_gpus=cycle.settings.objective.lost_beyond_step_gpus,
         )
@@ -450,12 +453,12 @@ class Attempts:
                 answer,
                 self.waiting,
                 most_moved=self._most_moved(placed),
-                lost_to=_lost_to(ranked, owners) if action == "reclaim" else None,
+                lost_to=_lost_to(ranked, owners) if policy.by_share else None,
             )
             if played.ledger is not None and rough:
                 rough = False
                 continue
-            allowed = action != "reclaim" or (
+            allowed = not policy.by_share or (
                 played.ledger is not None
                 and not overreaching(self.base, placed, ranked, played.ledger, owners)
             )
@@ -474,7 +477,7 @@ class Attempts:
                     best,
                 )
             served = played.served
-            if played.early and action == "preempt":
+            if played.early and policy.own_queue:
                 # In another plan they might find no room to come back to, so this cut is no proof.
                 sure = False
                 model.keep_some(answer, played.early, played.served)

@@ -7,6 +7,7 @@ from typing import Final
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.fairness.order import Entry, group_sort_key
 from kai_cp_models.fairness.runtime import delayed
+from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.times import EXTRA, Times
@@ -66,8 +67,9 @@ def _refusal(
         )
     if standing.batch is not None and (problem := _bad_topology(snapshot, standing.batch)):
         return Waiting("TopologyFragmented", problem, True)
-    if action != "allocate":
-        if action == "consolidation" and not group.preemptible:
+    evicting = POLICIES.get(action)
+    if evicting is not None:
+        if not evicting.may_lose and not group.preemptible:
             return Waiting("NonPreemptible", "consolidation serves preemptible pod groups only", True)
         left = delayed(snapshot, group)
         if left is not None:

@@ -10,9 +10,10 @@ from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import can_reclaim, levelled, validate, victim_allowed
 from kai_cp_models.joint.evicting import Bounds, Due
 from kai_cp_models.joint.offers import Charges, Ranked, Reach, entitlement, gpu_weight
+from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GPU, UNLIMITED, ActionName, GroupKey, Pod, PodKey
+from kai_cp_models.snapshot import GPU, UNLIMITED, GroupKey, Pod, PodKey
 
 Owners = Mapping[int, tuple[GroupKey, ...]]
 """For every lost unit, by position, the triggers it is lost to; the first one answers for it."""
@@ -20,7 +21,7 @@ Owners = Mapping[int, tuple[GroupKey, ...]]
 
 def dues_of(
     base: Ledger,
-    action: ActionName,
+    policy: EvictionPolicy,
     asks: Sequence[Ask],
     ranked: Sequence[Ranked],
     takes_of: Mapping[tuple[object, ...], frozenset[int]],
@@ -39,8 +40,8 @@ def dues_of(
     for a, ask in enumerate(asks):
         group = ask.group
         asked = base.asked(ask.batch)
-        entitled = entitlement(base, ask, action)
-        within = action == "reclaim" and _within_quota(book, group.queue, asked)
+        entitled = entitlement(base, ask, policy)
+        within = policy.by_share and _within_quota(book, group.queue, asked)
         if (entitled, within) not in terms_of:
             takes = takes_of[entitled]
             if takes not in parts:
@@ -48,7 +49,7 @@ def dues_of(
             by_queue = parts[takes]
             bounds: dict[str, tuple[str, Bounds]] = {}
             open_ = frozenset(by_queue)
-            if action == "reclaim":
+            if policy.by_share:
                 for queue in sorted(by_queue):
                     bounds[queue] = due_bounds(book, group.queue, asked, queue)
                 open_ = frozenset(queue for queue, terms in bounds.items() if _over_due(base.book, *terms))
@@ -56,7 +57,7 @@ def dues_of(
             if (takes, open_) not in joined:
                 joined[takes, open_] = frozenset().union(*(by_queue[queue] for queue in open_))
             terms_of[entitled, within] = (joined[takes, open_], tuple(bounds.items()))
-        if action == "reclaim":
+        if policy.by_share:
             book.charge(group.queue, asked, group.preemptible)
         # Triggers of different queues that may take the same units on the same terms are one class.
         classes.setdefault(terms_of[entitled, within], []).append(a)
@@ -73,7 +74,7 @@ def _by_queue(ranked: Sequence[Ranked], units: Iterable[int]) -> dict[str, froze
 
 def shared_out(
     base: Ledger,
-    action: ActionName,
+    policy: EvictionPolicy,
     asks: Sequence[Ask],
     ranked: Sequence[Ranked],
     lost: Sequence[bool],
@@ -98,7 +99,7 @@ def shared_out(
             fit = [
                 next((o for o in units if ranked[o].rank in mine), None)
                 for queue, units in left.items()
-                if action != "reclaim" or _over_due(book, *due_bounds(book, group.queue, asked, queue))
+                if not policy.by_share or _over_due(book, *due_bounds(book, group.queue, asked, queue))
             ]
             first = min((o for o in fit if o is not None), default=None)
             if first is None:
@@ -113,7 +114,7 @@ def shared_out(
         if o in found or not (lost[o] or any(pod.key in moved for pod in item.offer.pods)):
             continue
         able = [ask for ask in asks if item.rank in takes[ask.group.key]] or list(asks)
-        if lost[o] and action == "reclaim":
+        if lost[o] and policy.by_share:
             queue = item.offer.group.queue
             able.sort(
                 key=lambda ask: (
@@ -182,13 +183,13 @@ def due_bounds(book: QueueBook, queue: str, asked: amounts.Amounts, victim: str)
     return theirs, (found[0], found[1], found[2])
 
 
-def may_take(base: Ledger, ask: Ask, pod: Pod, action: ActionName) -> bool:
+def may_take(base: Ledger, ask: Ask, pod: Pod, policy: EvictionPolicy) -> bool:
     """Whether the ask alone could make the pod give up its place for good (4.3 to 4.6)."""
     snapshot = base.snapshot
     group = snapshot.group_by_key[pod.group] if pod.group else None
-    if group is None or not Reach(base, ask, action).takes(Offer(group, (pod,), 0, True)):
+    if group is None or not Reach(base, ask, policy).takes(Offer(group, (pod,), 0, True)):
         return False
-    if action != "reclaim":
+    if not policy.by_share:
         return True
     asked = amounts.pessimistic_batch(snapshot, ask.pods)
     unit = (group.queue, Charges(base).of((pod,)), amounts.involved(snapshot, (pod,)))

@@ -6,13 +6,13 @@ from kai_cp_models.cycle import Waiting
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.gates import non_preemptible_over_quota
 from kai_cp_models.fairness.reclaim import can_reclaim
+from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.table import accepting
-from kai_cp_models.snapshot import ActionName
 
 
-def refused_early(ledger: Ledger, book: QueueBook, ask: Ask, action: ActionName) -> Waiting | None:
+def refused_early(ledger: Ledger, book: QueueBook, ask: Ask, policy: EvictionPolicy) -> Waiting | None:
     """Why no plan can serve the ask in this action, or None. Every refusal here is a proof.
 
     ``book``: what queues hold when it is the ask's turn.
@@ -31,7 +31,7 @@ def refused_early(ledger: Ledger, book: QueueBook, ask: Ask, action: ActionName)
         refusal = non_preemptible_over_quota(book, group.queue, asked)
         if refusal is not None:
             return Waiting("NonPreemptibleOverQuota", refusal.message, True)
-    if action == "reclaim":
+    if policy.by_share:
         asked = ledger.asked(ask.batch)
         refusal = can_reclaim(book, group.queue, asked, group.preemptible)
         if refusal is not None:

@@ -30,6 +30,7 @@ from kai_cp_models.actions.withdraw import settle
 from kai_cp_models.cycle import Cycle, Eviction, Waiting, in_words
 from kai_cp_models.fairness.order import Entry, FairOrder
 from kai_cp_models.joint.dead import DeadAsks
+from kai_cp_models.joint.policy import CONSOLIDATION, PREEMPT, RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -59,8 +60,8 @@ class _Run:
         return self.attempts.cycle
 
     @property
-    def action(self) -> ActionName:
-        return self.attempts.action
+    def policy(self) -> EvictionPolicy:
+        return self.attempts.policy
 
     @property
     def ledger(self) -> Ledger:
@@ -70,12 +71,12 @@ class _Run:
 
 def reclaim(cycle: Cycle) -> None:
     """Reclaim from queues above their share (4.4)."""
-    _run(cycle, "reclaim")
+    _run(cycle, RECLAIM)
 
 
 def preempt(cycle: Cycle) -> None:
     """Preempt lower priorities of the same queue (4.5)."""
-    _run(cycle, "preempt")
+    _run(cycle, PREEMPT)
 
 
 def consolidation(cycle: Cycle) -> None:
@@ -85,7 +86,10 @@ def consolidation(cycle: Cycle) -> None:
         policy.gpu_strategy,
         policy.cpu_strategy,
     ):
-        (_run if _worth_moving(cycle) else _skip)(cycle, "consolidation")
+        if _worth_moving(cycle):
+            _run(cycle, CONSOLIDATION)
+        else:
+            _skip(cycle, CONSOLIDATION.name)
 
 
 def _worth_moving(cycle: Cycle) -> bool:
@@ -98,27 +102,27 @@ def _worth_moving(cycle: Cycle) -> bool:
     return bool(idle >= LIMITS.least_idle_share * asked)
 
 
-def _run(cycle: Cycle, action: ActionName) -> None:
+def _run(cycle: Cycle, policy: EvictionPolicy) -> None:
     started = time.monotonic()
     if cycle.out_of_time():
-        _skip(cycle, action)
+        _skip(cycle, policy.name)
         return
     runs: list[_Run] = []
-    for waiting in _parts(cycle, action):
+    for waiting in _parts(cycle, policy):
         base = cycle.ledger
-        attempts = Attempts(cycle, action, base, waiting)
+        attempts = Attempts(cycle, policy, base, waiting)
         entries = {key: entry_of(base, ask.group, ask.batch) for key, ask in attempts.asks.items()}
-        run = _Run(attempts, DeadAsks(base, action), dict(attempts.asks), entries)
+        run = _Run(attempts, DeadAsks(base, policy), dict(attempts.asks), entries)
         _admit_all(run)
         if run.found is not None:
             _finish(run, run.found)
         runs.append(run)
     if cycle.evicted_by:
-        settle_room(cycle, action)
+        settle_room(cycle, policy.name)
         for run in runs:
             for key in [key for key in run.refused if key not in cycle.waiting]:
                 del run.refused[key]
-    _record(cycle, action, runs, time.monotonic() - started)
+    _record(cycle, policy.name, runs, time.monotonic() - started)
 
 
 def _finish(run: _Run, found: Found) -> None:
@@ -150,14 +154,14 @@ def _skip(cycle: Cycle, action: ActionName) -> None:
     )
 
 
-def _parts(cycle: Cycle, action: ActionName) -> list[dict[GroupKey, Batch]]:
+def _parts(cycle: Cycle, policy: EvictionPolicy) -> list[dict[GroupKey, Batch]]:
     """The waiting groups that are decided together.
 
     Preempt works queue by queue: what a queue loses goes to its own triggers, and whether other queues
     would come first in the room it gives up is no reason to keep its priorities waiting (4.5).
     """
-    waiting = waiting_groups(cycle, action)
-    if action != "preempt":
+    waiting = waiting_groups(cycle, policy.name)
+    if not policy.own_queue:
         return [waiting] if waiting else []
     parts: dict[str, dict[GroupKey, Batch]] = {}
     for key, batch in waiting.items():
@@ -180,7 +184,7 @@ def _parts(cycle: Cycle, action: ActionName) -> list[dict[GroupKey, Batch]]:
 
 def _admit_all(run: _Run) -> None:
     chunk = _greedily(run)
-    if run.action == "consolidation" and len(run.attempts.ranked_so_far) > LIMITS.cleared_units:
+    if not run.policy.may_lose and len(run.attempts.ranked_so_far) > LIMITS.cleared_units:
         # Moves for a few more are not worth the time that taking back what is owed will need.
         for ask in list(run.open.values()):
             _refuse(run, ask, out_of_time())
@@ -242,8 +246,8 @@ def _next(run: _Run, step: int) -> list[Ask]:
             continue
         if (kind := run.dead.key(ask)) in passed:
             continue
-        why = refused_early(ledger, book, ask, run.action)
-        if why is None and (run.action == "consolidation" or not (chunk or run.found)):
+        why = refused_early(ledger, book, ask, run.policy)
+        if why is None and (not run.policy.may_lose or not (chunk or run.found)):
             # Later ones may live on what the victims of those before them leave over.
             why = run.attempts.refused_by_sums(ask)
         if why is None and counted is None:
@@ -277,7 +281,7 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
     """Decide the first triggers of the fair order; returns how many to try next."""
     many = run.found is not None and len(run.found.asks) > LIMITS.beside
     # In reclaim the fair order ends the admission, and halving finds where.
-    fewest = 1 if many or run.action == "reclaim" else LIMITS.optional_chunk
+    fewest = 1 if many or run.policy.by_share else LIMITS.optional_chunk
     result = run.attempts.attempt(run.found, chunk)
     unserved: list[Ask] = []
     while isinstance(result, Failed) and len(chunk) > fewest:
@@ -354,7 +358,7 @@ def _note(cycle: Cycle, key: GroupKey, why: Waiting) -> None:
 
 
 def _commit(run: _Run, found: Found) -> None:
-    cycle, base = run.cycle, run.attempts.base
+    cycle, base, action = run.cycle, run.attempts.base, run.policy.name
     cycle.ledger = found.ledger
     triggers = tuple(ask.group.key for ask in found.asks)
     withdrawn: set[GroupKey] = set()
@@ -362,21 +366,21 @@ def _commit(run: _Run, found: Found) -> None:
     for o, item in enumerate(found.ranked):
         takers = found.owners.get(o, triggers)
         for pod in item.offer.pods:
-            owners = _named(run.action, takers, users.get(pod.node or "", ()))
+            owners = _named(run.policy, takers, users.get(pod.node or "", ()))
             if pod.key in found.ledger.changed and pod.key not in base.changed:
-                cycle.evicted_by[pod.key] = Eviction(run.action, owners, in_words(run.action, owners))
+                cycle.evicted_by[pod.key] = Eviction(action, owners, in_words(action, owners))
                 if pod.key in found.ledger.held:
-                    cycle.placed_by[pod.key] = run.action
+                    cycle.placed_by[pod.key] = action
             elif pod.key in base.held and pod.key not in found.ledger.held:
                 cycle.placed_by.pop(pod.key, None)
                 withdrawn.add(item.offer.group.key)
                 cycle.waiting[item.offer.group.key] = Waiting(
-                    "Withdrawn", f"its place of this cycle went to {owners[0]} ({run.action})", True
+                    "Withdrawn", f"its place of this cycle went to {owners[0]} ({action})", True
                 )
     for ask in found.asks:
         cycle.sequence.setdefault(ask.group.key, len(cycle.sequence))
         for pod in ask.pods:
-            cycle.placed_by[pod.key] = run.action
+            cycle.placed_by[pod.key] = action
     if withdrawn:
 
         def heirs(pod: Pod) -> tuple[GroupKey, ...]:
@@ -384,16 +388,16 @@ def _commit(run: _Run, found: Found) -> None:
             return tuple(
                 ask.group.key
                 for ask in found.asks
-                if ask.group.key in here and may_take(base, ask, pod, run.action)
+                if ask.group.key in here and may_take(base, ask, pod, run.policy)
             )[:1]
 
         cycle.ledger, cycle.evicted_by = settle(
-            cycle.ledger, cycle.evicted_by, frozenset(withdrawn), heirs, run.action
+            cycle.ledger, cycle.evicted_by, frozenset(withdrawn), heirs, action
         )
         for pod_key, eviction in cycle.evicted_by.items():
-            if eviction.action == run.action and pod_key in cycle.ledger.held:
+            if eviction.action == action and pod_key in cycle.ledger.held:
                 # The move was inherited, so its new place is this action's as well.
-                cycle.placed_by[pod_key] = run.action
+                cycle.placed_by[pod_key] = action
 
 
 def _users(found: Found) -> dict[str, tuple[GroupKey, ...]]:
@@ -409,18 +413,18 @@ def _users(found: Found) -> dict[str, tuple[GroupKey, ...]]:
 
 
 def _named(
-    action: ActionName, takers: tuple[GroupKey, ...], here: tuple[GroupKey, ...]
+    policy: EvictionPolicy, takers: tuple[GroupKey, ...], here: tuple[GroupKey, ...]
 ) -> tuple[GroupKey, ...]:
     """The triggers an eviction is reported for: who answers for it; who uses what is left over is not named.
 
     ``takers``: the triggers that the unit is lost to, the first answers for it under reclaim; ``here``: those
     that use the room. A move may serve several.
     """
-    if action == "reclaim":
+    if policy.by_share:
         return takers[:1]
     among = frozenset(takers)
     users = tuple(key for key in here if key in among)
-    return (users or takers)[: LIMITS.named if action == "consolidation" else 1]
+    return (users or takers)[: 1 if policy.may_lose else LIMITS.named]
 
 
 def _record(cycle: Cycle, action: ActionName, runs: Sequence[_Run], seconds: float) -> None:

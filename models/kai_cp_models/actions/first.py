@@ -25,16 +25,16 @@ from kai_cp_models.limits import LIMITS
 
 def first_plan(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
     """A plan for those of the chunk that find room so; None when nobody does."""
-    return _cleared(attempts, chunk) if attempts.action == "consolidation" else _counted(attempts, chunk)
+    return _cleared(attempts, chunk) if not attempts.policy.may_lose else _counted(attempts, chunk)
 
 
 def _counted(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
-    base, action = attempts.base, attempts.action
+    base, policy = attempts.base, attempts.policy
     asks = list(chunk)
     while asks and not attempts.cycle.out_of_time():
         useful = attempts.taken_by(asks)
         ranked = [item for item in attempts.ranked if item.rank in useful]
-        dues = dues_of(base, action, asks, ranked, attempts.takes)
+        dues = dues_of(base, policy, asks, ranked, attempts.takes)
         opened = shallow(attempts.counting, asks, ranked, dues, base.book)
         if not opened:
             return None
@@ -47,7 +47,7 @@ def _counted(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
         asks = [ask for ask in asks if ask.group.key in played.served]
         found = _shown(attempts, asks, ranked, played.ledger)
         beyond = None
-        if action == "reclaim":
+        if policy.by_share:
             beyond = overreaching(base, asks, ranked, found.ledger, found.owners)
         if beyond is None:
             return found
@@ -61,7 +61,7 @@ def _shown(attempts: Attempts, asks: list[Ask], ranked: list[Ranked], ledger: Le
     plan = attempts.disruption(ledger, ranked, asks)
     lost, moved = list(plan.lost), plan.moved
     takes = {ask.group.key: attempts.takes_of(ask) for ask in asks}
-    owners = shared_out(base, attempts.action, asks, ranked, lost, moved, takes)
+    owners = shared_out(base, attempts.policy, asks, ranked, lost, moved, takes)
     answer = Answer({}, (True,) * len(asks), tuple(lost), moved)
     gone = [item for item, yes in zip(ranked, lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.offer.pods]
@@ -116,7 +116,7 @@ def _clearing(attempts: Attempts, order: Sequence[Ask]) -> Clearing:
         most_groups=cycle.snapshot.policy.max_consolidation_preemptees,
         most_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
     )
-    missed = DeadAsks(attempts.base, attempts.action)
+    missed = DeadAsks(attempts.base, attempts.policy)
     for ask in order:
         if cycle.budget.passed():
             break

@@ -119,7 +119,7 @@ def _offer(cycle: Cycle, action: ActionName) -> None:
         {key: entry_of(ledger, snapshot.group_by_key[key], batch) for key, batch in batches.items()},
     )
     # Here as in allocate: what is given only grows, so who finds no room refuses all that ask for no less.
-    dead = DeadAsks(ledger, "allocate")
+    dead = DeadAsks(ledger, None)
     while not cycle.out_of_time() and (popped := order.pop()) is not None:
         key = popped
         group = snapshot.group_by_key[key]

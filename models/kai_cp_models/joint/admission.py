@@ -47,7 +47,7 @@ class Admission:
         """All admitted batches, in the order of their admission."""
         self.placed_jointly = False
         """Whether a model's places were taken, which know nothing of distances."""
-        self._dead = DeadAsks(base, "allocate")
+        self._dead = DeadAsks(base, None)
         self._counting = Counting(base, waiting)
         self._held = self._counting.demand(())
         self.unproved = 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kai_cp_models.cycle import Waiting
+from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.table import accepting
-from kai_cp_models.snapshot import ActionName, Pod
+from kai_cp_models.snapshot import Pod
 
 
 @dataclass
@@ -16,7 +17,8 @@ class DeadAsks:
     """Refused batches of one action. What is admitted only grows, so a refusal holds to its end."""
 
     ledger: Ledger
-    action: ActionName
+    policy: EvictionPolicy | None
+    """None: allocate, which takes nothing from anybody."""
     _exact: dict[tuple[object, ...], Waiting] = field(default_factory=dict)
     _plain: dict[tuple[object, ...], list[tuple[Pod, int, Waiting]]] = field(default_factory=dict)
 
@@ -24,7 +26,7 @@ class DeadAsks:
         """The refusals that carry a proof, to be added to independently."""
         exact = {key: why for key, why in self._exact.items() if why.proved}
         plain = {terms: [one for one in found if one[2].proved] for terms, found in self._plain.items()}
-        return DeadAsks(self.ledger, self.action, exact, plain)
+        return DeadAsks(self.ledger, self.policy, exact, plain)
 
     def add(self, ask: Ask, why: Waiting) -> None:
         """Note that the batch found no place."""
@@ -74,9 +76,9 @@ class DeadAsks:
     def _terms(self, ask: Ask) -> tuple[object, ...]:
         """What an ask may do to others: asks with equal terms share their fate."""
         group = ask.group
-        if self.action in ("allocate", "consolidation"):
+        if self.policy is None or not self.policy.may_lose:
             return ()
-        if self.action == "preempt":
+        if self.policy.own_queue:
             return (group.queue, group.priority, group.preemptible)
         asked = self.ledger.asked(ask.batch)
         return (group.queue, group.preemptible, tuple(amount > 0 for amount in asked))

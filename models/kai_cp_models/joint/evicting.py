@@ -14,11 +14,12 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.offers import Ranked, milli_gpus
+from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import Linear, Objective
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.snapshot import MILLI, UNLIMITED, ActionName, GroupKey
+from kai_cp_models.snapshot import MILLI, UNLIMITED, GroupKey
 from kai_cp_models.solver import cp_model
 
 Bounds = tuple[int | None, int | None, int | None]
@@ -46,7 +47,7 @@ class EvictingModel:
     def __init__(
         self,
         model: JointModel,
-        action: ActionName,
+        policy: EvictionPolicy,
         ranked: Sequence[Ranked],
         dues: Sequence[Due],
         *,
@@ -69,7 +70,7 @@ class EvictingModel:
         self.lost = model.lost
         self.moved = model.moved
         self.ranked = tuple(ranked)
-        self.action = action
+        self.policy = policy
         self._required = required
         self.exact = True
         """Whether infeasibility is a proof: no row is stricter than the rule it stands for."""
@@ -81,7 +82,7 @@ class EvictingModel:
         self._asks_stay()
         self._limits()
         self._quotas()
-        if action == "preempt":
+        if policy.own_queue:
             self._stay_before()
         self.taken = self._attribution(dues)
         self.moved_groups = self._group_moves(max_moved_groups)

@@ -223,7 +223,7 @@ def _moving(
     """Where nothing may be lost somebody has to move, and how many is a packing problem."""
 
     def objectives(model: EvictingModel) -> list[Objective]:
-        alone = model.action == "consolidation"
+        alone = not model.policy.may_lose
         return [Objective(name, cost(model), int(alone), packing and alone)]
 
     return objectives
@@ -321,7 +321,7 @@ class GoalList:
         """
         entries = list(self.entries)
         found: list[Objective] = []
-        if not threshold and model.action != "consolidation" and self.by_policy:
+        if not threshold and model.policy.may_lose and self.by_policy:
             found = self.rough(model)
             leading = ("threshold", "lost_beyond", "threshold_by_age")
             while entries and entries[0][0].name in leading:
@@ -332,7 +332,7 @@ class GoalList:
 
     def rough(self, model: EvictingModel) -> list[Objective]:
         """Little disruption, for attempts that only ask whether there is room."""
-        if model.action != "consolidation" and self.by_policy:
+        if model.policy.may_lose and self.by_policy:
             return [Objective("lost GPUs by rank", _by_rank(model), packing=True)]
         if not self.entries:
             return [Objective("moved pods", sum(model.moved.values()), packing=True)]

@@ -11,13 +11,13 @@ from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.rank import Giving, victim_order
 from kai_cp_models.fairness.reclaim import victim_allowed
 from kai_cp_models.fairness.runtime import granted, protected
+from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
     GPU,
     MILLI,
-    ActionName,
     GroupKey,
     Pod,
     PodGroup,
@@ -70,11 +70,11 @@ def gpu_weight(pod: Pod) -> int:
     return milli_gpus(pod) + 1
 
 
-def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list[Ranked]:
+def ranked_offers(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> list[Ranked]:
     """Every unit that some ask may disturb, in reverse fair order."""
     ledger = cycle.ledger
     chains: dict[GroupKey, _Chain] = {}
-    for group in _disturbed(cycle, asks, action):
+    for group in _disturbed(cycle, asks, policy):
         if group.key in cycle.left_out:
             continue
         chain = _chain(cycle, group)
@@ -100,23 +100,23 @@ def ranked_offers(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> list
     return found
 
 
-def _disturbed(cycle: Cycle, asks: Sequence[Ask], action: ActionName) -> Iterator[PodGroup]:
+def _disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Iterator[PodGroup]:
     """The running pod groups that some ask may disturb (4.3), as ``Reach`` tells them one by one."""
     by_queue = cycle.snapshot.preemptible_groups
-    if action == "preempt":
+    if policy.own_queue:
         above: dict[str, int] = {}
         for ask in asks:
             queue, priority = ask.group.queue, ask.group.priority
             above[queue] = max(priority, above.get(queue, priority))
         for queue, highest in above.items():
             yield from (group for group in by_queue.get(queue, ()) if group.priority < highest)
-    elif action == "consolidation":
+    elif not policy.may_lose:
         own = {ask.group.key for ask in asks}
         for groups in by_queue.values():
             yield from (group for group in groups if group.key not in own)
     else:
         ledger = cycle.ledger
-        reach = {entitlement(ledger, ask, action): Reach(ledger, ask, action) for ask in asks}
+        reach = {entitlement(ledger, ask, policy): Reach(ledger, ask, policy) for ask in asks}
         for queue, groups in by_queue.items():
             if any(one.reclaims_from(queue) for one in reach.values()):
                 yield from groups
@@ -178,7 +178,7 @@ def _touched(cycle: Cycle, gang: Gang) -> list[tuple[Offer, int]]:
     movable = gang.satisfied(group.root, ledger.status)
     # What was reclaimed counted on what allocate gave the queues, so that is not withdrawn any more.
     kept = group.key in cycle.kept or any(
-        eviction.action == "reclaim" for eviction in cycle.evicted_by.values()
+        eviction.action == RECLAIM.name for eviction in cycle.evicted_by.values()
     )
     found: list[tuple[Offer, int]] = []
     for k, unit in enumerate(gang.units(ledger.status)):
@@ -211,11 +211,11 @@ def _ages(cycle: Cycle, chains: Mapping[GroupKey, object]) -> dict[GroupKey, int
     return {key: known.get(key, neutral) for key in chains}
 
 
-def entitlement(ledger: Ledger, ask: Ask, action: ActionName) -> tuple[object, ...]:
+def entitlement(ledger: Ledger, ask: Ask, policy: EvictionPolicy) -> tuple[object, ...]:
     """Asks with equal entitlement may take the same units."""
-    if action == "consolidation":
+    if not policy.may_lose:
         return ()
-    if action == "preempt":
+    if policy.own_queue:
         return (ask.group.queue, ask.group.priority)
     return (ask.group.queue, ledger.asked(ask.batch))
 
@@ -223,10 +223,10 @@ def entitlement(ledger: Ledger, ask: Ask, action: ActionName) -> tuple[object, .
 class Reach:
     """Whom an ask may disturb, and which units it may take (4.3, 4.6); answers are kept by queue."""
 
-    def __init__(self, ledger: Ledger, ask: Ask, action: ActionName) -> None:
+    def __init__(self, ledger: Ledger, ask: Ask, policy: EvictionPolicy) -> None:
         self._ledger = ledger
         self._group = ask.group
-        self._action = action
+        self._policy = policy
         self._asked = ledger.asked(ask.batch)
         self._allowed: dict[str, bool] = {}
         self._granted: dict[str, float] = {}
@@ -235,9 +235,9 @@ class Reach:
         """Whether pods of the group may be evicted or moved at all."""
         if not group.preemptible or group.key == self._group.key:
             return False
-        if self._action == "consolidation":
+        if not self._policy.may_lose:
             return True
-        if self._action == "preempt":
+        if self._policy.own_queue:
             guarded = group.priority + group.aged_at_start
             return group.queue == self._group.queue and guarded < self._group.priority
         return self.reclaims_from(group.queue)
@@ -262,7 +262,7 @@ class Reach:
         group, snapshot = offer.group, self._ledger.snapshot
         seconds = self._granted.get(group.queue)
         if seconds is None:
-            seconds = granted(snapshot, group.queue, self._action, self._group.queue)
+            seconds = granted(snapshot, group.queue, self._policy.name, self._group.queue)
             self._granted[group.queue] = seconds
         return not protected(snapshot, group, seconds)
 
@@ -270,13 +270,13 @@ class Reach:
         """Ranks of the units that may be taken, of those that each queue has."""
         found: set[int] = set()
         for queue, mine in by_queue.items():
-            if self._action == "reclaim" and not self.reclaims_from(queue):
+            if self._policy.by_share and not self.reclaims_from(queue):
                 continue
             found.update(item.rank for item in mine if self.takes(item.offer))
         return frozenset(found)
 
     def scope(self, queues: Iterable[str]) -> tuple[object, ...]:
         """What decides over takes: asks with equal scopes may take the same units of ``queues``."""
-        if self._action == "reclaim":
+        if self._policy.by_share:
             return (self._group.queue, *(queue for queue in queues if self.reclaims_from(queue)))
-        return (self._group.queue, self._group.priority) if self._action == "preempt" else ()
+        return (self._group.queue, self._group.priority) if self._policy.own_queue else ()

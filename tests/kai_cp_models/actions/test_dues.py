@@ -10,6 +10,7 @@ import pytest
 from kai_cp_models.actions.dues import most_lost_milli_gpus, overreaching, shared_out
 from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.offers import Charges, Ranked, gpu_weight
+from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Offer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import GroupKey, Queue, Shares, Snapshot
@@ -179,7 +180,7 @@ def test_each_ask_takes_until_it_has_what_it_needs() -> None:
     takes = {ask.group.key: every for ask in asks}
     lost = [item.rank < 3 for item in ranked]
     t0, t1 = (ask.group.key for ask in asks)
-    found = shared_out(base, "reclaim", asks, ranked, lost, (), takes)
+    found = shared_out(base, RECLAIM, asks, ranked, lost, (), takes)
     assert found == {0: (t0,), 1: (t1,), 2: (t0, t1)}
 
 
@@ -191,5 +192,5 @@ def test_an_ask_takes_only_what_it_may() -> None:
     t0, t1 = (ask.group.key for ask in asks)
     takes = {t0: frozenset((1,)), t1: frozenset((0, 1, 2))}
     moved = {ranked[2].offer.pods[0].key}
-    found = shared_out(base, "reclaim", asks, ranked, [True, True, False], moved, takes)
+    found = shared_out(base, RECLAIM, asks, ranked, [True, True, False], moved, takes)
     assert found == {0: (t1,), 1: (t0,), 2: (t1,)}

@@ -16,6 +16,7 @@ from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.goals import GOALS, Disruption, GoalList
+from kai_cp_models.joint.policy import PREEMPT
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import GoalWeights, ObjectiveSettings, Settings
 from kai_cp_models.snapshot import Snapshot
@@ -51,10 +52,10 @@ def model_of(attempts: Attempts) -> EvictingModel:
         attempts.takes_of(ask)
     base = attempts.base
     placement = joint_model(base, asks, [item.offer for item in attempts.ranked])
-    dues = dues_of(base, attempts.action, asks, attempts.ranked, attempts.takes)
+    dues = dues_of(base, attempts.policy, asks, attempts.ranked, attempts.takes)
     return EvictingModel(
         placement,
-        attempts.action,
+        attempts.policy,
         attempts.ranked,
         dues,
         required=0,
@@ -65,7 +66,7 @@ def model_of(attempts: Attempts) -> EvictingModel:
 def attempts_of(snapshot: Snapshot, settings: Settings = SETTINGS) -> Attempts:
     cycle = Cycle(snapshot, settings, Ledger.of(snapshot), float("inf"))
     cycle.budget.begin(1.0)
-    return Attempts(cycle, "preempt", cycle.ledger, waiting_groups(cycle, "preempt"))
+    return Attempts(cycle, PREEMPT, cycle.ledger, waiting_groups(cycle, "preempt"))
 
 
 def solution(model: cp_model.CpModel) -> cp_model.CpSolver | None:
