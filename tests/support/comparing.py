@@ -1,0 +1,68 @@
+"""Which of two plans of one snapshot is better: by the first goal in which they differ.
+
+Actions come in their order; within one, admission along the fair order comes first, then the goals in force.
+Both plans are walked through together: as long as they agree, the fair order is the same for both.
+"""
+
+from __future__ import annotations
+
+from kai_cp_models.actions.attempt import Attempts
+from kai_cp_models.actions.common import entry_of, waiting_groups
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.fairness.order import FairOrder
+from kai_cp_models.joint.goals import Disruption
+from kai_cp_models.joint.policy import POLICIES
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import MILLI, ActionName, GroupKey, Plan, PodKey, PodStatus, Snapshot
+
+
+def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Settings) -> tuple[str, int]:
+    """(what the plans differ in first, -1: ``one`` is better, 1: ``other`` is); ("", 0) where they do not."""
+    cycle = Cycle(snapshot, settings, Ledger.of(snapshot, settings.rules), float("inf"))
+    book = cycle.ledger.book
+    given: set[GroupKey] = set()
+    for action in snapshot.policy.actions:
+        batches = {k: b for k, b in waiting_groups(cycle, action).items() if k not in given}
+        entries = {k: entry_of(cycle.ledger, snapshot.group_by_key[k], b) for k, b in batches.items()}
+        order = FairOrder(snapshot, book, entries)
+        mine, theirs = served(snapshot, one, action), served(snapshot, other, action)
+        while (key := order.pop()) is not None:
+            if (key in mine) != (key in theirs):
+                return f"{action}: {key}", -1 if key in mine else 1
+            if key in mine:
+                given.add(key)
+                group = snapshot.group_by_key[key]
+                book.charge(group.queue, entries[key][1], group.preemptible)
+                order.charged(group.queue)
+        if action in POLICIES:
+            pair = [_values(cycle, action, plan, settings) for plan in (one, other)]
+            if pair[0] != pair[1]:
+                return f"{action}: goals", -1 if pair[0] < pair[1] else 1
+            if _disturbed(one, action) != _disturbed(other, action):
+                # Equal by every goal and not the same: from here on the two go different ways.
+                return "", 0
+    return "", 0
+
+
+def served(snapshot: Snapshot, plan: Plan, action: ActionName) -> set[GroupKey]:
+    """Waiting groups that get a place in this action."""
+    found = {d.pod for d in plan.decisions if d.kind != "Evict" and d.action == action}
+    pods = (snapshot.pod_by_key[key] for key in found)
+    return {p.group for p in pods if p.group is not None and p.status is PodStatus.PENDING}
+
+
+def _disturbed(plan: Plan, action: ActionName) -> set[PodKey]:
+    return {d.pod for d in plan.decisions if d.kind == "Evict" and d.action == action}
+
+
+def _values(cycle: Cycle, action: ActionName, plan: Plan, settings: Settings) -> tuple[int, ...]:
+    gone = _disturbed(plan, action)
+    again = {d.pod for d in plan.decisions if d.kind != "Evict"}
+    attempts = Attempts(cycle, POLICIES[action], cycle.ledger, waiting_groups(cycle, action))
+    lost = [all(p.key in gone - again for p in item.offer.pods) for item in attempts.ranked]
+    moved = frozenset(gone & again)
+    keys = served(cycle.snapshot, plan, action)
+    asks = [ask for key, ask in attempts.asks.items() if key in keys]
+    step = MILLI * settings.objective.lost_beyond_step_gpus
+    return attempts.goals.values(Disruption(attempts.ranked, lost, moved, asks, step))
