@@ -27,6 +27,8 @@ def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Setti
         entries = {k: entry_of(cycle.ledger, snapshot.group_by_key[k], b) for k, b in batches.items()}
         order = FairOrder(snapshot, book, entries)
         mine, theirs = served(snapshot, one, action), served(snapshot, other, action)
+        # A place that a later action took back was given all the same.
+        mine, theirs = mine | _withdrawn(one) & theirs, theirs | _withdrawn(other) & mine
         while (key := order.pop()) is not None:
             if (key in mine) != (key in theirs):
                 return f"{action}: {key}", -1 if key in mine else 1
@@ -50,6 +52,10 @@ def served(snapshot: Snapshot, plan: Plan, action: ActionName) -> set[GroupKey]:
     found = {d.pod for d in plan.decisions if d.kind != "Evict" and d.action == action}
     pods = (snapshot.pod_by_key[key] for key in found)
     return {p.group for p in pods if p.group is not None and p.status is PodStatus.PENDING}
+
+
+def _withdrawn(plan: Plan) -> set[GroupKey]:
+    return {row.group for row in plan.unscheduled if row.reason == "Withdrawn"}
 
 
 def _disturbed(plan: Plan, action: ActionName) -> set[PodKey]:
