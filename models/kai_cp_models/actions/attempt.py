@@ -258,7 +258,7 @@ class Attempts:
         Only units that the chunk may take, or that are disturbed already, may be disturbed (formulation 1.3).
         """
         budget = self.cycle.budget
-        if budget.work_worth() < _LEAST_WORK or budget.passed():
+        if budget.work_worth() < LIMITS.model_work or budget.passed():
             return Failed(out_of_time())
         useful = self.taken_by(chunk) | (before.disturbed if before else set())
         asks = [*(before.asks if before else ()), *chunk]
