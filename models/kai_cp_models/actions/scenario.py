@@ -134,19 +134,7 @@ def _replay(
         if pod.group is not None:
             victims.setdefault(pod.group, []).append(pod)
     wanted = {ask.group.key: ask for ask in asks}
-    snapshot = ledger.snapshot
-    batches: dict[GroupKey, Batch] = dict(waiting)
-    for key, pods in victims.items():
-        batch = missing(ledger, key, pods)
-        if batch is not None:
-            batches[key] = batch
-    for key, ask in wanted.items():
-        batches[key] = ask.batch
-    order = FairOrder(
-        snapshot,
-        ledger.book,
-        {key: entry_of(ledger, snapshot.group_by_key[key], batch) for key, batch in batches.items()},
-    )
+    batches, order = _line(ledger, waiting, victims, wanted)
     left = set(wanted)
     served: set[GroupKey] = set()
     early: set[GroupKey] = set()
@@ -156,22 +144,16 @@ def _replay(
     while coming and time.monotonic() < until and (popped := order.pop()) is not None:
         key = popped
         coming.discard(key)
-        group = snapshot.group_by_key[key]
-        gang = ledger.fixed.gangs[key]
+        queue = ledger.snapshot.group_by_key[key].queue
         if key in wanted:
             left.discard(key)
-            refused = gate(ledger, group, batches[key]) is not None
-            outcome = (
-                None
-                if refused
-                else Placer(gang, pipeline_only=True).place(ledger, batches[key], consume=True)
-            )
-            if isinstance(outcome, Ledger):
-                ledger = outcome
-                served.add(key)
-                order.use(ledger.book, group.queue)
-            else:
+            placed = _placed(ledger, wanted[key])
+            if placed is None:
                 failed = True
+            else:
+                ledger = placed
+                served.add(key)
+                order.use(ledger.book, queue)
         elif key in victims and (not left or (key in lost_to and lost_to[key] <= served)):
             last.append(key)
         elif key in victims:
@@ -180,7 +162,7 @@ def _replay(
                 if left and not failed:
                     early.add(key)
                 ledger = back
-                order.use(ledger.book, group.queue)
+                order.use(ledger.book, queue)
     last += sorted(coming & victims.keys())
     # Whoever can stay where it is does, before others look for a new place.
     for key in last:
@@ -192,6 +174,32 @@ def _replay(
         return Played(None, frozenset(early), frozenset(served))
     settle_moves(ledger, gone)
     return Played(ledger, frozenset(early), frozenset(served))
+
+
+def _line(
+    ledger: Ledger,
+    waiting: Mapping[GroupKey, Batch],
+    victims: Mapping[GroupKey, Sequence[Pod]],
+    wanted: Mapping[GroupKey, Ask],
+) -> tuple[dict[GroupKey, Batch], FairOrder]:
+    """What each group that waits or was evicted asks for, and all of them in the fair order."""
+    batches: dict[GroupKey, Batch] = dict(waiting)
+    for key, pods in victims.items():
+        batch = missing(ledger, key, pods)
+        if batch is not None:
+            batches[key] = batch
+    batches |= {key: ask.batch for key, ask in wanted.items()}
+    groups = ledger.snapshot.group_by_key
+    entries = {key: entry_of(ledger, groups[key], batch) for key, batch in batches.items()}
+    return batches, FairOrder(ledger.snapshot, ledger.book, entries)
+
+
+def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:
+    """The ledger, which is used up, with the ask in its places; None: it has none, nothing has changed."""
+    if gate(ledger, ask.group, ask.batch) is not None:
+        return None
+    outcome = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch, consume=True)
+    return outcome if isinstance(outcome, Ledger) else None
 
 
 def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Batch | None:

@@ -26,6 +26,22 @@ class _DeviceVar:
     counts: dict[Hashable, cp_model.IntVar] = field(default_factory=dict)
 
 
+@dataclass
+class _Sharing:
+    """The shares of one node in the making.
+
+    ``items``: classes of shares with their counts there; ``rows``: their counts per device; ``whole``: whole
+    GPUs that shared devices take, or give back where negative.
+    """
+
+    node: int
+    mib: int
+    items: list[tuple[Hashable, PodClass, cp_model.IntVar]]
+    rows: dict[Hashable, list[cp_model.IntVar]] = field(default_factory=dict)
+    whole: list[Linear] = field(default_factory=list)
+    devices: list[_DeviceVar] = field(default_factory=list)
+
+
 class ExactModel(JointModel):
     """See the module's docstring."""
 
@@ -110,81 +126,82 @@ class ExactModel(JointModel):
         self._node_rows()
 
     def _share_node(self, node: int) -> None:
-        cp, ledger = self.cp, self.ledger
-        total = int(ledger.fixed.gpu_memory_mib[node])
-        items = [
-            (key, item, item.x[node])
-            for key, item in self._classes.items()
-            if item.example.spec.gpu.shares and node in item.x
-        ]
+        """Counts per device for the shares of one node: those that are there, then new ones."""
+        here = _Sharing(
+            node,
+            int(self.ledger.fixed.gpu_memory_mib[node]),
+            [
+                (key, item, item.x[node])
+                for key, item in self._classes.items()
+                if item.example.spec.gpu.shares and node in item.x
+            ],
+        )
+        self._share_devices(here)
+        self._share_new_ones(here)
+        for key, item, x in here.items:
+            self.cp.add(sum(here.rows.get(key, ())) == item.example.spec.gpu.devices * x)
+        if here.whole:
+            self._gpu_extra[node] = here.whole
+        self._devices[node] = here.devices
+
+    def _share_devices(self, here: _Sharing) -> None:
+        """The devices that have members: room in them, and a whole GPU again when all leave."""
+        cp, ledger, node = self.cp, self.ledger, here.node
         members: dict[str, list[Pod]] = {}
         for pod in self._leaving.get(node, ()):
             place = ledger.place_of(pod)
             if pod.spec.gpu.shares and place is not None:
                 for name in place[1]:
                     members.setdefault(name, []).append(pod)
-        whole: list[Linear] = []
-        devices: list[_DeviceVar] = []
-        rows: dict[Hashable, list[cp_model.IntVar]] = {key: [] for key, _, _ in items}
         for name in ledger.groups_on.get(node, ()):
             device = ledger.devices[node, name]
             if not (device.active or device.pipelined):
                 continue
             candidates = members.get(name, [])
-            stays: list[Linear] = [1 - self.gone[pod.key] for pod in candidates]
             some: Linear = 1
             if device.active + device.pipelined <= len(candidates):
-                some_var = cp.new_bool_var(f"stays[{node},{name}]")
-                cp.add(sum(stays) >= some_var)
+                stays: list[Linear] = [1 - self.gone[pod.key] for pod in candidates]
+                some = cp.new_bool_var(f"stays[{node},{name}]")
+                cp.add(sum(stays) >= some)
                 for stay in stays:
-                    cp.add(some_var >= stay)
-                whole.append(MILLI * (some_var - 1))
-                some = some_var
-            var = _DeviceVar(name)
-            load: list[Linear] = []
-            for key, item, x in items:
-                need = ledger.share_mib_on(item.example, node)
-                most = min(item.most, total // need if need else item.most)
-                if most <= 0:
-                    continue
-                count = cp.new_int_var(0, most, f"w[{node},{name}]")
-                cp.add(count <= x)
-                cp.add(count <= most * some)
-                var.counts[key] = count
-                rows[key].append(count)
-                load.append(need * count)
+                    cp.add(some >= stay)
+                here.whole.append(MILLI * (some - 1))
+            load = self._loaded(here, _DeviceVar(name), some)
             if load:
                 freed = [ledger.share_mib_on(pod, node) * self.gone[pod.key] for pod in candidates]
-                cp.add(sum(load) - sum(freed) <= total - device.active_mib - device.pipelined_mib)
-            devices.append(var)
-        demand = sum(item.most * item.example.spec.gpu.devices for _, item, _ in items)
-        gpus = int(ledger.fixed.table.allocatable[node, GPU]) // MILLI
+                cp.add(sum(load) - sum(freed) <= here.mib - device.active_mib - device.pipelined_mib)
+
+    def _share_new_ones(self, here: _Sharing) -> None:
+        """Devices that nobody shares yet, one after the other; each takes a whole GPU and a pod slot."""
+        cp, node = self.cp, here.node
+        demand = sum(item.most * item.example.spec.gpu.devices for _, item, _ in here.items)
+        gpus = int(self.ledger.fixed.table.allocatable[node, GPU]) // MILLI
         previous: cp_model.IntVar | None = None
         for k in range(min(gpus, demand)):
             used = cp.new_bool_var(f"new[{node},{k}]")
             if previous is not None:
                 cp.add_implication(used, previous)
             previous = used
-            var = _DeviceVar(f"new-{k}")
-            load = []
-            for key, item, x in items:
-                need = ledger.share_mib_on(item.example, node)
-                most = min(item.most, total // need if need else item.most)
-                count = cp.new_int_var(0, max(most, 0), f"w[{node},new{k}]")
-                cp.add(count <= x)
-                cp.add(count <= most * used)
-                var.counts[key] = count
-                rows[key].append(count)
-                load.append(need * count)
-            cp.add(sum(load) <= total * used)
-            whole.append(MILLI * used)
+            cp.add(sum(self._loaded(here, _DeviceVar(f"new-{k}"), used)) <= here.mib * used)
+            here.whole.append(MILLI * used)
             self._slot_extra.setdefault(node, []).append(used)
-            devices.append(var)
-        for key, item, x in items:
-            cp.add(sum(rows[key]) == item.example.spec.gpu.devices * x)
-        if whole:
-            self._gpu_extra[node] = whole
-        self._devices[node] = devices
+
+    def _loaded(self, here: _Sharing, var: _DeviceVar, there: Linear) -> list[Linear]:
+        """Counts of each class on the device, which is ``there``; the MiB that they take."""
+        load: list[Linear] = []
+        for key, item, x in here.items:
+            need = self.ledger.share_mib_on(item.example, here.node)
+            most = min(item.most, here.mib // need if need else item.most)
+            if most <= 0:
+                continue
+            count = self.cp.new_int_var(0, most, f"w[{here.node},{var.name}]")
+            self.cp.add(count <= x)
+            self.cp.add(count <= most * there)
+            var.counts[key] = count
+            here.rows.setdefault(key, []).append(count)
+            load.append(need * count)
+        here.devices.append(var)
+        return load
 
     # --- rules that bring their own rows ---------------------------------------------------------
 
