@@ -68,11 +68,12 @@ judge-time-axis: $(READY)
 		--command '$(BIN)/kai-cp solve {inputs} --output-dir {outputs} --now {now} --config {config}' \
 		--defrag '$(BIN)/kai-cp defrag {input} {question} --now {now} --config {config} --output {output}'
 
-system-packages:  ## Debian's Prometheus and Chromium, for the tests that need them (as root)
+system-packages:  ## Debian's Prometheus, Chromium and PostgreSQL, for the tests that need them (as root)
 	@for command in prometheus chromium chromedriver; do command -v $$command > /dev/null || missing=yes; done; \
+	ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || missing=yes; \
 	if [ -n "$$missing" ]; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-			prometheus chromium chromium-driver fonts-dejavu-core > /dev/null; \
+			prometheus chromium chromium-driver postgresql fonts-dejavu-core > /dev/null; \
 	fi
 
 control-plane: $(READY)  ## the API server and the Helm that the tests run against (built once, then cached)

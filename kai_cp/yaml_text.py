@@ -21,6 +21,11 @@ def load(text: str) -> Any:
     return _read(text, yaml.safe_load)
 
 
+def load_all(text: str) -> list[Any]:
+    """Every document of a YAML text; errors as of :func:`load`."""
+    return _read(text, lambda whole: list(yaml.safe_load_all(whole)))
+
+
 def compose(text: str) -> yaml.Node | None:
     """The document with the places of its keys; errors as of :func:`load`."""
     root: yaml.Node | None = _read(text, lambda whole: yaml.compose(whole, Loader=yaml.SafeLoader))

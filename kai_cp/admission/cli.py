@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 import typer
 import yaml
 
+from kai_cp import yaml_text
 from kai_cp.admission.request import Request, read_request, read_settings
 from kai_cp.admission.review import review
 from kai_cp.cli.common import BAD_INPUT, complain, fail
@@ -50,7 +52,7 @@ def admit(
 def _requests(file: Path, gpu_sharing: bool) -> list[Request]:
     found: list[Request] = []
     text = file.read_text("utf-8")
-    documents = [json.loads(text)] if file.suffix == ".json" else yaml.safe_load_all(text)
+    documents = [orjson.loads(text)] if file.suffix == ".json" else yaml_text.load_all(text)
     for document in documents:
         if not isinstance(document, dict):
             raise Malformed("document", "expected an object or a request")

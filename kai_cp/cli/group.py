@@ -73,9 +73,11 @@ def _documents(file: Path) -> list[dict[str, Any]]:
     import orjson
     import yaml
 
+    from kai_cp import yaml_text
+
     text = file.read_text("utf-8")
     try:
-        loaded = orjson.loads(text) if file.suffix == ".json" else list(yaml.safe_load_all(text))
+        loaded = orjson.loads(text) if file.suffix == ".json" else yaml_text.load_all(text)
     except yaml.YAMLError as problem:
         raise ValueError(f"no YAML: {str(problem).splitlines()[0]}") from None
     loaded = loaded.get("items", [loaded]) if isinstance(loaded, dict) else loaded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from kai_cp.reader.container import Source
     from kai_cp.solving import Progress as Step
-    from kai_cp.solving import Result, Watch
+    from kai_cp.solving import Result, Task, Watch
 
 BUDGET_SECONDS: Final = 30.0
 """Most time for deciding on a snapshot that is solved by hand; the live scheduler has its period."""
@@ -124,13 +124,11 @@ def solve(
     kai-cp solve snapshot.zip --queue team-a --stages
     kai-cp solve snapshot.zip -o json | jq '.unscheduled[]'
     """
-    from kai_cp.worker import ENGINE, Worker, warm_up
+    from kai_cp.worker import ENGINE, warm_up
 
     warm_up(ENGINE)
     # While that imports the engine, there is time to import what shows the answer.
-    from kai_cp.reader.container import STDIN
-    from kai_cp.solving import Task, job
-    from kai_cp.solving import solve as solve_one
+    from kai_cp.solving import Task
 
     settings = settings_or_exit(
         config,
@@ -143,20 +141,15 @@ def solve(
         defaults={"solver.budget_seconds": BUDGET_SECONDS},
     )
     instant = instant_or_exit(now)
-    usage_by_queue = usage_or_exit(usage)
+    shares = usage_or_exit(usage)
     inputs, missing = _inputs(snapshots, output_dir)
     index, count = part_or_exit(part)
     inputs = inputs[index::count]
     results: list[Result] = []
-    with Worker(job) as worker, _progress(inputs) as watched:
-        for source, watch in watched:
-            data = sys.stdin.buffer.read() if source.path == STDIN else None
-            result = solve_one(worker, Task(source, data, instant, settings, usage_by_queue), watch)
-            if result.document is not None and output_dir is not None:
-                _write(output_dir / f"{source.name}.json", result.document)
-            results.append(result)
-            if result.interrupted:
-                break
+    for result in _answers(inputs, lambda source, data: Task(source, data, instant, settings, shares)):
+        if result.document is not None and output_dir is not None:
+            _write(output_dir / f"{result.source.name}.json", result.document)
+        results.append(result)
     for result in results:
         if result.problem:
             complain(result.problem)
@@ -171,6 +164,23 @@ def solve(
         raise typer.Exit(INTERRUPTED)
     if missing or any(result.problem for result in results):
         raise typer.Exit(BAD_INPUT)
+
+
+def _answers(inputs: Sequence[Source], task: Callable[[Source, bytes | None], Task]) -> Iterator[Result]:
+    """What comes of the inputs, one after the other; an interrupted one is the last."""
+    from kai_cp.reader.container import STDIN
+    from kai_cp.solving import job, solve
+    from kai_cp.worker import Worker
+
+    if not inputs:
+        return
+    with Worker(job) as worker, _progress(inputs) as watched:
+        for source, watch in watched:
+            data = sys.stdin.buffer.read() if source.path == STDIN else None
+            result = solve(worker, task(source, data), watch)
+            yield result
+            if result.interrupted:
+                return
 
 
 def _write(path: Path, content: bytes) -> None:

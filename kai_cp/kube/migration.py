@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from kai_cp import yaml_text
 from kai_cp.kube import resources as r
 from kai_cp.kube.errors import ApiError
 from kai_cp.kube.process import Connection, Life, connect
@@ -24,7 +25,7 @@ def from_files(files: Sequence[Path]) -> Documents:
     found: Documents = []
     for file in files:
         try:
-            documents = list(yaml.safe_load_all(file.read_text("utf-8")))
+            documents = yaml_text.load_all(file.read_text("utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
             raise Unreadable(f"{file}: {str(problem).splitlines()[0]}") from None
         for document in documents:

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from kai_cp import yaml_text
 from kai_cp.workloads.items import Path, path
 
 Shape: TypeAlias = Literal[
@@ -201,7 +202,7 @@ class _File(_Row):
 def parse_kinds(text: str, where: str) -> tuple[Kind, ...]:
     """The rows of a file; BadKinds names ``where`` and the field."""
     try:
-        document = yaml.safe_load(text)
+        document = yaml_text.load(text)
         return tuple(row.kind_row() for row in _File.model_validate(document).kinds)
     except yaml.YAMLError as problem:
         raise BadKinds(f"{where}: no YAML: {str(problem).splitlines()[0]}") from None
