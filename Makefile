@@ -12,23 +12,30 @@ LIGHT := .venv/.light
 NOW := 2026-11-20T12:00:00Z
 SHARED ?= ../shared
 PYTEST_FLAGS ?= -n 2 --dist loadgroup
+# Tests of tiny worlds and of texts: most of the rules, none of the processes, searches and servers.
+QUICK := $(addprefix tests/,kai_cp_topology test_words.py $(addprefix kai_cp_models/,rules fairness check test_units.py test_ledger.py) \
+	$(addprefix kai_cp/,reader test_decisions.py test_settings.py test_reports.py test_docs.py))
 
 # What the judges of $(SHARED) must at least find. A change may raise these figures, never lower them.
 CONFORMANCE_MIN := 260
 SCENARIOS_STAGE := core
 
-.PHONY: help release system-packages demo test micro lint judge judge-conformance judge-scenarios judge-faults judge-admission judge-grouping judge-time-axis judge-explain control-plane demo-cluster docs lock clean
+.PHONY: help release system-packages demo check test micro lint judge judge-conformance judge-scenarios judge-faults judge-admission judge-grouping judge-time-axis judge-explain control-plane demo-cluster docs lock clean
 
 help:  ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(LIGHT)  ## decide on the sample snapshot, a cluster of eight nodes (installs 0.2 GB the first time)
+demo: $(LIGHT)  ## decide on a sample cluster (installs 0.2 GB at first)
 	$(BIN)/kai-cp solve examples/demo-cluster.json --now $(NOW)
+
+check: lint  ## in two minutes: lint, and the tests of tiny worlds
+	$(BIN)/pytest $(PYTEST_FLAGS) $(QUICK)
 
 test: $(READY)  ## all tests
 	$(BIN)/pytest $(PYTEST_FLAGS)
 
-micro: $(READY)  ## every micro benchmark once, small; without --benchmark-disable they are measured
+# Without --benchmark-disable they are measured.
+micro: $(READY)  ## every micro benchmark once, small
 	$(BIN)/pytest benchmarks --benchmark-disable
 
 lint: $(READY)  ## style, types, import rules
@@ -68,7 +75,8 @@ judge-time-axis: $(READY)
 		--command '$(BIN)/kai-cp solve {inputs} --output-dir {outputs} --now {now} --config {config}' \
 		--defrag '$(BIN)/kai-cp defrag {input} {question} --now {now} --config {config} --output {output}'
 
-system-packages:  ## Debian's Prometheus, Chromium and PostgreSQL, for the tests that need them (as root)
+# Prometheus, Chromium with its driver, PostgreSQL.
+system-packages:  ## Debian's packages for some tests (as root)
 	@for command in prometheus chromium chromedriver; do command -v $$command > /dev/null || missing=yes; done; \
 	ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || missing=yes; \
 	if [ -n "$$missing" ]; then \
@@ -76,11 +84,11 @@ system-packages:  ## Debian's Prometheus, Chromium and PostgreSQL, for the tests
 			prometheus chromium chromium-driver postgresql fonts-dejavu-core > /dev/null; \
 	fi
 
-control-plane: $(READY)  ## the API server and the Helm that the tests run against (built once, then cached)
+control-plane: $(READY)  ## the API server and Helm of the tests (built once)
 	$(BIN)/python -m tests.kubetest.build
 	$(BIN)/python -m tests.kubetest.build helm
 
-demo-cluster: $(READY)  ## a real control plane with fake GPU nodes, our processes and a sample workload
+demo-cluster: $(READY)  ## a real control plane with fake GPU nodes
 	$(BIN)/python -m kai_cp.kube.demo
 
 docs: $(READY)  ## the generated pages and the sample snapshot
@@ -97,7 +105,7 @@ lock:  ## resolve the dependencies anew (needs uv)
 	$(UV) --group build --constraints requirements.lock --output-file requirements-light.lock
 	$(UV) --extra cluster --group build --constraints requirements.lock --output-file requirements-cluster.lock
 
-release:  ## wheel, source archive, SBOM and checksums into dist/; nothing is uploaded
+release:  ## wheel, source archive, SBOM, checksums into dist/
 	scripts/release
 
 clean:

@@ -174,7 +174,7 @@ _asked(
 _asked(
     "evictions",
     ("queue", "namespace", "group"),
-    """Show the pods that are evicted: for whom, and what becomes of them.
+    """Show the pods that are evicted: what for, and what becomes of them.
 
     Examples:
     kai-cp evictions cycle.zip

@@ -58,7 +58,7 @@ def inspect(
     config: ConfigOption = None,
     everything: AllOption = False,
 ) -> None:
-    """Show nodes, queues with quota, fair share and allocation, and who waits, in fair order.
+    """Show nodes, queues with quota, fair share and allocation, and what waits, in fair order.
 
     Examples:
     kai-cp inspect snapshot.zip

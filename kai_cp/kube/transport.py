@@ -36,6 +36,10 @@ from kai_cp.reader import salvage
 LOG = logging.getLogger(__name__)
 
 Object = dict[str, Any]
+_TOLD = (ConfigException, OSError, ValueError, YAMLError)
+"""What the client raises for a kubeconfig that it cannot use, with a sentence."""
+_UNTOLD = (TypeError, AttributeError, LookupError, RecursionError)
+"""What it raises for a file that is none."""
 
 CONNECT_SECONDS: Final = 5.0
 READ_SECONDS: Final = 15.0
@@ -72,9 +76,9 @@ def configuration(kubeconfig: str = "", context: str = "") -> Configuration:
             )
         else:
             kube_config.load_incluster_config(client_configuration=result)  # type: ignore[no-untyped-call]
-    except (ConfigException, OSError, ValueError, YAMLError) as problem:
+    except (*_TOLD, *_UNTOLD) as problem:
         which = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
-        reason = str(problem).split("\n", 1)[0].rstrip(". ")
+        reason = str(problem).split("\n", 1)[0].rstrip(". ") if isinstance(problem, _TOLD) else "it is none"
         raise Unavailable(
             f"no cluster to talk to: {which}: {reason}. Name a kubeconfig with --kubeconfig or KUBECONFIG, "
             "or run in a pod with a service account."

@@ -6,7 +6,6 @@ The commands and their options are those of the program, so a new one is tried w
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,8 +149,3 @@ def test_nonsense_for_options(path: tuple[str, ...], run: Any) -> None:
             for nonsense in ("abc", "nan"):
                 line = (*path, *needed(found), option.opts[-1], nonsense)
                 said_well(line, *run(*line))
-
-
-def test_nothing_is_left_behind(folder: Path) -> None:
-    """No command wrote beside what it read."""
-    assert set(os.listdir(folder)) == {*CONTENTS, DIRECTORY, "good.json"} - {"missing.json"}

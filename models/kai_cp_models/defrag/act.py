@@ -91,7 +91,7 @@ def advance(cycle: Cycle, waiting: Sequence[Unscheduled], seconds: float) -> Loo
         return said("rate", text, value, goal, again)
     text = f"{value} of {goal}: step 1 of {point.plan[-1].step}, {point.moves} restarts in all"
     if not _carry_out(cycle, step, text):
-        return said("stuck", "the next step has no room beside what is held or placed", value, goal)
+        return said("stuck", "the next step has no place beside what is held or placed", value, goal)
     return said("moved", text, value, goal)
 
 
@@ -105,7 +105,7 @@ def _waits(cycle: Cycle, waiting: Sequence[Unscheduled]) -> str:
     snapshot, now = cycle.snapshot, cycle.snapshot.now
     for row in waiting:
         if row.reason not in NOT_FOR_ROOM:
-            return f"{row.group} waits for room ({row.reason})"
+            return f"{row.group} waits for capacity ({row.reason})"
     for group in snapshot.groups:
         note = moved(group, now)
         running = sum(pod.status in ACTIVE_ALLOCATED for pod in snapshot.members[group.key])

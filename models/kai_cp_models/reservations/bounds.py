@@ -67,7 +67,7 @@ def _missing(times: Times, group: PodGroup, endless: list[GroupKey]) -> str:
         more = f" and {len(endless) - 1} more" if len(endless) > 1 else ""
         return f"nothing limits the run time of {endless[0]}{more}"
     if gpus < settings.min_gpus:
-        return f"it holds no room: {gpus:g} GPUs are fewer than {settings.min_gpus}"
+        return f"it holds no places: {gpus:g} GPUs are fewer than {settings.min_gpus}"
     if times.opted_out(group) or _patience(times, group) == NEVER or not settings.most:
-        return "it holds no room"
+        return "it holds no places"
     return ""

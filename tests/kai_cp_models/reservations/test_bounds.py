@@ -63,8 +63,8 @@ def test_priorities_that_waiting_never_reaches() -> None:
 
 def test_who_holds_no_room_has_no_bound() -> None:
     small = bound(settings=chosen(min_gpus=9))
-    assert small == WaitBound(None, "it holds no room: 8 GPUs are fewer than 9")
-    assert bound(settings=chosen(after_seconds=-1)) == WaitBound(None, "it holds no room")
+    assert small == WaitBound(None, "it holds no places: 8 GPUs are fewer than 9")
+    assert bound(settings=chosen(after_seconds=-1)) == WaitBound(None, "it holds no places")
 
 
 def test_off_there_is_nothing() -> None:
