@@ -58,7 +58,7 @@ class SearchLimits:
         600, "eviction units", "beyond, consolidation looks at the nodes that are cheapest to clear"
     )
     nodes_per_pod: int = _limit(
-        4, "nodes", "candidates to clear for each pod: room for other choices than the cheapest"
+        4, "nodes", "candidates to clear for each pod: the cheapest, and a choice of others"
     )
     fewest_nodes: int = _limit(32, "nodes", "candidates to clear at least, where few pods ask")
     open_units: int = _limit(
@@ -72,7 +72,7 @@ class SearchLimits:
         150, "eviction units", "beyond, the last goals look no deeper than the deepest unit lost"
     )
     requeue_pairs: int = _limit(
-        100_000, "asks times units", "beyond, who keeps whom from being lost is left to the replay"
+        100_000, "asks times units", "beyond, which pods save which from being lost is left to the replay"
     )
     clearing_tries: int = _limit(
         4, "sets of nodes", "tried for one ask: the cheapest may fail for what a node cannot show"
@@ -90,7 +90,7 @@ class SearchLimits:
         24, "plans", "refused by the replay before an attempt ends; random clusters needed up to 10"
     )
     rough_cuts: int = _limit(4, "plans", "the same of large models, where each is a long solve")
-    rough_gap: float = _limit(0.01, "relative gap", "good enough where only room is asked for")
+    rough_gap: float = _limit(0.01, "relative gap", "good enough where only capacity is asked for")
     rough_goals: int = _limit(2, "goals", "of the short solve that the fair order is asked of first")
     rough_share: float = _limit(0.5, "share of the work left", "what one attempt on a large problem may take")
     unequal_units: int = _limit(
