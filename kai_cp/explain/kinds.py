@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import combinations
 from typing import Any, Final
@@ -139,7 +140,9 @@ def uncordon(trials: Trials) -> Fix | None:
             shape = (free.tobytes(), len(ops), tuple(keys), tuple(sorted(_plain(node.labels).items())))
             by_shape.setdefault(shape, []).append(ops)
     nodes = [one for same in by_shape.values() for one in same[:_MOST_TOGETHER]]
-    return trials.first("uncordon", "nodes", sorted(_together(nodes), key=lambda c: c.amount), complete=False)
+    candidates = sorted(_together(nodes), key=lambda c: c.amount)
+    fix = trials.first("uncordon", "nodes", candidates, complete=False)
+    return replace(fix, proved=fix.amount == 1) if fix is not None else None
 
 
 def _plain(labels: Any) -> dict[str, str]:

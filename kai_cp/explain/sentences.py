@@ -67,8 +67,9 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
             continue
         usable = np.ones(len(free), dtype=bool)
         for item in classes:
-            for refused in item.refused.values():
-                usable &= ~refused
+            for rule, refused in item.refused.items():
+                if rule in families:
+                    usable &= ~refused
         total, most = int(free[usable, d].sum()), int(free[usable, d].max(initial=0))
         wants = f"{amount(d, asked)} {unit}" if pods == 1 else f"{pods} x {amount(d, each)} {unit}"
         where = "" if usable.all() else " on nodes that accept it"

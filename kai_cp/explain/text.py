@@ -91,8 +91,10 @@ def fix_lines(entry: Json) -> list[str]:
     found = []
     for fix in entry["fixes"]:
         cost = f"; {', '.join(fix['lose'][:3])} would lose" if fix["lose"] else ""
-        least = "" if fix["least"] == "proved" else " (perhaps fewer would do)"
-        found.append(f"{describe(fix)}{least} -> {_starts(fix['starts'])}{cost}")
+        sure = fix["least"] == "proved" or fix["kind"] == "combined"
+        least = "" if sure else " (perhaps less would do)"
+        starts = "" if fix["kind"] == "wait" else f" -> {_starts(fix['starts'])}"
+        found.append(f"{describe(fix)}{least}{starts}{cost}")
     return found
 
 
@@ -121,6 +123,8 @@ def describe(fix: Json) -> str:
 
 def _operation(op: Json) -> str:
     what = op["op"]
+    if what == "add-nodes":
+        return f"add {op['count']} node{'s' * (op['count'] != 1)} like {op['like']}"
     words = _PLAIN.get(what)
     if words is not None:
         return words.format(**{key: _listed(value) for key, value in op.items()})
@@ -142,7 +146,6 @@ def _operation(op: Json) -> str:
 
 _PLAIN: Final = {
     "at": "wait until {now}",
-    "add-nodes": "add {count} node(s) like {like}",
     "uncordon": "uncordon {nodes}",
     "untaint": "take taint {key} off {node}",
     "enable-action": "switch action {action} on",

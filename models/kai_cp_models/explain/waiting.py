@@ -90,7 +90,7 @@ def explain_pod(ledger: Ledger, pod: Pod) -> str:
         if rule.concerns(pod) and (words := rule.refusals(pod)):
             parts.append(words)
     parts += _room(ledger, pod)
-    return "; ".join(parts)
+    return "; ".join(parts) or "no node takes it"
 
 
 def _room(ledger: Ledger, pod: Pod) -> list[str]:
@@ -114,6 +114,8 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
     ]
     if short:
         return short
+    if (free >= pod.spec.requests).all(axis=1).any():
+        return []  # The rule that refuses such a node has said so.
     asked = ", ".join(
         f"{amount(d, value)} {ledger.snapshot.dimensions[d]}"
         for d, value in enumerate(pod.spec.requests)

@@ -65,3 +65,9 @@ def test_two_of_three_subgroups_and_room_for_one() -> None:
         groups={"x": {"minSubGroup": 2, "subGroups": parts}},
     )
     assert sets_of(snapshot) == [["room:gpu"]]
+
+
+def test_what_is_given_to_those_ahead_counts_as_order() -> None:
+    """y is older and takes the node; without its place x would fit, and without the need for room as well."""
+    pods = [pod("y", gpus=2), pod("x", gpus=2)]
+    assert sets_of(world([node("n0", gpus=2)], pods)) == [["order", "room:gpu"]]
