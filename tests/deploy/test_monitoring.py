@@ -50,7 +50,14 @@ def busy_registry() -> tuple[CollectorRegistry, SchedulerMetrics, Cycle]:
     snapshot = parse(raw, now=NOW)
     plan = decide(snapshot, Settings.model_validate({"solver": {"budget_seconds": 20}}))
     cut_short = Stage("reclaim: lost work", "FEASIBLE", 3, 2, 0.5, 0.1)
-    plan = replace(plan, stages=(*plan.stages, cut_short))
+    # One place is promised that is idle, and who waits could be helped by other shares.
+    promised = next(decision for decision in plan.decisions if decision.kind == "Bind")
+    plan = replace(
+        plan,
+        stages=(*plan.stages, cut_short),
+        decisions=tuple(replace(d, kind="Nominate") if d is promised else d for d in plan.decisions),
+        unscheduled=tuple(replace(entry, reason="NodeFragmented") for entry in plan.unscheduled),
+    )
     seconds = {"snapshot": 0.1, "prepare": 0.2, "solve": 0.3, "check": 0.05, "write": 0.2, "report": 0.1}
     results = [Result(decision, "done") for decision in plan.decisions]
     cycle = Cycle(1, NOW, raw, snapshot, plan, results, seconds, "hash")
