@@ -21,9 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.transport import WRITES
 from kai_cp.kube.demo.controlplane import ControlPlane
-from kai_cp.kube.transport import WRITES
 from kai_cp.reader.times import instant
 from tests.e2e.conftest import USERS
 from tests.e2e.world import Program, World, prepare

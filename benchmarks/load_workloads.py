@@ -18,8 +18,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from benchmarks.load_cluster import CREATORS, cpu_seconds, memory_mib, sent
+from kai_cp.kube.api.resources import PODS
 from kai_cp.kube.demo.controlplane import ControlPlane, free_port
-from kai_cp.kube.resources import PODS
 from tests.e2e.conftest import USERS
 from tests.e2e.test_admission import published, registered, works
 from tests.e2e.workloads import Workloads, install

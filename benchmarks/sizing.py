@@ -22,8 +22,8 @@ import orjson
 import yaml
 
 from benchmarks.load_cluster import cpu_seconds, descendants, memory_mib
-from kai_cp.kube import access
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import access
+from kai_cp.kube.api import resources as r
 from kai_cp.kube.demo.controlplane import free_port
 from tests.e2e.world import Program
 from tests.kai_cp.kube.samples import group, node, pod, queue

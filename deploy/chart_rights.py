@@ -8,12 +8,12 @@ from typing import Any, Final, get_args
 
 import yaml
 
-from kai_cp.kube.access import ACCESS, Grant, Verb
+from kai_cp.kube.api.access import ACCESS, Grant, Verb
 
 MODES: Final = ("observe", "advise", "enforce")
 VERBS: Final = get_args(Verb)
 READING: Final = ("get", "list", "watch")
-HEADER: Final = "# Exactly what kai_cp/kube/access.py declares, written by deploy/make_chart.py.\n"
+HEADER: Final = "# Exactly what kai_cp/kube/api/access.py declares, written by deploy/make_chart.py.\n"
 Rule = dict[str, Any]
 
 

@@ -3,7 +3,7 @@
 | file of the chart | source |
 |---|---|
 | ``values.yaml``, ``values.schema.json``, ``README.md`` (its table) | ``deploy/chart_values.py`` |
-| ``files/rights.yaml`` | ``kai_cp/kube/access.py`` |
+| ``files/rights.yaml`` | ``kai_cp/kube/api/access.py`` |
 | ``files/crds/`` | ``kai_cp/kube/crds/`` |
 | ``files/webhooks.yaml`` | ``kai_cp/kube/admission/registration.py``, as ``kai-cp webhooks`` prints it |
 | ``files/dashboards/`` | ``deploy/dashboards.py`` |

@@ -117,7 +117,7 @@ def _renamed(
     """The snapshot without names, and what the fact's subject is called there."""
     from dataclasses import replace
 
-    from kai_cp.kube.anonymize import Anonymizer
+    from kai_cp.kube.scheduler.anonymize import Anonymizer
 
     renaming = Anonymizer()
     hidden = renaming.snapshot(small)
@@ -130,6 +130,6 @@ def _renamed(
 
 
 def _zipped(raw: Mapping[str, Any]) -> bytes:
-    from kai_cp.kube.snapshot_file import archive
+    from kai_cp.kube.scheduler.snapshot_file import archive
 
     return b"".join(archive(raw))

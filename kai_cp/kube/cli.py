@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from kai_cp.kube.admission.options import AdmissionOptions, RegistrationOptions
-from kai_cp.kube.binder_options import BinderOptions
+from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.controllers.options import ControllerOptions
-from kai_cp.kube.flags import expanded
-from kai_cp.kube.options import BadConfiguration, SchedulerOptions, load_config
-from kai_cp.kube.process import Connection, Life, Logging, Service
+from kai_cp.kube.scheduler.options import BadConfiguration, SchedulerOptions, load_config
+from kai_cp.kube.serving.flags import expanded
+from kai_cp.kube.serving.process import Connection, Life, Logging, Service
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 def _begin(logging: Logging) -> Life:
     from prometheus_client import disable_created_metrics
 
-    from kai_cp.kube.logs import configure
+    from kai_cp.kube.serving.logs import configure
 
     configure(json=logging.log_json, verbose=logging.verbosity >= 5)
     # It would be a second series for every counter, which nobody asks for.
@@ -50,7 +50,7 @@ def scheduler(
     anonymize: Annotated[bool, typer.Option("--anonymize", help="Serve snapshots without names.")] = False,
 ) -> None:
     """Schedule a live cluster."""
-    from kai_cp.kube.scheduler_process import SchedulerSetup, run
+    from kai_cp.kube.scheduler.process import SchedulerSetup, run
     from kai_cp.settings import BadSettings, load
 
     life = _begin(logging)
@@ -76,7 +76,7 @@ def scheduler(
 @expanded
 def binder(connection: Connection, options: BinderOptions, service: Service, logging: Logging) -> None:
     """Bind pods as bind requests say."""
-    from kai_cp.kube.binder_process import BinderSetup, run
+    from kai_cp.kube.binder.process import BinderSetup, run
 
     raise typer.Exit(run(BinderSetup(connection, service, options), _begin(logging)))
 
@@ -138,7 +138,7 @@ def gpu_reservation(
     pod_namespace: Annotated[str, typer.Option(envvar="POD_NAMESPACE", help="Namespace of this pod.")],
 ) -> None:
     """Hold a shared GPU, and write down which one it is."""
-    from kai_cp.kube.gpu_reservation import NoDevice, run
+    from kai_cp.kube.binder.gpu_reservation import NoDevice, run
 
     try:
         status = run(connection, _begin(logging), pod_namespace, pod_name)
@@ -157,9 +157,9 @@ def crds(
     ] = False,
 ) -> None:
     """Print KAI's resource definitions, or install those that are missing; none is overwritten."""
-    from kai_cp.kube.errors import KubeError
+    from kai_cp.kube.api.errors import KubeError
     from kai_cp.kube.install import definitions, install
-    from kai_cp.kube.process import connect
+    from kai_cp.kube.serving.process import connect
 
     if not apply:
         typer.echo("---\n".join(text for text, _ in definitions()), nl=False)
@@ -188,7 +188,7 @@ def migrate(
     """Say what of a KAI installation to install here, what differs and what is left; changes nothing."""
     import json
 
-    from kai_cp.kube.errors import KubeError
+    from kai_cp.kube.api.errors import KubeError
     from kai_cp.kube.migration import Unreadable, from_cluster, from_files
     from kai_cp.migrate.report import migrate as migrated
     from kai_cp.migrate.text import told

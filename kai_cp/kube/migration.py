@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from kai_cp import yaml_text
-from kai_cp.kube import resources as r
-from kai_cp.kube.errors import ApiError
-from kai_cp.kube.process import Connection, Life, connect
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.serving.process import Connection, Life, connect
 
 Documents = list[tuple[str, Mapping[str, Any]]]
 

@@ -21,8 +21,8 @@ from kai_cp.bench.generate.objects import (
     pod,
     queue,
 )
-from kai_cp.kube.memory import MemoryCluster
-from kai_cp.kube.promises import promises
+from kai_cp.kube.api.promises import promises
+from kai_cp.kube.scheduler.memory import MemoryCluster
 from kai_cp.reader import ParseMemo, parse
 from kai_cp.simulate.policies import Policy
 from kai_cp.simulate.shares import share_error

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from kai_cp.kube.access import ControllerName
+from kai_cp.kube.api.access import ControllerName
 from tests.kubetest.build import find_helm
 
 CHART = Path(__file__).parents[2] / "deploy" / "chart" / "kai-cp"

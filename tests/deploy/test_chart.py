@@ -15,7 +15,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from kai_cp.kube.access import ACCESS, ControllerName
+from kai_cp.kube.api.access import ACCESS, ControllerName
 from tests.deploy.helm import CHART, Object, helm, instead_of_kai, objects, refused, template
 
 DEPLOY = CHART.parents[1]

@@ -17,16 +17,16 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.port import Result
+from kai_cp.kube.api.resources import LEASES
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.queue import QueueMetrics
-from kai_cp.kube.cycles import Cycle
 from kai_cp.kube.demo.controlplane import free_port
-from kai_cp.kube.http import Answer, HttpServer
-from kai_cp.kube.metrics import SchedulerMetrics
-from kai_cp.kube.port import Result
-from kai_cp.kube.request_metrics import RequestMetrics
-from kai_cp.kube.resources import LEASES
+from kai_cp.kube.serving.http import Answer, HttpServer
+from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp.kube.telemetry.metrics import SchedulerMetrics
+from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings

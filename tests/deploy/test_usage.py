@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kai_cp.kube.demo.controlplane import free_port
-from kai_cp.kube.usage import UsageClient, usage_options
+from kai_cp.kube.scheduler.usage import UsageClient, usage_options
 from tests.deploy.test_monitoring import asked
 
 pytestmark = pytest.mark.skipif(

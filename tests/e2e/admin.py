@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubernetes.client import Configuration
 
-from kai_cp.kube.transport import Transport
+from kai_cp.kube.api.transport import Transport
 
 
 class AdminTransport(Transport):

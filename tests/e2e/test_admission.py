@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube import access
-from kai_cp.kube import resources as r
 from kai_cp.kube.admission.certificates import (
     AUTHORITY_LIVES,
     RENEW_AT,
@@ -28,8 +26,10 @@ from kai_cp.kube.admission.certificates import (
 )
 from kai_cp.kube.admission.options import FailurePolicy, RegistrationOptions
 from kai_cp.kube.admission.registration import configurations
+from kai_cp.kube.api import access
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.demo.controlplane import free_port
-from kai_cp.kube.errors import ApiError
 from tests.e2e.admin import AdminTransport
 from tests.e2e.balancer import Balancer
 from tests.e2e.world import Program, World

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from kai_cp.instants import rfc3339
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
 from kai_cp.workloads.provisioning import ATOMIC, CONSUMES
 from tests.e2e.workloads import Workloads, install, kubectl
 from tests.e2e.world import KINDS, Object, World

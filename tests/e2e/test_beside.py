@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane
 from tests.e2e.world import GPU, Object, World, gpus
 

@@ -18,11 +18,11 @@ import orjson
 import pytest
 import yaml
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.access import ControllerName
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.access import ControllerName
+from kai_cp.kube.api.transport import Transport, configuration
 from kai_cp.kube.demo.controlplane import ControlPlane, free_port
 from kai_cp.kube.install import install
-from kai_cp.kube.transport import Transport, configuration
 from tests.deploy.helm import CHART, objects
 from tests.e2e.admin import AdminTransport
 from tests.e2e.world import GPU, NAMESPACE, Object, Program, admin, ready

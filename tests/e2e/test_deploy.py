@@ -14,11 +14,11 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.access import ACCESS, ControllerName, Grant, Process
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.access import ACCESS, ControllerName, Grant, Process
+from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.controllers.catalogue import rights
 from kai_cp.kube.demo.controlplane import ControlPlane
-from kai_cp.kube.resources import Resource
 from tests.deploy.helm import instead_of_kai, objects, template
 from tests.e2e.admin import AdminTransport
 from tests.e2e.world import admin

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane
 from tests.e2e.proxy import Fault, FaultyProxy
 from tests.e2e.world import POLICIES, POLICY_BINDINGS, World, condition

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.transport import configuration
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.transport import configuration
 from tests.e2e.admin import AdminTransport
 from tests.e2e.world import KINDS, NAMESPACE, World
 

@@ -18,10 +18,10 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.transport import Transport, configuration
 from kai_cp.kube.demo.controlplane import ControlPlane, free_port
 from kai_cp.kube.install import install
-from kai_cp.kube.transport import Transport, configuration
 from tests.e2e.test_chart import eventually, planned_cycles
 from tests.e2e.test_plugin import KUBECTL
 from tests.e2e.world import GPU, NAMESPACE, Object, Program, admin, ready

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane
 from tests.e2e.proxy import FaultyProxy
 from tests.e2e.workloads import DEPLOYMENTS, QUEUE, Workloads, install, reference

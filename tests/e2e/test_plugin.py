@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane, free_port
 from tests.e2e.world import READER, World
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane
 from tests.deploy.helm import instead_of_kai
 from tests.e2e.admin import AdminTransport

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
 from tests.e2e.world import JOBS, World, condition
 
 

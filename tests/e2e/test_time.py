@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.errors import ApiError
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.errors import ApiError
 from tests.e2e.world import Program, World
 
 NOTE = "kai-cp/reservation"

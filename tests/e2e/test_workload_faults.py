@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import time
 
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.demo.controlplane import ControlPlane
-from kai_cp.kube.resources import Resource
 from kai_cp.workloads.keys import FOLLOW_QUEUE
 from tests.e2e.proxy import Fault, FaultyProxy
 from tests.e2e.workloads import QUEUE, Workloads, definition, grant, install, remove, shape

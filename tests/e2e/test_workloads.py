@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
 from tests.e2e.workloads import (
     CRON_JOBS,
     DEPLOYMENTS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 from typing import Any
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.errors import ApiError
-from kai_cp.kube.resources import Resource
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.resources import Resource
 from tests.e2e.world import JOBS, KINDS, Program, World
 from tests.kubetest.build import find
 from tests.support.definitions import definition

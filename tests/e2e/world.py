@@ -13,12 +13,12 @@ from typing import Any
 
 import orjson
 
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.resources import Resource
+from kai_cp.kube.api.transport import Transport, configuration
 from kai_cp.kube.demo.controlplane import ControlPlane, free_port
-from kai_cp.kube.errors import ApiError
 from kai_cp.kube.install import install
-from kai_cp.kube.resources import Resource
-from kai_cp.kube.transport import Transport, configuration
 from tests.deploy.helm import instead_of_kai
 from tests.e2e.admin import AdminTransport
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kai_cp.kube.logs import TextFormatter
+from kai_cp.kube.serving.logs import TextFormatter
 from kai_cp.reader import parse
 from tests.kai_cp.reader.raw import NOW, node, pod, snapshot
 

@@ -9,6 +9,7 @@ from itertools import combinations, permutations, product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kai_cp_models.snapshot import Snapshot
 from tests.support.brute import Places, agrees, worlds
 from tests.support.devices import (
     DRIVER,
@@ -291,6 +292,106 @@ CLAIMED = st.tuples(
 """Size; local: takes a standing volume, net: one that is made; bound, alone (one pod only): has one."""
 
 
+def reaches(zone: str, at: Sequence[str]) -> bool:
+    return all(zone in (ANYWHERE, ZONES[host]) for host in at)
+
+
+@dataclass(frozen=True)
+class VolumeWorld:
+    """Nodes in zones, volumes that nobody claimed yet, and pods with the claims they mount.
+
+    ``standing``: size in GiB and zone; ``claimed``: size and kind by claim; ``pods``: the claims of each;
+    ``room``: GiB for new volumes by zone; ``most``: volumes of n0.
+    """
+
+    standing: list[tuple[int, str]]
+    claimed: list[tuple[int, str]]
+    pods: dict[str, list[int]]
+    room: tuple[int, int]
+    most: int
+
+    def snapshot(self) -> Snapshot:
+        pvs = [volume(f"v{i}", f"{size}Gi", nodes=on_nodes("zone", zone) if zone else None)
+               for i, (size, zone) in enumerate(self.standing)]  # fmt: skip
+        pvcs = []
+        for i, (size, kind) in enumerate(self.claimed):
+            bound = f"b{i}" if kind[-2:] in (" a", " b") else ""
+            if bound:
+                pvs.append(volume(bound, claim=f"c{i}", nodes=on_nodes("zone", kind[-1])))
+            storage = "local" if bound else kind
+            modes = ("ReadWriteOncePod",) if kind == "alone a" else ("ReadWriteOnce",)
+            pvcs.append(volume_claim(f"c{i}", f"{size}Gi", volume=bound, storage_class=storage, modes=modes))
+        return world(
+            [node(name, labels={"zone": zone}) for name, zone in ZONES.items()],
+            [pod(name, volumes=volumes(*(f"c{i}" for i in mine))) for name, mine in self.pods.items()],
+            persistentVolumes=pvs,
+            persistentVolumeClaims=pvcs,
+            storageClasses=[storage_class("local", STATIC), storage_class("net")],
+            csiDrivers=[csi_driver()],
+            csiStorageCapacities=[
+                capacity(z, f"{gib}Gi", "zone", z) for z, gib in zip("ab", self.room, strict=True)
+            ],
+            csiNodes=[csi_node("n0", self.most)],
+        )
+
+    def users(self, places: Places) -> dict[int, list[str]]:
+        used: dict[int, list[str]] = {}
+        for name, at in places.items():
+            for number in self.pods[name]:
+                used.setdefault(number, []).append(at)
+        return used
+
+    def allowed(self, places: Places) -> bool:
+        """Everything but which standing volume goes to whom."""
+        used = self.users(places)
+        needed = {"a": 0, "b": 0}
+        for number, at in used.items():
+            size, kind = self.claimed[number]
+            if kind == "net":
+                if len(set(at)) > 1:
+                    return False
+                needed[ZONES[at[0]]] += size
+            elif kind != "local" and not (reaches(kind[-1], at) and (kind != "alone a" or len(at) == 1)):
+                return False
+        attached = sum(self.claimed[number][1] != "local" and "n0" in at for number, at in used.items())
+        return attached <= self.most and all(
+            needed[zone] <= gib for zone, gib in zip("ab", self.room, strict=True)
+        )
+
+    def legal(self, places: Places) -> bool:
+        """Kubernetes gives the smallest volume that fits, pod by pod and the smallest claim first."""
+        taken: dict[int, int] = {}
+        for name, at in places.items():
+            for number in sorted(self.pods[name], key=lambda n: (self.claimed[n][0], n)):
+                size, kind = self.claimed[number]
+                if kind == "local" and number not in taken:
+                    free = [i for i, (gib, zone) in enumerate(self.standing)
+                            if gib >= size and i not in taken.values() and reaches(zone, [at])]  # fmt: skip
+                    if not free:
+                        return False
+                    taken[number] = min(free, key=lambda i: (self.standing[i][0], i))
+        return self.allowed(places) and all(
+            reaches(self.standing[taken[number]][1], at)
+            for number, at in self.users(places).items()
+            if number in taken
+        )
+
+    def somehow(self, places: Places) -> bool:
+        """Some choice of standing volumes will do."""
+        used = [
+            (number, at) for number, at in self.users(places).items() if self.claimed[number][1] == "local"
+        ]
+
+        def fits(chosen: Sequence[int]) -> bool:
+            pairs = zip(chosen, used, strict=True)
+            return all(
+                self.standing[i][0] >= self.claimed[n][0] and reaches(self.standing[i][1], at)
+                for i, (n, at) in pairs
+            )
+
+        return self.allowed(places) and any(map(fits, permutations(range(len(self.standing)), len(used))))
+
+
 @worlds(120)
 @given(
     VOLUMES,
@@ -304,83 +405,7 @@ def test_volumes(
     room: tuple[int, int],
     most: int,
 ) -> None:
-    """Every pod mounts a claim of its own, some the next one's too.
-
-    ``room``: GiB for new volumes by zone; ``most``: volumes of n0.
-    """
-    claimed = [each for each, _ in asked]
+    """Every pod mounts a claim of its own, some the next one's too."""
     pods = {f"x{i}": sorted({i, (i + more) % len(asked)}) for i, (_, more) in enumerate(asked)}
-    pvs = [volume(f"v{i}", f"{size}Gi", nodes=on_nodes("zone", zone) if zone else None)
-           for i, (size, zone) in enumerate(standing)]  # fmt: skip
-    pvcs = []
-    for i, (size, kind) in enumerate(claimed):
-        bound = f"b{i}" if kind[-2:] in (" a", " b") else ""
-        if bound:
-            pvs.append(volume(bound, claim=f"c{i}", nodes=on_nodes("zone", kind[-1])))
-        storage = "local" if bound else kind
-        modes = ("ReadWriteOncePod",) if kind == "alone a" else ("ReadWriteOnce",)
-        pvcs.append(volume_claim(f"c{i}", f"{size}Gi", volume=bound, storage_class=storage, modes=modes))
-    found = world(
-        [node(name, labels={"zone": zone}) for name, zone in ZONES.items()],
-        [pod(name, volumes=volumes(*(f"c{i}" for i in mine))) for name, mine in pods.items()],
-        persistentVolumes=pvs,
-        persistentVolumeClaims=pvcs,
-        storageClasses=[storage_class("local", STATIC), storage_class("net")],
-        csiDrivers=[csi_driver()],
-        csiStorageCapacities=[capacity(z, f"{gib}Gi", "zone", z) for z, gib in zip("ab", room, strict=True)],
-        csiNodes=[csi_node("n0", most)],
-    )
-
-    def users(places: Places) -> dict[int, list[str]]:
-        used: dict[int, list[str]] = {}
-        for name, at in places.items():
-            for number in pods[name]:
-                used.setdefault(number, []).append(at)
-        return used
-
-    def reaches(zone: str, at: Sequence[str]) -> bool:
-        return all(zone in (ANYWHERE, ZONES[host]) for host in at)
-
-    def allowed(places: Places) -> bool:
-        """Everything but which standing volume goes to whom."""
-        used = users(places)
-        needed = {"a": 0, "b": 0}
-        for number, at in used.items():
-            size, kind = claimed[number]
-            if kind == "net":
-                if len(set(at)) > 1:
-                    return False
-                needed[ZONES[at[0]]] += size
-            elif kind != "local" and not (reaches(kind[-1], at) and (kind != "alone a" or len(at) == 1)):
-                return False
-        attached = sum(claimed[number][1] != "local" and "n0" in at for number, at in used.items())
-        return attached <= most and all(needed[zone] <= gib for zone, gib in zip("ab", room, strict=True))
-
-    def legal(places: Places) -> bool:
-        """Kubernetes gives the smallest volume that fits, pod by pod and the smallest claim first."""
-        taken: dict[int, int] = {}
-        for name, at in places.items():
-            for number in sorted(pods[name], key=lambda n: (claimed[n][0], n)):
-                size, kind = claimed[number]
-                if kind == "local" and number not in taken:
-                    free = [i for i, (gib, zone) in enumerate(standing)
-                            if gib >= size and i not in taken.values() and reaches(zone, [at])]  # fmt: skip
-                    if not free:
-                        return False
-                    taken[number] = min(free, key=lambda i: (standing[i][0], i))
-        return allowed(places) and all(
-            reaches(standing[taken[number]][1], at) for number, at in users(places).items() if number in taken
-        )
-
-    def somehow(places: Places) -> bool:
-        """Some choice of standing volumes will do."""
-        used = [(number, at) for number, at in users(places).items() if claimed[number][1] == "local"]
-        return allowed(places) and any(
-            all(
-                standing[i][0] >= claimed[number][0] and reaches(standing[i][1], at)
-                for i, (number, at) in zip(chosen, used, strict=True)
-            )
-            for chosen in permutations(range(len(standing)), len(used))
-        )
-
-    agrees(found, list(pods), {}, legal, sure=False, somehow=somehow)
+    judge = VolumeWorld(standing, [each for each, _ in asked], pods, room, most)
+    agrees(judge.snapshot(), list(pods), {}, judge.legal, sure=False, somehow=judge.somehow)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kai_cp.kube.resources import Resource
+from kai_cp.kube.api.resources import Resource
 
 Object = dict[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from typer import Option
 
 from kai_cp.admission.request import AdmissionSettings
-from kai_cp.kube.flags import Seconds
+from kai_cp.kube.serving.flags import Seconds
 
 DAY: Final = 86_400.0
 

@@ -12,16 +12,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kai_cp.admission.framing import PATHS, Facts, answer
 from kai_cp.admission.request import AdmissionSettings
-from kai_cp.kube import access
-from kai_cp.kube import resources as r
 from kai_cp.kube.admission.keeper import FileSource, Keeper, Publisher, SecretSource, Source, names_of
 from kai_cp.kube.admission.options import AdmissionOptions
 from kai_cp.kube.admission.server import TlsServer
-from kai_cp.kube.http import Answer
-from kai_cp.kube.informers import Informers
-from kai_cp.kube.process import OK, Connection, Life, connect, listen, probes, serving
-from kai_cp.kube.store import Object
-from kai_cp.kube.transport import Transport
+from kai_cp.kube.api import access
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.informers import Informers
+from kai_cp.kube.api.store import Object
+from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.serving.http import Answer
+from kai_cp.kube.serving.process import OK, Connection, Life, connect, listen, probes, serving
 
 LOG = logging.getLogger(__name__)
 FIRST_LOOK_SECONDS: Final = 60.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kai_cp.kube import access
 from kai_cp.kube.admission.keeper import LABEL
 from kai_cp.kube.admission.options import RegistrationOptions
+from kai_cp.kube.api import access
 
 TIMEOUT_SECONDS: Final = 5
 """An answer takes milliseconds; a request that waits longer than this is better tried again."""

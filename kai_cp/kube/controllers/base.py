@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry
 
-from kai_cp.kube import transforms as t
+from kai_cp.kube.api import transforms as t
+from kai_cp.kube.api.errors import KubeError
+from kai_cp.kube.api.informers import Informers
+from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.resources import Resource
+from kai_cp.kube.api.store import Key, Object
+from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.controllers.options import ControllerOptions
-from kai_cp.kube.errors import KubeError
-from kai_cp.kube.informers import Informers
-from kai_cp.kube.recorder import Recorder
-from kai_cp.kube.resources import Resource
-from kai_cp.kube.store import Key, Object
-from kai_cp.kube.transport import Transport
 
 
 class NotYet(KubeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, get_args
 
-from kai_cp.kube.access import ACCESS, ControllerName, Grant
+from kai_cp.kube.api.access import ACCESS, ControllerName, Grant
 from kai_cp.kube.controllers.base import Factory
 from kai_cp.kube.controllers.podgroup import PodGroupController
 from kai_cp.kube.controllers.podgrouper import PodGrouper

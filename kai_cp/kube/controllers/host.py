@@ -12,15 +12,15 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost
+from kai_cp.kube.api.informers import Informers
+from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.resources import Resource
+from kai_cp.kube.api.store import Key, Object
+from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.controllers.base import Context, Controller, Factory, NotYet, Want
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.workqueue import WorkQueue
-from kai_cp.kube.errors import ApiError, KubeError, LeaseLost
-from kai_cp.kube.informers import Informers
-from kai_cp.kube.recorder import Recorder
-from kai_cp.kube.resources import Resource
-from kai_cp.kube.store import Key, Object
-from kai_cp.kube.transport import Transport
 
 LOG = logging.getLogger(__name__)
 SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)

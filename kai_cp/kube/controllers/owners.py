@@ -9,13 +9,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kai_cp.kube import resources as r
-from kai_cp.kube import transforms as t
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api import transforms as t
+from kai_cp.kube.api.errors import ApiError, NotGranted
+from kai_cp.kube.api.resources import Resource
+from kai_cp.kube.api.store import Key, Object, Store, key_of
 from kai_cp.kube.controllers.base import Context
 from kai_cp.kube.controllers.served import Served
-from kai_cp.kube.errors import ApiError, NotGranted
-from kai_cp.kube.resources import Resource
-from kai_cp.kube.store import Key, Object, Store, key_of
 from kai_cp.reader.fields import Json
 from kai_cp.workloads.defaults import KindDefaults, read_defaults
 from kai_cp.workloads.items import GroupingError, Item, Reference, item_of

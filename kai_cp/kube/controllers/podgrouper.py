@@ -9,16 +9,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from kai_cp.kube import names
-from kai_cp.kube import resources as r
-from kai_cp.kube import transforms as t
+from kai_cp.kube.api import names
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api import transforms as t
+from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.members import Members
+from kai_cp.kube.api.orders import annotations_of
+from kai_cp.kube.api.store import Key, Object, key_of
 from kai_cp.kube.controllers.base import Context, NotYet, Want, changed
 from kai_cp.kube.controllers.options import ControllerOptions, pairs
 from kai_cp.kube.controllers.owners import Cluster, Looked, Seen
-from kai_cp.kube.errors import ApiError
-from kai_cp.kube.members import Members
-from kai_cp.kube.orders import annotations_of
-from kai_cp.kube.store import Key, Object, key_of
 from kai_cp.workloads.chain import OwnerMissing
 from kai_cp.workloads.grouper import Writes, reconcile
 from kai_cp.workloads.items import GroupingError, Item, item_of

@@ -10,13 +10,16 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from kai_cp.kube.access import ControllerName, Process, Verb, listed
-from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.api.access import ControllerName, Process, Verb, listed
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.resources import Resource
+from kai_cp.kube.api.transport import Transport, configuration
 from kai_cp.kube.controllers.base import Factory
 from kai_cp.kube.controllers.catalogue import CONTROLLERS, rights
 from kai_cp.kube.controllers.host import Host
 from kai_cp.kube.controllers.options import ControllerOptions
-from kai_cp.kube.process import (
+from kai_cp.kube.serving.process import (
     SYNC_SECONDS,
     Connection,
     Life,
@@ -27,10 +30,7 @@ from kai_cp.kube.process import (
     probes,
     serving,
 )
-from kai_cp.kube.recorder import Recorder
-from kai_cp.kube.request_metrics import RequestMetrics
-from kai_cp.kube.resources import Resource
-from kai_cp.kube.transport import Transport, configuration
+from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 
 LOG = logging.getLogger(__name__)
 LEASE: Final = "kai-cp-controllers"

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from kai_cp.kube import resources as r
-from kai_cp.kube import transforms as t
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api import transforms as t
+from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.members import Members
+from kai_cp.kube.api.orders import annotations_of
+from kai_cp.kube.api.store import Key, Object, key_of
 from kai_cp.kube.controllers.base import Context, NotYet, Want, changed
 from kai_cp.kube.controllers.served import Served
-from kai_cp.kube.errors import ApiError
-from kai_cp.kube.members import Members
-from kai_cp.kube.orders import annotations_of
-from kai_cp.kube.store import Key, Object, key_of
 from kai_cp.workloads.keys import POD_GROUP
 from kai_cp.workloads.provisioning import Request, step, template_names
 

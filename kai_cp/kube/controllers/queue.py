@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.store import Key, Object, Store, key_of
 from kai_cp.kube.controllers.base import Context, Want, changed
 from kai_cp.kube.controllers.options import ControllerOptions, metric_labels
 from kai_cp.kube.controllers.podgroup import differing
-from kai_cp.kube.store import Key, Object, Store, key_of
 from kai_cp.workloads.sums import FIELDS, Sum, add, gpus_of, parsed, queue_of, resource_list
 
 _DEEPEST: Final = 64

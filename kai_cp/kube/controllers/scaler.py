@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kai_cp.kube import resources as r
-from kai_cp.kube import transforms as t
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api import transforms as t
+from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.orders import rfc3339
+from kai_cp.kube.api.store import Key, Object, key_of
 from kai_cp.kube.controllers.base import Context, Want
-from kai_cp.kube.errors import ApiError
-from kai_cp.kube.orders import rfc3339
-from kai_cp.kube.store import Key, Object, key_of
 from kai_cp.workloads.scaling import COOL_DOWN_SECONDS, Adjustment, ScalingSetup, adjust
 
 WHOLE: Final[Key] = ("", "cluster")

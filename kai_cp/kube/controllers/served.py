@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from kai_cp.kube.resources import Resource
+from kai_cp.kube.api.resources import Resource
 
 LOOK_SECONDS: Final = 5.0
 """A kind that is not served is looked for again after this time at the earliest."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, get_type_hints
 
+from kai_cp.kube.api.store import Object
 from kai_cp.kube.controllers.options import ControllerOptions
-from kai_cp.kube.options import SchedulerOptions
-from kai_cp.kube.store import Object
+from kai_cp.kube.scheduler.options import SchedulerOptions
 from kai_cp.reader.fields import Json, int_at, list_at, object_at, strings_at, text_at
 
 OWNED: Final = frozenset(

@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kai_cp.kube import orders
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import orders
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.store import Key, Object, key_of
 from kai_cp.kube.controllers.base import Context, Want, changed
 from kai_cp.kube.controllers.shard_objects import conditions, contained, deployment_name, owned, plan
-from kai_cp.kube.errors import ApiError
-from kai_cp.kube.store import Key, Object, key_of
 from kai_cp.reader.fields import Malformed
 
 CONFIG: Final = ("", "kai-config")

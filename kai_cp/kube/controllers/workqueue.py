@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from kai_cp.kube.store import Key
+from kai_cp.kube.api.store import Key
 
 FIRST_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 60.0

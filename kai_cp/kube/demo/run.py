@@ -12,13 +12,13 @@ from typing import Final
 from rich.console import Console
 from rich.live import Live
 
-from kai_cp.kube.cache import ClusterCache
+from kai_cp.kube.api.transport import Transport, configuration
 from kai_cp.kube.demo.controlplane import ControlPlane, free_port
 from kai_cp.kube.demo.story import create_cluster, tell
 from kai_cp.kube.demo.view import View
 from kai_cp.kube.install import install
-from kai_cp.kube.options import SchedulerOptions, default_config
-from kai_cp.kube.transport import Transport, configuration
+from kai_cp.kube.scheduler.cache import ClusterCache
+from kai_cp.kube.scheduler.options import SchedulerOptions, default_config
 
 BUILDER: Final = Path("tests/kubetest/build.py")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.transport import Transport
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.transport import Transport
 
 NAMESPACE: Final = "demo"
 GPUS: Final = 8

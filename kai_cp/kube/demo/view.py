@@ -10,11 +10,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from kai_cp.kube import names, orders
-from kai_cp.kube import resources as r
-from kai_cp.kube.cache import ClusterCache
+from kai_cp.kube.api import names, orders
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.demo.story import GPUS, NAMESPACE, RACK
-from kai_cp.kube.transport import Transport
+from kai_cp.kube.scheduler.cache import ClusterCache
 
 COLOURS: Final = ("green", "cyan", "magenta", "yellow", "blue", "red")
 EVENTS: Final = 8

@@ -201,8 +201,8 @@ def _snapshot(request: Request) -> int:
 
 
 def _anonymized(data: bytes) -> bytes:
-    from kai_cp.kube.anonymize import Anonymizer
-    from kai_cp.kube.snapshot_file import archive
+    from kai_cp.kube.scheduler.anonymize import Anonymizer
+    from kai_cp.kube.scheduler.snapshot_file import archive
     from kai_cp.reader import load
 
     return b"".join(archive(Anonymizer().snapshot(load(data).raw)))

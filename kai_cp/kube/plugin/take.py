@@ -22,13 +22,13 @@ from kubernetes.config import ConfigException
 from urllib3.exceptions import HTTPError
 
 from kai_cp.cli.common import FORBIDDEN, MISSING, NOT_RUNNING, REFUSED, UNREACHABLE
-from kai_cp.kube import resources as r
-from kai_cp.kube.cache import KINDS
-from kai_cp.kube.errors import ApiError, KubeError, NotReachable, Unauthorized
-from kai_cp.kube.options import SchedulerOptions, default_config
-from kai_cp.kube.retry import Backoff
-from kai_cp.kube.snapshot_file import archive
-from kai_cp.kube.transport import Transport, configuration
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.errors import ApiError, KubeError, NotReachable, Unauthorized
+from kai_cp.kube.api.retry import Backoff
+from kai_cp.kube.api.transport import Transport, configuration
+from kai_cp.kube.scheduler.cache import KINDS
+from kai_cp.kube.scheduler.options import SchedulerOptions, default_config
+from kai_cp.kube.scheduler.snapshot_file import archive
 
 LABELS: Final = "app.kubernetes.io/name=kai-cp,app.kubernetes.io/component=scheduler"
 DATA_PORT: Final = 8081

@@ -12,14 +12,14 @@ from functools import cached_property
 from typing import Final
 
 from kai_cp_models.actions.dues import Owners, dues_of, most_lost_milli_gpus, overreaching
-from kai_cp_models.actions.scenario import play
+from kai_cp_models.actions.scenario import Played, play
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Families, Row
 from kai_cp_models.joint.evicting import Due, EvictingModel
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
-from kai_cp_models.joint.model import TooLarge
+from kai_cp_models.joint.model import JointModel, TooLarge
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, ranked_offers
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer, Ask
@@ -367,26 +367,10 @@ class Attempts:
         if not ranked:
             return Failed(NO_VICTIMS)
         dues = dues_of(self.base, policy, asks, ranked, self.takes)
-        try:
-            placement = joint_model(
-                self.base, asks, [item.offer for item in ranked], may_lose=policy.may_lose
-            )
-        except TooLarge:
+        built = self._model(asks, ranked, dues, required, caps or {})
+        if built is None:
             return Failed(Waiting("NotDecidedInTime", "the joint problem is too large for the time budget"))
-        model = EvictingModel(
-            placement,
-            policy,
-            ranked,
-            dues,
-            required=required,
-            max_moved_groups=UNLIMITED
-            if policy.may_lose
-            else cycle.snapshot.policy.max_consolidation_preemptees,
-            max_moved_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
-            lost_beyond_step_gpus=cycle.settings.objective.lost_beyond_step_gpus,
-        )
-        for queue, most in (caps or {}).items():
-            model.cap_loss(queue, most)
+        placement, model = built
         complete = len(model.cp.proto.variables) <= (
             LIMITS.finished_variables if final else LIMITS.full_variables
         )
@@ -400,11 +384,7 @@ class Attempts:
         # The fair order is asked of a first, short solve; the other goals hardly ever change its verdict.
         rough = complete and (final or len(ranked) > LIMITS.open_units)
         share = 1.0 if complete else LIMITS.rough_share
-        # Building the model was work, too; solving it is worth at least as much.
-        built = LIMITS.variable_work * len(model.cp.proto.variables) + LIMITS.unit_work * len(self.ranked)
-        budget = cycle.budget
-        budget.spend(built)
-        allowance = Allowance(budget, min(share * budget.work_left(), max(budget.work_worth(), built)))
+        allowance = self._allowance(model, share)
         if known is not None and not known.variables:
             start_from(
                 model.cp, _choices(model, known.answer, known.ranked), cycle.settings.solver, allowance
@@ -477,21 +457,66 @@ class Attempts:
                     best,
                 )
             served = played.served
-            if played.early and policy.own_queue:
-                # In another plan they might find no room to come back to, so this cut is no proof.
-                sure = False
-                model.keep_some(answer, played.early, played.served)
-            elif played.early:
-                model.keep_more(answer, played.early, played.served)
-            else:
-                # The counts were right and the places were not: this cut is no proof.
-                sure = sure and played.ledger is not None
-                model.forbid(answer, played.served)
+            sure = _cut(model, answer, played, policy) and sure
         return Failed(
             Waiting("NotDecidedInTime", "the fair order refused every plan that was tried"),
             served,
             dict(model.caps),
         )
+
+    def _model(
+        self,
+        asks: list[Ask],
+        ranked: Sequence[Ranked],
+        dues: Sequence[Due],
+        required: int,
+        caps: Mapping[str, int],
+    ) -> tuple[JointModel, EvictingModel] | None:
+        """The joint model of the asks and the units of ``ranked``; None where it would be too large.
+
+        ``caps``: the most that a leaf queue may lose, as earlier cuts have shown.
+        """
+        policy, settings = self.policy, self.cycle.settings.objective
+        offers = [item.offer for item in ranked]
+        try:
+            placement = joint_model(self.base, asks, offers, may_lose=policy.may_lose)
+        except TooLarge:
+            return None
+        most_groups = self.cycle.snapshot.policy.max_consolidation_preemptees
+        model = EvictingModel(
+            placement,
+            policy,
+            ranked,
+            dues,
+            required=required,
+            max_moved_groups=UNLIMITED if policy.may_lose else most_groups,
+            max_moved_ratio=settings.max_moved_gpus_per_admitted_gpu,
+            lost_beyond_step_gpus=settings.lost_beyond_step_gpus,
+        )
+        for queue, most in caps.items():
+            model.cap_loss(queue, most)
+        return placement, model
+
+    def _allowance(self, model: EvictingModel, share: float) -> Allowance:
+        """What solving may take: at least as much work as building the model was."""
+        budget = self.cycle.budget
+        built = LIMITS.variable_work * len(model.cp.proto.variables) + LIMITS.unit_work * len(self.ranked)
+        budget.spend(built)
+        return Allowance(budget, min(share * budget.work_left(), max(budget.work_worth(), built)))
+
+
+def _cut(model: EvictingModel, answer: Answer, played: Played, policy: EvictionPolicy) -> bool:
+    """Forbid an answer that played through does not hold; whether the cut may be part of a proof."""
+    if played.early and policy.own_queue:
+        # In another plan they might find no place to come back to.
+        model.keep_some(answer, played.early, played.served)
+        return False
+    if played.early:
+        model.keep_more(answer, played.early, played.served)
+        return True
+    # The counts were right; if the places were not, others might be.
+    model.forbid(answer, played.served)
+    return played.ledger is not None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kai_cp.kube.options import SchedulerOptions, default_config
+from kai_cp.kube.scheduler.options import SchedulerOptions, default_config
 from kai_cp_models.snapshot import Decision, GroupKey, PodKey
 
 Object = dict[str, Any]

@@ -14,11 +14,11 @@ from urllib.parse import parse_qs, urlsplit
 import orjson
 from kubernetes.client import Configuration
 
-from kai_cp.kube import resources
-from kai_cp.kube.access import Process
-from kai_cp.kube.resources import Resource
-from kai_cp.kube.retry import Backoff
-from kai_cp.kube.transport import Transport
+from kai_cp.kube.api import resources
+from kai_cp.kube.api.access import Process
+from kai_cp.kube.api.resources import Resource
+from kai_cp.kube.api.retry import Backoff
+from kai_cp.kube.api.transport import Transport
 
 Object = dict[str, Any]
 PLURALS = {entry.plural for entry in vars(resources).values() if isinstance(entry, Resource)}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import yaml
 
-from kai_cp.kube.access import ACCESS, IMPLIED, OWNERS, WITH_OPTIONS, Grant, permits
+from kai_cp.kube.api.access import ACCESS, IMPLIED, OWNERS, WITH_OPTIONS, Grant, permits
 from kai_cp.kube.install import definitions
-from kai_cp.kube.scheduler_process import SchedulerSetup
+from kai_cp.kube.scheduler.process import SchedulerSetup
 
 ROOT = Path(__file__).parents[3]
 RIGHTS = ROOT / "deploy/chart/kai-cp/files/rights.yaml"
@@ -46,7 +46,7 @@ def test_nobody_reads_secrets_but_the_one_that_admission_shows() -> None:
 
 
 def test_a_scoped_grant_needs_a_namespace() -> None:
-    from kai_cp.kube import resources as r
+    from kai_cp.kube.api import resources as r
 
     assert permits("scheduler", "update", r.LEASES, "", "kai-scheduler")
     assert not permits("scheduler", "update", r.LEASES, "", "")
@@ -63,21 +63,21 @@ CALLS = {
     "delete": "delete",
 }
 MODULES = {
-    "scheduler": ("live", "reports", "recorder", "lease", "scheduler_process"),
+    "scheduler": ("scheduler/live", "scheduler/reports", "scheduler/process", "api/recorder", "api/lease"),
     "binder": (
-        "binder",
-        "reservation",
-        "sharing",
-        "volumes",
-        "claims",
-        "extended_claims",
-        "recorder",
-        "lease",
+        "binder/binder",
+        "binder/reservation",
+        "binder/sharing",
+        "binder/volumes",
+        "binder/claims",
+        "binder/extended_claims",
+        "api/recorder",
+        "api/lease",
     ),
-    "gpu-reservation": ("gpu_reservation",),
+    "gpu-reservation": ("binder/gpu_reservation",),
     "admin": ("install",),
     "admission": ("admission/keeper",),
-    "controllers": ("recorder", "lease"),
+    "controllers": ("api/recorder", "api/lease"),
     "podgrouper": ("controllers/podgrouper", "controllers/owners"),
     "podgroup-controller": ("controllers/podgroup",),
     "queue-controller": ("controllers/queue",),
@@ -112,7 +112,7 @@ def calls(module: str) -> set[tuple[str, str]]:
 
 def test_every_declared_write_is_used_and_every_used_one_is_declared() -> None:
     """Reads are the reflectors' matter; writes and single reads are found in the source."""
-    from kai_cp.kube import resources as r
+    from kai_cp.kube.api import resources as r
 
     for process, modules in MODULES.items():
         used = set()
@@ -152,7 +152,7 @@ def test_definitions_are_complete() -> None:
 def test_alerts_ask_for_metrics_that_exist() -> None:
     from prometheus_client import CollectorRegistry
 
-    from kai_cp.kube.metrics import SchedulerMetrics
+    from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 
     registry = CollectorRegistry()
     SchedulerMetrics(registry)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kai_cp.decisions import to_json
-from kai_cp.kube.anonymize import Anonymizer
+from kai_cp.kube.scheduler.anonymize import Anonymizer
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings

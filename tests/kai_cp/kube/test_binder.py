@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube import names, orders
-from kai_cp.kube import resources as r
-from kai_cp.kube.background import BackgroundWriter
-from kai_cp.kube.binder import Binder
-from kai_cp.kube.binder_options import BinderOptions
-from kai_cp.kube.binder_process import followed
-from kai_cp.kube.claims import FINALIZER, Claims
-from kai_cp.kube.extended_claims import MARK, ExtendedClaims, claim_name
-from kai_cp.kube.informers import Informers
-from kai_cp.kube.recorder import Recorder
-from kai_cp.kube.reservation import Reservations, reservation_name
-from kai_cp.kube.sharing import Sharing
-from kai_cp.kube.volumes import SELECTED_NODE, Volumes
+from kai_cp.kube.api import names, orders
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.informers import Informers
+from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.binder.binder import Binder
+from kai_cp.kube.binder.claims import FINALIZER, Claims
+from kai_cp.kube.binder.extended_claims import MARK, ExtendedClaims, claim_name
+from kai_cp.kube.binder.options import BinderOptions
+from kai_cp.kube.binder.process import followed
+from kai_cp.kube.binder.reservation import Reservations, reservation_name
+from kai_cp.kube.binder.sharing import Sharing
+from kai_cp.kube.binder.volumes import SELECTED_NODE, Volumes
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import bind, node, pod
 from tests.kai_cp.kube.stub import StubServer
@@ -180,7 +180,7 @@ def test_the_first_failure_is_final_by_default(server: StubServer, setup: Any) -
 
 
 def test_retries_are_stored(server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kai_cp.kube.binder.LONGEST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("kai_cp.kube.binder.binder.LONGEST_RETRY_SECONDS", 0.05)
     server.faults = lambda m, p: (403, {}) if p.endswith("/binding") else None
     order(server, pod("p"), backoff_limit=3)
     setup()
@@ -197,7 +197,7 @@ def test_retries_are_stored(server: StubServer, setup: Any, monkeypatch: pytest.
 def test_a_failure_that_could_not_be_written_is_tried_again(
     server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kai_cp.kube.binder.FIRST_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr("kai_cp.kube.binder.binder.FIRST_RETRY_SECONDS", 0.02)
     refused = []
 
     def fault(method: str, path: str) -> tuple[int, dict[str, str]] | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.cache import KINDS, ClusterCache
-from kai_cp.kube.options import SchedulerOptions, default_config
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.scheduler.cache import KINDS, ClusterCache
+from kai_cp.kube.scheduler.options import SchedulerOptions, default_config
 from kai_cp.reader import parse
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import group, node, pod, queue

@@ -8,11 +8,11 @@ import pytest
 
 from kai_cp.admission.request import AdmissionSettings, Request
 from kai_cp.admission.review import review
-from kai_cp.kube import names, orders
+from kai_cp.kube.api import names, orders
+from kai_cp.kube.binder.sharing import Sharing
 from kai_cp.kube.controllers.shard_objects import conditions
 from kai_cp.kube.install import definitions
-from kai_cp.kube.options import shard_config
-from kai_cp.kube.sharing import Sharing
+from kai_cp.kube.scheduler.options import shard_config
 from kai_cp.reader import parse
 from kai_cp.workloads.sums import FIELDS, add, parsed, resource_list
 from kai_cp_models.snapshot import PodStatus

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube.cycles import Cycle, CycleLog
-from kai_cp.kube.explaining import Explaining, remedy
-from kai_cp.kube.http import HttpServer, Query
+from kai_cp.kube.scheduler.explaining import Explaining, remedy
+from kai_cp.kube.serving.http import HttpServer, Query
+from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings

@@ -10,11 +10,11 @@ import typer
 from typer.testing import CliRunner
 
 from kai_cp.kube import cli
-from kai_cp.kube.binder_options import BinderOptions
-from kai_cp.kube.flags import LeaseFlag, Seconds, expanded
-from kai_cp.kube.lease import LeaseTimes
-from kai_cp.kube.options import Mode, SchedulerOptions
-from kai_cp.kube.process import Service
+from kai_cp.kube.api.lease import LeaseTimes
+from kai_cp.kube.binder.options import BinderOptions
+from kai_cp.kube.scheduler.options import Mode, SchedulerOptions
+from kai_cp.kube.serving.flags import LeaseFlag, Seconds, expanded
+from kai_cp.kube.serving.process import Service
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def test_the_processes_get_what_they_are_told(monkeypatch: pytest.MonkeyPatch) -
         return 0
 
     monkeypatch.setattr(cli, "_begin", lambda _logging: None)
-    monkeypatch.setattr("kai_cp.kube.scheduler_process.run", remember)
-    monkeypatch.setattr("kai_cp.kube.binder_process.run", remember)
+    monkeypatch.setattr("kai_cp.kube.scheduler.process.run", remember)
+    monkeypatch.setattr("kai_cp.kube.binder.process.run", remember)
     runner = CliRunner()
     arguments = ["scheduler", "--mode=advise", "--schedule-period=2s", "--leader-elect", "--qps=7"]
     assert runner.invoke(cli.app, arguments).exit_code == 0

@@ -15,10 +15,11 @@ import pynvml
 import pytest
 from typer.testing import CliRunner
 
-from kai_cp.kube import gpu_reservation, names
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import names
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.binder import gpu_reservation
 from kai_cp.kube.cli import app
-from kai_cp.kube.process import Connection, Life
+from kai_cp.kube.serving.process import Connection, Life
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import pod
 from tests.kai_cp.kube.stub import StubServer

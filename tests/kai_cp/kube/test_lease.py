@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.errors import LeaseLost
-from kai_cp.kube.lease import LeaderLease, LeaseTimes
-from kai_cp.kube.retry import Backoff
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.errors import LeaseLost
+from kai_cp.kube.api.lease import LeaderLease, LeaseTimes
+from kai_cp.kube.api.retry import Backoff
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.stub import StubServer
 

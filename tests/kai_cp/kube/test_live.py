@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kai_cp.kube import names, orders
-from kai_cp.kube import resources as r
-from kai_cp.kube.background import BackgroundWriter
-from kai_cp.kube.backoff import BindBackoff
-from kai_cp.kube.cache import ClusterCache
-from kai_cp.kube.live import LiveCluster
-from kai_cp.kube.options import Mode, SchedulerOptions, default_config
-from kai_cp.kube.recorder import Recorder
+from kai_cp.kube.api import names, orders
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.scheduler.backoff import BindBackoff
+from kai_cp.kube.scheduler.cache import ClusterCache
+from kai_cp.kube.scheduler.live import LiveCluster
+from kai_cp.kube.scheduler.options import Mode, SchedulerOptions, default_config
 from kai_cp_models.snapshot import GroupKey, Plan
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue

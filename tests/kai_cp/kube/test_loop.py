@@ -9,14 +9,14 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.background import BackgroundWriter
-from kai_cp.kube.backoff import BindBackoff, gated
-from kai_cp.kube.clock import next_look, unproved_pause
-from kai_cp.kube.comparison import Comparison
-from kai_cp.kube.decider import Decided
-from kai_cp.kube.metrics import SchedulerMetrics
-from kai_cp.kube.scheduler import Scheduler
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.scheduler.backoff import BindBackoff, gated
+from kai_cp.kube.scheduler.clock import next_look, unproved_pause
+from kai_cp.kube.scheduler.comparison import Comparison
+from kai_cp.kube.scheduler.decider import Decided
+from kai_cp.kube.scheduler.loop import Scheduler
+from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 from kai_cp.reader import parse
 from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodStatus, Snapshot, Unscheduled
 from tests.kai_cp.kube.conftest import until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 
-from kai_cp.kube.memory import MemoryCluster
+from kai_cp.kube.scheduler.memory import MemoryCluster
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings

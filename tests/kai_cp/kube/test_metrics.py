@@ -11,15 +11,15 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kai_cp.kube.background import BackgroundWriter
-from kai_cp.kube.backoff import BindBackoff
-from kai_cp.kube.binder_process import BinderMetrics
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.port import Result
+from kai_cp.kube.binder.process import BinderMetrics
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.queue import QueueMetrics
-from kai_cp.kube.cycles import Cycle
-from kai_cp.kube.metrics import SchedulerMetrics
-from kai_cp.kube.port import Result
-from kai_cp.kube.request_metrics import RequestMetrics
+from kai_cp.kube.scheduler.backoff import BindBackoff
+from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp.kube.telemetry.metrics import SchedulerMetrics
+from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from kai_cp.reader import parse
 from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, QueueReport, Shares, Stage, Unscheduled
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snapshot

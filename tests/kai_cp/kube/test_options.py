@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kai_cp.kube.options import (
+from kai_cp.kube.scheduler.options import (
     BadConfiguration,
     SchedulerOptions,
     default_config,

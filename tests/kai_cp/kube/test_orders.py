@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube import orders
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import orders
+from kai_cp.kube.api import resources as r
 from tests.kai_cp.kube.samples import bind, node, pod
 
 

@@ -12,13 +12,15 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from typer.testing import CliRunner
 
-from kai_cp.kube import gpu_reservation, install, names
-from kai_cp.kube import resources as r
-from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube import install
+from kai_cp.kube.api import names
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.binder import gpu_reservation
 from kai_cp.kube.cli import app
-from kai_cp.kube.logs import JsonFormatter, TextFormatter
-from kai_cp.kube.process import Connection, Life
-from kai_cp.kube.request_metrics import RequestMetrics
+from kai_cp.kube.serving.logs import JsonFormatter, TextFormatter
+from kai_cp.kube.serving.process import Connection, Life
+from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import pod
 from tests.kai_cp.kube.stub import StubServer
@@ -123,7 +125,7 @@ def test_the_first_reason_to_end_counts() -> None:
 
 
 def test_who_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kai_cp.kube.process.HARD_SECONDS", 0.05)
+    monkeypatch.setattr("kai_cp.kube.serving.process.HARD_SECONDS", 0.05)
     ended: list[int] = []
     Life(ended.append).unauthorized()
     until(lambda: ended == [4])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kai_cp.kube import resources as r
+from kai_cp.kube.api import resources as r
 from kai_cp.workloads.provisioning import CONSUMES
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.controllers.test_controllers import running, writes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.reflector import Reflector
-from kai_cp.kube.retry import Backoff
-from kai_cp.kube.store import Store
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.reflector import Reflector
+from kai_cp.kube.api.retry import Backoff
+from kai_cp.kube.api.store import Store
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import pod
 from tests.kai_cp.kube.stub import StubServer

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.options import Mode
-from kai_cp.kube.reports import Reporter
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.scheduler.options import Mode
+from kai_cp.kube.scheduler.reports import Reporter
 from kai_cp.reader import parse
 from kai_cp_models.snapshot import GroupKey, Plan, Reservation, Unscheduled
 from tests.kai_cp.kube.conftest import until

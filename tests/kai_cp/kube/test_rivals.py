@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube import names
-from kai_cp.kube import resources as r
-from kai_cp.kube.names import ORDERED_BY
+from kai_cp.kube.api import names
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.names import ORDERED_BY
 from kai_cp_models.snapshot import Plan
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue

@@ -7,13 +7,13 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.informers import Informers
+from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.controllers.base import Context
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.scaler import WHOLE, NodeScaleAdjuster
-from kai_cp.kube.informers import Informers
-from kai_cp.kube.recorder import Recorder
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.stub import StubServer
 from tests.kai_cp.workloads.test_scaling import waiting

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from kai_cp.decisions import to_json
-from kai_cp.kube.anonymize import Anonymizer
-from kai_cp.kube.cycles import CycleLog
 from kai_cp.kube.demo.controlplane import free_port
-from kai_cp.kube.http import MOST_CONNECTIONS, Answer, HttpServer, as_json
-from kai_cp.kube.options import Mode
-from kai_cp.kube.routes import data_routes
-from kai_cp.kube.snapshot_file import archive, pieces
+from kai_cp.kube.scheduler.anonymize import Anonymizer
+from kai_cp.kube.scheduler.options import Mode
+from kai_cp.kube.scheduler.routes import data_routes
+from kai_cp.kube.scheduler.snapshot_file import archive, pieces
+from kai_cp.kube.serving.http import MOST_CONNECTIONS, Answer, HttpServer, as_json
+from kai_cp.kube.telemetry.cycles import CycleLog
 from kai_cp.reader import load, parse
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings

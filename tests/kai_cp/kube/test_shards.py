@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.informers import Informers
+from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.cli import app
 from kai_cp.kube.controllers.base import Context
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.shard_objects import contained, plan
 from kai_cp.kube.controllers.shards import LOOK_SECONDS, WAITING_SECONDS, ShardController
-from kai_cp.kube.informers import Informers
-from kai_cp.kube.recorder import Recorder
 from kai_cp.reader.fields import Malformed
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.stub import StubServer

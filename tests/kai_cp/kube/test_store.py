@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kai_cp.kube import transforms as t
-from kai_cp.kube.store import Store
+from kai_cp.kube.api import transforms as t
+from kai_cp.kube.api.store import Store
 from kai_cp.reader.salvage import TOO_DEEP
 from tests.kai_cp.kube.samples import pod
 

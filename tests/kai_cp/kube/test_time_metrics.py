@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube.promises import noted_cause, promises
-from kai_cp.kube.usage import query, usage_options
+from kai_cp.kube.api.promises import noted_cause, promises
+from kai_cp.kube.scheduler.usage import query, usage_options
 from kai_cp.reader import parse
 from kai_cp_models.snapshot import (
     Decision,

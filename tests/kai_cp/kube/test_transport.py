@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.errors import ApiError, Gone, LeaseLost, NotGranted, NotReachable, Unauthorized
-from kai_cp.kube.transport import RateLimit
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.errors import ApiError, Gone, LeaseLost, NotGranted, NotReachable, Unauthorized
+from kai_cp.kube.api.transport import RateLimit
 from tests.kai_cp.kube.samples import pod
 from tests.kai_cp.kube.stub import StubServer
 
@@ -129,7 +129,7 @@ def test_the_fence_stops_writes_and_not_reads(server: StubServer) -> None:
 
 
 def test_lists_are_read_page_by_page(server: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kai_cp.kube.transport.PAGE", 3)
+    monkeypatch.setattr("kai_cp.kube.api.transport.PAGE", 3)
     for i in range(8):
         server.put(r.PODS, pod(f"p{i}"))
     items, version = server.transport().list_pages(r.PODS)

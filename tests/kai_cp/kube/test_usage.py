@@ -12,9 +12,9 @@ from urllib.parse import parse_qs
 import orjson
 import pytest
 
-from kai_cp.kube.options import BadConfiguration
-from kai_cp.kube.usage import UsageClient, query, usage_options, window_seconds
-from kai_cp.kube.windows import last_cron, last_tumbling
+from kai_cp.kube.scheduler.options import BadConfiguration
+from kai_cp.kube.scheduler.usage import UsageClient, query, usage_options, window_seconds
+from kai_cp.kube.scheduler.windows import last_cron, last_tumbling
 
 NOW = datetime(2026, 11, 18, 10, 30, tzinfo=UTC).timestamp()  # a Wednesday
 

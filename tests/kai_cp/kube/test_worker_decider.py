@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from kai_cp.kube.worker_decider import Differ, Mirror, WorkerDecider, stretched
+from kai_cp.kube.scheduler.worker_decider import Differ, Mirror, WorkerDecider, stretched
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
@@ -69,9 +69,9 @@ def test_it_decides_as_the_engine_in_this_process_does(decider: WorkerDecider) -
 def test_the_solver_is_loaded_by_the_engine_s_process_alone() -> None:
     """It would cost the scheduler 64 MiB and a second at its start."""
     code = """
-import sys, kai_cp.kube.scheduler_process
-from kai_cp.kube.cycles import CycleLog
-from kai_cp.kube.explaining import Explaining
+import sys, kai_cp.kube.scheduler.process
+from kai_cp.kube.telemetry.cycles import CycleLog
+from kai_cp.kube.scheduler.explaining import Explaining
 from kai_cp_models.settings import Settings
 explaining = Explaining(CycleLog(), Settings())
 explaining.routes()

@@ -13,9 +13,9 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from kai_cp.kube.cycles import Cycle, CycleLog
-from kai_cp.kube.http import Answer, HttpServer, as_json
-from kai_cp.kube.view_routes import LastView, view_routes
+from kai_cp.kube.scheduler.view_routes import LastView, view_routes
+from kai_cp.kube.serving.http import Answer, HttpServer, as_json
+from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
 from kai_cp.reader import parse
 from tests.kai_cp.test_cli import run
 from tests.kai_cp.view.browser import chromium, installed

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube.promises import promises
+from kai_cp.kube.api.promises import promises
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
 from kai_cp_models.reservations.prepare import prepare

@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube import access
-from kai_cp.kube import resources as r
 from kai_cp.kube.admission import server as tls_server
 from kai_cp.kube.admission.certificates import Bundle, renewed
 from kai_cp.kube.admission.keeper import (
@@ -33,6 +31,8 @@ from kai_cp.kube.admission.options import AdmissionOptions, FailurePolicy, Regis
 from kai_cp.kube.admission.process import AdmissionMetrics, Cluster, Judging
 from kai_cp.kube.admission.registration import configurations
 from kai_cp.kube.admission.server import MOST_BYTES, TlsServer
+from kai_cp.kube.api import access
+from kai_cp.kube.api import resources as r
 from tests.kai_cp.admission.build import pod
 from tests.kai_cp.kube.stub import StubServer
 

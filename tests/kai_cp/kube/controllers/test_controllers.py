@@ -9,15 +9,15 @@ from typing import Any, get_args
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kai_cp.kube import resources as r
-from kai_cp.kube.access import ACCESS, OWNERS, ControllerName
-from kai_cp.kube.background import BackgroundWriter
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.access import ACCESS, OWNERS, ControllerName
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.controllers.catalogue import CONTROLLERS, chosen, rights
 from kai_cp.kube.controllers.host import Host
 from kai_cp.kube.controllers.options import ControllerOptions, metric_labels
 from kai_cp.kube.controllers.process import access
-from kai_cp.kube.recorder import Recorder
-from kai_cp.kube.resources import Resource
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.stub import StubServer
 from tests.support.workloads import made, pod

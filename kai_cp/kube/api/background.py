@@ -1,0 +1,127 @@
+"""Writes that nobody waits for: events and conditions, newest state per object, by a few threads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Final
+
+from kai_cp.kube.api.errors import KubeError, LeaseLost
+
+LOG = logging.getLogger(__name__)
+Write = Callable[[], None]
+LOOK_SECONDS: Final = 0.1
+
+
+class BackgroundWriter:
+    """Carries writes out, namespaces in turn, those of each in the order of their first submission.
+
+    So whoever causes thousands of events delays nobody else's. A write submitted under a key that still waits
+    replaces the older one. Beyond ``limit`` waiting writes the oldest of the namespace that has most is
+    dropped: what it said will be said again by the next cycle that still finds it true.
+    While ``busy`` says that pods are being bound, one thread alone writes: reports come soon where there are
+    few, and take a small part of the server's time where there are thousands. Urgent ones never stand back.
+    """
+
+    def __init__(
+        self, workers: int, *, limit: int = 20_000, busy: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._urgent: OrderedDict[Hashable, Write] = OrderedDict()
+        self._waiting: OrderedDict[str, OrderedDict[Hashable, Write]] = OrderedDict()
+        """By namespace; the first has the next turn."""
+        self._count = 0
+        self.busy = busy
+        self._limit = limit
+        self._writing = 0
+        self._stopping = False
+        self._condition = threading.Condition()
+        self.dropped = 0
+        self._threads = [
+            threading.Thread(target=self._run, name=f"report-{i}", daemon=True)
+            for i in range(max(1, workers))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, key: Hashable, write: Write, *, namespace: str = "", urgent: bool = False) -> None:
+        """Have ``write`` called soon; errors are logged, not raised. ``namespace``: of what it is about."""
+        with self._condition:
+            if self._stopping:
+                return
+            own = self._waiting.setdefault(namespace, OrderedDict())
+            if urgent or key in self._urgent:
+                self._count += (key not in self._urgent) - (own.pop(key, None) is not None)
+                self._urgent[key] = write
+            else:
+                self._count += key not in own
+                own[key] = write
+            if not own:
+                del self._waiting[namespace]
+            if self._count > self._limit:
+                self._drop()
+            self._condition.notify()
+
+    def _drop(self) -> None:
+        most = max(self._waiting, key=lambda namespace: len(self._waiting[namespace]), default=None)
+        if most is None:
+            self._urgent.popitem(last=False)
+        else:
+            self._waiting[most].popitem(last=False)
+            if not self._waiting[most]:
+                del self._waiting[most]
+        self._count -= 1
+        self.dropped += 1
+
+    def _next(self) -> Write:
+        self._count -= 1
+        if self._urgent:
+            return self._urgent.popitem(last=False)[1]
+        namespace, own = self._waiting.popitem(last=False)
+        write = own.popitem(last=False)[1]
+        if own:
+            self._waiting[namespace] = own
+        return write
+
+    def waiting(self) -> int:
+        """How many writes wait."""
+        return self._count
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until nothing waits; whether that came true."""
+        with self._condition:
+            return self._condition.wait_for(lambda: not self._count and not self._writing, seconds)
+
+    def stop(self) -> None:
+        """Forget what waits and end the threads."""
+        with self._condition:
+            self._stopping = True
+            self._waiting.clear()
+            self._urgent.clear()
+            self._count = 0
+            self._condition.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._count or self._stopping)
+                if self._stopping:
+                    return
+                if self._writing and not self._urgent and self.busy():
+                    self._condition.wait(LOOK_SECONDS)
+                    continue
+                write = self._next()
+                self._writing += 1
+            try:
+                write()
+            except LeaseLost:
+                LOG.info("report not written: the lease is gone")
+            except KubeError as error:
+                LOG.warning("report not written", extra={"error": str(error)})
+            except Exception:
+                LOG.exception("report not written")
+            finally:
+                with self._condition:
+                    self._writing -= 1
+                    self._condition.notify_all()

@@ -1,0 +1,215 @@
+"""What decisions become in the API: BindRequests (9.1), events and conditions as plain objects."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from kai_cp.kube.api import names, resources
+from kai_cp.kube.api.resources import Resource
+from kai_cp.kube.api.store import Object
+from kai_cp.kube.api.transforms import with_parameters
+from kai_cp.reader.nodes import gpu_memory_mib
+from kai_cp.reader.requests import read_requests
+from kai_cp.reader.shares import read_gpu
+from kai_cp_models.snapshot import Decision, GpuKind, GpuRequest
+
+MOST_DIGITS: Final = 15
+"""A number of more digits is no amount of memory."""
+RECEIVED: Final = {
+    GpuKind.REGULAR: "Regular",
+    GpuKind.FRACTION: "Fraction",
+    GpuKind.MEMORY: "Fraction",
+    GpuKind.MIG: "MigInstance",
+}
+"""``receivedResourceType`` by how a pod asks (2.2)."""
+
+
+def rfc3339(seconds: float) -> str:
+    """Time as the API writes it: UTC, whole seconds."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def owner(item: Mapping[str, Any], resource: Resource) -> Object:
+    """Owner reference to an object, so that it takes its dependents with it."""
+    meta = item["metadata"]
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+    }
+
+
+def annotations_of(item: Mapping[str, Any]) -> Mapping[str, str]:
+    """Annotations of an object; none is an empty mapping."""
+    return item["metadata"].get("annotations") or {}
+
+
+def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
+    """Labels of an object; none is an empty mapping."""
+    return item["metadata"].get("labels") or {}
+
+
+def limits(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Resource requests of the pod's containers, limits standing in for requests that are not given."""
+    found: list[Mapping[str, Any]] = []
+    for container in [*(pod["spec"].get("containers") or ()), *(pod["spec"].get("initContainers") or ())]:
+        needs = container.get("resources") or {}
+        found.append({**(needs.get("limits") or {}), **(needs.get("requests") or {})})
+    return found
+
+
+def gpu_request(pod: Mapping[str, Any]) -> GpuRequest:
+    """How a pod asks for GPUs, by the rules that it was decided by; raises ``Malformed``."""
+    amounts, _ = read_requests(pod["spec"])
+    return read_gpu(annotations_of(pod), amounts)
+
+
+def received_gpu(asked: GpuRequest, node: Mapping[str, Any] | None) -> Object:
+    """``receivedGPU`` of a pod on a node: number of devices, and the portion of each with two decimals."""
+    hundredths = 100
+    if asked.kind is GpuKind.FRACTION:
+        hundredths = asked.milli_portion // 10
+    elif asked.kind is GpuKind.MEMORY:
+        label = labels_of(node).get(names.GPU_MEMORY_LABEL, "") if node is not None else ""
+        memory = gpu_memory_mib(label) if label.isdecimal() and len(label) < MOST_DIGITS else 0
+        # Rounded up, as it is charged (2.2): a share is never smaller than what was asked for.
+        hundredths = -(-100 * asked.memory_mib // memory) if memory else 0
+    return {"count": asked.devices, "portion": f"{hundredths / 100:.2f}"}
+
+
+def bind_request(
+    pod: Mapping[str, Any],
+    node: Mapping[str, Any] | None,
+    decision: Decision,
+    pool: tuple[str, str] | None = None,
+) -> Object:
+    """The BindRequest of a ``Bind`` decision (9.1). ``pool``: node-pool label and value of the shard."""
+    meta = pod["metadata"]
+    asked = gpu_request(pod)
+    labels = {names.SELECTED_NODE: decision.node}
+    if pool is not None and pool[0] and pool[1]:
+        labels[pool[0]] = pool[1]
+    spec: Object = {
+        "podName": meta["name"],
+        "selectedNode": decision.node,
+        "receivedResourceType": RECEIVED[asked.kind],
+        "receivedGPU": received_gpu(asked, node),
+    }
+    if decision.gpu_groups:
+        spec["selectedGPUGroups"] = list(decision.gpu_groups)
+    for theirs, ours in (
+        ("resourceClaimAllocations", "resourceClaimAllocations"),
+        ("extendedResourceClaimAllocation", "extendedResourceClaimAllocation"),
+        ("predictedNUMAZones", "numaZones"),
+    ):
+        value = decision.details.get(ours)
+        if value:
+            spec[theirs] = value
+    if "resourceClaimAllocations" in spec:
+        spec["resourceClaimAllocations"] = [_allocated(entry) for entry in spec["resourceClaimAllocations"]]
+    extended = spec.get("extendedResourceClaimAllocation")
+    if extended:
+        mappings = container_mappings(pod, extended.get("containerMappings") or ())
+        spec["extendedResourceClaimAllocation"] = {**_allocated(extended), "containerMappings": mappings}
+    return {
+        "apiVersion": resources.BIND_REQUESTS.api_version,
+        "kind": resources.BIND_REQUESTS.kind,
+        "metadata": {
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "ownerReferences": [owner(pod, resources.PODS)],
+        },
+        "spec": spec,
+    }
+
+
+def _allocated(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    allocation = entry.get("allocation")
+    return {**entry, "allocation": with_parameters(allocation)} if allocation else entry
+
+
+def container_mappings(pod: Mapping[str, Any], mappings: Sequence[Mapping[str, Any]]) -> list[Object]:
+    """Which container takes which device request: the engine names resource and request, we the container."""
+    found: list[Object] = []
+    for mapping in mappings:
+        if "containerName" in mapping:
+            found.append(dict(mapping))
+            continue
+        for container in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]:
+            needs = container.get("resources") or {}
+            if mapping["resourceName"] in {**(needs.get("limits") or {}), **(needs.get("requests") or {})}:
+                found.append({"containerName": container["name"], **mapping})
+    return found
+
+
+def failed_for_good(request: Mapping[str, Any]) -> bool:
+    """Whether a BindRequest will not be tried again (1.3); the default limit allows no failure."""
+    status = request.get("status") or {}
+    if status.get("phase") != "Failed":
+        return False
+    limit = request["spec"].get("backoffLimit")
+    return limit is None or int(status.get("failedAttempts") or 0) >= int(limit)
+
+
+def finished(request: Mapping[str, Any]) -> bool:
+    """Whether there is nothing left to do for a BindRequest: it succeeded, or failed for good."""
+    phase = (request.get("status") or {}).get("phase")
+    return phase == "Succeeded" or failed_for_good(request)
+
+
+def belongs_to(request: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+    """Whether a BindRequest was made for this very pod, not for an earlier one of its name."""
+    owners = request["metadata"].get("ownerReferences") or ()
+    uids = [entry.get("uid") for entry in owners if entry.get("kind") == "Pod"]
+    return not uids or pod["metadata"].get("uid") in uids
+
+
+def event(
+    about: Mapping[str, Any],
+    resource: Resource,
+    *,
+    kind: str,
+    reason: str,
+    message: str,
+    component: str,
+    now: float,
+    annotations: Mapping[str, str] | None = None,
+) -> Object:
+    """An event about an object. Equal content has an equal name, so it is written once only."""
+    meta = about["metadata"]
+    namespace = meta.get("namespace") or "default"
+    content = "\0".join([meta.get("uid", ""), kind, reason, message, component])
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    stamp = rfc3339(now)
+    header: Object = {"name": f"{meta['name'][:220]}.{digest}", "namespace": namespace}
+    if annotations:
+        header["annotations"] = dict(annotations)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": header,
+        "involvedObject": {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": meta["name"],
+            "namespace": meta.get("namespace") or "",
+            "uid": meta.get("uid", ""),
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message[:1024],
+        "source": {"component": component},
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }
+
+
+def condition(conditions: Sequence[Mapping[str, Any]] | None, kind: str) -> Mapping[str, Any] | None:
+    """The condition of a type, or None."""
+    return next((entry for entry in conditions or () if entry.get("type") == kind), None)

@@ -1,0 +1,35 @@
+"""The narrow port between the loop and a cluster: one picture out, one plan in.
+
+Two things speak it: :class:`kai_cp.kube.scheduler.live.LiveCluster` and its twin in memory,
+:class:`kai_cp.kube.scheduler.memory.MemoryCluster`, which tests and the simulator use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+from kai_cp_models.snapshot import Decision, Plan
+
+Outcome = Literal["done", "conflict", "gone", "failed"]
+"""*conflict*: the cluster had changed, the next cycle sees it; *gone*: the pod or node left."""
+
+
+class Result(NamedTuple):
+    """What became of one decision."""
+
+    decision: Decision
+    outcome: Outcome
+    message: str = ""
+
+
+class Cluster(Protocol):
+    """A cluster that can be looked at and acted on."""
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """The cluster now, in KAI's snapshot format, with everything done so far."""
+        ...
+
+    def apply(self, plan: Plan) -> Sequence[Result]:
+        """Carry the plan's decisions out, in order; one result each."""
+        ...

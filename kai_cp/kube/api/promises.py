@@ -1,0 +1,109 @@
+"""Reservations as annotations of pod groups: the only memory that starts in the future have (12.7)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from kai_cp.kube.api import orders
+from kai_cp_models.reservations.inputs import RESERVATION, SCHEMA
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodGroup, Reservation, Snapshot
+
+CAUSES: Final = frozenset(("NodeLost", "Overrun", "HigherPriority", "LimitLowered", "BeyondShare", "Expired"))
+_HOLDING: Final = ("made", "kept", "earlier", "later")
+
+
+def promises(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[GroupKey, Mapping[str, str | None]]]:
+    """Annotations to be set (None: removed) so that the next cycle finds what this one promised.
+
+    Nothing where reservations are switched off. A holder that has started keeps its annotation until it is
+    bound; one that was given up keeps a note of when, so that it holds nothing for a while.
+    """
+    if plan.reservations is None:
+        return
+    entries = {entry.group: entry for entry in plan.reservations}
+    for group in snapshot.groups:
+        entry = entries.get(group.key)
+        present = dict(group.notes).get(RESERVATION)
+        if entry is not None and entry.state in _HOLDING:
+            yield group.key, {RESERVATION: _text(entry, noted_cause(group))}
+        elif entry is not None and entry.idle is not None:
+            yield group.key, {RESERVATION: _closed(entry)}
+        elif entry is not None and entry.expired is not None:
+            yield group.key, {RESERVATION: _expired(entry.expired)}
+        elif present is not None and _is_over(snapshot, plan, group, entry, present):
+            yield group.key, {RESERVATION: None}
+
+
+def _is_over(
+    snapshot: Snapshot, plan: Plan, group: PodGroup, entry: Reservation | None, present: str
+) -> bool:
+    if entry is not None and entry.state == "started":
+        nominated = {one.pod for one in plan.decisions if one.kind == "Nominate"}
+        return not any(pod.key in nominated for pod in snapshot.members[group.key])
+    if any(pod.status in ACTIVE_ALLOCATED for pod in snapshot.members[group.key]):
+        return True
+    return entry is not None or '"expired"' not in present
+
+
+def noted_cause(group: PodGroup) -> str | None:
+    """Why the start of a group is later than promised, as its annotation has it."""
+    try:
+        found = json.loads(dict(group.notes).get(RESERVATION) or "null")
+    except ValueError:
+        return None
+    cause = found.get("cause") if isinstance(found, dict) else None
+    return cause if isinstance(cause, str) and cause in CAUSES else None
+
+
+def _text(entry: Reservation, noted: str | None) -> str:
+    def instant(seconds: float | None) -> str | None:
+        # A start that is written a fraction too early would be broken at once.
+        return None if seconds is None else orders.rfc3339(math.ceil(seconds))
+
+    document = {
+        "schema": SCHEMA,
+        "start": instant(entry.start),
+        "promised": instant(entry.promised),
+        "made": None if entry.made is None else orders.rfc3339(entry.made),
+        "nodes": {name: round(gpus) for name, gpus in sorted(entry.nodes.items())},
+    }
+    late = entry.start is not None and entry.promised is not None and entry.start > entry.promised
+    if late and (entry.cause or noted):
+        # Told when the start comes, which may be after the scheduler was started anew.
+        document["cause"] = entry.cause or noted
+    return json.dumps(document, separators=(",", ":"))
+
+
+def moved_note(before: str | None, now: float, count: int, pods: int) -> str:
+    """The note of ``count`` more restarts for defragmentation, after which ``pods`` shall run again."""
+    hour = orders.rfc3339(now - 3600)
+    try:
+        found = json.loads(before or "{}").get("at") or []
+        recent = [at for at in found if isinstance(at, str) and at > hour]
+    except (ValueError, AttributeError, TypeError):
+        recent = []
+    stamps = [*recent, *[orders.rfc3339(now)] * count]
+    return json.dumps({"pods": pods, "at": stamps}, separators=(",", ":"))
+
+
+def _closed(entry: Reservation) -> str:
+    assert entry.idle is not None
+    assert entry.made is not None
+    document = {
+        "schema": SCHEMA,
+        "made": orders.rfc3339(entry.made),
+        "nodes": {name: round(gpus) for name, gpus in sorted(entry.nodes.items())},
+        "idle": {
+            "since": orders.rfc3339(entry.idle.since),
+            "gpus": round(entry.idle.gpus),
+            "gpuHours": round(entry.idle.gpu_hours, 3),
+        },
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _expired(seconds: float) -> str:
+    return json.dumps({"schema": SCHEMA, "expired": orders.rfc3339(seconds)}, separators=(",", ":"))

@@ -1,0 +1,98 @@
+"""Events: written once for what they say, never repeated while nothing changes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kai_cp.kube.api import orders, resources
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.resources import Resource
+from kai_cp.kube.api.store import Object
+from kai_cp.kube.api.transport import Transport
+
+REMEMBERED: Final = 50_000
+
+
+class Recorder:
+    """Writes events about objects for one component.
+
+    The last thing said about an object by reason family is remembered, so saying it again costs nothing;
+    after a restart the equal name makes the server refuse the repetition.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        writer: BackgroundWriter,
+        component: str,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._transport = transport
+        self._writer = writer
+        self._component = component
+        self._clock = clock
+        self._said: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def say(
+        self,
+        about: Mapping[str, Any],
+        resource: Resource,
+        kind: str,
+        reason: str,
+        message: str,
+        *,
+        topic: str = "",
+        again: bool = False,
+        urgent: bool = False,
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write an event, unless it is the last one said about the object's ``topic`` (default: the reason).
+
+        ``again``: what happened now happened anew, although it reads the same as before. ``urgent``: it does
+        not stand back.
+        """
+        key = (about["metadata"].get("uid") or about["metadata"]["name"], topic or reason)
+        with self._lock:
+            if not again and self._said.get(key) == (reason, message):
+                return
+            changed = key in self._said
+            self._said[key] = (reason, message)
+            self._said.move_to_end(key)
+            if len(self._said) > REMEMBERED:
+                self._said.popitem(last=False)
+        body = orders.event(
+            about,
+            resource,
+            kind=kind,
+            reason=reason,
+            message=message,
+            component=self._component,
+            now=self._clock(),
+            annotations=annotations,
+        )
+        self._writer.submit(
+            ("event", *key),
+            lambda: self._write(body, refresh=changed or again),
+            namespace=body["metadata"]["namespace"],
+            urgent=urgent,
+        )
+
+    def _write(self, body: Object, *, refresh: bool) -> None:
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        try:
+            self._transport.create(resources.EVENTS, namespace, body)
+        except ApiError as error:
+            if error.status == 404 or error.reason == "NamespaceTerminating":
+                return
+            if error.status != 409:
+                raise
+            if refresh:
+                later = {"lastTimestamp": body["lastTimestamp"]}
+                self._transport.patch(resources.EVENTS, namespace, name, later)

@@ -1,0 +1,63 @@
+"""The one place where a request to the API server is tried again."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kai_cp.kube.api.errors import ApiError, NotReachable
+
+LOG = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses between attempts: ``first`` seconds, doubled each time up to ``longest``, with jitter.
+
+    ``attempts`` counts the first one too. A server's Retry-After is obeyed when it is longer than our pause,
+    up to ``patience`` seconds; one that asks for more is given up at once.
+    """
+
+    attempts: int = 5
+    first: float = 0.1
+    longest: float = 5.0
+    patience: float = 30.0
+
+    def pause(self, attempt: int) -> float:
+        """Seconds to wait after the given attempt (0 is the first), between half and all of the step."""
+        step = min(self.longest, self.first * 2.0 ** min(attempt, 30))
+        return step * random.uniform(0.5, 1.0)
+
+
+def retrying(
+    call: Callable[[], Answer],
+    backoff: Backoff,
+    *,
+    what: str,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Answer:
+    """Answer of ``call``, tried again after a failure that may pass (no answer, 408, 429, 5xx)."""
+    attempt = 0
+    while True:
+        try:
+            return call()
+        except (NotReachable, ApiError) as error:
+            last = attempt + 1 >= backoff.attempts
+            if last or (isinstance(error, ApiError) and not error.transient):
+                raise
+            pause = backoff.pause(attempt)
+            asked = error.retry_after if isinstance(error, ApiError) else None
+            if asked is not None and asked > backoff.patience:
+                raise
+            pause = max(pause, asked or 0.0)
+            attempt += 1
+            LOG.warning(
+                "request failed, trying again",
+                extra={"request": what, "attempt": f"{attempt}/{backoff.attempts}", "error": str(error)},
+            )
+            sleep(pause)

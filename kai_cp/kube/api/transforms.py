@@ -1,0 +1,187 @@
+"""What is kept of an object, and which of its changes matter to a decision.
+
+Pods lose what no rule reads (images, commands, the values of variables), as KAI's own snapshots do: less
+memory, and nothing confidential in a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from kai_cp.kube.api.store import Object
+
+CONTAINER_KEYS: Final = ("name", "ports", "resources", "volumeMounts", "volumeDevices", "restartPolicy")
+FINISHED_SPEC: Final = frozenset({"nodeName", "schedulerName", "priorityClassName"})
+FINISHED: Final = frozenset({"Succeeded", "Failed"})
+NOISE: Final = frozenset({"managedFields", "selfLink"})
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+VOLATILE: Final = frozenset({"resourceVersion", "generation", "managedFields"})
+
+
+def plain(item: Object) -> Object:
+    """Any object without the records of who wrote what."""
+    meta = item["metadata"]
+    annotations = meta.get("annotations")
+    if annotations and LAST_APPLIED in annotations:
+        meta = {**meta, "annotations": {k: v for k, v in annotations.items() if k != LAST_APPLIED}}
+    if NOISE & meta.keys():
+        meta = {key: value for key, value in meta.items() if key not in NOISE}
+    return item if meta is item["metadata"] else {**item, "metadata": meta}
+
+
+def pod(item: Object) -> Object:
+    """A pod without what no rule reads; a finished one keeps its identity and group only."""
+    item = plain(item)
+    status = item.get("status") or {}
+    meta = item["metadata"]
+    if status.get("phase") in FINISHED:
+        kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+        short = {key: meta[key] for key in (*kept, "annotations", "labels", "ownerReferences") if key in meta}
+        spec = {key: value for key, value in item["spec"].items() if key in FINISHED_SPEC}
+        return {"metadata": short, "spec": spec, "status": {"phase": status["phase"]}}
+    spec = dict(item["spec"])
+    for key in ("containers", "initContainers", "ephemeralContainers"):
+        if key in spec:
+            spec[key] = [container(entry) for entry in spec[key]]
+    spec.pop("imagePullSecrets", None)
+    result = {**item, "spec": spec}
+    conditions = status.get("conditions")
+    known = ("phase", "startTime", "nominatedNodeName", "resourceClaimStatuses", "qosClass", "reason")
+    kept_status = {key: status[key] for key in (*known, "extendedResourceClaimStatus") if key in status}
+    if conditions:
+        kept_status["conditions"] = conditions
+    result["status"] = kept_status
+    return result
+
+
+def container(item: Mapping[str, Any]) -> Object:
+    """A container without image, command and the values of its variables; references stay."""
+    result = {key: item[key] for key in CONTAINER_KEYS if key in item}
+    variables = [entry for entry in item.get("env") or () if "valueFrom" in entry]
+    if variables:
+        result["env"] = variables
+    if item.get("envFrom"):
+        result["envFrom"] = item["envFrom"]
+    return result
+
+
+def claim(item: Object) -> Object:
+    """A claim without what drivers say of its devices; parameters for drivers are kept as their text.
+
+    No rule reads parameters, but they become part of an allocation (:func:`with_parameters`).
+    """
+    item = plain(item)
+    spec = item.get("spec") or {}
+    if (spec.get("devices") or {}).get("config"):
+        item = {**item, "spec": _with_devices(spec, _as_text)}
+    status = item.get("status") or {}
+    allocation = status.get("allocation") or {}
+    if "devices" in status:
+        status = {key: value for key, value in status.items() if key != "devices"}
+    if (allocation.get("devices") or {}).get("config"):
+        status = {**status, "allocation": _with_devices(allocation, _as_text)}
+    return {**item, "status": status} if status is not item.get("status") and status else item
+
+
+def with_parameters(allocation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An allocation whose parameters for drivers are objects again, as the API has them."""
+    has = (allocation.get("devices") or {}).get("config")
+    return _with_devices(allocation, _as_object) if has else allocation
+
+
+def _with_devices(holder: Mapping[str, Any], change: Callable[[Any], Any]) -> Object:
+    devices = holder["devices"]
+    config = [_with_parameters(entry, change) for entry in devices["config"]]
+    return {**holder, "devices": {**devices, "config": config}}
+
+
+def _with_parameters(entry: Mapping[str, Any], change: Callable[[Any], Any]) -> Mapping[str, Any]:
+    opaque = entry.get("opaque") or {}
+    if "parameters" not in opaque:
+        return entry
+    return {**entry, "opaque": {**opaque, "parameters": change(opaque["parameters"])}}
+
+
+def _as_text(parameters: Any) -> Any:
+    """The parameters as JSON text; as they are when they are nested too deep, which the store looks for."""
+    try:
+        return orjson.dumps(parameters).decode()
+    except TypeError:
+        return parameters
+
+
+def _as_object(parameters: Any) -> Any:
+    return orjson.loads(parameters) if isinstance(parameters, str) else parameters
+
+
+def node(item: Object) -> Object:
+    """A node without its images and volumes in use."""
+    item = plain(item)
+    status = item.get("status") or {}
+    dropped = {"images", "volumesInUse", "addresses", "daemonEndpoints", "nodeInfo"}
+    if not dropped & status.keys():
+        return item
+    return {**item, "status": {key: value for key, value in status.items() if key not in dropped}}
+
+
+def any_change(old: Object, new: Object) -> bool:
+    """Whether anything but bookkeeping differs."""
+    return _without_bookkeeping(old) != _without_bookkeeping(new)
+
+
+def _without_bookkeeping(item: Object) -> Object:
+    meta = {key: value for key, value in item["metadata"].items() if key not in VOLATILE}
+    return {**item, "metadata": meta}
+
+
+def pod_change(old: Object, new: Object) -> bool:
+    """Whether a pod's place, phase or needs changed; conditions alone do not matter."""
+    return _pod_view(old) != _pod_view(new)
+
+
+def _pod_view(item: Object) -> Object:
+    status = item.get("status") or {}
+    meta = {key: value for key, value in item["metadata"].items() if key not in VOLATILE}
+    claims = (status.get("resourceClaimStatuses"), status.get("nominatedNodeName"))
+    return {"meta": meta, "spec": item["spec"], "phase": status.get("phase"), "claims": claims}
+
+
+def node_change(old: Object, new: Object) -> bool:
+    """Whether a node's room, labels, taints or health changed; heartbeats do not matter."""
+    return _node_view(old) != _node_view(new)
+
+
+def _node_view(item: Object) -> Object:
+    status = item.get("status") or {}
+    health = {entry["type"]: entry["status"] for entry in status.get("conditions") or ()}
+    meta = {key: value for key, value in item["metadata"].items() if key not in VOLATILE}
+    return {
+        "meta": {key: meta.get(key) for key in ("labels", "annotations", "deletionTimestamp", "uid")},
+        "spec": item.get("spec"),
+        "allocatable": status.get("allocatable"),
+        "health": health,
+    }
+
+
+def spec_change(old: Object, new: Object) -> bool:
+    """Whether an object's own words changed; status is somebody's report about it."""
+    views = []
+    for item in (old, new):
+        view = {key: value for key, value in _without_bookkeeping(item).items() if key != "status"}
+        views.append(view)
+    return views[0] != views[1]
+
+
+def request_change(old: Object, new: Object) -> bool:
+    """Whether a BindRequest was changed or failed; its success shows in the pod."""
+    if (new.get("status") or {}).get("phase") == "Failed" and new.get("status") != old.get("status"):
+        return True
+    return bool(old["spec"] != new["spec"])
+
+
+def never(_old: Object, _new: Object) -> bool:
+    """Only coming and going matter."""
+    return False

@@ -1,0 +1,346 @@
+"""BindRequest to bound pod (9.2): one request at a time per pod, many pods at once.
+
+Retries are stored: every failed attempt is written to the request, so a new leader goes on where the last one
+stopped, and ``PodBound`` says what is true now.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+import orjson
+
+from kai_cp.kube.api import names, orders, resources
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
+from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.store import Key, Object, Store, key_of
+from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.binder.steps import BindError, Step
+
+LOG = logging.getLogger(__name__)
+FIRST_RETRY_SECONDS: Final = 1.0
+LONGEST_RETRY_SECONDS: Final = 60.0
+BINDING_SECONDS: Final = 1.0
+"""Reports stand back until nothing was bound for this long."""
+
+
+@dataclass
+class BinderState:
+    """What the binder remembers of a request it is busy with. Nothing in it is needed after a restart."""
+
+    attempts: int = 0
+    running: bool = False
+    again: bool = False
+    timer: threading.Timer | None = field(default=None, repr=False)
+
+
+class Binder:
+    """Carries BindRequests out. ``steps`` are what must be true before a pod is bound, in order."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        pods: Store,
+        nodes: Store,
+        requests: Store,
+        steps: list[Step],
+        recorder: Recorder,
+        writer: BackgroundWriter,
+        *,
+        workers: int = 10,
+        bound: Callable[[float], None] = lambda _seconds: None,
+        failed: Callable[[], None] = lambda: None,
+        retried: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.time,
+        scheduler_name: str = "",
+    ) -> None:
+        self._transport = transport
+        self._scheduler_name = scheduler_name
+        self._pods = pods
+        self._nodes = nodes
+        self._requests = requests
+        self._steps = steps
+        self._recorder = recorder
+        self._writer = writer
+        self._bound_at = -math.inf
+        writer.busy = self.busy
+        self._bound = bound
+        self._failed = failed
+        self._retried = retried
+        self._clock = clock
+        self._states: dict[Key, BinderState] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._lease_lost: Callable[[], None] = lambda: None
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bind")
+
+    def start(self, lease_lost: Callable[[], None]) -> None:
+        """Begin: every request known, and every one that comes."""
+        self._lease_lost = lease_lost
+        self._requests.listen(self._changed)
+        for request in self._requests.all():
+            self._changed(None, request)
+
+    def busy(self) -> bool:
+        """Whether pods are being bound now, or were just: reports can wait meanwhile."""
+        return time.monotonic() - self._bound_at < BINDING_SECONDS
+
+    def stop(self) -> None:
+        """Begin nothing new."""
+        with self._lock:
+            self._closed = True
+            timers = [state.timer for state in self._states.values() if state.timer is not None]
+        for timer in timers:
+            timer.cancel()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _changed(self, _old: Object | None, new: Object | None) -> None:
+        if new is not None and not orders.finished(new):
+            self._queue(key_of(new))
+
+    def _queue(self, key: Key) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            state = self._states.setdefault(key, BinderState())
+            if state.timer is not None:
+                return  # it waits for its next attempt
+            if state.running:
+                state.again = True
+                return
+            state.running = True
+            self._pool.submit(self._work, key)
+
+    def _work(self, key: Key) -> None:
+        try:
+            pause = self._attempt(key)
+        except LeaseLost:
+            self._lease_lost()
+            return
+        except KubeError as error:
+            LOG.warning("bind not reported", extra={"pod": "/".join(key), "error": str(error)})
+            pause = self._next_pause(key)
+        except Exception:
+            LOG.exception("bind attempt ended badly", extra={"pod": "/".join(key)})
+            pause = LONGEST_RETRY_SECONDS
+        with self._lock:
+            state = self._states.get(key)
+            if state is None:
+                return
+            state.running = False
+            if self._closed:
+                return
+            if pause is not None:
+                state.timer = threading.Timer(pause, self._retry, (key,))
+                state.timer.daemon = True
+                state.timer.start()
+                return
+            if state.again:
+                state.again = False
+                state.running = True
+                self._pool.submit(self._work, key)
+                return
+            del self._states[key]
+
+    def _retry(self, key: Key) -> None:
+        with self._lock:
+            state = self._states.get(key)
+            if state is not None:
+                state.timer = None
+        self._retried()
+        self._queue(key)
+
+    def _attempt(self, key: Key) -> float | None:
+        """Try once; seconds until the next attempt, or None when there is to be none."""
+        request = self._requests.get(key)
+        if request is None or orders.finished(request) or "deletionTimestamp" in request["metadata"]:
+            return None
+        pod = self._pods.get((key[0], request["spec"]["podName"]))
+        if pod is None:
+            # Its events may be on their way; without a pod the garbage collector takes the request.
+            return self._wait_for_pod(key)
+        if not orders.belongs_to(request, pod) or not self._serves(pod):
+            return None
+        if pod["spec"].get("nodeName"):
+            self._close(request, pod)
+            return None
+        started = time.monotonic()
+        try:
+            self._bind(request, pod)
+        except BindError as error:
+            return self._failure(request, pod, error.reason, retry=not error.final)
+        except ApiError as error:
+            return self._failure(request, pod, error.message or str(error), retry=True)
+        except NotReachable as error:
+            LOG.warning("bind not carried out", extra={"pod": "/".join(key), "error": str(error)})
+            return self._next_pause(key)
+        self._bound(time.monotonic() - started)
+        return None
+
+    def _serves(self, pod: Object) -> bool:
+        return not self._scheduler_name or pod["spec"].get("schedulerName") == self._scheduler_name
+
+    def _wait_for_pod(self, key: Key) -> float | None:
+        state = self._states[key]
+        state.attempts += 1
+        return 0.2 * 2.0**state.attempts if state.attempts < 5 else None
+
+    def _next_pause(self, key: Key) -> float:
+        state = self._states[key]
+        state.attempts += 1
+        return min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(state.attempts, 16))
+
+    def _bind(self, request: Object, pod: Object) -> None:
+        node_name = request["spec"]["selectedNode"]
+        node = self._nodes.get(("", node_name))
+        if node is None:
+            raise BindError(f"node {node_name} does not exist", final=True)
+        done: list[Step] = []
+        try:
+            for step in self._steps:
+                done.append(step)
+                step.prepare(pod, node, request)
+            self._post(request, pod, node_name)
+        except LeaseLost:
+            raise  # another leader goes on; undoing would be a write
+        except KubeError:
+            self._roll_back(done, pod, request)
+            raise
+        self._bound_at = time.monotonic()
+        self._say_bound(pod, node_name)
+        namespace = pod["metadata"]["namespace"]
+        self._writer.submit(("bound", *key_of(pod)), lambda: self._report(request, pod), namespace=namespace)
+
+    def _post(self, request: Object, pod: Object, node: str) -> None:
+        meta = pod["metadata"]
+        annotations = {names.RECEIVED_TYPE: request["spec"].get("receivedResourceType") or "Regular"}
+        zones = request["spec"].get("predictedNUMAZones")
+        if zones:
+            annotations[names.NUMA_PREDICTED] = orjson.dumps(zones).decode()
+        # The server copies a binding's annotations to the pod: one write instead of two.
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": meta["name"],
+                "namespace": meta["namespace"],
+                "uid": meta["uid"],
+                "annotations": annotations,
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            self._transport.create(
+                resources.PODS, meta["namespace"], body, name=meta["name"], subresource="binding"
+            )
+        except ApiError as error:
+            if error.status == 409 and self._is_bound_to(pod, node):
+                return
+            if error.status == 404:
+                raise BindError("the pod is gone", final=True) from error
+            raise
+
+    def _is_bound_to(self, pod: Object, node: str) -> bool:
+        """Whether the pod is where we want it: an answer may be lost, or an earlier leader bound it."""
+        end = time.monotonic() + 2.0
+        while time.monotonic() < end:
+            known = self._pods.get(key_of(pod))
+            if known is None or known["metadata"]["uid"] != pod["metadata"]["uid"]:
+                return False
+            if known["spec"].get("nodeName"):
+                return bool(known["spec"]["nodeName"] == node)
+            time.sleep(0.05)
+        return False
+
+    def _roll_back(self, done: list[Step], pod: Object, request: Object) -> None:
+        for step in reversed(done):
+            try:
+                step.undo(pod, request)
+            except LeaseLost:
+                raise
+            except KubeError as error:
+                LOG.warning(
+                    "not undone",
+                    extra={"step": type(step).__name__, "pod": pod["metadata"]["name"], "error": str(error)},
+                )
+
+    def _failure(self, request: Object, pod: Object, reason: str, *, retry: bool) -> float | None:
+        self._failed()
+        LOG.warning(
+            "bind failed", extra={"pod": "/".join(key_of(pod)), "reason": reason, "node": _node_of(request)}
+        )
+        attempts = int((request.get("status") or {}).get("failedAttempts") or 0) + 1
+        limit = request["spec"].get("backoffLimit")
+        again = retry and limit is not None and attempts < int(limit)
+        self._finish(request, "Failed", reason, attempts)
+        self._recorder.say(pod, resources.PODS, "Warning", "BindingError", reason, topic="bind")
+        try:
+            self._condition(pod, "False", "BindingError", reason)
+        except (ApiError, NotReachable) as error:
+            LOG.warning("condition not written", extra={"pod": pod["metadata"]["name"], "error": str(error)})
+        return min(LONGEST_RETRY_SECONDS, 2.0 ** min(attempts, 16)) if again else None
+
+    def _finish(self, request: Object, phase: str, reason: str, attempts: int = 0) -> None:
+        status: Object = {"phase": phase, "reason": reason or None}
+        if attempts:
+            status["failedAttempts"] = attempts
+        meta = request["metadata"]
+        changed = self._transport.patch(
+            resources.BIND_REQUESTS, meta["namespace"], meta["name"], {"status": status}, subresource="status"
+        )
+        if changed is not None:
+            self._requests.put(changed, ours=True)
+
+    def _say_bound(self, pod: Object, node: str) -> None:
+        self._recorder.say(pod, resources.PODS, "Normal", "Bound", bound_to(node), topic="bind")
+
+    def _report(self, request: Object, pod: Object) -> None:
+        try:
+            self._close(request, pod)
+        except (ApiError, NotReachable):
+            self._queue(key_of(request))  # the pod is found bound then, and reported again
+            raise
+
+    def _close(self, request: Object, pod: Object) -> None:
+        """Report a bound pod. The request is closed last: while it is open, a new leader reports again."""
+        node = _node_of(request)
+        if (pod["spec"].get("nodeName") or node) == node:
+            self._say_bound(pod, node)
+            self._condition(pod, "True", "Bound", bound_to(node))
+        self._finish(request, "Succeeded", "")
+
+    def _condition(self, pod: Object, status: str, reason: str, message: str) -> None:
+        present = orders.condition((pod.get("status") or {}).get("conditions"), "PodBound")
+        if present is not None and (present.get("status"), present.get("message")) == (status, message):
+            return
+        entry = {
+            "type": "PodBound",
+            "status": status,
+            "reason": reason,
+            "message": message[:1024],
+            "lastTransitionTime": orders.rfc3339(self._clock()),
+        }
+        meta = pod["metadata"]
+        body = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [entry]}}
+        changed = self._transport.patch(
+            resources.PODS, meta["namespace"], meta["name"], body, subresource="status", strategic=True
+        )
+        if changed is not None:
+            self._pods.put(changed, ours=True)
+
+
+def bound_to(node: str) -> str:
+    """What is said of a bound pod."""
+    return f"pod bound to node {node}"
+
+
+def _node_of(request: Object) -> str:
+    return str(request["spec"]["selectedNode"])

@@ -1,0 +1,74 @@
+"""Extended resources that a device class backs: the claim behind them is made here (2.5, 9.2)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kai_cp.kube.api import orders, resources
+from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.store import Object, Store
+from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.binder.claims import Claims
+from kai_cp.kube.binder.steps import BindError
+
+MARK: Final = "resource.kubernetes.io/extended-resource-claim"
+
+
+class ExtendedClaims:
+    """The step that makes, allocates and names the synthetic claim of a pod."""
+
+    def __init__(self, transport: Transport, pods: Store, claims: Claims) -> None:
+        self._transport = transport
+        self._pods = pods
+        self._claims = claims
+
+    def prepare(self, pod: Object, _node: Object, request: Object) -> None:
+        """Make the claim with the ordered allocation, reserve it, and tell the kubelet through the pod."""
+        ordered: dict[str, Any] = request["spec"].get("extendedResourceClaimAllocation") or {}
+        if not ordered:
+            return
+        meta = pod["metadata"]
+        name = claim_name(pod)
+        self._make(pod, name, ordered.get("deviceRequests") or [])
+        self._claims.reserve(pod, name, ordered.get("allocation"))
+        status = {"resourceClaimName": name, "requestMappings": ordered.get("containerMappings") or []}
+        changed = self._transport.patch(
+            resources.PODS,
+            meta["namespace"],
+            meta["name"],
+            {"status": {"extendedResourceClaimStatus": status}},
+            subresource="status",
+        )
+        if changed is None:
+            raise BindError("the pod is gone", final=True)
+        self._pods.put(changed, ours=True)
+
+    def undo(self, pod: Object, request: Object) -> None:
+        """Take the claim away."""
+        if not request["spec"].get("extendedResourceClaimAllocation"):
+            return
+        name = claim_name(pod)
+        self._claims.release(pod, name, deallocate=True)
+        self._transport.delete(resources.RESOURCE_CLAIMS, pod["metadata"]["namespace"], name)
+
+    def _make(self, pod: Object, name: str, requests: list[Object]) -> None:
+        body = {
+            "metadata": {
+                "name": name,
+                "namespace": pod["metadata"]["namespace"],
+                "annotations": {MARK: "true"},
+                "ownerReferences": [{**orders.owner(pod, resources.PODS), "controller": True}],
+            },
+            "spec": {"devices": {"requests": requests}},
+        }
+        try:
+            self._transport.create(resources.RESOURCE_CLAIMS, pod["metadata"]["namespace"], body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+
+def claim_name(pod: Object) -> str:
+    """Name of the claim behind a pod's extended resources; another pod of the name has another one."""
+    meta = pod["metadata"]
+    return f"{meta['name'][:220]}-extended-resources-{meta['uid'][-5:]}"

@@ -1,0 +1,241 @@
+"""Reservation pods: each holds one whole GPU of a node, which fractional pods share (9.2, 9.3)."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kai_cp.kube.api import names, orders, resources
+from kai_cp.kube.api.errors import ApiError, KubeError
+from kai_cp.kube.api.store import Object, Store
+from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.binder.options import BinderOptions
+from kai_cp.kube.binder.steps import BindError
+
+LOG = logging.getLogger(__name__)
+LIVE: Final = frozenset({"Pending", "Running"})
+LABEL_PREFIX: Final = f"{names.GPU_GROUP}/"
+
+
+def reservation_name(node: str, group: str) -> str:
+    """Name of the reservation pod of a group on a node."""
+    return "gpu-reservation-" + hashlib.sha256(f"{node}/{group}".encode()).hexdigest()[:16]
+
+
+def groups_of(pod: Mapping[str, Any]) -> list[str]:
+    """GPU groups that a pod's labels name."""
+    labels = orders.labels_of(pod)
+    several = [value for key, value in labels.items() if key.startswith(LABEL_PREFIX)]
+    return several or ([labels[names.GPU_GROUP]] if names.GPU_GROUP in labels else [])
+
+
+def phase(pod: Mapping[str, Any]) -> str:
+    """A pod's phase."""
+    return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is on a node, by GPU group."""
+
+    sharers: Mapping[str, list[Object]]
+    reservations: Mapping[str, Object]
+
+
+class Reservations:
+    """The reservation pods of all nodes."""
+
+    def __init__(self, transport: Transport, pods: Store, requests: Store, options: BinderOptions) -> None:
+        self._transport = transport
+        self._pods = pods
+        self._requests = requests
+        self._options = options
+        self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._locks_lock = threading.Lock()
+        self._changed = threading.Condition()
+        pods.listen(self._notice)
+
+    def acquire(self, pod: Object, node: str, group: str) -> str:
+        """UUID of the group's device, from its reservation pod, which is made when there is none."""
+        with self._lock(group):
+            name = reservation_name(node, group)
+            namespace = self._options.resource_reservation_namespace
+            if self._find(group, node) is None:
+                self._refuse_while_scaling()
+                self._create(pod, node, group, name)
+            device = self._wait(group, node)
+            if device is None:
+                self._transport.delete(resources.PODS, namespace, name, grace=0)
+                seconds = self._options.resource_reservation_allocation_timeout
+                raise BindError(f"reservation pod {name} on {node} named no device within {seconds:g} s")
+            return device
+
+    def sync(self, node: str) -> None:
+        """Bring a node's reservation pods and fractional pods together again (9.2, step 1)."""
+        seen = self._seen(node)
+        promised = {
+            group
+            for request in self._requests.all()
+            if request["spec"].get("selectedNode") == node and self._is_open(request)
+            for group in request["spec"].get("selectedGPUGroups") or ()
+        }
+        for group in sorted(seen.sharers.keys() | seen.reservations.keys()):
+            with self._lock(group):
+                sharers = [pod for pod in seen.sharers.get(group, ()) if phase(pod) in LIVE]
+                reservation = seen.reservations.get(group)
+                if reservation is None:
+                    for pod in sharers:
+                        if phase(pod) == "Running" and "deletionTimestamp" not in pod["metadata"]:
+                            self._delete(pod, "its GPU is no longer reserved")
+                elif not sharers and group not in promised:
+                    self._delete(reservation, "no pod shares its GPU any more", grace=0)
+
+    def _is_open(self, request: Object) -> bool:
+        """Whether a request may still bring its pod; the pod tells before the request's status does."""
+        if (request.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            return False
+        pod = self._pods.get((request["metadata"]["namespace"], request["spec"]["podName"]))
+        return pod is not None and not pod["spec"].get("nodeName")
+
+    def watch_departures(self, sync: Callable[[str], None]) -> None:
+        """Call ``sync(node)`` when a fractional pod has left a node, or will not come to it."""
+
+        def left(old: Object | None, new: Object | None) -> None:
+            if old is None or not groups_of(old) or not old["spec"].get("nodeName"):
+                return
+            if new is None or (phase(new) not in LIVE and phase(old) in LIVE):
+                sync(old["spec"]["nodeName"])
+
+        def dropped(old: Object | None, new: Object | None) -> None:
+            if new is None and old is not None and old["spec"].get("selectedGPUGroups"):
+                sync(old["spec"]["selectedNode"])
+
+        self._pods.listen(left)
+        self._requests.listen(dropped)
+
+    def _seen(self, node: str) -> _Seen:
+        sharers: dict[str, list[Object]] = defaultdict(list)
+        reservations: dict[str, Object] = {}
+        for pod in self._pods.all():
+            if pod["spec"].get("nodeName") != node:
+                continue
+            for group in groups_of(pod):
+                if self._is_reservation(pod):
+                    reservations[group] = pod
+                else:
+                    sharers[group].append(pod)
+        return _Seen(sharers, reservations)
+
+    def _is_reservation(self, pod: Object) -> bool:
+        return (
+            pod["metadata"].get("namespace") == self._options.resource_reservation_namespace
+            and orders.labels_of(pod).get("app") == self._options.resource_reservation_app_label
+        )
+
+    def _find(self, group: str, node: str) -> Object | None:
+        name = reservation_name(node, group)
+        pod = self._pods.get((self._options.resource_reservation_namespace, name))
+        if pod is None:
+            pod = self._seen(node).reservations.get(group)
+        alive = pod is not None and phase(pod) in LIVE and "deletionTimestamp" not in pod["metadata"]
+        return pod if alive else None
+
+    def _refuse_while_scaling(self) -> None:
+        for pod in self._pods.all():
+            if (
+                pod["metadata"].get("namespace") == self._options.scale_adjust_namespace
+                and orders.labels_of(pod).get("app") == names.SCALING_APP
+                and not pod["spec"].get("nodeName")
+            ):
+                raise BindError("a scaling pod is not scheduled yet; no GPU is reserved until it is")
+
+    def _create(self, pod: Object, node: str, group: str, name: str) -> None:
+        options = self._options
+        container: Object = {
+            "name": "reservation",
+            "image": options.resource_reservation_pod_image,
+            "args": ["gpu-reservation"],
+            "env": [
+                _field("POD_NAME", "metadata.name"),
+                _field("POD_NAMESPACE", "metadata.namespace"),
+            ],
+            "resources": {
+                "limits": {names.GPU: "1", "cpu": "50m", "memory": "100Mi"},
+                "requests": {names.GPU: "1", "cpu": "1m", "memory": "10Mi"},
+            },
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            },
+        }
+        spec: Object = {
+            "nodeName": node,
+            "serviceAccountName": options.resource_reservation_service_account,
+            "containers": [container],
+            "tolerations": pod["spec"].get("tolerations") or [],
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        }
+        if options.runtime_class_name:
+            spec["runtimeClassName"] = options.runtime_class_name
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": options.resource_reservation_namespace,
+                "labels": {"app": options.resource_reservation_app_label, names.GPU_GROUP: group},
+                "annotations": {"karpenter.sh/do-not-disrupt": "true"},
+            },
+            "spec": spec,
+        }
+        try:
+            made = self._transport.create(resources.PODS, options.resource_reservation_namespace, body)
+        except ApiError as error:
+            if error.status == 409:
+                return
+            raise
+        self._pods.put(made, ours=True)
+
+    def _wait(self, group: str, node: str) -> str | None:
+        end = time.monotonic() + self._options.resource_reservation_allocation_timeout
+        with self._changed:
+            while True:
+                pod = self._find(group, node)
+                device = orders.annotations_of(pod).get(names.RESERVED_DEVICE) if pod is not None else None
+                if device:
+                    return device
+                left = end - time.monotonic()
+                if left <= 0:
+                    return None
+                self._changed.wait(min(left, 1.0))
+
+    def _delete(self, pod: Object, why: str, grace: int | None = None) -> None:
+        meta = pod["metadata"]
+        LOG.info("deleting pod", extra={"pod": f"{meta['namespace']}/{meta['name']}", "reason": why})
+        try:
+            self._transport.delete(
+                resources.PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace=grace
+            )
+        except KubeError as error:
+            LOG.warning("pod not deleted", extra={"pod": meta["name"], "error": str(error)})
+
+    def _lock(self, group: str) -> threading.Lock:
+        with self._locks_lock:
+            return self._locks[group]
+
+    def _notice(self, _old: Object | None, new: Object | None) -> None:
+        if new is not None and names.RESERVED_DEVICE in orders.annotations_of(new):
+            with self._changed:
+                self._changed.notify_all()
+
+
+def _field(name: str, path: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

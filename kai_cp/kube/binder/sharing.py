@@ -1,0 +1,175 @@
+"""GPU sharing for one pod: reservation, group labels, and the ConfigMaps its containers read (9.2, 9.4).
+
+A pod with annotation ``mps`` reaches the MPS server of its node through a directory that it mounts, and
+needs nothing but its device. The server holds a client to a share of threads and memory only when its
+environment says so, which is what ``--mps-limits`` has written here; KAI writes no such limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kai_cp.kube.api import names, orders, resources
+from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.store import Object, Store
+from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.binder.options import BinderOptions
+from kai_cp.kube.binder.reservation import LABEL_PREFIX, Reservations, groups_of
+from kai_cp.kube.binder.steps import BindError
+
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+PORTION: Final = "GPU_PORTION"
+NUMBER: Final = "RUNAI_NUM_OF_GPUS"
+MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
+MPS_THREADS: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+MPS_MEMORY: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+CDI_PREFIX: Final = "k8s.device-plugin.nvidia.com/gpu="
+
+
+class Sharing:
+    """The step that gives a fractional pod its devices."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        pods: Store,
+        reservations: Reservations,
+        recorder: Recorder,
+        options: BinderOptions,
+    ) -> None:
+        self._transport = transport
+        self._pods = pods
+        self._reservations = reservations
+        self._recorder = recorder
+        self._options = options
+
+    def prepare(self, pod: Object, node: Object, request: Object) -> None:
+        """Reserve the devices, label the pod, write its ConfigMaps."""
+        if request["spec"].get("receivedResourceType") != "Fraction":
+            if _wants_mps(pod):
+                text = "annotation mps is for parts of a GPU; this pod gets whole ones, without MPS"
+                self._recorder.say(pod, resources.PODS, "Warning", "MpsWithoutFraction", text)
+            return
+        groups = request["spec"].get("selectedGPUGroups") or []
+        if not groups:
+            raise BindError("the BindRequest names no GPU group", final=True)
+        name = node["metadata"]["name"]
+        self._reservations.sync(name)
+        devices = [self._reservations.acquire(pod, name, group) for group in groups]
+        self._label(pod, groups)
+        self._wire(pod, node, request, devices)
+
+    def undo(self, pod: Object, request: Object) -> None:
+        """Take labels and ConfigMaps back, and give up reservations that nobody uses."""
+        if request["spec"].get("receivedResourceType") != "Fraction":
+            return
+        groups = request["spec"].get("selectedGPUGroups") or []
+        meta = pod["metadata"]
+        labels: dict[str, None] = {names.GPU_GROUP: None}
+        labels |= {f"{LABEL_PREFIX}{group}": None for group in groups}
+        changed = self._transport.patch(
+            resources.PODS, meta["namespace"], meta["name"], {"metadata": {"labels": labels}}
+        )
+        if changed is not None:
+            self._pods.put(changed, ours=True)
+        for config in self._config_names(pod) or ():
+            self._transport.delete(resources.CONFIG_MAPS, meta["namespace"], config)
+        self._reservations.sync(request["spec"]["selectedNode"])
+
+    def _label(self, pod: Object, groups: list[str]) -> None:
+        if groups_of(pod) == groups:
+            return
+        if len(groups) == 1:
+            labels = {names.GPU_GROUP: groups[0]}
+        else:
+            labels = {f"{LABEL_PREFIX}{group}": group for group in groups}
+        meta = pod["metadata"]
+        changed = self._transport.patch(
+            resources.PODS, meta["namespace"], meta["name"], {"metadata": {"labels": labels}}
+        )
+        if changed is None:
+            raise BindError("the pod is gone", final=True)
+        self._pods.put(changed, ours=True)
+
+    def _wire(self, pod: Object, node: Object, request: Object, devices: list[str]) -> None:
+        configs = self._config_names(pod)
+        if not configs:
+            text = (
+                f"no annotation {names.SHARED_GPU_CONFIG}: the admission webhook that wires GPU sharing did "
+                "not see this pod, so its containers are not told which device is theirs"
+            )
+            self._recorder.say(pod, resources.PODS, "Warning", "GpuSharingNotWired", text)
+            return
+        portion = str((request["spec"].get("receivedGPU") or {}).get("portion") or "")
+        visible = ",".join(f"{CDI_PREFIX}{uuid}" if self._options.cdi_enabled else uuid for uuid in devices)
+        main = {PORTION: portion, NUMBER: portion}
+        variables: dict[str, str] = {}
+        (main if self._refers(pod) else variables)[VISIBLE_DEVICES] = visible
+        if self._options.hami_core_enabled:
+            variables[MEMORY_LIMIT] = f"{_share_mib(node, portion)}m"
+        if self._options.mps_limits and _wants_mps(pod):
+            variables[MPS_THREADS] = f"{max(1.0, 100 * float(portion)):g}"
+            limits = (f"{i}={_share_mib(node, portion)}M" for i in range(len(devices)))
+            variables[MPS_MEMORY] = ",".join(limits)
+        for name, data in zip(configs, (main, variables), strict=True):
+            self._write(pod, name, data)
+
+    def _write(self, pod: Object, name: str, data: Mapping[str, str]) -> None:
+        namespace = pod["metadata"]["namespace"]
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "ownerReferences": [orders.owner(pod, resources.PODS)],
+            },
+            "data": dict(data),
+        }
+        try:
+            self._transport.create(resources.CONFIG_MAPS, namespace, body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            self._transport.patch(resources.CONFIG_MAPS, namespace, name, {"data": dict(data)})
+
+    def _config_names(self, pod: Object) -> tuple[str, str] | None:
+        prefix = orders.annotations_of(pod).get(names.SHARED_GPU_CONFIG)
+        if not prefix:
+            return None
+        name = f"{prefix}-{self._container(pod)[0]}"
+        return name, f"{name}-evar"
+
+    def _container(self, pod: Object) -> tuple[str, Mapping[str, Any]]:
+        wanted = orders.annotations_of(pod).get(names.FRACTION_CONTAINER)
+        containers = pod["spec"].get("containers") or []
+        if not wanted:
+            return "0", containers[0]
+        for key, prefix in (("containers", ""), ("initContainers", "i")):
+            for i, container in enumerate(pod["spec"].get(key) or ()):
+                if container["name"] == wanted:
+                    return f"{prefix}{i}", container
+        raise BindError(f"the pod has no container {wanted!r}", final=True)
+
+    def _refers(self, pod: Object) -> bool:
+        """Whether the container takes its devices from the first ConfigMap by name."""
+        entries = self._container(pod)[1].get("env") or ()
+        return any(
+            entry.get("name") == VISIBLE_DEVICES and "configMapKeyRef" in (entry.get("valueFrom") or {})
+            for entry in entries
+        )
+
+
+def _wants_mps(pod: Object) -> bool:
+    return orders.annotations_of(pod).get(names.MPS) == "true"
+
+
+def _share_mib(node: Object, portion: str) -> int:
+    """Memory of a part of one of the node's GPUs."""
+    label = orders.labels_of(node).get(names.GPU_MEMORY_LABEL, "")
+    if not label.isdigit():
+        raise BindError(f"node {node['metadata']['name']} has no label {names.GPU_MEMORY_LABEL}")
+    # 0 would mean that there is no limit.
+    return max(1, int(int(label) * float(portion)))

@@ -1,0 +1,1 @@
+"""The scheduler's process: look, decide, act, and say why."""

@@ -1,0 +1,265 @@
+"""Snapshots without names: the same plan up to renaming.
+
+What is not on the keep-list gets a new name, equal texts an equal one. New names sort as the old ones did,
+because ties are broken by name. The keep-list is what a plan depends on and what names nobody: the words of
+the API, amounts and times, keys of labels, resource names, what devices say of themselves, plugins'
+arguments.
+What no rule reads and what may hold anything (commands, environment, drivers' parameters) is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import orjson
+
+from kai_cp.kube.api import names
+
+_SPELLED: Final = """True False true false
+Unknown In NotIn Exists DoesNotExist Gt Lt Equal NoSchedule PreferNoSchedule
+NoExecute TCP UDP SCTP Always OnFailure Never DoNotSchedule ScheduleAnyway Honor Ignore Immediate
+WaitForFirstConsumer ExactCount All Guaranteed Burstable BestEffort Regular Fraction Pending Running
+Succeeded Failed Bound Lost Available Released Filesystem Block ReadWriteOnce ReadOnlyMany ReadWriteMany
+ReadWriteOncePod Retain Delete IfHealthyBudget AlwaysAllow PreemptLowerPriority preemptible
+non-preemptible semi-preemptible Ready MemoryPressure DiskPressure PIDPressure NetworkUnavailable
+PodScheduled Initialized ContainersReady DisruptionTarget UnschedulableOnNodePool SchedulingBackoff Node
+Pod PodGroup Job Queue pods None none best-effort restricted single-numa-node container pod
+SingleNUMANode SingleNUMANodePodLevel SingleNUMANodeContainerLevel BestEffortContainerLevel
+BestEffortPodLevel RestrictedContainerLevel RestrictedPodLevel Restricted"""
+_WORDS: Final = frozenset(_SPELLED.split())
+"""Words of the API that the scheduler reads; they stay wherever no name is meant."""
+_AMOUNT: Final = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?([numkMGTPE]i?)?").fullmatch
+_SPAN: Final = re.compile(r"[-+]?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h|d|w))+").fullmatch
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+(Z|[-+]\d\d:\d\d)").fullmatch
+_LABEL: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*").fullmatch
+_ZONE: Final = re.compile(r"(node-)?\d{1,3}").fullmatch
+_FIELD: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*").fullmatch
+
+NAME_KEYS: Final = frozenset(
+    [
+        *("name", "namespace", "uid", "nodeName", "nominatedNodeName", "queue", "parentQueue", "podName"),
+        *("priorityClassName", "selectedNode", "claimName", "resourceClaimName", "storageClassName"),
+        *("resourceClaimTemplateName", "volumeName", "topology", "parent", "pool", "device", "request"),
+        *("selectedGPUGroups", "namespaces", "values", "childQueues", "counterSet", "requests"),
+    ]
+)
+"""Keys whose text is a name even if it is a word or a number."""
+_NUMBERS: Final = frozenset(
+    [
+        *(
+            "requests",
+            "limits",
+            "allocatable",
+            "capacity",
+            "overhead",
+            "consumedCapacity",
+            "counters",
+            "amount",
+        ),
+        *("resources", "available", "storage", "maximumVolumeSize", "minAvailable", "maxUnavailable"),
+        *("stalenessGracePeriod", "preemptionDelay", "preemptMinRuntime", "reclaimMinRuntime", "receivedGPU"),
+        *("queueDepthPerAction", "scenarioSearchBudgets", "usage", "fetchedAt"),
+    ]
+)
+"""Keys below which amounts and spans of time stay."""
+_LABEL_KEYS: Final = frozenset(
+    [
+        *("key", "topologyKey", "nodeLabel", "alias", "requiredTopologyLevel", "preferredTopologyLevel"),
+        *(
+            "matchLabelKeys",
+            "NodePoolLabelKey",
+            "NodePoolLabelValue",
+            "queueLabelKey",
+            "driver",
+            "schedulerName",
+        ),
+        *("deviceClassName", "provisioner", "extendedResourceName", "matchAttribute", "distinctAttribute"),
+    ]
+)
+"""Keys whose text is the key of a label or of a device's attribute, or says which driver or scheduler."""
+_TIMES: Final = re.compile(r".*(Timestamp|Time|fetchedAt)").fullmatch
+_WHOLE: Final = frozenset({"attributes", "expression", "tiers", "actions", "discovery"})
+"""Keys whose values stay whole: what devices say, what is asked about them, how the scheduler is set up."""
+_VALUE_MAPS: Final = frozenset({"labels", "nodeSelector", "matchLabels"})
+"""Keys of mappings from label keys to values."""
+_FREE_MAPS: Final = _NUMBERS | _VALUE_MAPS | {"annotations"}
+"""Keys of mappings whose keys are no fields; other keys than fields are left out."""
+_DROPPED: Final = frozenset(
+    [
+        *("message", "displayName", "managedFields", "reason", "data", "binaryData", "stringData", "command"),
+        *("args", "parameters", "volumeAttributes", "opaque", "lastAppliedConfiguration", "usageDBConfig"),
+    ]
+)
+_NAMED: Final = frozenset(
+    ("namespace", "pod", "podGroup", "queue", "parent", "node", "gpuGroups", "for", "object")
+)
+"""Keys of ``decisions/1`` whose values are names, or names joined by ``/``."""
+_ANNOTATIONS: Final = re.compile(
+    r"^(pod-group-name|gpu-|mps$|received-resource-type$|kai\.scheduler/|kai-cp/|nvidia\.com/)"
+)
+_HELD_NAMES: Final = frozenset({names.GROUP, names.FRACTION_CONTAINER})
+"""Annotations that hold a name."""
+_HELD_ZONES: Final = re.compile(r"kai\.scheduler/numa-placement-").match
+_MEANT: Final = re.compile(
+    r"^(nvidia\.com/|node-role\.kubernetes\.io/|feature\.node\.kubernetes\.io/|kai\.scheduler/(task-priority"
+    r"|preemptibility|node-pool)$|training\.kubeflow\.org/job-role$|ray\.io/node-type$|app$)"
+)
+"""Labels whose values the scheduler reads."""
+_VERBATIM: Final = frozenset({"deviceClasses", "csiDrivers"})
+"""Kinds whose own names say what they are (2.5)."""
+_SPOKEN: Final = frozenset({"", "0.0.0.0"})
+
+_ZONE_RESOURCES: Final = "resources of a zone"
+
+Rename = Callable[[str], str]
+
+
+class Anonymizer:
+    """One renaming; use a fresh one for every snapshot."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def snapshot(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """The snapshot with new names."""
+        found: set[str] = set()
+
+        def note(text: str) -> str:
+            found.add(text)
+            return text
+
+        _Walk(raw, note).snapshot()
+        width = len(str(len(found)))
+        self._names = {text: f"x{i:0{width}d}" for i, text in enumerate(sorted(found))}
+        # A uid may order equals, a namespace may hold them: both follow the same table.
+        return _Walk(raw, self._names.__getitem__).snapshot()
+
+    def decisions(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """The ``decisions/1`` of the snapshot renamed last, without its messages."""
+        result: dict[str, Any] = self._document(document)
+        result["queues"] = {self._name(key): value for key, value in (result.get("queues") or {}).items()}
+        return result
+
+    def _name(self, text: str) -> str:
+        return self._names.get(text, text)
+
+    def _document(self, value: Any, key: str = "") -> Any:
+        if isinstance(value, Mapping):
+            return {k: self._document(v, k) for k, v in value.items() if k not in ("message", "details")}
+        if isinstance(value, list):
+            return [self._document(entry, key) for entry in value]
+        if isinstance(value, str) and key in _NAMED:
+            return re.sub(r"[^/ ]+", lambda part: self._name(part[0]), value)
+        return value
+
+
+class _Walk:
+    """One pass over a snapshot, in which every text is kept, renamed or left out."""
+
+    def __init__(self, raw: Mapping[str, Any], rename: Rename) -> None:
+        self._raw = raw
+        self._to = rename
+        pools = (raw.get("schedulerParams") or {}).get("partitionParams") or {}
+        self._read = {pools.get("NodePoolLabelKey"), *_compared(raw["rawObjects"].get("pods"))}
+        """Labels whose values this snapshot's scheduler reads."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """All of it."""
+        lists = self._raw["rawObjects"]
+        objects = {
+            key: None if items is None else [self._item(item, key) for item in items]
+            for key, items in lists.items()
+        }
+        rest = {key: self._value(value, key, "") for key, value in self._raw.items() if key != "rawObjects"}
+        return {key: objects if key == "rawObjects" else rest[key] for key in self._raw}
+
+    def _rename(self, text: str) -> str:
+        return text if text in _SPOKEN else self._to(text)
+
+    def _item(self, item: Any, kind: str) -> Any:
+        if kind in _VERBATIM and isinstance(item, Mapping):
+            named = item.get("metadata") or {}
+            bare = {**item, "metadata": {k: v for k, v in named.items() if k != "name"}}
+            found = self._value(bare, kind, "")
+            found["metadata"] = {**({"name": named["name"]} if "name" in named else {}), **found["metadata"]}
+            return found
+        return self._value(item, kind, "")
+
+    def _value(self, value: Any, key: str, inside: str) -> Any:
+        """``inside``: the nearest key above that says what all below it is."""
+        if key in _WHOLE:
+            return value
+        inside = _inside(key, inside)
+        if isinstance(value, Mapping):
+            return self._mapping(value, key, inside)
+        if isinstance(value, list):
+            return [self._value(entry, key, inside) for entry in value]
+        return self._text(value, key, inside) if isinstance(value, str) else value
+
+    def _mapping(self, value: Mapping[str, Any], key: str, inside: str) -> dict[str, Any]:
+        if key in _VALUE_MAPS:
+            return {k: v if self._means(k) else self._rename(str(v)) for k, v in value.items()}
+        if key == "annotations":
+            return {k: self._annotation(k, v) for k, v in value.items() if _ANNOTATIONS.match(k)}
+        if key == "queues" and inside == "usage":
+            return {self._rename(k): self._value(v, "", inside) for k, v in value.items()}
+        if key == "env":
+            value = {k: v for k, v in value.items() if k != "value"}
+        meant = self._means(str(value.get("key") or ""))
+        return {
+            k: v if meant and k in ("values", "value") else self._value(v, k, inside)
+            for k, v in value.items()
+            if k not in _DROPPED and (_FIELD(k) or key in _FREE_MAPS or inside in _NUMBERS)
+        }
+
+    def _means(self, label: str) -> bool:
+        return label in self._read or _MEANT.match(label) is not None
+
+    def _text(self, text: str, key: str, inside: str) -> str:
+        if key in ("request", "requests"):  # NAME, or NAME/ALTERNATIVE
+            return "/".join(map(self._rename, text.split("/")))
+        return text if _stays(text, key, inside) else self._rename(text)
+
+    def _annotation(self, key: str, value: Any) -> Any:
+        text = str(value)
+        if key in _HELD_NAMES:
+            return self._rename(text)
+        if _HELD_ZONES(key):
+            with suppress(orjson.JSONDecodeError):
+                return orjson.dumps(self._value(orjson.loads(text), "zones", "")).decode()
+        kept = text in _WORDS or any(shape(text) for shape in (_AMOUNT, _SPAN, _TIME))
+        return value if kept else self._rename(text)
+
+
+def _inside(key: str, inside: str) -> str:
+    if inside == "zones" and key == "resources":
+        return _ZONE_RESOURCES
+    return key if key in _NUMBERS | {"zones"} and inside != _ZONE_RESOURCES else inside
+
+
+def _stays(text: str, key: str, inside: str) -> bool:
+    """Whether a text is on the keep-list."""
+    if key in ("name", "zone") and inside in ("zones", _ZONE_RESOURCES):
+        return bool(_ZONE(text) if inside == "zones" else _LABEL(text))
+    if key in NAME_KEYS:
+        return False
+    if key in _LABEL_KEYS:
+        return _LABEL(text) is not None
+    if _TIMES(key):
+        return _TIME(text) is not None
+    number = inside in _NUMBERS or inside == _ZONE_RESOURCES
+    return text in _WORDS or (number and bool(_AMOUNT(text) or _SPAN(text)))
+
+
+def _compared(value: Any) -> Iterator[str]:
+    """Labels whose values are compared as numbers (Gt, Lt)."""
+    if isinstance(value, Mapping):
+        if value.get("operator") in ("Gt", "Lt"):
+            yield str(value.get("key"))
+        value = list(value.values())
+    if isinstance(value, list):
+        for entry in value:
+            yield from _compared(entry)

@@ -1,0 +1,92 @@
+"""Pods whose bind keeps failing step back, so that they do not starve others (issue AS-55).
+
+A held pod shows as gated in the snapshot: a gang that cannot be complete without it is then not ready, and
+the room it would have taken goes to others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kai_cp.kube.api import names
+from kai_cp.kube.api.store import Object
+
+FIRST_SECONDS: Final = 2.0
+LONGEST_SECONDS: Final = 300.0
+REMEMBERED: Final = 20_000
+
+
+class BindBackoff:
+    """Failures by pod uid, and until when each pod is held. Times are seconds since the epoch."""
+
+    def __init__(
+        self,
+        first: float = FIRST_SECONDS,
+        longest: float = LONGEST_SECONDS,
+        *,
+        retried: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._retried = retried
+        self._first = first
+        self._longest = longest
+        self._failures: dict[str, tuple[int, float]] = {}
+        self._lock = threading.Lock()
+
+    def failed(self, uid: str, now: float) -> float:
+        """A bind of the pod failed; until when it is held from now on.
+
+        A first failure holds nothing back: KAI's binder fails now and then when several pods come to a GPU
+        that nobody reserved yet, and the next order finds the reservation.
+        """
+        with self._lock:
+            count = self._failures.pop(uid, (0, 0.0))[0] + 1
+            pause = self._first * 2.0 ** min(count - 2, 30) if count > 1 else 0.0
+            until = now + min(self._longest, pause)
+            self._failures[uid] = (count, until)
+            if len(self._failures) > REMEMBERED:
+                self._failures.pop(next(iter(self._failures)))
+            return until
+
+    def ordered(self, uid: str) -> None:
+        """The pod is ordered to be bound; ``retried`` is called when an order for it failed before."""
+        with self._lock:
+            again = uid in self._failures
+        if again:
+            self._retried()
+
+    def succeeded(self, uid: str) -> None:
+        """The pod is bound, or gone."""
+        with self._lock:
+            self._failures.pop(uid, None)
+
+    def held(self, uid: str, now: float) -> bool:
+        """Whether the pod is held now."""
+        entry = self._failures.get(uid)
+        return entry is not None and now < entry[1]
+
+    def next_release(self, now: float) -> float | None:
+        """When the next held pod is released, or None when none is held."""
+        with self._lock:
+            return min((until for _, until in self._failures.values() if until > now), default=None)
+
+    def mask(self, raw: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+        """The snapshot with held pods gated; the same object when none is held."""
+        if not self._failures:
+            return raw
+        pods = raw["rawObjects"]["pods"]
+        shown = [gated(pod) if self.held(pod["metadata"].get("uid", ""), now) else pod for pod in pods]
+        if all(a is b for a, b in zip(pods, shown, strict=True)):
+            return raw
+        return {**raw, "rawObjects": {**raw["rawObjects"], "pods": shown}}
+
+
+def gated(pod: Object) -> Object:
+    """The pod with our scheduling gate, if it waits for a place."""
+    if pod["spec"].get("nodeName"):
+        return pod
+    gates = [*(pod["spec"].get("schedulingGates") or ()), {"name": names.HELD_GATE}]
+    # Readers remember objects by version, and this one reads differently.
+    meta = {**pod["metadata"], "resourceVersion": f"{pod['metadata'].get('resourceVersion', '')}-held"}
+    return {**pod, "metadata": meta, "spec": {**pod["spec"], "schedulingGates": gates}}

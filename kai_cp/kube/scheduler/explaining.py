@@ -1,0 +1,202 @@
+"""Explanations in a cluster: ``GET /explain`` and ``POST /what-if`` on the loopback port, and conditions.
+
+Both work on the last cycle's snapshot, in a process of their own that stands back for everything else, one at
+a time. What waits is explained in a small part of the time; its condition then names the cheapest fix.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from kai_cp.explain.draft import BadOperation
+from kai_cp.explain.tasks import ExplainTask, Refused, WhatIfTask, job, question_of
+from kai_cp.explain.text import describe
+from kai_cp.kube.serving.http import JSON, Answer, Query
+from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
+from kai_cp.worker import Worker
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import GroupKey, Unscheduled
+
+LOG = logging.getLogger(__name__)
+EXPLAIN_SECONDS: Final = 30.0
+WHAT_IF_SECONDS: Final = 60.0
+FIX_SECONDS: Final = 10.0
+MOST_BODY_BYTES: Final = 1_000_000
+SHARE: Final = 0.1
+"""Part of the time that explaining for conditions takes of one core at most."""
+CONDITION_SECONDS: Final = 5.0
+"""Longest explanation for a condition."""
+LOOK_SECONDS: Final = 1.0
+REMEMBERED: Final = 2_000
+MOST_SENTENCE: Final = 600
+CHEAP: Final = ("repair", "wait", "uncordon", "enable-action", "raise-limit", "raise-quota", "raise-priority")
+"""Kinds that are tried for a condition: they need no search among running pods."""
+
+
+class Explaining:
+    """One worker and who may use it."""
+
+    def __init__(self, cycles: CycleLog, settings: Settings, *, anonymize: bool = False) -> None:
+        self._cycles = cycles
+        self._settings = settings
+        self._anonymize = anonymize
+        self._busy = threading.Lock()
+        self._worker = Worker(job)
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._said: OrderedDict[GroupKey, tuple[str, str, str]] = OrderedDict()
+        """By pod group: the reason and message it waits with, and what was found out about it."""
+
+    def routes(self) -> dict[str, Callable[[str], Answer | None]]:
+        """``/explain`` and ``/what-if``."""
+        return {
+            "/explain": Query(asked=self.explain),
+            "/what-if": Query(posted=self._what_if, most_bytes=MOST_BODY_BYTES),
+        }
+
+    def start(self) -> None:
+        """Begin to explain what waits."""
+        self._thread = threading.Thread(target=self._run, name="explain", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, whatever is being worked out."""
+        self._stopping.set()
+        self._worker.stop()
+
+    def words(self, entry: Unscheduled) -> str:
+        """The cycle's message, with the cheapest fix where one is known for this very message."""
+        known = self._said.get(entry.group)
+        if known is None or known[:2] != (entry.reason, entry.message) or not known[2]:
+            return entry.message
+        return f"{entry.message}; {known[2]}"[:MOST_SENTENCE]
+
+    # --- on the port -----------------------------------------------------------------------------
+
+    def explain(self, parameters: Mapping[str, str]) -> Answer:
+        """``explanation/1`` of ``podGroup``; ``kinds``: fixes of these kinds alone."""
+        name = parameters.get("podGroup", "")
+        if not name or not set(parameters) <= {"podGroup", "kinds"}:
+            return _refused("ask with ?podGroup=NAMESPACE/NAME, and &kinds=A,B for fixes of these kinds", 400)
+        order = self._settings.explain.fix_order
+        asked = parameters["kinds"].split(",") if "kinds" in parameters else list(order)
+        wrong = [kind for kind in asked if kind and kind not in order]
+        if wrong:
+            return _refused(f"there is no kind {wrong[0]}; the kinds are {', '.join(order)}", 400)
+        kinds = tuple(kind for kind in order if kind in asked)
+        return self._ask(
+            lambda cycle: ExplainTask(
+                orjson.dumps(cycle.raw),
+                cycle.started,
+                self._settings,
+                (name,),
+                cycle.usage,
+                kinds,
+                FIX_SECONDS,
+            ),
+            EXPLAIN_SECONDS,
+        )
+
+    def _what_if(self, body: bytes) -> Answer:
+        try:
+            question = question_of(body)
+        except BadOperation as problem:
+            return _refused(str(problem), 400)
+        return self._ask(
+            lambda cycle: WhatIfTask(
+                orjson.dumps(cycle.raw), cycle.started, self._settings, question, cycle.usage
+            ),
+            WHAT_IF_SECONDS,
+        )
+
+    def _ask(self, task: Callable[[Cycle], ExplainTask | WhatIfTask], seconds: float) -> Answer:
+        if self._anonymize:
+            return _refused("names are hidden here, so nothing is explained; take a snapshot instead", 403)
+        cycles = self._cycles.all()
+        if not cycles:
+            return _refused("no cycle yet", 503)
+        if not self._busy.acquire(timeout=CONDITION_SECONDS):
+            return _refused("another question is being answered; ask again", 503)
+        try:
+            reply = self._worker.run(task(cycles[-1]), time.monotonic() + seconds)
+        finally:
+            self._busy.release()
+        if isinstance(reply.answer, Refused):
+            return _refused(reply.answer.sentence, 400)
+        if isinstance(reply.answer, bytes):
+            return Answer(reply.answer + b"\n", JSON)
+        if reply.end == "late":
+            return _refused(f"it took longer than {seconds:g} s", 504)
+        LOG.warning("explaining failed", extra={"error": reply.failure, "details": reply.details})
+        return _refused("it could not be worked out; the log says why", 500)
+
+    # --- for conditions --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pause = LOOK_SECONDS
+        while not self._stopping.wait(pause):
+            began = time.monotonic()
+            try:
+                self._explain_next()
+            except Exception:
+                LOG.exception("explaining for conditions failed")
+            # The rest of the time belongs to others.
+            pause = max(LOOK_SECONDS, (time.monotonic() - began) * (1 - SHARE) / SHARE)
+
+    def _explain_next(self) -> None:
+        """Explain one pod group whose situation changed since it was last explained."""
+        cycles = self._cycles.all()
+        if not cycles:
+            return
+        entry = next((one for one in cycles[-1].plan.unscheduled if self._changed(one)), None)
+        if entry is None or not self._busy.acquire(blocking=False):
+            return
+        try:
+            cycle = cycles[-1]
+            task = ExplainTask(
+                orjson.dumps(cycle.raw),
+                cycle.started,
+                self._settings,
+                (str(entry.group),),
+                cycle.usage,
+                tuple(kind for kind in self._settings.explain.fix_order if kind in CHEAP),
+                CONDITION_SECONDS / 2,
+            )
+            reply = self._worker.run(task, time.monotonic() + CONDITION_SECONDS)
+        finally:
+            self._busy.release()
+        found = orjson.loads(reply.answer)["explanations"][0] if isinstance(reply.answer, bytes) else {}
+        self.remember(entry, remedy(found))
+
+    def remember(self, entry: Unscheduled, found: str) -> None:
+        """What was found out about a pod group that waits like this; "" is nothing."""
+        self._said[entry.group] = entry.reason, entry.message, found
+        while len(self._said) > REMEMBERED:
+            self._said.popitem(last=False)
+
+    def _changed(self, entry: Unscheduled) -> bool:
+        known = self._said.get(entry.group)
+        return known is None or known[:2] != (entry.reason, entry.message)
+
+
+def remedy(entry: Mapping[str, Any]) -> str:
+    """The cheapest fix of an explanation, or its start, in a few words; "" when neither is known."""
+    fixes = entry.get("fixes") or []
+    if fixes:
+        return (
+            f"would start if you {describe(fixes[0])}"
+            if fixes[0]["kind"] != "wait"
+            else (f"starts at {fixes[0]['starts']} if declared ends are kept")
+        )
+    return ""
+
+
+def _refused(sentence: str, status: int) -> Answer:
+    return Answer(f"{sentence}\n".encode(), status=status)

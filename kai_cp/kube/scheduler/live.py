@@ -1,0 +1,422 @@
+"""The live cluster: plans become BindRequests, deletions and annotations (9.1, 9.6)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
+
+from kai_cp.kube.api import names, orders, resources
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
+from kai_cp.kube.api.port import Outcome, Result
+from kai_cp.kube.api.promises import moved_note
+from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.store import Object, key_of
+from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.scheduler.backoff import BindBackoff
+from kai_cp.kube.scheduler.cache import ClusterCache
+from kai_cp.kube.scheduler.options import SchedulerOptions
+from kai_cp.kube.scheduler.rivals import Rivals
+from kai_cp.reader.fields import Malformed
+from kai_cp.reader.times import seconds_of
+from kai_cp_models.snapshot import Decision, GroupKey, Plan
+
+LOG = logging.getLogger(__name__)
+WRITERS: Final = 8
+NEAR_SECONDS: Final = 60.0
+"""Start times this close are taken for the same."""
+BINDING_SECONDS: Final = 1.0
+"""Reports stand back until nothing was ordered for this long."""
+
+
+class LiveCluster:
+    """A cluster behind its API server. What was written shows in the next snapshot at once."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        cache: ClusterCache,
+        options: SchedulerOptions,
+        recorder: Recorder,
+        writer: BackgroundWriter,
+        backoff: BindBackoff,
+        *,
+        clock: Callable[[], float] = time.time,
+        foreign: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._transport = transport
+        self._options = options
+        self._recorder = recorder
+        self._writer = writer
+        self._backoff = backoff
+        self._clock = clock
+        self._cache = cache
+        self._pods = cache.stores[resources.PODS]
+        self._nodes = cache.stores[resources.NODES]
+        self._groups = cache.stores[resources.POD_GROUPS]
+        self._requests = cache.stores[resources.BIND_REQUESTS]
+        self._requests.listen(self._request_changed)
+        self._pool = (options.nodepool_label_key, options.partition_label_value)
+        self.rivals = Rivals(
+            self._pods,
+            self._requests,
+            recorder,
+            scheduler_name=options.scheduler_name,
+            pod_served=self._is_served,
+            request_served=self._is_ours,
+            wake=cache.wake.set,
+            seen=foreign,
+        )
+        self._bound_at = -math.inf
+        self._starts: dict[GroupKey, str] = {}
+        """Start times that are decided and not written yet."""
+        writer.busy = self.binding
+        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
+
+    def binding(self) -> bool:
+        """Whether pods are being bound now, or were just: reports can wait meanwhile."""
+        return time.monotonic() - self._bound_at < BINDING_SECONDS
+
+    def close(self) -> None:
+        """End the writing threads; what waits is not written."""
+        self._writers.shutdown(wait=False, cancel_futures=True)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """The cluster now, with what is decided and not written yet; held pods show as gated."""
+        return self._backoff.mask(self._with_starts(self._cache.snapshot()), self._clock())
+
+    def _with_starts(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        starts = dict(self._starts)
+        if not starts:
+            return raw
+        objects = raw["rawObjects"]
+        groups = [
+            with_annotation(group, names.LAST_START, starts.get(GroupKey(*key_of(group))))
+            for group in objects["podGroups"]
+        ]
+        return {**raw, "rawObjects": {**objects, "podGroups": groups}}
+
+    def catch_up(self) -> None:
+        """Write what an earlier process decided and did not come to write: start times and pool labels.
+
+        From now on nobody else is expected to bind pods of this pool.
+
+        A pod group started when the first of its present pods was ordered to be bound, unless its annotation
+        says something near that or later.
+        """
+        self.rivals.begin()
+        started: dict[GroupKey, float] = {}
+        for request in self._requests.all():
+            if not self._is_ours(request) or orders.failed_for_good(request):
+                continue
+            namespace = request["metadata"]["namespace"]
+            pod = self._pods.get((namespace, request["spec"]["podName"]))
+            if pod is None or not orders.belongs_to(request, pod):
+                continue
+            self._label_pool(pod)
+            name = orders.annotations_of(pod).get(names.GROUP)
+            if name:
+                key = GroupKey(namespace, name)
+                ordered = seconds_of(request["metadata"]["creationTimestamp"])
+                started[key] = min(started.get(key, ordered), ordered)
+        for key, began in started.items():
+            group = self._groups.get(key)
+            if group is not None and began - _last_start(group) > NEAR_SECONDS:
+                self._start(key, orders.rfc3339(began))
+
+    def tidy(self) -> bool:
+        """Delete BindRequests that failed for good, or whose pod or node is gone; the pods are free again.
+
+        False when one could not be deleted.
+        """
+        done = True
+        for request in self._requests.all():
+            if not self._is_ours(request) or (request.get("status") or {}).get("phase") == "Succeeded":
+                continue
+            key = (request["metadata"]["namespace"], request["spec"]["podName"])
+            pod = self._pods.get(key)
+            lost = self._nodes.get(("", request["spec"]["selectedNode"])) is None
+            stranger = pod is not None and not orders.belongs_to(request, pod)
+            if orders.failed_for_good(request) or lost or stranger:
+                done = self._drop(request) and done
+        return done
+
+    def apply(self, plan: Plan) -> Sequence[Result]:
+        """Carry the plan out. Writes go in parallel, a gang's binds next to each other."""
+        placed = {d.group for d in plan.decisions if d.group and self._has_place(d.group)}
+        results = list(self._writers.map(self._act, plan.decisions))
+        self._note_starts(plan, results, placed)
+        self._note_evictions(plan, results)
+        return results
+
+    def _act(self, decision: Decision) -> Result:
+        try:
+            pod = self._pods.get(decision.pod)
+            if pod is None:
+                return Result(decision, "gone", "no such pod")
+            rival = self.rivals.present() if decision.kind in ("Bind", "Evict") else ""
+            if rival:
+                return Result(decision, "conflict", rival)
+            if decision.kind == "Bind":
+                return Result(decision, *self._bind(pod, decision))
+            if decision.kind == "Evict":
+                return Result(decision, *self._evict(pod, decision))
+            message = decision.message or f"waits for capacity on node {decision.node}"
+            self._recorder.say(pod, resources.PODS, "Normal", "Pipelined", message, topic="scheduling")
+            return Result(decision, "done")
+        except LeaseLost:
+            raise
+        except (ApiError, NotReachable, Malformed) as error:
+            return Result(decision, "failed", str(error))
+        except Exception as error:
+            # Whatever is odd about one pod, the others are written.
+            LOG.exception("decision not carried out", extra={"pod": "/".join(decision.pod)})
+            return Result(decision, "failed", f"{type(error).__name__}: {error}")
+
+    def _bind(self, pod: Object, decision: Decision) -> tuple[Outcome, str]:
+        if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
+            return "conflict", "it is bound or terminating"
+        node = self._nodes.get(("", decision.node))
+        if node is None:
+            return "gone", f"no node {decision.node}"
+        namespace, name = decision.pod
+        request = self.rivals.mark(orders.bind_request(pod, node, decision, self._pool))
+        try:
+            made = self._transport.create(resources.BIND_REQUESTS, namespace, request)
+        except ApiError as error:
+            return self._not_ordered(pod, request, error)
+        self._bound_at = time.monotonic()
+        self._requests.put(made, ours=True)
+        self._backoff.ordered(pod["metadata"]["uid"])
+        self._label_pool(pod)
+        message = f"pod {namespace}/{name} is to be bound to node {decision.node}"
+        self._recorder.say(pod, resources.PODS, "Normal", "Scheduled", message, topic="scheduling")
+        return "done", ""
+
+    def _label_pool(self, pod: Object) -> None:
+        label, value = self._pool
+        if label and value and orders.labels_of(pod).get(label) != value:
+            namespace, name = key_of(pod)
+            body = {"metadata": {"uid": pod["metadata"]["uid"], "labels": {label: value}}}
+            write = partial(self._label, namespace, name, body)
+            self._writer.submit(("pool", namespace, name), write, namespace=namespace)
+
+    def _label(self, namespace: str, name: str, body: Object) -> None:
+        self._keep_pod(self._transport.patch(resources.PODS, namespace, name, body))
+
+    def _not_ordered(self, pod: Object, request: Object, error: ApiError) -> tuple[Outcome, str]:
+        namespace, name = request["metadata"]["namespace"], request["metadata"]["name"]
+        if error.status == 404:
+            return "gone", error.message
+        if error.status == 409:
+            known = self._requests.get((namespace, name))
+            if known is None or "metadata" not in known:
+                return "conflict", "a BindRequest exists that is not visible yet"
+            if orders.belongs_to(known, pod) and known["spec"] == request["spec"]:
+                return "done", "it had been written already"
+            if not orders.belongs_to(known, pod):
+                self._drop(known)
+            return "conflict", "another BindRequest of the same name exists"
+        self._backoff.failed(pod["metadata"]["uid"], self._clock())
+        self._recorder.say(pod, resources.PODS, "Warning", "FailedBinding", error.message, topic="scheduling")
+        self._condition(pod, "PodScheduled", "BindingError", error.message)
+        return "failed", str(error)
+
+    def _evict(self, pod: Object, decision: Decision) -> tuple[Outcome, str]:
+        if "deletionTimestamp" in pod["metadata"]:
+            return "conflict", "it is terminating already"
+        namespace, name = decision.pod
+        if self._options.update_pod_eviction_condition:
+            reason = "PreemptionByScheduler"
+            self._condition(pod, "DisruptionTarget", reason, decision.message, status="True")
+        try:
+            answer = self._transport.delete(resources.PODS, namespace, name, uid=pod["metadata"]["uid"])
+        except ApiError as error:
+            if error.status == 409:
+                return "conflict", error.message
+            raise
+        if answer is None:
+            return "gone", "it left by itself"
+        if answer.get("kind") == "Pod" or "spec" in answer:
+            self._keep_pod(answer)
+        else:
+            self._pods.remove(pod, ours=True)
+        return "done", ""
+
+    def _note_evictions(self, plan: Plan, results: Sequence[Result]) -> None:
+        done: dict[tuple[GroupKey, str], list[Decision]] = defaultdict(list)
+        for decision, outcome, _ in results:
+            if decision.kind == "Evict" and outcome == "done" and decision.group is not None:
+                done[decision.group, decision.action].append(decision)
+        for (key, action), decisions in done.items():
+            group = self._groups.get(key)
+            if group is None:
+                continue
+            annotations = {names.EVICTED_PODS: str(len(decisions)), names.EVICTOR_ACTION: action}
+            trigger = next((t for d in decisions for t in d.triggers), None)
+            if trigger is not None:
+                annotations[names.EVICTOR_NAME] = trigger.name
+                annotations[names.EVICTOR_NAMESPACE] = trigger.namespace
+            message = decisions[0].message or f"{len(decisions)} pods evicted by {action}"
+            self._recorder.say(
+                group,
+                resources.POD_GROUPS,
+                "Normal",
+                "Evict",
+                message,
+                again=True,
+                annotations=annotations,
+                urgent=True,
+            )
+            if action != "stalegangeviction":
+                stamp = orders.rfc3339(self._clock())
+                more = {names.ENDED: stamp} if action == "maxruntime" else {}
+                if action == "defrag":
+                    before = orders.annotations_of(group).get(names.MOVED)
+                    back = self._alive(key) + len(decisions)
+                    more[names.MOVED] = moved_note(before, self._clock(), len(decisions), back)
+                self.annotate(key, {names.LAST_EVICTION: stamp, **more})
+
+    def _alive(self, key: GroupKey) -> int:
+        """Pods of a group that run and stay."""
+        return sum(
+            orders.annotations_of(pod).get(names.GROUP) == key.name
+            and pod["metadata"]["namespace"] == key.namespace
+            and pod["status"].get("phase") == "Running"
+            and "deletionTimestamp" not in pod["metadata"]
+            for pod in self._pods.all()
+        )
+
+    def _note_starts(self, plan: Plan, results: Sequence[Result], placed: set[GroupKey]) -> None:
+        waits = {d.group for d in plan.decisions if d.kind == "Nominate"}
+        started = {
+            decision.group
+            for decision, outcome, _ in results
+            if decision.kind == "Bind" and outcome == "done" and decision.group is not None
+        }
+        stamp = orders.rfc3339(self._clock())
+        for key in sorted(key for key in started if key not in waits and key not in placed):
+            self._start(key, stamp)
+
+    def _start(self, key: GroupKey, stamp: str) -> None:
+        self._starts[key] = stamp
+        self._writer.submit(("start", *key), partial(self._write_start, key, stamp), namespace=key[0])
+
+    def _write_start(self, key: GroupKey, stamp: str) -> None:
+        self.annotate(key, {names.LAST_START: stamp})
+        if self._starts.get(key) == stamp:
+            del self._starts[key]
+
+    def annotate(self, key: GroupKey, annotations: Mapping[str, str | None]) -> None:
+        """Set (None: remove) annotations of a pod group; nothing is written when nothing changes."""
+        group = self._groups.get(key)
+        if group is None:
+            return
+        present = orders.annotations_of(group)
+        if all(present.get(name) == value for name, value in annotations.items()):
+            return
+        body = {"metadata": {"annotations": dict(annotations)}}
+        try:
+            changed = self._transport.patch(resources.POD_GROUPS, *key, body)
+        except LeaseLost:
+            raise
+        except KubeError as error:
+            LOG.warning("annotation not written", extra={"podGroup": str(key), "error": str(error)})
+            return
+        if changed is not None:
+            self._groups.put(changed, ours=True)
+
+    def _condition(self, pod: Object, kind: str, reason: str, message: str, *, status: str = "False") -> None:
+        entry = {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message[:1024],
+            "lastTransitionTime": orders.rfc3339(self._clock()),
+        }
+        meta = pod["metadata"]
+        body = {"status": {"conditions": [entry]}}
+        try:
+            changed = self._transport.patch(
+                resources.PODS, meta["namespace"], meta["name"], body, subresource="status", strategic=True
+            )
+        except LeaseLost:
+            raise
+        except KubeError as error:
+            LOG.warning("condition not written", extra={"pod": meta["name"], "error": str(error)})
+            return
+        self._keep_pod(changed)
+
+    def _keep_pod(self, pod: Object | None) -> None:
+        if pod is not None:
+            self._pods.put(pod, ours=True)
+
+    def _drop(self, request: Object) -> bool:
+        meta = request["metadata"]
+        try:
+            self._transport.delete(
+                resources.BIND_REQUESTS, meta["namespace"], meta["name"], uid=meta.get("uid", "")
+            )
+        except LeaseLost:
+            raise
+        except KubeError as error:
+            LOG.warning("BindRequest not deleted", extra={"pod": meta["name"], "error": str(error)})
+            return False
+        self._requests.remove(request, ours=True)
+        return True
+
+    def _is_ours(self, request: Object) -> bool:
+        key, value = self._pool
+        return not key or (orders.labels_of(request).get(key) or "") == value
+
+    def _is_served(self, pod: Object) -> bool:
+        """Whether the pod's group is of this pool."""
+        name = orders.annotations_of(pod).get(names.GROUP)
+        return bool(name) and self._groups.get((key_of(pod)[0], str(name))) is not None
+
+    def _has_place(self, key: GroupKey) -> bool:
+        for pod in self._members(key):
+            meta = pod["metadata"]
+            placed = pod["spec"].get("nodeName") or self._requests.get((meta["namespace"], meta["name"]))
+            if placed and "deletionTimestamp" not in meta:
+                return True
+        return False
+
+    def _members(self, key: GroupKey) -> list[Object]:
+        return self._cache.members.of(key)
+
+    def _request_changed(self, old: Object | None, new: Object | None) -> None:
+        request = new or old
+        assert request is not None
+        owners = request["metadata"].get("ownerReferences") or ()
+        uid = next((entry["uid"] for entry in owners if entry.get("kind") == "Pod"), "")
+        before = ((old or {}).get("status") or {}).get("phase")
+        after = ((new or {}).get("status") or {}).get("phase")
+        if not uid or before == after:
+            return
+        if after == "Failed":
+            self._backoff.failed(uid, self._clock())
+        elif after == "Succeeded":
+            self._backoff.succeeded(uid)
+
+
+def _last_start(group: Object) -> float:
+    try:
+        return seconds_of(orders.annotations_of(group).get(names.LAST_START, ""))
+    except ValueError:
+        return -math.inf
+
+
+def with_annotation(item: Object, name: str, value: str | None) -> Object:
+    """The object with an annotation that it will soon have; None changes nothing."""
+    if value is None:
+        return item
+    annotations = {**orders.annotations_of(item), name: value}
+    version = f"{item['metadata'].get('resourceVersion', '')}-{value}"
+    return {**item, "metadata": {**item["metadata"], "annotations": annotations, "resourceVersion": version}}

@@ -1,0 +1,228 @@
+"""The loop: look, decide, act; at once after a change, and not at all while nothing changes (0.2)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from kai_cp.kube.api.errors import KubeError
+from kai_cp.kube.api.port import Result
+from kai_cp.kube.scheduler.backoff import BindBackoff
+from kai_cp.kube.scheduler.cache import ClusterCache
+from kai_cp.kube.scheduler.clock import next_look, unproved_pause
+from kai_cp.kube.scheduler.comparison import Comparison
+from kai_cp.kube.scheduler.decider import Decided, Decider
+from kai_cp.kube.scheduler.live import LiveCluster
+from kai_cp.kube.scheduler.options import Mode, SchedulerOptions
+from kai_cp.kube.scheduler.reports import Reporter
+from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
+from kai_cp.kube.telemetry.metrics import SchedulerMetrics
+
+LOG = logging.getLogger(__name__)
+SETTLE_SECONDS: Final = 0.03
+"""Changes come in bursts; a cycle waits this long for the rest of one."""
+LONGEST_SLEEP_SECONDS: Final = 600.0
+HUNG_SECONDS: Final = 600.0
+"""A cycle that takes longer will not end."""
+
+
+class Scheduler:
+    """One shard's loop. Ends when told to, or with the exception that ended it."""
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        cluster: LiveCluster,
+        decider: Decider,
+        reporter: Reporter,
+        backoff: BindBackoff,
+        options: SchedulerOptions,
+        metrics: SchedulerMetrics,
+        *,
+        log: CycleLog | None = None,
+        settings_hash: str = "",
+        usage: Callable[[], Mapping[str, Any] | None] = lambda: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cache = cache
+        self._cluster = cluster
+        self._decider = decider
+        self._reporter = reporter
+        self._backoff = backoff
+        self._options = options
+        self._metrics = metrics
+        self._settings_hash = settings_hash
+        self._usage = usage
+        self._clock = clock
+        self._comparison = Comparison()
+        self._number = 0
+        self._unproved = 0
+        self._stopping = threading.Event()
+        self.cycles = log or CycleLog()
+        self._busy_since: float | None = None
+        self.last_success = 0.0
+        """Clock time of the end of the last cycle that went through."""
+
+    @property
+    def mode(self) -> str:
+        """What it does with its plans."""
+        return self._options.mode.value
+
+    def alive(self) -> bool:
+        """Whether cycles still come to an end."""
+        began = self._busy_since
+        return began is None or time.monotonic() - began < HUNG_SECONDS
+
+    def stop(self) -> None:
+        """End after the present cycle."""
+        self._stopping.set()
+        self._cache.wake.set()
+
+    def run(self) -> None:
+        """Look and act until told to stop."""
+        if self._options.mode is Mode.ENFORCE:
+            self._cluster.catch_up()
+        due: float | None = self._clock()
+        while not self._stopping.is_set():
+            changed = self._wait(due)
+            if self._stopping.is_set():
+                return
+            began = time.monotonic()
+            self._unproved = 0 if changed else self._unproved + 1
+            self._busy_since = began
+            try:
+                due = self.cycle()
+            except KubeError:
+                raise
+            except Exception:
+                # A defect in one cycle's data shall not stop the others; it is logged and looked at again.
+                LOG.exception("cycle failed")
+                self._metrics.failed()
+                due = self._clock() + unproved_pause(self._unproved)
+            self._busy_since = None
+            took = time.monotonic() - began
+            # Never busier than half the time, and never slower than the period, while changes keep coming.
+            self._stopping.wait(min(self._options.schedule_period, took))
+
+    def _wait(self, due: float | None) -> bool:
+        """Wait for a change or until ``due``; whether something changed."""
+        seconds = LONGEST_SLEEP_SECONDS if due is None else max(0.0, due - self._clock())
+        changed = self._cache.wake.wait(min(seconds, LONGEST_SLEEP_SECONDS))
+        if changed:
+            self._stopping.wait(min(SETTLE_SECONDS, self._options.schedule_period))
+        self._cache.wake.clear()
+        return changed
+
+    def cycle(self) -> float | None:
+        """One cycle; when to look again if nothing changes, or None."""
+        self._number += 1
+        started = self._clock()
+        marks = [("begin", time.monotonic())]
+        tidy = self._options.mode is not Mode.ENFORCE or self._cluster.tidy()
+        raw = self._cluster.snapshot()
+        marks.append(("snapshot", time.monotonic()))
+        usage = self._usage()
+        decided = self._decider(raw, started, usage)
+        marks.append(("prepare", time.monotonic()))
+        results: Sequence[Result] = ()
+        observed: Mapping[str, int] = {}
+        if self._options.mode is Mode.ENFORCE:
+            results = self._cluster.apply(decided.plan)
+        else:
+            observed = self._compare(decided)
+        marks.append(("write", time.monotonic()))
+        again = self._report(decided)
+        marks.append(("report", time.monotonic()))
+        seconds = {name: at - marks[i][1] for i, (name, at) in enumerate(marks[1:])}
+        for phase in ("solve", "check"):
+            # The engine's own count; the rest of deciding is handing the snapshot over and reading it.
+            seconds[phase] = min(decided.plan.timings.get(phase, 0.0), seconds["prepare"])
+            seconds["prepare"] -= seconds[phase]
+        cycle = Cycle(
+            self._number,
+            started,
+            raw,
+            decided.snapshot,
+            decided.plan,
+            results,
+            seconds,
+            self._settings_hash,
+            decided.problem,
+            observed,
+            usage,
+        )
+        self.cycles.add(cycle)
+        self._metrics.observe(cycle)
+        self._say(cycle)
+        if not decided.problem:
+            self.last_success = self._clock()
+        return self._next(decided, results, again, tidy=tidy)
+
+    def _report(self, decided: Decided) -> float | None:
+        """Say why pods wait; a defect there costs nobody the cycle, which has been carried out."""
+        try:
+            return self._reporter.report(decided.snapshot, decided.plan)
+        except KubeError:
+            raise
+        except Exception:
+            LOG.exception("reports not made")
+            self._metrics.failed()
+            return self._clock() + unproved_pause(self._unproved)
+
+    def _next(
+        self, decided: Decided, results: Sequence[Result], again: float | None, *, tidy: bool
+    ) -> float | None:
+        now = self._clock()
+        candidates = [
+            again,
+            self._backoff.next_release(now),
+            next_look(decided.snapshot, decided.plan, self._options.stuck_in_releasing_threshold),
+        ]
+        if not tidy or any(result.outcome in ("conflict", "failed") for result in results):
+            candidates.append(now + self._options.schedule_period)
+        proved = all(stage.status == "OPTIMAL" for stage in decided.plan.stages)
+        undecided = any(entry.reason == "NotDecidedInTime" for entry in decided.plan.unscheduled)
+        if decided.problem or undecided or decided.unfinished or (decided.plan.unscheduled and not proved):
+            candidates.append(now + unproved_pause(self._unproved))
+        return min((instant for instant in candidates if instant is not None), default=None)
+
+    def _compare(self, decided: Decided) -> Mapping[str, int]:
+        compared = self._comparison.compare(decided.snapshot, decided.plan)
+        for outcome, count in compared.counts.items():
+            self._metrics.compared(outcome, count)
+        if compared.counts:
+            extra = {**compared.counts, "differences": list(compared.differences)}
+            LOG.info("compared with what happened", extra=extra)
+        return compared.counts
+
+    def _say(self, cycle: Cycle) -> None:
+        kinds = Counter(decision.kind for decision in cycle.plan.decisions)
+        LOG.info(
+            "cycle",
+            extra={
+                "cycle": cycle.number,
+                "binds": kinds["Bind"],
+                "nominations": kinds["Nominate"],
+                "evictions": kinds["Evict"],
+                "unscheduled": len(cycle.plan.unscheduled),
+                "setAside": len(cycle.snapshot.set_aside),
+                "seconds": {name: round(value, 4) for name, value in cycle.seconds.items()},
+                "settings": cycle.settings,
+                **({"problem": cycle.problem} if cycle.problem else {}),
+            },
+        )
+        for decision, outcome, message in cycle.results:
+            if outcome in ("conflict", "failed"):
+                LOG.warning(
+                    "decision not carried out",
+                    extra={
+                        "pod": str(decision.pod),
+                        "kind": decision.kind,
+                        "outcome": outcome,
+                        "reason": message,
+                    },
+                )

@@ -1,0 +1,261 @@
+"""A cluster in memory that behaves like the real one with its binder and kubelets.
+
+Bind makes a BindRequest; after ``bind_seconds`` the pod is bound, after ``start_seconds`` more it runs. Evict
+starts a pod's graceful termination; when its grace period is over it is gone, and with ``recreate`` its
+controller makes a new pending pod in its place. Time moves only by :meth:`MemoryCluster.advance`.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from kai_cp.kube.api import names, orders
+from kai_cp.kube.api.port import Outcome, Result
+from kai_cp.kube.api.promises import moved_note
+from kai_cp_models.snapshot import Decision, GroupKey, Plan
+
+DEFAULT_GRACE_SECONDS: Final = 30.0
+Object = dict[str, Any]
+Key = tuple[str, str]
+
+
+class MemoryCluster:
+    """A twin of a live cluster, started from a raw KAI snapshot.
+
+    ``now``: its clock [s since the epoch]. ``recreate``: whether an evicted pod comes back as a pending one
+    (its ``metadata.name`` gets a suffix, as a controller's would, unless ``same_name``). ``fails``: asked for
+    every bind; a text makes the bind fail with it, as a webhook or a lost race would.
+    """
+
+    def __init__(
+        self,
+        raw: Mapping[str, Any],
+        *,
+        now: float,
+        bind_seconds: float = 0.0,
+        start_seconds: float = 0.0,
+        recreate: bool = False,
+        same_name: bool = False,
+        fails: Callable[[Mapping[str, Any]], str] | None = None,
+    ) -> None:
+        self.now = now
+        self._raw = {**raw, "rawObjects": dict(raw.get("rawObjects") or {})}
+        objects = self._raw["rawObjects"]
+        self._pods = {_key(pod): copy.deepcopy(pod) for pod in objects.get("pods") or ()}
+        self._groups = {_key(group): copy.deepcopy(group) for group in objects.get("podGroups") or ()}
+        self._requests = {_key(item): copy.deepcopy(item) for item in objects.get("bindRequests") or ()}
+        self._nodes = {item["metadata"]["name"]: item for item in objects.get("nodes") or ()}
+        self._bind_seconds = bind_seconds
+        self._start_seconds = start_seconds
+        self._recreate = recreate
+        self._same_name = same_name
+        self._fails = fails or (lambda _request: "")
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._born = itertools.count(1)
+        self.log: list[tuple[float, str, str]] = []
+        """What happened: (time, *bound* | *running* | *evicted* | *gone* | *failed*, namespace/name)."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """The cluster now. Objects are replaced, never changed, so a snapshot stays as it was."""
+        lists = {
+            "pods": [self._pods[key] for key in sorted(self._pods)],
+            "podGroups": [self._groups[key] for key in sorted(self._groups)],
+            "bindRequests": [self._requests[key] for key in sorted(self._requests)],
+        }
+        return {**self._raw, "rawObjects": {**self._raw["rawObjects"], **lists}}
+
+    def apply(self, plan: Plan) -> Sequence[Result]:
+        """Carry the plan out at the present time."""
+        self._clean()
+        return [self._act(decision, plan) for decision in plan.decisions]
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; bindings, starts and terminations that fall due happen in order."""
+        end = self.now + seconds
+        while self._agenda and self._agenda[0][0] <= end:
+            self.now, _, happen = heapq.heappop(self._agenda)
+            happen()
+        self.now = end
+
+    def next_event(self) -> float | None:
+        """When something happens next by itself, or None."""
+        return self._agenda[0][0] if self._agenda else None
+
+    def add_pod(self, pod: Object) -> None:
+        """A new pod, and with it nothing else."""
+        self._pods[_key(pod)] = copy.deepcopy(pod)
+
+    def add_group(self, group: Object) -> None:
+        """A new pod group."""
+        self._groups[_key(group)] = copy.deepcopy(group)
+
+    def finish(self, namespace: str, name: str) -> None:
+        """A running pod ends by itself, with success."""
+        pod = self._pods.get((namespace, name))
+        if pod is not None and (pod.get("status") or {}).get("phase") == "Running":
+            self._change_pod(pod, status={"phase": "Succeeded"})
+            self._requests.pop((namespace, name), None)
+
+    def remove(self, namespace: str, name: str) -> None:
+        """A pod leaves at once."""
+        self._pods.pop((namespace, name), None)
+        self._requests.pop((namespace, name), None)
+
+    def _act(self, decision: Decision, plan: Plan) -> Result:
+        pod = self._pods.get(decision.pod)
+        if pod is None:
+            return Result(decision, "gone", "no such pod")
+        if decision.kind == "Bind":
+            return Result(decision, *self._bind(pod, decision, plan))
+        if decision.kind == "Evict":
+            return Result(decision, *self._evict(pod, decision))
+        return Result(decision, "done")
+
+    def _bind(self, pod: Object, decision: Decision, plan: Plan) -> tuple[Outcome, str]:
+        key = _key(pod)
+        if key in self._requests or pod["spec"].get("nodeName"):
+            return "conflict", "it is being bound already"
+        node = self._nodes.get(decision.node)
+        if node is None:
+            return "gone", f"no node {decision.node}"
+        if decision.group is not None:
+            self._note_start(decision.group, plan)
+        params = self._raw.get("schedulerParams") or {}
+        partition = params.get("partitionParams") or {}
+        pool = (partition.get("NodePoolLabelKey") or "", partition.get("NodePoolLabelValue") or "")
+        request = orders.bind_request(pod, node, decision, pool)
+        request["metadata"]["uid"] = f"bind-{pod['metadata'].get('uid', '')}"
+        self._requests[key] = request
+        uid = pod["metadata"].get("uid")
+        self._at(self.now + self._bind_seconds, lambda: self._bound(key, uid))
+        return "done", ""
+
+    def _note_start(self, group: GroupKey, plan: Plan) -> None:
+        pods = [pod for pod in self._pods.values() if _group_of(pod) == group]
+        placed = any(
+            pod["spec"].get("nodeName") or _key(pod) in self._requests
+            for pod in pods
+            if "deletionTimestamp" not in pod["metadata"]
+        )
+        waits = any(d.kind == "Nominate" and d.group == group for d in plan.decisions)
+        if not placed and not waits:
+            self._annotate(group, names.LAST_START)
+
+    def _bound(self, key: Key, uid: str | None) -> None:
+        pod, request = self._pods.get(key), self._requests.get(key)
+        if pod is None or request is None or pod["metadata"].get("uid") != uid:
+            return
+        problem = self._fails(request)
+        if problem:
+            status = {"phase": "Failed", "reason": problem, "failedAttempts": 1}
+            self._requests[key] = {**request, "status": status}
+            self._note("failed", key)
+            return
+        self._requests[key] = {**request, "status": {"phase": "Succeeded"}}
+        labels = dict(pod["metadata"].get("labels") or {})
+        groups = request["spec"].get("selectedGPUGroups") or []
+        if len(groups) == 1:
+            labels[names.GPU_GROUP] = groups[0]
+        elif groups:
+            labels.update({f"{names.GPU_GROUP}/{group}": group for group in groups})
+        meta = {**pod["metadata"], "labels": labels} if labels else pod["metadata"]
+        node = request["spec"]["selectedNode"]
+        self._pods[key] = {**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": node}}
+        self._note("bound", key)
+        self._at(self.now + self._start_seconds, lambda: self._running(key, uid))
+
+    def _running(self, key: Key, uid: str | None) -> None:
+        pod = self._pods.get(key)
+        alive = pod is not None and "deletionTimestamp" not in pod["metadata"]
+        if pod is not None and alive and pod["metadata"].get("uid") == uid:
+            self._change_pod(pod, status={"phase": "Running", "startTime": orders.rfc3339(self.now)})
+            self._note("running", key)
+
+    def _evict(self, pod: Object, decision: Decision) -> tuple[Outcome, str]:
+        key = _key(pod)
+        if "deletionTimestamp" in pod["metadata"]:
+            return "conflict", "it is terminating already"
+        if decision.group is not None and decision.action != "stalegangeviction":
+            self._annotate(decision.group, names.LAST_EVICTION)
+            if decision.action == "maxruntime":
+                self._annotate(decision.group, names.ENDED)
+            if decision.action == "defrag":
+                group = self._groups.get(decision.group)
+                before = None if group is None else orders.annotations_of(group).get(names.MOVED)
+                self.note(decision.group, {names.MOVED: moved_note(before, self.now, 1, 0)})
+        self._note("evicted", key)
+        uid = pod["metadata"].get("uid")
+        grace = float(pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
+        if not pod["spec"].get("nodeName"):
+            grace = 0.0
+        self._change_pod(pod, deletionTimestamp=orders.rfc3339(self.now + grace))
+        self._at(self.now + grace, lambda: self._gone(key, uid))
+        return "done", ""
+
+    def _gone(self, key: Key, uid: str | None) -> None:
+        pod = self._pods.get(key)
+        if pod is None or pod["metadata"].get("uid") != uid:
+            return
+        self.remove(*key)
+        self._note("gone", key)
+        if self._recreate:
+            self._pods_born(pod)
+
+    def _pods_born(self, pod: Object) -> None:
+        number = next(self._born)
+        old = pod["metadata"]
+        meta = {k: v for k, v in old.items() if k not in ("deletionTimestamp", "resourceVersion")}
+        meta["name"] = old["name"] if self._same_name else f"{old['name'].split('.r')[0]}.r{number}"
+        meta["uid"] = f"{old.get('uid', old['name'])}.r{number}"
+        meta["creationTimestamp"] = orders.rfc3339(self.now)
+        labels = meta.get("labels") or {}
+        meta["labels"] = {k: v for k, v in labels.items() if not k.startswith(names.GPU_GROUP)}
+        spec = {k: v for k, v in pod["spec"].items() if k != "nodeName"}
+        self.add_pod({**pod, "metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
+
+    def _clean(self) -> None:
+        failed = [
+            key
+            for key, request in self._requests.items()
+            if orders.failed_for_good(request) or request["spec"].get("selectedNode") not in self._nodes
+        ]
+        for key in failed:
+            del self._requests[key]
+
+    def note(self, group: GroupKey, annotations: Mapping[str, str | None]) -> None:
+        """Set (None: remove) annotations of a pod group."""
+        item = self._groups.get(group)
+        if item is not None:
+            merged = {**orders.annotations_of(item), **annotations}
+            kept = {name: text for name, text in merged.items() if text is not None}
+            self._groups[group] = {**item, "metadata": {**item["metadata"], "annotations": kept}}
+
+    def _annotate(self, group: GroupKey, name: str) -> None:
+        self.note(group, {name: orders.rfc3339(self.now)})
+
+    def _change_pod(self, pod: Object, *, status: Object | None = None, **meta: Any) -> None:
+        changed = {**pod, "metadata": {**pod["metadata"], **meta}}
+        if status is not None:
+            changed["status"] = {**(pod.get("status") or {}), **status}
+        self._pods[_key(pod)] = changed
+
+    def _at(self, when: float, happen: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (when, next(self._order), happen))
+        if when <= self.now:
+            self.advance(0.0)
+
+    def _note(self, what: str, key: Key) -> None:
+        self.log.append((self.now, what, "/".join(key)))
+
+
+def _key(item: Mapping[str, Any]) -> Key:
+    return (item["metadata"].get("namespace") or "", item["metadata"]["name"])
+
+
+def _group_of(pod: Mapping[str, Any]) -> GroupKey:
+    return GroupKey(pod["metadata"].get("namespace") or "", orders.annotations_of(pod).get(names.GROUP, ""))

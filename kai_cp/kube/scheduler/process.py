@@ -1,0 +1,166 @@
+"""``kai-cp scheduler``: one shard's process from start to end."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from prometheus_client import CollectorRegistry
+
+from kai_cp.kube.api import resources
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.scheduler.backoff import BindBackoff
+from kai_cp.kube.scheduler.cache import ClusterCache
+from kai_cp.kube.scheduler.decider import Decider
+from kai_cp.kube.scheduler.explaining import Explaining
+from kai_cp.kube.scheduler.live import LiveCluster
+from kai_cp.kube.scheduler.loop import Scheduler
+from kai_cp.kube.scheduler.options import (
+    BadConfiguration,
+    Mode,
+    SchedulerOptions,
+    default_config,
+    shard_config,
+)
+from kai_cp.kube.scheduler.reports import Reporter
+from kai_cp.kube.scheduler.routes import data_routes, public_routes
+from kai_cp.kube.scheduler.usage import UsageClient, usage_options
+from kai_cp.kube.scheduler.worker_decider import WorkerDecider
+from kai_cp.kube.serving.process import (
+    SYNC_SECONDS,
+    Connection,
+    Life,
+    Service,
+    candidate,
+    connect,
+    lead,
+    listen,
+    serving,
+)
+from kai_cp.kube.telemetry.metrics import SchedulerMetrics
+from kai_cp.kube.telemetry.request_metrics import RequestMetrics
+from kai_cp_models.settings import Settings
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSetup:
+    """Everything the process is started with.
+
+    ``config``: scheduler configuration; None is the default, or the shard's when ``shard`` names one.
+    ``data``: address (``host:port``) of what shows objects; empty: not served.
+    """
+
+    connection: Connection = Connection()
+    service: Service = Service()
+    options: SchedulerOptions = SchedulerOptions()
+    settings: Settings = Settings()
+    config: Mapping[str, Any] | None = None
+    shard: str = ""
+    data: str = "127.0.0.1:8081"
+    anonymize: bool = False
+
+
+def settings_hash(setup: SchedulerSetup, config: Mapping[str, Any]) -> str:
+    """Short hash of everything that shapes a decision, for logs and recorded cycles."""
+    content = [setup.settings.model_dump(mode="json"), setup.options.params(), config]
+    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]
+
+
+def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> int:
+    """Run until ended; the exit status. ``decider``: instead of an engine in a process of its own."""
+    with serving(life) as parts:
+        _run(setup, life, parts, decider)
+    return life.status
+
+
+def _run(setup: SchedulerSetup, life: Life, parts: ExitStack, decider: Decider | None) -> None:
+    options, service = setup.options, setup.service
+    transport = connect(setup.connection, "scheduler", life, service)
+    parts.callback(transport.close)
+    lease = None
+    if service.leader_elect and options.mode is not Mode.OBSERVE:
+        lease = candidate(parts, setup.connection, service, "scheduler", options.lease_name, life, transport)
+    config = setup.config if setup.config is not None else _config(transport, setup.shard)
+    cache = ClusterCache(transport, options, config)
+    registry = CollectorRegistry()
+    metrics = SchedulerMetrics(registry, options.metrics_namespace)
+    usage = _usage(setup, config, cache, metrics)
+    engine = None
+    if decider is None:
+        decider = engine = WorkerDecider(setup.settings)
+        parts.callback(engine.stop)
+    backoff = BindBackoff(retried=metrics.bind_retries.inc)
+    writer = BackgroundWriter(options.num_of_status_recording_workers)
+    RequestMetrics(registry, transport, writer)
+    recorder = Recorder(transport, writer, options.scheduler_name)
+    cluster = LiveCluster(transport, cache, options, recorder, writer, backoff, foreign=metrics.foreign.inc)
+    parts.callback(cluster.close)
+    reporter = Reporter(transport, cache, cluster, options, recorder, writer)
+    scheduler = Scheduler(
+        cache,
+        cluster,
+        decider,
+        reporter,
+        backoff,
+        options,
+        metrics,
+        settings_hash=settings_hash(setup, config),
+        usage=usage or (lambda: None),
+    )
+    life.on_end(scheduler.stop)
+    explaining = Explaining(scheduler.cycles, setup.settings, anonymize=setup.anonymize)
+    reporter.words = explaining.words
+    listen(parts, service.listen_address, public_routes(registry, cache, scheduler))
+    recorded = usage.recorded if usage is not None else lambda: None
+    served = data_routes(
+        cache, scheduler, anonymize=setup.anonymize, usage=recorded, explain=explaining.explain
+    )
+    listen(parts, setup.data, served | explaining.routes())
+    parts.callback(writer.stop)
+    parts.callback(lambda: life.status or writer.drain(2.0))
+    parts.callback(cache.stop)
+    parts.callback(explaining.stop)
+    cache.start()
+    if not cache.wait_synced(SYNC_SECONDS, life.event):
+        LOG.error("the cluster could not be listed", extra={"kinds": cache.unsynced()})
+        life.end(1)
+        return
+    if lease is not None and not lead(lease, life):
+        return
+    if usage is not None:
+        parts.callback(usage.stop)
+        usage.start()
+    if engine is not None and options.mode is not Mode.OBSERVE:
+        explaining.start()
+    LOG.info("scheduling", extra={"mode": options.mode.value, "pods": len(cache.stores[resources.PODS])})
+    scheduler.run()
+
+
+def _usage(
+    setup: SchedulerSetup, config: Mapping[str, Any], cache: ClusterCache, metrics: SchedulerMetrics
+) -> UsageClient | None:
+    """Who asks Prometheus what queues have used (3.4); None where the configuration names none."""
+    options = usage_options(config.get("usageDBConfig"), charge_idle=setup.settings.reservations.charge_idle)
+    if options is None:
+        return None
+    usage = UsageClient(options, changed=cache.wake.set)
+    metrics.kai.usage_query(lambda: usage.query_milliseconds)
+    return usage
+
+
+def _config(transport: Transport, shard: str) -> dict[str, Any]:
+    if not shard:
+        return default_config()
+    found = transport.get(resources.SHARDS, "", shard)
+    if found is None:
+        raise BadConfiguration(f"there is no SchedulingShard {shard!r}")
+    return shard_config(found.get("spec") or {})

@@ -1,0 +1,289 @@
+"""Why pods wait, said where KAI's users look: conditions and events (9.7), only when it changes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from kai_cp.kube.api import names, orders, resources
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.errors import KubeError
+from kai_cp.kube.api.promises import promises
+from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.store import Object
+from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.scheduler.cache import ClusterCache
+from kai_cp.kube.scheduler.live import LiveCluster
+from kai_cp.kube.scheduler.options import Mode, SchedulerOptions
+from kai_cp.kube.scheduler.staleness import stale_groups
+from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus, Snapshot, Unscheduled
+
+LOG = logging.getLogger(__name__)
+CONDITION: Final = "UnschedulableOnNodePool"
+SILENT: Final = frozenset({"NotDecidedInTime", "SchedulingBackoff"})
+"""Reasons that say nothing about the pods now: an autoscaler must not act on them."""
+NO_ROOM_SOUGHT: Final = frozenset({"NotReady", "WaitsForItsTurn"})
+"""Reasons that say nothing about room: an event on the pod group tells them, no condition does."""
+REWRITE_SECONDS: Final = 30.0
+"""A condition or event whose message alone changed is not written again sooner."""
+REMEMBERED: Final = 50_000
+_TOLD: Final[dict[str, str]] = {
+    "made": "StartReserved",
+    "earlier": "StartMoved",
+    "later": "StartMoved",
+    "dropped": "StartDropped",
+}
+"""Events on pod groups that hold room, by the state of their reservation; the others are no news."""
+PLACED: Final = frozenset({PodStatus.BINDING, PodStatus.BOUND, PodStatus.RUNNING})
+
+
+class Reporter:
+    """Writes the reasons of a cycle. All writes go through the background writer."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        cache: ClusterCache,
+        cluster: LiveCluster,
+        options: SchedulerOptions,
+        recorder: Recorder,
+        writer: BackgroundWriter,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._transport = transport
+        self._cluster = cluster
+        self._options = options
+        self._recorder = recorder
+        self._writer = writer
+        self._clock = clock
+        self._pods = cache.stores[resources.PODS]
+        self._groups = cache.stores[resources.POD_GROUPS]
+        self._cache = cache
+        self._written: dict[tuple[str, ...], float] = {}
+        self._told: dict[str, tuple[str, str, float]] = {}
+        """By uid of pod or pod group: reason, message and time of its last event here."""
+        self._aside: dict[str, str] = {}
+        self.words: Callable[[Unscheduled], str] = lambda entry: entry.message
+        """What is said of a pod group that waits: the cycle's message, or more where more is known."""
+
+    @property
+    def pool(self) -> str:
+        """The node pool as conditions name it."""
+        return self._options.partition_label_value or "default"
+
+    def report(self, snapshot: Snapshot, plan: Plan) -> float | None:
+        """Say what the cycle found; when to look again because a rewrite was put off, or None."""
+        if self._options.mode is Mode.OBSERVE:
+            return None
+        placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
+        again: list[float] = []
+        waiting = {entry.group for entry in plan.unscheduled}
+        for entry in plan.unscheduled:
+            if entry.reason not in SILENT:
+                with _alone("podGroup", entry.group):
+                    again += self._waits(snapshot, entry, placed)
+        for group in snapshot.groups:
+            if group.key not in waiting:
+                with _alone("podGroup", group.key):
+                    self._clear(snapshot, group.key, placed)
+        if self._options.mode is Mode.ENFORCE:
+            self._mark_stale(snapshot, plan)
+            for key, annotations in promises(snapshot, plan):
+                self._cluster.annotate(key, annotations)
+            self._tell_starts(plan)
+        self._report_set_aside(snapshot, plan)
+        return min(again, default=None)
+
+    def _tell_starts(self, plan: Plan) -> None:
+        """An event for every start that is made, moved or given up, with its cause."""
+        for entry in plan.reservations or ():
+            group, state = self._groups.get(entry.group), entry.state
+            if group is not None and state in _TOLD:
+                kind = "Warning" if entry.cause else "Normal"
+                cause = f" ({entry.cause})" if entry.cause and entry.cause not in entry.message else ""
+                words = f"{entry.message}{cause}"
+                self._recorder.say(
+                    group, resources.POD_GROUPS, kind, _TOLD[state], words, topic="reservation"
+                )
+
+    def _waits(self, snapshot: Snapshot, entry: Unscheduled, placed: set[PodKey]) -> list[float]:
+        group = self._groups.get(entry.group)
+        record = snapshot.group_by_key.get(entry.group)
+        if group is None or record is None:
+            return []
+        message = self.words(entry)
+        if group["spec"].get("schedulingBackoff") == 1:
+            message = f"{self.pool}: {message}"
+        if entry.reason in NO_ROOM_SOUGHT:
+            return self._tell(group, resources.POD_GROUPS, "Normal", entry.reason, message)
+        members = snapshot.members[entry.group]
+        again: list[float] = []
+        for pod in members:
+            if pod.status is PodStatus.PENDING and pod.key not in placed:
+                again += self._mark_pod(pod.key, message, condition=record.mark_unschedulable)
+        again += self._tell(group, resources.POD_GROUPS, "Warning", "Unschedulable", message)
+        if not any(pod.status in PLACED for pod in members) and not any(p.key in placed for p in members):
+            again += self._mark_group(group, entry, message)
+        return again
+
+    def _mark_pod(self, key: PodKey, message: str, *, condition: bool) -> list[float]:
+        pod = self._pods.get(key)
+        if pod is None or pod["spec"].get("nodeName"):
+            return []
+        again = self._tell(pod, resources.PODS, "Warning", "Unschedulable", message)
+        if not condition:
+            return again
+        message = message[:1024]
+        present = orders.condition((pod.get("status") or {}).get("conditions"), "PodScheduled")
+        if present is not None and present.get("reason") == "Unschedulable":
+            if present.get("message") == message:
+                return again
+            put_off = self._put_off(("pod", *key))
+            if put_off is not None:
+                return [*again, put_off]
+        entry = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastTransitionTime": orders.rfc3339(self._clock()),
+        }
+        self._submit(("pod", *key), lambda: self._write_pod(key, entry))
+        return again
+
+    def _tell(
+        self, about: Object, resource: resources.Resource, kind: str, reason: str, message: str
+    ) -> list[float]:
+        """An event; one whose message alone changed waits until the last one is old enough."""
+        uid = str(about["metadata"].get("uid"))
+        last, words, at = self._told.get(uid, ("", "", 0.0))
+        if (last, words) == (reason, message):
+            return []
+        if last == reason and at + REWRITE_SECONDS > self._clock():
+            return [at + REWRITE_SECONDS]
+        if len(self._told) > REMEMBERED:
+            self._told.clear()
+        self._told[uid] = (reason, message, self._clock())
+        self._recorder.say(about, resource, kind, reason, message, topic="scheduling")
+        return []
+
+    def _write_pod(self, key: PodKey, entry: Object) -> None:
+        pod = self._pods.get(key)
+        if pod is None or pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
+            return
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [entry]}}
+        changed = self._transport.patch(resources.PODS, *key, body, subresource="status", strategic=True)
+        if changed is not None:
+            self._pods.put(changed, ours=True)
+
+    def _mark_group(self, group: Object, entry: Unscheduled, message: str) -> list[float]:
+        conditions = list((group.get("status") or {}).get("schedulingConditions") or ())
+        mine = [item for item in conditions if item.get("nodePool") == self.pool]
+        reason: Object = {"reason": entry.reason, "message": message}
+        if "queueDetails" in entry.details:
+            reason["details"] = dict(entry.details)
+        if mine and conditions[-1] is mine[-1]:
+            told = (mine[-1].get("reasons") or [{}])[0]
+            if told.get("reason") == entry.reason:
+                if told.get("message") == message:
+                    return []
+                put_off = self._put_off(("group", *entry.group))
+                if put_off is not None:
+                    return [put_off]
+        last = max((int(i.get("transitionID") or 0) for i in conditions if _numeric(i)), default=0)
+        new = {
+            "type": CONDITION,
+            "nodePool": self.pool,
+            "reason": "Unschedulable",
+            "message": message,
+            "reasons": [reason],
+            "status": "True",
+            "transitionID": str(last + 1),
+            "lastTransitionTime": orders.rfc3339(self._clock()),
+        }
+        kept = [item for item in conditions if item.get("nodePool") != self.pool]
+        self._write_conditions(entry.group, [*kept, new])
+        return []
+
+    def _clear(self, snapshot: Snapshot, key: GroupKey, placed: set[PodKey]) -> None:
+        group = self._groups.get(key)
+        conditions = ((group or {}).get("status") or {}).get("schedulingConditions")
+        if not conditions or all(item.get("nodePool") != self.pool for item in conditions):
+            return
+        unsettled = (PodStatus.PENDING, PodStatus.GATED, PodStatus.BINDING)
+        if any(pod.status in unsettled for pod in snapshot.members[key]):
+            return
+        if any(pod.key in placed for pod in snapshot.members[key]):
+            return
+        self._write_conditions(key, [item for item in conditions if item.get("nodePool") != self.pool])
+
+    def _write_conditions(self, key: GroupKey, conditions: list[Object]) -> None:
+        def write() -> None:
+            body = {"status": {"schedulingConditions": conditions}}
+            changed = self._transport.patch(resources.POD_GROUPS, *key, body, subresource="status")
+            if changed is not None:
+                self._groups.put(changed, ours=True)
+
+        self._submit(("group", *key), write)
+
+    def _mark_stale(self, snapshot: Snapshot, plan: Plan) -> None:
+        stale = stale_groups(snapshot, plan)
+        for group in snapshot.groups:
+            if group.key in stale and group.stale_since is None:
+                stamp = orders.rfc3339(self._clock())
+                self._cluster.annotate(group.key, {names.STALE_SINCE: stamp})
+                item = self._groups.get(group.key)
+                if item is not None:
+                    text = "fewer pods run than the pod group's minimum"
+                    self._recorder.say(item, resources.POD_GROUPS, "Warning", "StaleJob", text, again=True)
+            elif group.key not in stale and group.stale_since is not None:
+                self._cluster.annotate(group.key, {names.STALE_SINCE: None})
+
+    def _report_set_aside(self, snapshot: Snapshot, plan: Plan) -> None:
+        """An event on each object that was left out of the cycle, and why."""
+        now = {entry.item: entry.reason for entry in (*snapshot.set_aside, *plan.set_aside)}
+        for item, reason in now.items():
+            if self._aside.get(item) == reason:
+                continue
+            found = self._find(item)
+            if found is not None:
+                self._recorder.say(*found, "Warning", "SetAside", reason)
+        self._aside = now
+
+    def _find(self, item: str) -> tuple[Mapping[str, Any], resources.Resource] | None:
+        kind, _, key = item.partition(" ")
+        namespace, _, name = key.rpartition("/")
+        for resource, store in self._cache.stores.items():
+            if resource.kind == kind:
+                found = store.find((namespace, name))
+                return (found, resource) if found is not None else None
+        return None
+
+    def _put_off(self, key: tuple[str, ...]) -> float | None:
+        due = self._written.get(key, 0.0) + REWRITE_SECONDS
+        return due if due > self._clock() else None
+
+    def _submit(self, key: tuple[str, ...], write: Callable[[], None]) -> None:
+        self._written[key] = self._clock()
+        if len(self._written) > REMEMBERED:
+            self._written.clear()
+        self._writer.submit(("condition", *key), write, namespace=key[1])
+
+
+@contextlib.contextmanager
+def _alone(kind: str, about: object) -> Iterator[None]:
+    """What is odd about one object keeps nobody else's reasons from being written."""
+    try:
+        yield
+    except KubeError:
+        raise
+    except Exception:
+        LOG.exception("reason not reported", extra={kind: str(about)})
+
+
+def _numeric(item: Mapping[str, Any]) -> bool:
+    return str(item.get("transitionID") or "").isdigit()

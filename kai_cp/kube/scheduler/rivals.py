@@ -1,0 +1,138 @@
+"""Somebody else who binds our pods: noticed, said loudly, and not competed with.
+
+Two schedulers that bind pods of one pool, each by its own account, overfill nodes between them; KAI's
+scheduler beside ours, or two of ours without leases. Orders carry the mark of the process that wrote them, so
+an order that appears while we are at work and has another mark is somebody else's, and so is a binding that
+nobody ordered. From then on nothing is bound or evicted until the other one has been silent for a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+from kai_cp.kube.api import names, orders, resources
+from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.store import Key, Object, Store, key_of
+
+LOG = logging.getLogger(__name__)
+HOLD_SECONDS: Final = 30.0
+"""Nothing is bound for so long after the last sign of another scheduler."""
+
+
+class Rivals:
+    """Watches orders and bindings from :meth:`begin` on, when this process alone should write them.
+
+    ``served``: whether a pod, or an order for it, is this scheduler's to place.
+    """
+
+    def __init__(
+        self,
+        pods: Store,
+        requests: Store,
+        recorder: Recorder,
+        *,
+        scheduler_name: str,
+        pod_served: Callable[[Object], bool],
+        request_served: Callable[[Object], bool],
+        wake: Callable[[], object] = lambda: None,
+        seen: Callable[[], object] = lambda: None,
+        hold_seconds: float = HOLD_SECONDS,
+    ) -> None:
+        self.instance = uuid.uuid4().hex[:12]
+        self._pods = pods
+        self._requests = requests
+        self._recorder = recorder
+        self._scheduler_name = scheduler_name
+        self._pod_served = pod_served
+        self._request_served = request_served
+        self._wake = wake
+        self._seen = seen
+        self._hold_seconds = hold_seconds
+        self._ordered: dict[Key, str] = {}
+        """Nodes by the pods that we ordered: what a fast binder did may be seen before the order itself, as
+        they come by two watches."""
+        self._begun = False
+        self._held_until = -math.inf
+        self._text = ""
+        requests.listen(self._request_changed)
+        pods.listen(self._pod_changed)
+
+    def begin(self) -> None:
+        """Who else writes from now on is a rival; what is there was written by a process before this one."""
+        self._begun = True
+
+    def mark(self, request: Object) -> Object:
+        """The order with our mark; it is ours from now on, before it is sent."""
+        meta, spec = request["metadata"], request["spec"]
+        self._ordered[meta.get("namespace", ""), spec["podName"]] = spec["selectedNode"]
+        annotations = {**(meta.get("annotations") or {}), names.ORDERED_BY: self.instance}
+        return {**request, "metadata": {**meta, "annotations": annotations}}
+
+    def present(self) -> str:
+        """What the other one did, while it may do more; "" when there is none."""
+        return self._text if time.monotonic() < self._held_until else ""
+
+    def _request_changed(self, old: Object | None, new: Object | None) -> None:
+        if not self._begun or old is not None or new is None or not self._request_served(new):
+            return
+        by = orders.annotations_of(new).get(names.ORDERED_BY, "")
+        if by == self.instance:
+            return
+        namespace, name = new["metadata"].get("namespace", ""), new["spec"].get("podName", "")
+        pod = self._pods.get((namespace, name))
+        who = f"another kai-cp scheduler ({by})" if by else "another scheduler"
+        self._note(pod, f"{who} ordered pod {namespace}/{name} to node {new['spec'].get('selectedNode')}")
+
+    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
+        if old is not None and new is None:
+            self._ordered.pop(key_of(old), None)
+        if not self._begun or old is None or new is None:
+            return
+        node = new["spec"].get("nodeName")
+        if not node or old["spec"].get("nodeName"):
+            return
+        if new["spec"].get("schedulerName") != self._scheduler_name or not self._pod_served(new):
+            return
+        request = self._requests.get(key_of(new)) or {"spec": {}}
+        if node not in (request["spec"].get("selectedNode"), self._ordered.pop(key_of(new), None)):
+            namespace, name = key_of(new)
+            self._note(new, f"pod {namespace}/{name} was bound to node {node} without an order")
+
+    def _note(self, pod: Object | None, text: str) -> None:
+        advice = (
+            f"{text}: two schedulers overfill nodes, so this one binds nothing until the other is silent "
+            f"for {self._hold_seconds:g} s; stop one of them, or give each its own node pool"
+        )
+        fresh = not self.present()
+        self._text = text
+        self._held_until = time.monotonic() + self._hold_seconds
+        self._seen()
+        if not fresh:
+            return
+        LOG.error("another scheduler is at work", extra={"error": advice})
+        if pod is not None:
+            self._recorder.say(pod, resources.PODS, "Warning", "AnotherScheduler", advice, topic="rival")
+        self._call_back()
+
+    def _call_back(self) -> None:
+        def look() -> None:
+            left = self._held_until - time.monotonic()
+            if left > 0:
+                self._later(left, look)
+            else:
+                LOG.info("the other scheduler is silent, binding again")
+                self._wake()
+
+        self._later(self._hold_seconds, look)
+
+    @staticmethod
+    def _later(seconds: float, call: Callable[[], None]) -> None:
+        timer = threading.Timer(seconds + 0.01, call)
+        timer.daemon = True
+        timer.start()

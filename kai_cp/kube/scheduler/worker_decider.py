@@ -1,0 +1,212 @@
+"""The engine in a process of its own, which is told only what changed.
+
+A solver that overruns its budget or dies takes nothing with it: the last checked plan counts, and a fresh
+process begins with the whole snapshot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import orjson
+
+from kai_cp import memory
+from kai_cp.kube.api.store import Key, Object, key_of
+from kai_cp.kube.scheduler.decider import Decided
+from kai_cp.reader import ParseMemo, parse
+from kai_cp.worker import Channel, Reply, Worker
+from kai_cp_models.collection import no_collection
+from kai_cp_models.devices import claims_wait
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Plan, SetAside
+from kai_cp_models.turns import Turns
+
+GRACE_SECONDS: Final = 20.0
+"""The engine ends at its budget by itself; one that is this late hangs, and is ended."""
+LONGEST_STRETCH: Final = 16.0
+READ_SECONDS: Final = 120.0
+"""Longest time for taking a snapshot in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """One list of ``rawObjects``: objects that are new or changed (a JSON list), and keys that left.
+
+    Text crosses the pipe: what an object looks like inside is nothing to whoever sends it.
+    """
+
+    upserts: bytes
+    removed: list[Key]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A snapshot as its difference from the one before; ``fresh``: from nothing."""
+
+    fresh: bool
+    rest: Mapping[str, Any]
+    lists: Mapping[str, Changes | None]
+    now: float
+    usage: Mapping[str, Any] | None
+    settings: Settings
+    budget: float
+    """Seconds for deciding, reading excluded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What the worker found while reading, and only it can: the selectors of claims are evaluated there."""
+
+    set_aside: tuple[SetAside, ...]
+    unfinished: bool
+
+
+@dataclass
+class Mirror:
+    """The worker's copy of the snapshot, and what it remembers of having read it."""
+
+    lists: dict[str, dict[Key, Object] | None] = field(default_factory=dict)
+    memo: ParseMemo = field(default_factory=ParseMemo)
+    turns: Turns = field(default_factory=Turns)
+
+    def apply(self, task: Task) -> dict[str, Any]:
+        """The whole snapshot after a task's changes."""
+        if task.fresh:
+            self.lists.clear()
+        for name, changes in task.lists.items():
+            if changes is None:
+                self.lists[name] = None
+                continue
+            items = self.lists.get(name) or {}
+            for key in changes.removed:
+                items.pop(key, None)
+            items.update((key_of(item), item) for item in orjson.loads(changes.upserts))
+            self.lists[name] = items
+        objects = {
+            name: None if items is None else [items[key] for key in sorted(items)]
+            for name, items in self.lists.items()
+        }
+        return {**task.rest, "rawObjects": objects}
+
+
+_MIRROR: Final = Mirror()
+
+
+def job(task: Task, channel: Channel) -> None:
+    """The worker's side: take the changes in, read, decide; every checked plan is sent."""
+    from kai_cp_models.engine import decide
+
+    memory.bound(task.settings.limits.memory_bytes)
+    # Most of a cluster stays as it was first read; what leaves is freed without the collector.
+    with no_collection(for_good=task.fresh):
+        limits = task.settings.limits
+        snapshot = parse(
+            _MIRROR.apply(task), now=task.now, usage=task.usage, memo=_MIRROR.memo, limits=limits
+        )
+    decided_on, waiting = _MIRROR.turns.take(snapshot, task.budget)
+    channel.progress(Noted(snapshot.set_aside, bool(waiting) or claims_wait(snapshot)))
+
+    def send(plan: Plan) -> None:
+        channel.answer(replace(plan, unscheduled=plan.unscheduled + waiting) if waiting else plan)
+
+    deadline = time.monotonic() + task.budget
+    channel.until(deadline + GRACE_SECONDS)
+    send(decide(decided_on, task.settings, deadline=deadline, emit=send))
+
+
+class Differ:
+    """What changed since the last call; objects are compared by identity, as they are never changed."""
+
+    def __init__(self) -> None:
+        self._lists: dict[str, Any] = {}
+        self._items: dict[str, dict[Key, Object]] = {}
+        self._fresh = True
+
+    def forget(self) -> None:
+        """Whoever was told knows nothing any more."""
+        self._lists.clear()
+        self._items.clear()
+        self._fresh = True
+
+    def task(
+        self,
+        raw: Mapping[str, Any],
+        now: float,
+        usage: Mapping[str, Any] | None,
+        settings: Settings,
+        budget: float = 1.0,
+    ) -> Task:
+        """The task for ``raw``, which counts as told from now on."""
+        lists: dict[str, Changes | None] = {}
+        for name, items in raw["rawObjects"].items():
+            if not self._fresh and items is self._lists.get(name):
+                continue
+            self._lists[name] = items
+            lists[name] = None if items is None else self._changes(name, items)
+        rest = {key: value for key, value in raw.items() if key != "rawObjects"}
+        fresh, self._fresh = self._fresh, False
+        return Task(fresh, rest, lists, now, usage, settings, budget)
+
+    def _changes(self, name: str, items: list[Object]) -> Changes:
+        before = self._items.get(name, {})
+        after = {key_of(item): item for item in items}
+        self._items[name] = after
+        upserts = [item for key, item in after.items() if before.get(key) is not item]
+        return Changes(orjson.dumps(upserts), [key for key in before if key not in after])
+
+
+def stretched(stretch: float, plan: Plan, problem: str) -> float:
+    """By how much the next budget is longer than the settings': doubled while a budget brings nothing about.
+
+    A cluster that is too large for its budget, or a machine too busy, must still make progress.
+    """
+    undecided = bool(problem) or any(entry.reason == "NotDecidedInTime" for entry in plan.unscheduled)
+    if undecided and not plan.decisions:
+        return min(LONGEST_STRETCH, 2.0 * stretch)
+    return max(1.0, stretch / 2.0)
+
+
+class WorkerDecider:
+    """Decides in a worker process; reads the snapshot here as well meanwhile, for the reports."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._worker = Worker(job)
+        self._worker.start()
+        self._differ = Differ()
+        self._memo = ParseMemo()
+        self._stretch = 1.0
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="decide")
+
+    def stop(self) -> None:
+        """End the worker."""
+        self._worker.stop()
+        self._aside.shutdown(wait=False, cancel_futures=True)
+
+    def __call__(self, raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None) -> Decided:
+        """Plan for ``raw``; when the engine fails or is late, the last plan it had checked."""
+        started = time.monotonic()
+        budget = self._settings.solver.budget_seconds * self._stretch
+        task = self._differ.task(raw, now, usage, self._settings, budget)
+        noted: list[Noted] = []
+        pending = self._aside.submit(self._worker.run, task, started + READ_SECONDS, noted.append)
+        snapshot = parse(raw, now=now, usage=usage, memo=self._memo, judged=False)
+        reply: Reply = pending.result()
+        problem = ""
+        if reply.end == "late":
+            problem = "the engine was ended at its deadline"
+        elif reply.end == "failed":
+            problem = reply.failure
+        if reply.end != "done":
+            self._differ.forget()
+            self._worker.stop()
+        for said in noted:
+            snapshot = replace(snapshot, set_aside=said.set_aside)
+        unfinished = any(said.unfinished for said in noted)
+        plan = reply.answer if reply.answer is not None else Plan()
+        self._stretch = stretched(self._stretch, plan, problem)
+        return Decided(snapshot, plan, time.monotonic() - started, problem, unfinished)

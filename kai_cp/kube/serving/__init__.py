@@ -1,0 +1,1 @@
+"""What every long-running process has: options, logs, HTTP, signals and one way to end."""

@@ -1,0 +1,71 @@
+"""Logs as one JSON object a line on standard error, or as plain text."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from typing import Any, Final
+
+import orjson
+
+from kai_cp.kube.api.orders import rfc3339
+
+STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """Time, level, logger, message, and whatever else the caller added."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line of JSON."""
+        line = {
+            "time": rfc3339(record.created)[:-1] + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= _added(record)
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+class TextFormatter(logging.Formatter):
+    """The same for people: time, level, message, and what the caller added as ``key=value``."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The record's first line."""
+        added = (f"{key}={_short(value)}" for key, value in _added(record).items())
+        return " ".join([_line(super().formatMessage(record)), *added])
+
+
+def _added(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in vars(record).items() if key not in STANDARD}
+
+
+def _short(value: object) -> str:
+    if isinstance(value, str) and value and value.isprintable() and not re.search(r"[\s=\"]", value):
+        return value
+    return _line(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
+
+
+def _line(text: str) -> str:
+    """The text with what would move a terminal or begin another line escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def configure(*, json: bool = True, verbose: bool = False) -> None:
+    """Send every log of this process to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if json else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.DEBUG if verbose else logging.INFO)
+    logging.getLogger("urllib3").setLevel(logging.WARNING)
+    logging.getLogger("kubernetes").setLevel(logging.WARNING)

@@ -1,0 +1,76 @@
+"""The last cycles, kept for ``/debug/cycles``: what was seen, what was decided, what came of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kai_cp.kube.api.orders import rfc3339
+from kai_cp.kube.api.port import Result
+from kai_cp_models.snapshot import Plan, Snapshot
+
+KEPT: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """One cycle. ``seconds``: time by phase (snapshot, prepare, solve, check, write, report)."""
+
+    number: int
+    started: float
+    raw: Mapping[str, Any]
+    snapshot: Snapshot
+    plan: Plan
+    results: Sequence[Result]
+    seconds: Mapping[str, float]
+    settings: str
+    """Hash of the settings it was decided under."""
+    problem: str = ""
+    observed: Mapping[str, int] = field(default_factory=dict)
+    """What another scheduler did since the cycle before, against our plan."""
+    usage: Mapping[str, Any] | None = None
+    """Historic usage of queues that it was decided with."""
+
+    def summary(self) -> dict[str, Any]:
+        """What ``/debug/cycles`` lists."""
+        return {
+            "cycle": self.number,
+            "started": rfc3339(self.started),
+            "settings": self.settings,
+            "decisions": dict(Counter(decision.kind for decision in self.plan.decisions)),
+            "outcomes": dict(Counter(result.outcome for result in self.results)),
+            "observed": dict(self.observed),
+            "unscheduled": dict(Counter(entry.reason for entry in self.plan.unscheduled)),
+            "setAside": len(self.snapshot.set_aside),
+            "stages": [
+                {"name": s.name, "status": s.status, "gap": s.gap, "seconds": round(s.seconds, 6)}
+                for s in self.plan.stages
+            ],
+            "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
+            "problem": self.problem,
+        }
+
+
+class CycleLog:
+    """The last ``kept`` cycles. Snapshots share unchanged objects, so keeping them costs little."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._cycles: deque[Cycle] = deque(maxlen=kept)
+        self._lock = threading.Lock()
+
+    def add(self, cycle: Cycle) -> None:
+        """Remember a cycle."""
+        with self._lock:
+            self._cycles.append(cycle)
+
+    def all(self) -> list[Cycle]:
+        """The remembered cycles, oldest first."""
+        with self._lock:
+            return list(self._cycles)
+
+    def get(self, number: int) -> Cycle | None:
+        """The cycle of that number, while it is remembered."""
+        return next((cycle for cycle in self.all() if cycle.number == number), None)

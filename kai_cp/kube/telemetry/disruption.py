@@ -1,0 +1,46 @@
+"""How much is disturbed for what is given, over the last hour."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp.report.amounts import gpus_of
+
+HOUR: Final = 3600.0
+
+
+class Disruption:
+    """GPUs that evictions and moves took, and GPUs given to the pod groups they were for."""
+
+    def __init__(self) -> None:
+        self._cycles: deque[tuple[float, float, float]] = deque()
+        """When, GPUs taken, GPUs given."""
+
+    def note(self, cycle: Cycle) -> None:
+        """Take a cycle. What is evicted for nobody, a stale gang, does not count."""
+        pods = cycle.snapshot.pod_by_key
+        evicted = {
+            result.decision.pod: result.decision
+            for result in cycle.results
+            if result.decision.triggers and result.outcome == "done"
+        }
+        triggers = {key for decision in evicted.values() for key in decision.triggers}
+        if not triggers:
+            return
+        taken = sum(gpus_of(cycle.snapshot, pods[key]) for key in evicted)
+        given = sum(
+            gpus_of(cycle.snapshot, pods[decision.pod], decision.node)
+            for decision in cycle.plan.decisions
+            if decision.kind != "Evict" and decision.group in triggers and decision.pod not in evicted
+        )
+        self._cycles.append((cycle.started, taken, given))
+
+    def ratio(self, now: float) -> float:
+        """GPUs taken per GPU given in the hour before ``now``; 0 when none was taken."""
+        while self._cycles and self._cycles[0][0] < now - HOUR:
+            self._cycles.popleft()
+        taken = sum(entry[1] for entry in self._cycles)
+        given = sum(entry[2] for entry in self._cycles)
+        return taken / given if given > 0 else 0.0

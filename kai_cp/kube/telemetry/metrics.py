@@ -1,0 +1,190 @@
+"""Our own metrics, and KAI's beside them; docs/in-a-cluster.md says what each means."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Count
+from collections.abc import Callable, Set
+from typing import Final, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from kai_cp.kube.api.port import Result
+from kai_cp.kube.telemetry.board import Board
+from kai_cp.kube.telemetry.capacity_metrics import CapacityMetrics
+from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp.kube.telemetry.disruption import HOUR, Disruption
+from kai_cp.kube.telemetry.kai_metrics import KaiMetrics
+from kai_cp.kube.telemetry.time_metrics import TimeMetrics
+from kai_cp.report.amounts import gpus_of, owed
+from kai_cp_models.snapshot import FAILED, REJECTED, ActionName, GroupKey, PodKey
+
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
+
+
+class SchedulerMetrics:
+    """What one scheduler process exports. ``prefix``: KAI's metrics namespace."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        prefix: str = "kai",
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"kai_cp_{name}", text, registry=registry)
+
+        def board(name: str, text: str, *labels: str) -> Board:
+            return Board(registry, f"kai_cp_{name}", text, labels)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"kai_cp_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, label: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"kai_cp_{name}", text, (label,), buckets=buckets, registry=registry)
+
+        self._clock = clock
+        self.kai = KaiMetrics(registry, prefix)
+        self._capacity = CapacityMetrics(registry)
+        self._time = TimeMetrics(registry, clock)
+        self._disruption = Disruption()
+        self._phase = histogram("cycle_duration_seconds", "Time of a cycle's phase.", "phase", SECONDS)
+        self._cycles = counter("cycles_total", "Cycles.", "result")
+        self._status = counter("solve_status_total", "Stages by status.", "stage", "status")
+        self._gap = board("solve_gap_ratio", "Gap of a stage in the last cycle.", "stage")
+        self._objective = board("objective_value", "Objective of a stage in the last cycle.", "level")
+        self._bound = board("objective_bound", "Bound of a stage in the last cycle.", "level")
+        self._variables = gauge("model_variables", "Variables of the last cycle's models.")
+        self._constraints = gauge("model_constraints", "Constraints of the last cycle's models.")
+        self._fallback = counter("fallback_total", "Stages not solved exactly.", "reason")
+        self._rejections = counter("checker_rejections_total", "Plans the checker refused.", "action")
+        self._pending = board("pending_podgroups", "Pod groups that wait.", "queue", "reason")
+        self._oldest = Gauge(
+            "kai_cp_oldest_pending_seconds", "Age of the oldest waiting group.", ("queue",), registry=registry
+        )
+        self._starving = board(
+            "starving_podgroups", "Pod groups that wait for what their queue is owed.", "queue"
+        )
+        self._waited = histogram("wait_seconds", "Age of a pod ordered to be bound.", "queue", WAITS)
+        self._evictions = counter(
+            "evictions_total", "Pods evicted.", "action", "preemptor_queue", "victim_queue"
+        )
+        self._moves = counter("moves_total", "Pods evicted that have a new place already.")
+        self._lost = counter("lost_gpu_seconds_total", "Work evicted.", "victim_queue")
+        self._repeats = counter("repeat_evictions_total", "Pods of groups evicted before within an hour.")
+        ratio = gauge("disruption_ratio", "GPUs evicted or moved per GPU given for it, in the last hour.")
+        ratio.set_function(lambda: self._disruption.ratio(clock()))
+        self._shortfall = board("queue_shortfall_gpus", "Fair share not reached.", "queue")
+        self._binds = counter("binds_total", "Bind orders by outcome.", "result")
+        self.bind_retries = counter("bind_retries_total", "Bind orders for a pod whose last one failed.")
+        self.foreign = counter("foreign_orders_total", "Our pods ordered or bound by another program.")
+        self._mismatch = counter("state_mismatch_total", "Decisions the cluster had overtaken.", "kind")
+        self._observed = counter("observed_total", "Others' placements against our plan.", "outcome")
+        self._aside = gauge("set_aside_objects", "Objects that cannot be used.")
+        # From the start at 0: what appears first with 1 is no increase to an alert.
+        for result in ("done", "failed"):
+            self._cycles.labels(result)
+        for action in get_args(ActionName):
+            self._rejections.labels(action)
+        self._evicted_at: dict[GroupKey, float] = {}
+        self._queues_seen: set[str] = set()
+
+    def compared(self, outcome: str, count: int) -> None:
+        """Record placements of another scheduler, compared with our plan."""
+        self._observed.labels(outcome).inc(count)
+
+    def failed(self) -> None:
+        """Record a cycle that did not come to its end."""
+        self._cycles.labels("failed").inc()
+
+    def observe(self, cycle: Cycle) -> None:
+        """Record a cycle."""
+        for phase, value in cycle.seconds.items():
+            self._phase.labels(phase).observe(value)
+        self._cycles.labels("failed" if cycle.problem else "done").inc()
+        self._aside.set(len(cycle.snapshot.set_aside))
+        self._stages(cycle)
+        self._waiting(cycle)
+        moved = {decision.pod for decision in cycle.plan.decisions if decision.kind == "Nominate"}
+        again = sum(self._decision(cycle, result, moved) for result in cycle.results)
+        self._repeats.inc(again)
+        for decision, outcome, _ in cycle.results:
+            if decision.kind == "Evict" and outcome == "done" and decision.group is not None:
+                self._evicted_at[decision.group] = cycle.started
+        self._disruption.note(cycle)
+        self._capacity.observe(cycle)
+        self._time.observe(cycle)
+        self.kai.observe(cycle)
+
+    def _stages(self, cycle: Cycle) -> None:
+        solved = []
+        for stage in cycle.plan.stages:
+            action, _, goal = stage.name.partition(": ")
+            if goal == REJECTED:
+                self._rejections.labels(action).inc()
+                self._fallback.labels("checker").inc()
+            elif goal == FAILED:
+                self._fallback.labels("failure").inc()
+            else:
+                solved.append(stage)
+                self._status.labels(stage.name, stage.status).inc()
+                if stage.status != "OPTIMAL":
+                    self._fallback.labels("greedy" if stage.status == "GREEDY" else "time").inc()
+        self._gap.show({(stage.name,): stage.gap for stage in solved})
+        self._objective.show({(stage.name,): stage.objective for stage in solved})
+        self._bound.show({(stage.name,): stage.bound for stage in solved})
+        self._variables.set(sum(stage.variables for stage in solved))
+        self._constraints.set(sum(stage.constraints for stage in solved))
+
+    def _waiting(self, cycle: Cycle) -> None:
+        waiting: Count[tuple[str, ...]] = Count()
+        oldest: dict[str, float] = {}
+        for entry in cycle.plan.unscheduled:
+            group = cycle.snapshot.group_by_key.get(entry.group)
+            if group is not None:
+                waiting[group.queue, entry.reason] += 1
+                oldest[group.queue] = min(oldest.get(group.queue, cycle.started), group.created)
+        self._pending.show(waiting)
+        self._starving.show({(queue,): len(keys) for queue, keys in owed(cycle.snapshot, cycle.plan).items()})
+        for queue in self._queues_seen - oldest.keys():
+            self._oldest.remove(queue)
+        for queue, created in oldest.items():
+            # Without a change there is no cycle, and yet the wait grows.
+            self._oldest.labels(queue).set_function(_age(created, self._clock))
+        self._queues_seen = set(oldest)
+        self._shortfall.show(
+            {
+                (name,): max(0.0, report.fair_share.gpu - report.allocated_after.gpu)
+                for name, report in cycle.plan.queues.items()
+            }
+        )
+
+    def _decision(self, cycle: Cycle, result: Result, moved: Set[PodKey]) -> bool:
+        """Record what became of a decision; whether it evicted a group that was evicted not long ago."""
+        decision, outcome, _ = result
+        groups, pod = cycle.snapshot.group_by_key, cycle.snapshot.pod_by_key[decision.pod]
+        group = groups.get(decision.group) if decision.group is not None else None
+        queue = group.queue if group is not None else ""
+        if decision.kind == "Bind":
+            self._binds.labels(outcome).inc()
+            if outcome == "done":
+                self._waited.labels(queue).observe(max(0.0, cycle.started - pod.created))
+        if outcome in ("conflict", "gone"):
+            self._mismatch.labels(decision.kind).inc()
+        if decision.kind != "Evict" or outcome != "done":
+            return False
+        trigger = groups.get(decision.triggers[0]) if decision.triggers else None
+        self._evictions.labels(decision.action, trigger.queue if trigger else "", queue).inc()
+        if decision.pod in moved:
+            self._moves.inc()
+        if group is None:
+            return False
+        began = group.last_start if group.last_start is not None else pod.created
+        self._lost.labels(queue).inc(max(0.0, cycle.started - began) * gpus_of(cycle.snapshot, pod))
+        return cycle.started - self._evicted_at.get(group.key, -HOUR) < HOUR
+
+
+def _age(created: float, clock: Callable[[], float]) -> Callable[[], float]:
+    return lambda: max(0.0, clock() - created)
