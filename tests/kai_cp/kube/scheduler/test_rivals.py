@@ -13,8 +13,8 @@ from kai_cp.kube.api.names import ORDERED_BY
 from kai_cp_models.snapshot import Plan
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue
+from tests.kai_cp.kube.scheduler.test_live import Setup
 from tests.kai_cp.kube.stub import StubServer
-from tests.kai_cp.kube.test_live import Setup
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from kai_cp_models.snapshot import (
     Reservation,
 )
 from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
-from tests.kai_cp.kube.test_metrics import NOW, Watched
+from tests.kai_cp.kube.telemetry.test_metrics import NOW, Watched
 
 HERO = GroupKey("ns", "hero")
 

@@ -25,7 +25,7 @@ from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, QueueReport
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snapshot
 from tests.kai_cp.kube.stub import StubServer
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 NOW = 1_800_000_000.0
 Object = dict[str, Any]
 

@@ -15,8 +15,8 @@ from kai_cp.reader import parse
 from kai_cp_models.snapshot import GroupKey, Plan, Reservation, Unscheduled
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import bind, group, node, pod, queue
+from tests.kai_cp.kube.scheduler.test_live import Setup
 from tests.kai_cp.kube.stub import StubServer
-from tests.kai_cp.kube.test_live import Setup
 
 WAITS = Plan(unscheduled=(Unscheduled(GroupKey("ns", "g"), "OverLimit", "needs 2, limit 1", True),))
 

@@ -21,8 +21,8 @@ from kai_cp.reader import parse
 from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodStatus, Snapshot, Unscheduled
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snapshot
+from tests.kai_cp.kube.scheduler.test_reports import Reporting
 from tests.kai_cp.kube.stub import StubServer
-from tests.kai_cp.kube.test_reports import Reporting
 
 NOW = 1_800_000_000.0
 

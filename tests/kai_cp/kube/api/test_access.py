@@ -13,7 +13,7 @@ from kai_cp.kube.api.access import ACCESS, IMPLIED, OWNERS, WITH_OPTIONS, Grant,
 from kai_cp.kube.install import definitions
 from kai_cp.kube.scheduler.process import SchedulerSetup
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 RIGHTS = ROOT / "deploy/chart/kai-cp/files/rights.yaml"
 
 
@@ -172,7 +172,7 @@ def test_the_table_of_end_to_end_tests_names_real_ones() -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "tests/e2e/README.md").read_text()))
     defined = {
         name
-        for path in (*(ROOT / "tests/e2e").glob("*.py"), *(ROOT / "tests/kai_cp/kube").glob("*.py"))
+        for path in (*(ROOT / "tests/e2e").glob("*.py"), *(ROOT / "tests/kai_cp/kube").rglob("test_*.py"))
         for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
     }
     assert len(named) > 40
