@@ -19,6 +19,7 @@ from kai_cp_models.explain.situation import Situation, admitted
 from kai_cp_models.joint.offers import milli_gpus
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, GroupKey, PodKey, Snapshot
+from kai_cp_models.solver import load
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,8 @@ class Cycles:
         self.count = 0
         self._usage = usage
         self._memo = ParseMemo()
+        # Every question asks a model sooner or later; loading it counts for none of the cycles.
+        load()
 
     def parse(self, draft: Draft) -> Snapshot:
         """The snapshot of a draft."""
