@@ -48,6 +48,10 @@ def fail(text: str, status: int) -> NoReturn:
     raise typer.Exit(status)
 
 
+OFFLINE: Final = {"solver.budget_seconds": 30.0}
+"""Of commands that decide about a file, where neither option nor configuration says: no period waits."""
+
+
 def settings_or_exit(
     path: Path | None, overrides: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> Settings:

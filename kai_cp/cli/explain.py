@@ -12,6 +12,7 @@ import typer
 
 from kai_cp.cli.common import (
     BAD_INPUT,
+    OFFLINE,
     WRONG_USAGE,
     fail,
     instant_or_exit,
@@ -78,7 +79,7 @@ def explain(
 
     if (target is None) == (not everything):
         fail("name one podgroup/NAMESPACE/NAME or pod/NAMESPACE/NAME, or give --all", WRONG_USAGE)
-    settings = settings_or_exit(config, {})
+    settings = settings_or_exit(config, {}, defaults=OFFLINE)
     wanted = _kinds(kinds, settings.explain.fix_order) if not no_fixes else ()
     began = time.monotonic()
     raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings.max_snapshot_bytes)

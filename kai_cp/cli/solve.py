@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from kai_cp.cli.common import (
     BAD_INPUT,
     INTERRUPTED,
+    OFFLINE,
     WRONG_USAGE,
     complain,
     empty_world,
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
     from kai_cp.reader.container import Source
     from kai_cp.solving import Progress as Step
     from kai_cp.solving import Result, Task, Watch
-
-BUDGET_SECONDS: Final = 30.0
-"""Most time for deciding on a snapshot that is solved by hand; the live scheduler has its period."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -138,7 +136,7 @@ def solve(
             "solver.workers": workers,
             "solver.seed": seed,
         },
-        defaults={"solver.budget_seconds": BUDGET_SECONDS},
+        defaults=OFFLINE,
     )
     instant = instant_or_exit(now)
     shares = usage_or_exit(usage)

@@ -12,6 +12,7 @@ import typer
 
 from kai_cp.cli.common import (
     BAD_INPUT,
+    OFFLINE,
     WRONG_USAGE,
     fail,
     instant_or_exit,
@@ -134,7 +135,7 @@ def what_if(
     from kai_cp.explain.whatif import whatif
     from kai_cp.explain.whatif_text import lines
 
-    settings = settings_or_exit(config, {})
+    settings = settings_or_exit(config, {}, defaults=OFFLINE)
     raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings.max_snapshot_bytes)
     ops = _operations(context.meta.get(_ARGUMENTS, ()), instant)
     cycles = Cycles(settings, mapping_or_exit(usage, "--usage"))

@@ -12,6 +12,7 @@ import typer
 from kai_cp.cli.common import (
     BAD_INPUT,
     INTERRUPTED,
+    OFFLINE,
     WRONG_USAGE,
     complain,
     fail,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from kai_cp_models.settings import Settings
     from kai_cp_models.snapshot import Plan, Snapshot
 
-BUDGET_SECONDS = 30.0
 
 DecisionsArgument = Annotated[
     Path | None,
@@ -80,9 +80,7 @@ def world_or_exit(
     """The world that the arguments mean; bad ones end the program."""
     if snapshot == "-":
         fail("name the snapshot's file: it is read twice, so standard input will not do", WRONG_USAGE)
-    settings = settings_or_exit(
-        config, {"solver.budget_seconds": budget}, defaults={"solver.budget_seconds": BUDGET_SECONDS}
-    )
+    settings = settings_or_exit(config, {"solver.budget_seconds": budget}, defaults=OFFLINE)
     instant = instant_or_exit(now)
     plan, decided_at = (None, None) if undecided else _plan(snapshot, decisions, settings, instant)
     found, name, digest = snapshot_or_exit(snapshot, instant if instant is not None else decided_at, settings)

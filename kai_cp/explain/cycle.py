@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from kai_cp.decisions import rfc3339
 from kai_cp.explain.draft import Draft, Json
@@ -20,6 +20,9 @@ from kai_cp_models.joint.offers import milli_gpus
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, GroupKey, PodKey, Snapshot
 from kai_cp_models.solver import load
+
+LEAST_SECONDS: Final = 1.0
+"""A cycle that began before the time for cycles was over has at least so long."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,10 @@ class Cycles:
         self.count += 1
         began = time.monotonic()
         snapshot = self.parse(draft)
-        plan = decide(snapshot, self.settings)
+        budget = self.settings.solver.budget_seconds
+        if self.deadline is not None:
+            budget = min(budget, max(LEAST_SECONDS, self.deadline - began))
+        plan = decide(snapshot, self.settings, deadline=time.monotonic() + budget)
         return Decided(draft, Situation(snapshot, self.settings, plan), time.monotonic() - began)
 
     def out_of_time(self) -> bool:
