@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from types import TracebackType
@@ -78,21 +78,19 @@ def warm_up(preload: Sequence[str] = ENGINE_AND_SOLVER) -> None:
     # A thread pool started by an import would make forking unsafe; our arrays need none.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(preload))
+    resource_tracker.ensure_running()  # It would let interrupts through again.
     with _no_interrupts():
         forkserver.ensure_running()
 
 
 @contextlib.contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """What starts in here ignores Ctrl-C from its first instruction; the parent decides what it means."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """What starts in here never gets Ctrl-C; the parent decides what it means, and gets it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Worker:

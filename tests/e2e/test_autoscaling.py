@@ -91,8 +91,12 @@ def test_parts_of_gpus_are_shown_as_whole_ones_and_taken_back(world: World) -> N
         shared = {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": f"part-{i}-abc1234-shared-gpu"}
         made.pod(f"part-{i}", gpus=0, annotations=shared)
     (shown,) = world.until(lambda: scaling(world), "one GPU is asked for", 60)
-    conditions = {c["type"]: c["reason"] for c in shown["status"]["conditions"]}
-    assert conditions["PodScheduled"] == "Unschedulable"
+
+    def reasons() -> list[str]:
+        found = [item["status"].get("conditions", ()) for item in scaling(world)]
+        return [c.get("reason", "") for each in found for c in each if c["type"] == "PodScheduled"]
+
+    world.until(lambda: "Unschedulable" in reasons(), "an autoscaler sees that it fits nowhere", 60)
     assert shown["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
     world.api.delete(r.PODS, world.namespace, full["metadata"]["name"], grace=0)
     world.until(lambda: not scaling(world), "the request goes when the parts are placed", 60)

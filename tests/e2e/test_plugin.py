@@ -168,13 +168,16 @@ def test_watching_shows_it_again(world: World, reader: str, forwarded: str) -> N
         cwd=ROOT,
         env=environment,
     ) as watching:
-        assert watching.stdout is not None
-        wanted = f"queue/{world.queues[-1]}"
-        seen = 0
-        while seen < 2:
-            seen += watching.stdout.readline().strip() == wanted
-        watching.send_signal(signal.SIGINT)
-        assert watching.wait(30) == 130
+        try:
+            assert watching.stdout is not None
+            wanted = f"queue/{world.queues[-1]}"
+            seen = 0
+            while seen < 2 and watching.poll() is None:
+                seen += watching.stdout.readline().strip() == wanted
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(30) == 130
+        finally:
+            watching.kill()
 
 
 def test_taking_a_snapshot_without_names(world: World, reader: str, tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def _shown(request: Request) -> int:
             if request.watch and sys.stdout.isatty():
                 print("\033[2J\033[H", end="")
             status = _command([request.command, path, *words])
-            if not request.watch:
+            if status or not request.watch:
                 return status
             time.sleep(WATCH_SECONDS)
 

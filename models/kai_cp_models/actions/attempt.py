@@ -333,7 +333,7 @@ class Attempts:
                 return best
         return found
 
-    def _most_moved(self, asks: Sequence[Ask]) -> int:
+    def most_moved_milli_gpus(self, asks: Sequence[Ask]) -> int:
         """Milli-GPUs that the settings let move for these asks."""
         ratio = self.cycle.settings.objective.max_moved_gpus_per_admitted_gpu
         if ratio == UNLIMITED:
@@ -432,7 +432,7 @@ class Attempts:
                 placement.offers,
                 answer,
                 self.waiting,
-                most_moved=self._most_moved(placed),
+                most_moved=self.most_moved_milli_gpus(placed),
                 lost_to=_lost_to(ranked, owners) if policy.by_share else None,
             )
             if played.ledger is not None and rough:

@@ -15,12 +15,13 @@ from kai_cp_models.actions.clearing import Clearing, fewest_moves
 from kai_cp_models.actions.dues import dues_of, overreaching, shared_out
 from kai_cp_models.actions.scenario import probe
 from kai_cp_models.joint.dead import DeadAsks
-from kai_cp_models.joint.offers import Ranked
+from kai_cp_models.joint.offers import Ranked, milli_gpus
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import shallow
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
+from kai_cp_models.snapshot import UNLIMITED
 
 
 def first_plan(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
@@ -46,6 +47,8 @@ def _counted(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
             return None
         asks = [ask for ask in asks if ask.group.key in played.served]
         found = _shown(attempts, asks, ranked, played.ledger)
+        if not _within_ceiling(attempts, found):
+            return None
         beyond = None
         if policy.by_share:
             beyond = overreaching(base, asks, ranked, found.ledger, found.owners)
@@ -53,6 +56,13 @@ def _counted(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
             return found
         asks = [ask for ask in asks if ask is not beyond]
     return None
+
+
+def _within_ceiling(attempts: Attempts, found: Found) -> bool:
+    """Whether the plan moves no more GPUs than the settings let it; the model may find one that does not."""
+    most = attempts.most_moved_milli_gpus(found.asks)
+    by_key = attempts.base.snapshot.pod_by_key
+    return most == UNLIMITED or sum(milli_gpus(by_key[key]) for key in found.answer.moved) <= most
 
 
 def _shown(attempts: Attempts, asks: list[Ask], ranked: list[Ranked], ledger: Ledger) -> Found:

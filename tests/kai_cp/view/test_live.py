@@ -82,7 +82,13 @@ EXPLAINED = {
         {
             "podGroup": "ns/w",
             "fixes": [
-                {"ops": [{"op": "clear-backoff"}], "least": "proved", "starts": "now", "lose": ["ns/r"]},
+                {
+                    "kind": "clear-backoff",
+                    "ops": [{"op": "clear-backoff"}],
+                    "least": "proved",
+                    "starts": "now",
+                    "lose": ["ns/r"],
+                },
             ],
         }
     ]
