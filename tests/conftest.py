@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,3 +28,13 @@ def shared() -> Path:
     if not path.is_dir():
         pytest.skip("the reference data is not at ../shared")
     return path
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_its_own() -> Iterator[None]:
+    """A program run inside a test sends its log to that test's standard error, which is closed after it."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.handlers[:] = [handler for handler in root.handlers if type(handler) is not logging.StreamHandler]
+    root.setLevel(level)
