@@ -82,7 +82,7 @@ def to_json(
     """The document of a plan for ``snapshot``.
 
     ``sha256``: of the snapshot as it was read; ``timings``: seconds of the phases the engine does not know;
-    ``positions``: from ``positions_of``, for whoever makes several documents of one snapshot.
+    ``positions``: from ``positions_of``, where several documents are made of one snapshot.
     Beyond the format, and left out when there are none: ``localities``, how close the gangs are that got
     places, and ``ignoredFields``, how often the reader met what it did not know.
     """

@@ -1,4 +1,4 @@
-"""``inspection/1``: a first look at a snapshot as a document: its nodes, its queues, and who waits."""
+"""``inspection/1``: a first look at a snapshot as a document: its nodes, its queues, and what waits."""
 
 from __future__ import annotations
 

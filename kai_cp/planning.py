@@ -72,7 +72,7 @@ class Planned:
         }
 
     def bars(self) -> list[Bar]:
-        """Who is where over time: what runs, what starts now, what is reserved."""
+        """What is where over time: what runs, what starts now, what is reserved."""
         found: dict[tuple[str, str, bool], Bar] = {}
 
         def add(node: str, group: str, gpus: float, start: float, end: float, *, reserved: bool) -> None:

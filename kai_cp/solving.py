@@ -170,7 +170,7 @@ def progress(snapshot: Snapshot, plan: Plan) -> Progress:
 
 
 def interim(snapshot: Snapshot, plan: Plan) -> Plan:
-    """``plan`` as it stands if time ends now: who was not looked at is named, and no stage is left out."""
+    """``plan`` as it stands if time ends now: what was not looked at is named, and no stage is left out."""
     decided = {decision.group for decision in plan.decisions if decision.kind != "Evict"}
     explained = {entry.group for entry in plan.unscheduled}
     waiting = {

@@ -35,7 +35,7 @@ def topology_report(snapshot: Snapshot, fmt: Format) -> str | bytes:
 def fabric(snapshot: Snapshot) -> Report:
     """The nodes with their GPUs, and the trees they form.
 
-    A GPU is free when nobody holds it now, not even a pod that is going away; a shared one is held.
+    A GPU is free when no pod holds it now, not even one that is going away; a shared one is held.
     """
     levels = {topology.name: topology.levels for topology in snapshot.topologies}
     return Report.of(tuple(_facts(snapshot)), levels)

@@ -66,7 +66,7 @@ class Channel:
         self._connection.send(("answer", value))
 
     def progress(self, value: Any) -> None:
-        """Say how far the task has come, to whoever watches."""
+        """Say how far the task has come, to those that watch."""
         self._connection.send(("progress", value))
 
 

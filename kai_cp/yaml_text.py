@@ -1,4 +1,4 @@
-"""YAML that somebody else may have written: what cannot be read is one error, whatever is wrong with it."""
+"""YAML from any author: what cannot be read is one error, whatever is wrong with it."""
 
 from __future__ import annotations
 

@@ -18,6 +18,8 @@ OLD = re.compile(r"\broom\b(?!:)|\b(waits?|wait) again\b|\b(is|are|was|were) set
 """Free capacity, back to pending, skipped; a thing is no *who*."""
 PERSONS = re.compile(r"\b(who|whom|nobody|somebody|everybody)\b", re.I)
 """Pods and queues are things; no message of the program speaks of persons."""
+SOURCE = re.compile(r"\b(whoever|whom|nobody|somebody|everybody|anybody)\b", re.I)
+"""The same in the code itself, comments and docstrings included: a pod, a group or a program has a name."""
 
 
 def messages(path: Path) -> Iterator[tuple[int, str]]:
@@ -38,6 +40,16 @@ def test_messages_use_the_words_of_the_page() -> None:
         for path in SOURCES
         for line, text in messages(path)
         if text not in KEYS and (OLD.search(text) or PERSONS.search(text))
+    ]
+    assert found == []
+
+
+def test_code_calls_things_by_their_names() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if SOURCE.search(line)
     ]
     assert found == []
 

@@ -24,7 +24,7 @@ PATHS: Final[Mapping[str, tuple[str, Callable[[Request], Verdict]]]] = {
     "/validate-scheduling-run-ai-v2-queue": ("Queue", queues.review),
     "/validate-scheduling-run-ai-v2alpha2-podgroup": ("PodGroup", podgroups.review),
 }
-"""KAI's paths (2), each with the kind it is for and who answers."""
+"""KAI's paths (2), each with the kind it is for and what answers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def review(request: Request) -> Verdict:
         warnings = _check(request, spec)
     except Refused as problem:
         if request.operation == "UPDATE" and request.old is not None and request.old.get("spec") == spec:
-            # It was stored like this, perhaps before anybody checked: labels and finalizers still change.
+            # It was stored like this, perhaps before it was checked: labels and finalizers still change.
             return Verdict(allowed=True, warnings=(*problem.warnings, str(problem)))
         raise
     return Verdict(allowed=True, warnings=warnings)

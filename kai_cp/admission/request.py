@@ -27,7 +27,7 @@ class AdmissionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. ``queues`` by name, and ``runtime_classes``: None when nobody looked."""
+    """One request. ``queues`` by name, and ``runtime_classes``: None when they were not looked up."""
 
     settings: AdmissionSettings
     operation: Operation

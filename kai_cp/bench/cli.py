@@ -218,7 +218,7 @@ def _show(results: Sequence[Result], report: Path | None) -> None:
 
 
 def _writable(*paths: Path | None) -> None:
-    """Nobody shall measure for an hour and then have no place for the results."""
+    """A run of an hour must not end without a place for its results."""
     from kai_cp.cli.common import writable_or_exit
 
     for option, path in zip(("--out", "--report"), paths, strict=True):

@@ -1,4 +1,4 @@
-"""Optional parts: what `pip install kai-cp` leaves out, and the sentence for whoever needs it."""
+"""Optional parts: what `pip install kai-cp` leaves out, and the sentence for users who need them."""
 
 from __future__ import annotations
 

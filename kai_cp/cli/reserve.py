@@ -1,4 +1,4 @@
-"""``kai-cp reserve``: who would hold room from when, what it costs, and when the others might start."""
+"""``kai-cp reserve``: what would hold room from when, what it costs, and when the others might start."""
 
 from __future__ import annotations
 

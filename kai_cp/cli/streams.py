@@ -48,7 +48,7 @@ def guarded(body: Callable[[], object]) -> int:
         complain("the input takes more memory than there may be used (limits.memory_bytes)")
         status = BAD_INPUT
     except BrokenPipeError:
-        status = _without_output(0)  # Whoever read has read enough, such as head.
+        status = _without_output(0)  # The reader has read enough, such as head.
     except OSError as error:
         where = f"{error.filename}: " if error.filename else "output cannot be written: "
         complain(f"{where}{error.strerror or error}")

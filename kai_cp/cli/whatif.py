@@ -1,4 +1,4 @@
-"""``kai-cp what-if``: what a change would do, before anybody makes it."""
+"""``kai-cp what-if``: what a change would do, before it is made."""
 
 from __future__ import annotations
 

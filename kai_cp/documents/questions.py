@@ -27,7 +27,7 @@ class PendingEntry(TypedDict):
 
 @with_config(CLOSED)
 class Pending(TypedDict):
-    """Who waits, in fair order: ``kai-cp pending -o json``."""
+    """What waits, in fair order: ``kai-cp pending -o json``."""
 
     schema: Literal["pending/1"]
     now: Time
@@ -52,7 +52,7 @@ class QueueLine(TypedDict):
 
 @with_config(CLOSED)
 class Queues(TypedDict):
-    """Who has, borrows and is owed what: ``kai-cp queues -o json``."""
+    """What each queue has, borrows and is owed: ``kai-cp queues -o json``."""
 
     schema: Literal["queues/1"]
     now: Time
@@ -80,7 +80,7 @@ class EvictionFor(Eviction, ForWhom):
 
 @with_config(CLOSED)
 class Evictions(TypedDict):
-    """Who is evicted, for whom: ``kai-cp evictions -o json``."""
+    """Which pods are evicted, and for which group: ``kai-cp evictions -o json``."""
 
     schema: Literal["evictions/1"]
     now: Time
@@ -112,7 +112,7 @@ class IdleQuota(TypedDict):
 
 @with_config(CLOSED)
 class Audit(TypedDict):
-    """Who is owed while others borrow: ``kai-cp audit -o json``."""
+    """Queues that are owed while others borrow: ``kai-cp audit -o json``."""
 
     schema: Literal["audit/1"]
     now: Time

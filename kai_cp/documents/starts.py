@@ -117,7 +117,7 @@ class Waits(TypedDict):
 
 @with_config(CLOSED)
 class Reservations(TypedDict):
-    """Who holds what from when: ``kai-cp reserve -o json``."""
+    """What is held from when: ``kai-cp reserve -o json``."""
 
     schema: Literal["reservations/1"]
     now: Time

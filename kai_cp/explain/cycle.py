@@ -51,12 +51,12 @@ class Decided:
         return bool(mine) and all(one.kind == "Bind" for one in mine)
 
     def disturbs_for(self, key: GroupKey) -> bool:
-        """Whether somebody is evicted or moved for the group."""
+        """Whether a pod is evicted or moved for the group."""
         return any(key in one.triggers for one in self.situation.evicted.values())
 
     @cached_property
     def outcome(self) -> Outcome:
-        """Who holds what when the plan is carried out."""
+        """What holds which places when the plan is carried out."""
         situation = self.situation
         held: Counter[GroupKey] = Counter()
         gpus = 0.0
@@ -78,7 +78,7 @@ class Decided:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Who holds a place when a cycle has been carried out. ``held``: pods by group; ``gpus``: GPUs in all."""
+    """Groups that hold a place after a cycle. ``held``: pods by group; ``gpus``: GPUs in all."""
 
     groups: frozenset[GroupKey]
     held: Mapping[GroupKey, int]

@@ -1,4 +1,4 @@
-"""``explanation/1``: why pod groups wait, what would help, when they start, and who evicted them."""
+"""``explanation/1``: why pod groups wait, what would help, when they start, and what evicted them."""
 
 from __future__ import annotations
 

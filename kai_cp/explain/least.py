@@ -24,7 +24,7 @@ _MOST_BELOW: Final = 12
 
 @dataclass
 class Least:
-    """The question: ``kind`` with its ``subject``, for whom (None: all), up to ``most``."""
+    """The question: ``kind`` with its ``subject``, for which groups (None: all), up to ``most``."""
 
     kind: str
     subject: str
@@ -61,7 +61,7 @@ class Least:
         return self._raise(cycles, draft, base, queue, resource)
 
     def _left(self, decided: Decided) -> list[str]:
-        """Who of the targets still waits."""
+        """Which of the targets still wait."""
         keys = self.targets or tuple(group.key for group in decided.snapshot.groups)
         return [str(key) for key in keys if not decided.admits(key)]
 

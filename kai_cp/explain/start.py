@@ -1,7 +1,7 @@
 """When a waiting pod group can start: the earliest known event at which a cycle admits it.
 
 Events are declared ends, ends of minimum runtimes, and the end of the group's own preemption delay. The
-date holds if declared ends are kept, nobody new comes, and what declares no end runs on.
+date holds if declared ends are kept, no new work comes, and what declares no end runs on.
 """
 
 from __future__ import annotations

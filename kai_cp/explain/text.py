@@ -87,7 +87,7 @@ def _ahead(entry: Json) -> list[str]:
 
 
 def fix_lines(entry: Json) -> list[str]:
-    """What would help, one line each: what to do, when it then starts, who would lose."""
+    """What would help, one line each: what to do, when it then starts, what would be lost."""
     found = []
     for fix in entry["fixes"]:
         cost = f"; {', '.join(fix['lose'][:3])} would lose" if fix["lose"] else ""
@@ -179,8 +179,10 @@ def _start(entry: Json) -> str:
 
 def _evicted(by: Json) -> list[str]:
     pods = by["pods"]
-    who = f" for {', '.join(by['for'][:3])}" if by["for"] else ""
-    found = _part("Evicted", f"{len(pods)} pod{'s' * (len(pods) > 1)} by {by['action']}{who} ({by['rule']})")
+    triggers = f" for {', '.join(by['for'][:3])}" if by["for"] else ""
+    found = _part(
+        "Evicted", f"{len(pods)} pod{'s' * (len(pods) > 1)} by {by['action']}{triggers} ({by['rule']})"
+    )
     found += _part("", by["because"])
     bounds = [one for one in by["alternatives"] if "lost" in one["name"] or "stopped" in one["name"]]
     for one in bounds[:2]:

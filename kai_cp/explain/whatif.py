@@ -74,7 +74,7 @@ def run_on(cycles: Cycles, decided: Decided, most: int) -> tuple[Outcome, int, b
 
 
 def _standing(decided: Decided) -> Outcome:
-    """Who holds a place before the cycle decides anything."""
+    """Which groups hold a place before the cycle decides anything."""
     outcome = decided.outcome
     if not decided.situation.plan.decisions:
         return outcome

@@ -24,7 +24,7 @@ def _begin(logging: Logging) -> Life:
     from kai_cp.kube.serving.logs import configure
 
     configure(json=logging.log_json, verbose=logging.verbosity >= 5)
-    # It would be a second series for every counter, which nobody asks for.
+    # It would be a second series for every counter, which has no use.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     life = Life(os._exit)
     life.handle_signals()

@@ -1,4 +1,4 @@
-"""Is the cluster fair now: who is owed, who borrows, and the least that would have to change hands."""
+"""Is the cluster fair now: queues owed, queues that borrow, and the least that would have to change hands."""
 
 from __future__ import annotations
 

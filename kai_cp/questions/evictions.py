@@ -1,4 +1,4 @@
-"""Who is evicted, for whom, and what becomes of them."""
+"""Which pods are evicted, for which group, and what becomes of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits, in which order, and why."""
+"""What waits, in which order, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has what: quota, fair share, use, what is borrowed and what is owed."""
+"""What each queue has: quota, fair share, use, what is borrowed and what is owed."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:
         labels=facts.labels,
         nominated_node=facts.nominated or None,
         ours=facts.scheduler == policy.scheduler_name,
-        # A label is anybody's to write; what nobody but the binder can do is make pods in that namespace.
+        # Every user may write a label; only the binder can make pods in that namespace.
         reservation=not facts.owned
         and (namespace, app) == (policy.reservation_namespace, policy.reservation_app),
         scaling=(namespace, app) == (policy.scaling_namespace, _SCALING),

@@ -1,4 +1,4 @@
-"""Objects that would cost everybody too much are set aside before anything is made of them."""
+"""Objects that would cost all others too much are set aside before anything is made of them."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def raise_to(into: Amounts, other: Mapping[str, int]) -> None:
 def dimensions_of(asked: Iterable[str], offered: Iterable[str]) -> tuple[str, ...]:
     """Dimensions of a snapshot: the base ones, what any pod asks for, and MIG instances on nodes.
 
-    Other resources that nodes offer and nobody asks for cannot matter.
+    Other resources that nodes offer and no pod asks for cannot matter.
     """
     named = set(asked) | {name for name in offered if name.startswith(MIG_PREFIX)}
     return (*BASE_DIMENSIONS, *sorted(named - set(BASE_DIMENSIONS)))

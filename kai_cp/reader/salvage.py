@@ -1,7 +1,7 @@
 """JSON in which one object may be bad: nested too deep, or with text or numbers that no parser takes.
 
 The API server keeps free-form parts of an object as they were sent, so what it serves can be JSON that cannot
-be read, or that cannot be handed on. Whoever may create one object must not be able to spoil the whole list:
+be read, or that cannot be handed on. The right to create one object must not spoil the whole list:
 a bad object is replaced by what names it and a reason, and the rest is read as if it were not there.
 """
 

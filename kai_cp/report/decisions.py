@@ -1,6 +1,6 @@
 """The report of one answer, in the order of an operator's questions.
 
-Who stays pending and why; what is lost and for whom; what starts; which queues change. How the solver
+What stays pending and why; what is lost and for what; what starts; which queues change. How the solver
 got there is behind ``--stages``.
 """
 
@@ -80,7 +80,7 @@ def _group(decision: Document) -> str:
 
 
 def _by_group(decisions: Sequence[Document]) -> dict[tuple[str, str, tuple[str, ...]], list[Document]]:
-    """Decisions by pod group, action and whom an eviction is for."""
+    """Decisions by pod group, action and trigger of an eviction."""
     found: dict[tuple[str, str, tuple[str, ...]], list[Document]] = defaultdict(list)
     for decision in decisions:
         found[_group(decision), decision["action"], tuple(decision.get("for", ()))].append(decision)
@@ -144,8 +144,8 @@ def _evicted(decisions: Sequence[Document], new_place: Mapping[tuple[str, str], 
         then = "back to pending" if not places else f"; {back} back to pending" if back else ""
         goes = _nodes(places, "moves to ", then) if places else then
         old = _nodes([d["node"] for d in pods])
-        whom = Names(triggers) if triggers else "-"
-        rows.append((group, _queue(pods[0]), str(len(pods)), _gpus(pods), whom, goes, old, action))
+        trigger = Names(triggers) if triggers else "-"
+        rows.append((group, _queue(pods[0]), str(len(pods)), _gpus(pods), trigger, goes, old, action))
     lost = sum(d.get("gpus") or 0 for d in decisions if _pod(d) not in new_place)
     return Section(
         f"Evicted; {amount(lost)} GPUs of running work are lost" if lost else "Evicted",

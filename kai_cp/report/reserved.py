@@ -13,7 +13,7 @@ Document = Mapping[str, Any]
 
 
 def reserved(entries: Sequence[Document], now: str) -> Section:
-    """Who holds room from when; states and causes where a cycle decided about them."""
+    """What holds room from when; states and causes where a cycle decided about them."""
     instant = from_rfc3339(now) if entries else 0.0
 
     def when(text: str | None) -> str:

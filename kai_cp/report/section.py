@@ -1,4 +1,4 @@
-"""Section: one table of a report, fitted to whoever reads it.
+"""Section: one table of a report, fitted to its reader.
 
 On a terminal a table never is wider than the window: long names are cut in the middle, lists of nodes at
 their end, the column of sentences goes below its row, and the least useful columns are left out and named.

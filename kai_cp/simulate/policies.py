@@ -1,4 +1,4 @@
-"""Who decides in a simulation: the engine, its greedy pass alone, or strict first-come first-served."""
+"""What decides in a simulation: the engine, its greedy pass alone, or strict first-come first-served."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 def fair_division(
     capacity: float, quota: Mapping[str, float], demand: Mapping[str, float]
 ) -> dict[str, float]:
-    """GPUs per queue: the quota (or what is asked, if less), the rest in equal parts to who asks more."""
+    """GPUs per queue: the quota (or what is asked, if less), the rest in equal parts where more is asked."""
     share = {queue: min(quota[queue], demand.get(queue, 0.0)) for queue in quota}
     room = capacity - sum(share.values())
     if room < 0:

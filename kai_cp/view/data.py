@@ -55,7 +55,7 @@ def view(
         snapshot: The cluster.
         plan: What was decided on it.
         mode: Of the scheduler that serves the page.
-        fixes: What would help, in words, by pod group; those that nobody asked about are absent.
+        fixes: What would help, in words, by pod group; groups that were not asked about are absent.
         asks: Whether the page may ask its host for fixes.
     """
     report = fabric(snapshot)
@@ -150,7 +150,7 @@ def _pending(
     number: Mapping[GroupKey, int],
     fixes: Mapping[str, Sequence[str]],
 ) -> list[Object]:
-    """Who waits, in fair order; after a plan only those it leaves pending."""
+    """What waits, in fair order; after a plan only what it leaves pending."""
     why = {entry.group: entry for entry in plan.unscheduled} if plan is not None else {}
     placed = _placed(plan)
     found = []
@@ -259,7 +259,7 @@ def _evictions_first(plan: Plan) -> list[Decision]:
 
 
 def _starts(plan: Plan | None, number: Mapping[GroupKey, int]) -> list[Object]:
-    """Who gets places, by pod group and action; moved pods are told with the evictions."""
+    """What gets places, by pod group and action; moved pods are told with the evictions."""
     if plan is None:
         return []
     gone = {decision.pod for decision in plan.decisions if decision.kind == "Evict"}

@@ -19,7 +19,7 @@ SPEC_KEYS: Final = (
     "minSubGroup",
     "subGroups",
 )
-"""What the grouper writes of a spec; every other field belongs to somebody else."""
+"""What the grouper writes of a spec; every other field belongs to its other writers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ def _waits(pod: Json) -> bool:
 
 
 def _elsewhere(pod: Json) -> bool:
-    """Whether the pod is asked for in another way: as a part of a GPU, by a claim, or by somebody else."""
+    """Whether the pod is asked for in another way: as a part of a GPU, by a claim, or by another program."""
     annotations = strings_at(object_at(pod, "metadata"), "annotations", "metadata")
     theirs = CONSUMES in annotations and not annotations[CONSUMES].startswith(PREFIX)
     claims = bool(object_at(pod, "spec").get("resourceClaims"))

@@ -155,7 +155,7 @@ def over(pod: Json) -> bool:
 
 
 def _placed(pod: Json) -> bool:
-    """Whether the pod found room; one that nobody looked at yet did not."""
+    """Whether the pod found room; one that no scheduler looked at yet did not."""
     condition = scheduled_condition(pod)
     looked = condition is not None and not unschedulable(pod)
     return bool(object_at(pod, "spec").get("nodeName")) or looked

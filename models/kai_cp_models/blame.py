@@ -1,4 +1,4 @@
-"""Whom a fault is about: the pod group to leave out, so that one object never stops an action."""
+"""Which pod group a fault is about: the one to leave out, so that one object never stops an action."""
 
 from __future__ import annotations
 

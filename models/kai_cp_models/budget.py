@@ -63,7 +63,7 @@ class Budget:
         self._spent += work
 
     def in_vain(self, work: float) -> None:
-        """Count work, spent already, that served nobody and proved nothing."""
+        """Count work, spent already, that served no group and proved nothing."""
         self._vain += work
 
     @property

@@ -56,7 +56,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Who evicts a pod and for whom."""
+    """Which action evicts a pod, and for which group."""
 
     action: ActionName
     triggers: tuple[GroupKey, ...]
@@ -100,7 +100,7 @@ class Cycle:
     sequence: dict[GroupKey, int] = field(default_factory=dict)
     """Triggers of evictions in the order in which they were admitted; their claims are tested in it."""
     turns: tuple[GroupKey, ...] = ()
-    """Who was popped in allocate, in order."""
+    """What was popped in allocate, in order."""
     kept: frozenset[GroupKey] = frozenset()
     """Pod groups whose places of this cycle are not taken back."""
     left_out: dict[GroupKey, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The engine: one snapshot in, one checked plan out, within a deadline.
 
 The actions run in the configured order (0.2). After each of them the plan so far is complete and valid
-in itself; it is checked and emitted, so whoever waits outside always holds the best answer yet.
+in itself; it is checked and emitted, so the process outside always holds the best answer yet.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class _Engine:
         return better
 
     def _settle(self) -> None:
-        """Once more, when all actions have run: who was evicted in vain comes home, idle room is offered."""
+        """Once more, when all actions have run: what was evicted in vain comes home, idle room is offered."""
         acting = [name for name in self._snapshot.policy.actions if name != "stalegangeviction"]
         if self._decisions and acting and not self._cycle.out_of_time():
             last = acting[-1]
@@ -224,7 +224,7 @@ class _Engine:
         """Run one action and check what it leads to; False when nothing came of it.
 
         What fails for one pod group is run again without it: a rule that raises, and a plan that the checker
-        refuses, cost whom they name and nobody else.
+        refuses, cost the group they name and no other.
         """
         saved = self._cycle.save()
         saved.left_out.clear()
@@ -290,7 +290,7 @@ class _Engine:
         return "", frozenset()
 
     def _send(self) -> Plan:
-        """The plan so far, complete in itself; whoever waits outside gets it."""
+        """The plan so far, complete in itself; the process outside gets it."""
         book = self._cycle.ledger.book
         queues = {
             name: QueueReport(book.fair_share_of(name), before, book.allocated_shares(name))

@@ -122,7 +122,7 @@ class View:
                     fitting[node] = self._devices(ledger, node, now=now)
             new = np.maximum(gpu.devices - fitting, 0)
             mask &= (free[:, GPU] // MILLI + fitting >= gpu.devices) & (free[:, PODS] >= 1 + new)
-            # Of a node beyond its capacity nobody knows which of the devices exist.
+            # Of a node beyond its capacity it is unknown which of the devices exist.
             mask &= free[:, GPU] >= 0
         return mask
 
@@ -149,7 +149,7 @@ class View:
         if not gpu.shares:
             return all(have >= amount for have, amount in zip(free, self._request, strict=True))
         for dimension, amount in enumerate(self._request):
-            # Of a node beyond its capacity nobody knows which of the devices exist.
+            # Of a node beyond its capacity it is unknown which of the devices exist.
             if free[dimension] < (amount if dimension != GPU else 0):
                 return False
         fitting = self._devices(ledger, node, now=now)

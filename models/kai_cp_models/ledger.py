@@ -264,7 +264,7 @@ class Ledger:
         return self.fixed.shapes.of(batch).pessimistic
 
     def shape(self, batch: Batch) -> Shape:
-        """What the batch asks for, whoever asks."""
+        """What the batch asks for, whichever batch asks."""
         return self.fixed.shapes.of(batch)
 
     def place_of(self, pod: Pod) -> tuple[int, tuple[str, ...]] | None:

@@ -1,7 +1,7 @@
-"""Proofs of refusals: that no permitted plan serves a pod group beside everybody who comes before it.
+"""Proofs of refusals: that no permitted plan serves a pod group beside all that come before it.
 
 Proofs are made at the end of the cycle, for the plan as it is then, and from the snapshot alone: what an
-action left out to be quick, whom it refused besides and what a later action changed cannot enter. Every
+action left out to be quick, which groups it refused and what a later action changed cannot enter. Every
 certificate is a relaxation. The groups that got a place and come before this one keep one, wherever it is;
 all that this one, and those that evict for their place, could ever take is gone at once; what could be moved
 may go anywhere. If there is no place even so, there is none in any permitted plan.
@@ -198,7 +198,7 @@ class Refuter:
                 return certificate.__name__.strip("_")
         return ""
 
-    # --- who got what ----------------------------------------------------------------------------
+    # --- what got which place ----------------------------------------------------------------------------
 
     @cached_property
     def _batches(self) -> Mapping[GroupKey, Batch]:
@@ -477,7 +477,7 @@ class Refuter:
     # --- certificates ----------------------------------------------------------------------------
 
     def _impossible(self, ask: Ask) -> str:
-        """What is wrong with the request itself, whoever leaves; "" if nothing."""
+        """What is wrong with the request itself, whatever leaves; "" if nothing."""
         topology = self._snapshot.policy.plugin("topology")
         for scopes, _ in leaves_with_scopes(ask.batch):
             for scope in scopes if topology else ():
@@ -567,7 +567,7 @@ class Refuter:
     ) -> Mask:
         """[N] nodes that may take the pod when ``leaving`` are gone; with ``company`` others come as well.
 
-        A device rule has its say where nobody who leaves is its concern and those who come only take room.
+        A device rule has its say where no pod that leaves is its concern and those that come only take room.
         """
         mask = accepting(self._base.fixed.table, pod).copy()
         for rule in self._base.rules:

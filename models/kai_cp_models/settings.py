@@ -162,7 +162,7 @@ class OptionalRules(Frozen):
 
 
 class Limits(Frozen):
-    """How much one tenant's objects may cost everybody. Work is counted, not timed."""
+    """How much one tenant's objects may cost the others. Work is counted, not timed."""
 
     cel_steps_per_device: int = Field(
         10_000,
@@ -240,7 +240,7 @@ class MaxRuntimeSettings(Frozen):
 
 
 class ReservationSettings(Frozen):
-    """Starts in the future for large gangs, and who may use the room that is kept for them."""
+    """Starts in the future for large gangs, and what may use the room that is kept for them."""
 
     enabled: bool = Field(False, description="Keep capacity for gangs that cannot start yet.")
     most: int = Field(4, ge=0, description="Most pod groups that hold capacity at the same time.")
@@ -346,7 +346,7 @@ FixKind = Literal[
     "combined",
 ]
 FIX_KINDS: Final[tuple[FixKind, ...]] = get_args(FixKind)
-"""Kinds of fixes in the declared order of cost: nobody acts; an administrator returns what exists; work is
+"""Kinds of fixes in the declared order of cost: time alone; an administrator returns what exists; work is
 moved; work is stopped; policy changes; closeness is given up; money is spent; the request itself changes."""
 
 

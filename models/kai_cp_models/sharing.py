@@ -1,4 +1,4 @@
-"""Shared GPUs: who is on a device, and what that leaves of it (2.6)."""
+"""Shared GPUs: what is on a device, and what that leaves of it (2.6)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Device:
         return total_mib - self.active_mib - self.pipelined_mib
 
     def free_now_mib(self, total_mib: int) -> int:
-        """Memory free at this moment; -1 when nobody really holds the device yet."""
+        """Memory free at this moment; -1 when no pod really holds the device yet."""
         if not (self.active or self.releasing):
             return -1
         return total_mib - self.active_mib - self.releasing_mib

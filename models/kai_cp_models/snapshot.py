@@ -442,7 +442,7 @@ class Policy:
     numa_reconstruct: bool = True
     reservation_namespace: str = "kai-resource-reservation"
     reservation_app: str = "kai-resource-reservation"
-    """A GPU reservation pod has this label ``app`` *and* lives there: anybody may write a label (1.7)."""
+    """A GPU reservation pod has this label ``app`` *and* lives there: every user may write a label (1.7)."""
     scaling_namespace: str = "kai-scale-adjust"
     """Likewise of scaling pods, whose label ``app`` is ``scaling-pod``."""
 
@@ -523,7 +523,7 @@ class Snapshot:
 
     @cached_property
     def preemptible_groups(self) -> Mapping[str, tuple[PodGroup, ...]]:
-        """Preemptible pod groups by queue: whoever may be disturbed at all."""
+        """Preemptible pod groups by queue: what may be disturbed at all."""
         found: dict[str, list[PodGroup]] = {}
         for group in self.groups:
             if group.preemptible:
@@ -606,7 +606,7 @@ class Unscheduled:
     proved: bool
     details: Mapping[str, Any] = field(default_factory=dict)
     estimate: Estimate | None = None
-    """When it might start; None where nobody asked for it."""
+    """When it might start; None where that was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -652,7 +652,7 @@ class Reservation:
     """What became of a pod group's start in the future in this cycle.
 
     ``nodes``: GPUs held by node. ``domain``: (level, name) of the one it has to lie in. ``waits_for``: groups
-    on its places that end at its start. ``drained``: held nodes that stand idle for it. ``victims``: whom an
+    on its places that end at its start. ``drained``: held nodes that stand idle for it. ``victims``: what an
     accepted price evicts at the start. ``expired``: when an overdue one was given up. ``idle``: of
     closed places (``draining``), which have no start.
     """
@@ -742,7 +742,7 @@ class Plan:
     localities: Mapping[GroupKey, Locality] = field(default_factory=dict)
     """How close the GPUs of pod groups are that got places, where they are on several nodes."""
     turns: tuple[GroupKey, ...] = ()
-    """Who was popped in allocate, in order (3.5): before whom it was served, or refused."""
+    """What was popped in allocate, in order (3.5): before which others it was served, or refused."""
     reservations: tuple[Reservation, ...] | None = None
     """Starts in the future; None: they are switched off."""
     set_aside: tuple[SetAside, ...] = ()

@@ -1,4 +1,4 @@
-"""Whose pod groups a cycle looks at when all that wait cost more than it has: who causes the cost, waits.
+"""Whose pod groups a cycle looks at when all that wait cost more than it has: what causes the cost waits.
 
 What it takes to prepare and decide a pod group is estimated from what it asks for, in steps of about ten
 microseconds: a count, so that a busy machine changes nothing. While all fit into the cycle, all are looked
@@ -43,7 +43,7 @@ _NODES: Final = 1000
 
 
 class Turns:
-    """Remembers from cycle to cycle who waits for a turn."""
+    """Remembers from cycle to cycle what waits for a turn."""
 
     def __init__(self) -> None:
         self._credit: dict[str, int] = {}
@@ -140,7 +140,7 @@ def _minimum(subgroup: Subgroup) -> int:
 
 
 def _parts(needs: Mapping[str, int], allowance: int) -> dict[str, int]:
-    """The cycle divided: nobody gets more than it needs, and what is left over goes to the others."""
+    """The cycle divided: none gets more than it needs, and what is left over goes to the others."""
     parts: dict[str, int] = {}
     left = allowance
     for i, name in enumerate(sorted(needs, key=lambda name: (needs[name], name))):

@@ -21,7 +21,7 @@ LinkKind = Literal["nvlink", "pcie", "network"]
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What is known about a node. ``gpus``: devices it has; ``free_gpus``: whole devices nobody holds.
+    """What is known about a node. ``gpus``: devices it has; ``free_gpus``: whole devices that no pod holds.
 
     ``attributes``: DRA device attributes shared by all GPUs of the node, by plain name
     (``productName``, ``clusterUUID``, ``cliqueID``); they are read where the label is missing.

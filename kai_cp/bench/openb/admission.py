@@ -2,7 +2,7 @@
 
 A pod of 810 milli-GPUs leaves 190 that hardly any other request fits, and a pod that needs many CPUs strands
 the GPUs beside it. A policy that takes whatever fits therefore ends at about 96.4 % of the GPUs of the list
-``default``, however well it packs. When more is asked for than there is, somebody is refused in any case;
+``default``, however well it packs. When more is asked for than there is, something is refused in any case;
 here it is those whose place serves others better. Every ``EVERY`` arrivals the fluid relaxation is asked
 which mix uses most GPUs, given what runs and what is expected to arrive until ``UNTIL``; until it is asked
 again, every class is admitted at the pace of that mix. This is a different service from the published

@@ -2,7 +2,7 @@
 
 Per 100 arrivals at most one percent of the pods that ran at their beginning are moved. For a pod that
 fits nowhere, nodes are tried in the order of how few pods would have to leave: shares of one device,
-and pods whose CPUs are missing. Everyone who leaves must fit somewhere else, else the try is undone.
+and pods whose CPUs are missing. All that leave must fit somewhere else, else the try is undone.
 """
 
 from __future__ import annotations

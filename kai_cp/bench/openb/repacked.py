@@ -1,8 +1,8 @@
-"""What taking all that any repacking fits leads to: as good as moves can be for those who refuse nothing.
+"""What taking all that any repacking fits leads to: the best of moves for a policy that refuses nothing.
 
 Arrivals come in blocks. Everyone admitted before stays, and of a block as many GPUs are admitted as the
 fluid relaxation has room for: pools of equal nodes instead of nodes, the best choice inside the block, any
-number of moves, pods split at will. A policy that never refuses what it could make fit cannot choose whom
+number of moves, pods split at will. A policy that never refuses what it could make fit cannot choose which
 to admit beyond a block, so this is close to the most that it reaches. It is no strict bound: one that packs
 worse refuses some pods early and may end higher by that, as refusing on purpose does.
 """

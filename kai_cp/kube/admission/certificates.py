@@ -1,7 +1,7 @@
 """Certificates that admission makes for itself: an authority that callers trust, and what it signs.
 
 Everything is a value and a function of the time, so that replicas that look at the same Secret agree. A new
-authority is published before anything is signed with it: nobody is ever shown what he cannot verify.
+authority is published before anything is signed with it: no client is ever shown what it cannot verify.
 """
 
 from __future__ import annotations

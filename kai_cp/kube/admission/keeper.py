@@ -23,7 +23,7 @@ LOG = logging.getLogger(__name__)
 LONGEST_POLL_SECONDS: Final = 30.0
 FILE_POLL_SECONDS: Final = 5.0
 LABEL: Final = ("app.kubernetes.io/name", "kai-cp")
-"""Configurations with another label are somebody else's, and left alone."""
+"""Configurations with another label belong to another program, and are left alone."""
 KEYS: Final = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 
 
@@ -89,7 +89,7 @@ class SecretSource:
                 f"there is no Secret {self._namespace}/{self._name}; the chart makes it (admission.enabled)"
             )
         bundle = _bundle(stored)
-        # What was there is kept when somebody empties the Secret: callers still trust it.
+        # What was there is kept when the Secret is emptied: callers still trust it.
         wanted = renewed(bundle or self._known, self._names, self._lifetime, now)
         if wanted != bundle:
             wanted = self._store(stored, wanted)
@@ -155,7 +155,7 @@ class Publisher:
         ]
 
     def publish(self, authorities: bytes) -> None:
-        """Write what differs; a configuration that is absent or somebody else's is left alone."""
+        """Write what differs; a configuration that is absent or another program's is left alone."""
         wanted = base64.b64encode(authorities).decode()
         for resource, name in self._named:
             found = _read(self._transport, resource, name)
@@ -172,7 +172,7 @@ class Publisher:
 
 
 class Conflict(Exception):
-    """Somebody else wrote first; the next look sees what he wrote."""
+    """Another program wrote first; the next look sees what it wrote."""
 
 
 def _read(transport: Transport, resource: Resource, name: str) -> Object | None:

@@ -15,7 +15,7 @@ DAY: Final = 86_400.0
 
 
 class FailurePolicy(Enum):
-    """What the API server does when nobody answers."""
+    """What the API server does when no answer comes."""
 
     FAIL = "Fail"
     """Refuse: no pod of ours is created unwired, and none while admission is away."""

@@ -93,7 +93,7 @@ class TlsServer(ThreadingHTTPServer):
             self._room.release()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Speak TLS, then HTTP; whoever cannot is closed and costs nobody else anything."""
+        """Speak TLS, then HTTP; a client that cannot is closed and costs the others nothing."""
         assert self._context is not None
         request.settimeout(HANDSHAKE_SECONDS)
         request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

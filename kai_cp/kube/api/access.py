@@ -201,7 +201,7 @@ chart grants them where the option is set."""
 IMPLIED: Final[dict[tuple[str, str], tuple[str, str]]] = {
     ("update", "resourceclaims/binding"): ("update", "resourceclaims/status"),
 }
-"""Grants that the server asks for on top of another: who writes an allocation needs the first as well."""
+"""Grants that the server asks for on top of another: to write an allocation takes the first as well."""
 
 
 def permits(process: Process, verb: Verb, resource: Resource, subresource: str, namespace: str) -> bool:

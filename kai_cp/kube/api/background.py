@@ -1,4 +1,4 @@
-"""Writes that nobody waits for: events and conditions, newest state per object, by a few threads."""
+"""Writes that no caller waits for: events and conditions, newest state per object, by a few threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK_SECONDS: Final = 0.1
 class BackgroundWriter:
     """Carries writes out, namespaces in turn, those of each in the order of their first submission.
 
-    So whoever causes thousands of events delays nobody else's. A write submitted under a key that still waits
+    So thousands of events of one object delay no other's. A write submitted under a key that still waits
     replaces the older one. Beyond ``limit`` waiting writes the oldest of the namespace that has most is
     dropped: what it said will be said again by the next cycle that still finds it true.
     While ``busy`` says that pods are being bound, one thread alone writes: reports come soon where there are

@@ -45,7 +45,7 @@ class ApiError(KubeError):
         self.message = message
         self.retry_after = retry_after
         self.overtaken = overtaken
-        """Somebody else wrote at the same time, and what was asked does not depend on that: a patch."""
+        """Another program wrote at the same time, and what was asked does not depend on that: a patch."""
 
     @property
     def transient(self) -> bool:

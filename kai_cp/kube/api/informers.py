@@ -56,7 +56,7 @@ class Informers:
     ) -> Store:
         """The store of a kind, followed from now on (or from the start of the process).
 
-        Whoever asks first says how objects are kept and which changes count; the arguments are those of
+        The first caller says how objects are kept and which changes count; the arguments are those of
         :class:`Store` and :class:`Reflector`.
         """
         followed = Followed(resource, metadata_only, fields, selector)

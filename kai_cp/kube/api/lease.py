@@ -1,7 +1,7 @@
 """Leader election by Lease, with request timeouts and a hard stop (11.2).
 
 The holder may write until its lease ends by its own clock, counted from *before* the renewal was sent and
-``margin`` early. Whoever hangs longer than that finds its writes refused here, before another leader begins.
+``margin`` early. A process that hangs longer finds its writes refused here, before another one leads.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class LeaderLease:
             raise
 
     def _expired(self, lease: Object) -> bool:
-        """Whether nobody renewed the lease for its duration, by our own clock: theirs is not trusted."""
+        """Whether the lease was not renewed for its duration, by our own clock: theirs is not trusted."""
         spec = lease["spec"]
         mark = (spec.get("holderIdentity") or "", spec.get("renewTime") or "")
         if mark != self._seen:

@@ -117,7 +117,7 @@ class Store:
         self._announce(changes, ours=False)
 
     def put(self, item: Object, *, ours: bool = False) -> None:
-        """Add or change. ``ours``: the answer to our own write, which wakes nobody."""
+        """Add or change. ``ours``: the answer to our own write, which wakes no reader."""
         new = self._kept(item)
         if new is None:
             return

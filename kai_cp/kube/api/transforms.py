@@ -22,7 +22,7 @@ VOLATILE: Final = frozenset({"resourceVersion", "generation", "managedFields"})
 
 
 def plain(item: Object) -> Object:
-    """Any object without the records of who wrote what."""
+    """Any object without the records of its writers."""
     meta = item["metadata"]
     annotations = meta.get("annotations")
     if annotations and LAST_APPLIED in annotations:
@@ -167,7 +167,7 @@ def _node_view(item: Object) -> Object:
 
 
 def spec_change(old: Object, new: Object) -> bool:
-    """Whether an object's own words changed; status is somebody's report about it."""
+    """Whether an object's own words changed; status is a report about it."""
     views = []
     for item in (old, new):
         view = {key: value for key, value in _without_bookkeeping(item).items() if key != "status"}

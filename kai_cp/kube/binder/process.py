@@ -147,7 +147,7 @@ def _binder(
 
 
 def _sync_nodes(reservations: Reservations, pods: Store, life: Life) -> None:
-    """Give up reservations that nobody uses: once at the start, then whenever a fractional pod leaves."""
+    """Give up reservations that are not used: once at the start, then whenever a fractional pod leaves."""
     due: SimpleQueue[str] = SimpleQueue()
     reservations.watch_departures(due.put)
     for node in {pod["spec"]["nodeName"] for pod in pods.all() if pod["spec"].get("nodeName")}:

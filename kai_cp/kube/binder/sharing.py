@@ -62,7 +62,7 @@ class Sharing:
         self._wire(pod, node, request, devices)
 
     def undo(self, pod: Object, request: Object) -> None:
-        """Take labels and ConfigMaps back, and give up reservations that nobody uses."""
+        """Take labels and ConfigMaps back, and give up reservations that are not used."""
         if request["spec"].get("receivedResourceType") != "Fraction":
             return
         groups = request["spec"].get("selectedGPUGroups") or []

@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 class Cluster:
     """Objects from watches where there are any, and by single reads where not.
 
-    The first owner of a kind that can be read begins a watch of that kind: a kind that nobody uses, or that
+    The first owner of a kind that can be read begins a watch of that kind: a kind that is not used, or that
     is not installed, costs nothing. ``dependants``: called with what a change touched.
     """
 

@@ -136,6 +136,6 @@ def _view(pod: Object) -> tuple[Any, ...]:
 
 
 def _group_change(old: Object, new: Object) -> bool:
-    """Its own words, and its sums, which somebody else may have overwritten."""
+    """Its own words, and its sums, which another program may have overwritten."""
     sums = [(item.get("status") or {}).get("resourcesStatus") for item in (old, new)]
     return sums[0] != sums[1] or t.spec_change(old, new)

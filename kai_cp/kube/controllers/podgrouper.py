@@ -29,7 +29,7 @@ LOG = logging.getLogger(__name__)
 WARNING: Final = "PodGrouperWarning"
 _LOCKS: Final = 64
 _TRIES: Final = 4
-"""How often a reconcile begins anew when somebody else wrote at the same time."""
+"""How often a reconcile begins anew when another program wrote at the same time."""
 
 
 def grouping_settings(options: ControllerOptions) -> GroupingSettings:
@@ -67,7 +67,7 @@ class PodGrouper:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def wants(self) -> Sequence[Want]:
-        """Pods; groups, for those that somebody deletes; what decides about classes and kinds."""
+        """Pods; groups, for those that a user deletes; what decides about classes and kinds."""
         wants = [
             Want(r.PODS, changed(lambda pod: (key_of(pod),), _pod_change), t.pod, fields=self._fields),
             Want(r.POD_GROUPS, self._orphans),
@@ -158,7 +158,7 @@ class PodGrouper:
             self._pods.put(answer, ours=True)
 
     def _refuse(self, raw: Object, message: str, attempt: int) -> NoReturn:
-        """Tell the pod from the second failure on: the first may be a matter of who came first."""
+        """Tell the pod from the second failure on: the first may be a matter of order."""
         if attempt:
             self._context.recorder.say(raw, r.PODS, "Warning", WARNING, message)
         raise NotYet(message)

@@ -24,8 +24,8 @@ class Served:
         self._lock = threading.Lock()
 
     def resource(self, api_version: str, kind: str) -> Resource | None:
-        """Where objects of a kind are; None while nobody serves it."""
-        with self._lock:  # Whoever comes while it is read waits for it.
+        """Where objects of a kind are; None while the API server does not serve it."""
+        with self._lock:  # A caller that comes while it is read waits for it.
             found = self._known.get(api_version, {}).get(kind)
             now = self._monotonic()
             if found is not None or now - self._looked.get(api_version, -LOOK_SECONDS) < LOOK_SECONDS:

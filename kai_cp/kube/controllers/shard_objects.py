@@ -110,7 +110,7 @@ def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
 
 
 def owned(deployment: Object, shard: Object) -> bool:
-    """Whether a Deployment was made for this shard, and not by somebody else under the same name."""
+    """Whether a Deployment was made for this shard, and not by another program under the same name."""
     owners = deployment["metadata"].get("ownerReferences") or ()
     return any(owner.get("uid") == shard["metadata"].get("uid") for owner in owners)
 

@@ -81,7 +81,7 @@ class WorkQueue:
             self._finish(key, step * random.uniform(0.75, 1.0))
 
     def stop(self) -> None:
-        """End: everybody who waits gets None."""
+        """End: all waiting threads get None."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()

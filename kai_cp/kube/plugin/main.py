@@ -133,7 +133,7 @@ def main() -> None:
 
     from kai_cp.cli.streams import guarded
 
-    # What is tried again is no matter of whoever looks: the last answer is told, in one sentence.
+    # Retries do not concern the user: the last answer is told, in one sentence.
     logging.getLogger().addHandler(logging.NullHandler())
     sys.exit(guarded(lambda: sys.exit(run(sys.argv[1:]))))
 

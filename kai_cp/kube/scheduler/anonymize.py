@@ -1,7 +1,7 @@
 """Snapshots without names: the same plan up to renaming.
 
 What is not on the keep-list gets a new name, equal texts an equal one. New names sort as the old ones did,
-because ties are broken by name. The keep-list is what a plan depends on and what names nobody: the words of
+because ties are broken by name. The keep-list is what a plan depends on and what tells no names: the words of
 the API, amounts and times, keys of labels, resource names, what devices say of themselves, plugins'
 arguments.
 What no rule reads and what may hold anything (commands, environment, drivers' parameters) is left out.

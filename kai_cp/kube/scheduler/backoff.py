@@ -38,7 +38,7 @@ class BindBackoff:
         """A bind of the pod failed; until when it is held from now on.
 
         A first failure holds nothing back: KAI's binder fails now and then when several pods come to a GPU
-        that nobody reserved yet, and the next order finds the reservation.
+        that was not reserved yet, and the next order finds the reservation.
         """
         with self._lock:
             count = self._failures.pop(uid, (0, 0.0))[0] + 1

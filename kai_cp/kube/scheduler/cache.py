@@ -61,7 +61,7 @@ KINDS: Final = (
 class ClusterCache:
     """Follows everything a snapshot needs.
 
-    ``wake``: set after a change that may change a decision; whoever waits on it clears it.
+    ``wake``: set after a change that may change a decision; the thread that waits on it clears it.
     """
 
     def __init__(self, transport: Transport, options: SchedulerOptions, config: Mapping[str, Any]) -> None:

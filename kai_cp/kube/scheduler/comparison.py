@@ -28,7 +28,7 @@ class Compared:
 
 
 class Comparison:
-    """Remembers our last plan for each pod until somebody else decides about it."""
+    """Remembers our last plan for each pod until another scheduler decides about it."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[PodKey, str], str | None] = {}

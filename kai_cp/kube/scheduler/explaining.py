@@ -41,7 +41,7 @@ CHEAP: Final = ("repair", "wait", "uncordon", "enable-action", "raise-limit", "r
 
 
 class Explaining:
-    """One worker and who may use it."""
+    """One worker and its users."""
 
     def __init__(self, cycles: CycleLog, settings: Settings, *, anonymize: bool = False) -> None:
         self._cycles = cycles

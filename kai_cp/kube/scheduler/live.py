@@ -105,7 +105,7 @@ class LiveCluster:
     def catch_up(self) -> None:
         """Write what an earlier process decided and did not come to write: start times and pool labels.
 
-        From now on nobody else is expected to bind pods of this pool.
+        From now on no other scheduler is expected to bind pods of this pool.
 
         A pod group started when the first of its present pods was ordered to be bound, unless its annotation
         says something near that or later.

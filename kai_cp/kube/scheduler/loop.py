@@ -163,7 +163,7 @@ class Scheduler:
         return self._next(decided, results, again, tidy=tidy)
 
     def _report(self, decided: Decided) -> float | None:
-        """Say why pods wait; a defect there costs nobody the cycle, which has been carried out."""
+        """Say why pods wait; a defect there does not cost the cycle, which has been carried out."""
         try:
             return self._reporter.report(decided.snapshot, decided.plan)
         except KubeError:

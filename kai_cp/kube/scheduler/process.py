@@ -148,7 +148,7 @@ def _run(setup: SchedulerSetup, life: Life, parts: ExitStack, decider: Decider |
 def _usage(
     setup: SchedulerSetup, config: Mapping[str, Any], cache: ClusterCache, metrics: SchedulerMetrics
 ) -> UsageClient | None:
-    """Who asks Prometheus what queues have used (3.4); None where the configuration names none."""
+    """Asks Prometheus what queues have used (3.4); None where the configuration names none."""
     options = usage_options(config.get("usageDBConfig"), charge_idle=setup.settings.reservations.charge_idle)
     if options is None:
         return None

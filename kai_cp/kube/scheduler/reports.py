@@ -276,7 +276,7 @@ class Reporter:
 
 @contextlib.contextmanager
 def _alone(kind: str, about: object) -> Iterator[None]:
-    """What is odd about one object keeps nobody else's reasons from being written."""
+    """What is odd about one object keeps no other reason from being written."""
     try:
         yield
     except KubeError:

@@ -1,9 +1,9 @@
-"""Somebody else who binds our pods: noticed, said loudly, and not competed with.
+"""Another scheduler that binds our pods: noticed, said loudly, and not competed with.
 
 Two schedulers that bind pods of one pool, each by its own account, overfill nodes between them; KAI's
 scheduler beside ours, or two of ours without leases. Orders carry the mark of the process that wrote them, so
-an order that appears while we are at work and has another mark is somebody else's, and so is a binding that
-nobody ordered. From then on nothing is bound or evicted until the other one has been silent for a while.
+an order that appears while we are at work and has another mark is another scheduler's, and so is a binding
+that was not ordered. From then on nothing is bound or evicted until the other has been silent for a while.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Rivals:
         pods.listen(self._pod_changed)
 
     def begin(self) -> None:
-        """Who else writes from now on is a rival; what is there was written by a process before this one."""
+        """Another writer from now on is a rival; what is there was written by a process before this one."""
         self._begun = True
 
     def mark(self, request: Object) -> Object:
@@ -86,8 +86,8 @@ class Rivals:
             return
         namespace, name = new["metadata"].get("namespace", ""), new["spec"].get("podName", "")
         pod = self._pods.get((namespace, name))
-        who = f"another kai-cp scheduler ({by})" if by else "another scheduler"
-        self._note(pod, f"{who} ordered pod {namespace}/{name} to node {new['spec'].get('selectedNode')}")
+        rival = f"another kai-cp scheduler ({by})" if by else "another scheduler"
+        self._note(pod, f"{rival} ordered pod {namespace}/{name} to node {new['spec'].get('selectedNode')}")
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         if old is not None and new is None:

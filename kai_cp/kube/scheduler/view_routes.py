@@ -1,7 +1,7 @@
 """The page on the loopback port: ``/`` is the page, ``/view/data`` what it shows, both of the last cycle.
 
 ``/view/fixes?podGroup=NAMESPACE/NAME`` says in words what would help, where the scheduler explains. All only
-read. The page may be shown by no other page, asks nobody but its own host, and is kept by no cache.
+read. The page may be shown by no other page, asks no host but its own, and is kept by no cache.
 """
 
 from __future__ import annotations

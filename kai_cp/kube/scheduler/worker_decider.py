@@ -36,7 +36,7 @@ READ_SECONDS: Final = 120.0
 class Changes:
     """One list of ``rawObjects``: objects that are new or changed (a JSON list), and keys that left.
 
-    Text crosses the pipe: what an object looks like inside is nothing to whoever sends it.
+    Text crosses the pipe: what an object looks like inside does not matter to the sender.
     """
 
     upserts: bytes
@@ -127,7 +127,7 @@ class Differ:
         self._fresh = True
 
     def forget(self) -> None:
-        """Whoever was told knows nothing any more."""
+        """The process that was told knows nothing any more."""
         self._lists.clear()
         self._items.clear()
         self._fresh = True

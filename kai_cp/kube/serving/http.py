@@ -1,6 +1,6 @@
-"""HTTP of a process: health and metrics for anyone, data for whoever is on the same machine (11.3).
+"""HTTP of a process: health and metrics for anyone, data for users of the same machine (11.3).
 
-Whoever reaches a port must not be able to keep others from it: connections are counted, one that waits or
+A client of a port must not be able to keep others from it: connections are counted, one that waits or
 reads slowly gives way to a new one (first those of the client that has most), and few answers are made at
 once. A port of this machine alone answers only to its own names, so that no page in a browser reads it under
 another.

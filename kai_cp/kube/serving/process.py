@@ -74,7 +74,7 @@ class Service:
 
 
 class Life:
-    """The life of one process: a reason to end it, and who waits for one.
+    """The life of one process: a reason to end it, and what waits for one.
 
     ``hard_exit`` is called with the status when the end is forced and does not come in time.
     """
@@ -189,8 +189,8 @@ def candidate(
 ) -> LeaderLease:
     """The lease ``name``, not asked for yet; ``transport`` writes only while it is held.
 
-    It is given back after the parts that begin later have ended, so that nobody writes beside the next one.
-    It has a connection of its own: a busy writer cannot delay its renewal.
+    It is given back after the parts that begin later have ended, so that this process never writes beside the
+    next one. It has a connection of its own: a busy writer cannot delay its renewal.
     """
     times = service.lease_times
     own = Transport(

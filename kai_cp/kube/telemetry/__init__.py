@@ -1,1 +1,1 @@
-"""What is counted and kept for whoever looks: metrics and the last cycles."""
+"""What is counted and kept for those that look: metrics and the last cycles."""

@@ -1,4 +1,4 @@
-"""GPUs by state and the largest gangs that fit, worked out from the last cycle when somebody asks."""
+"""GPUs by state and the largest gangs that fit, worked out from the last cycle when asked for."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CapacityMetrics(Collector):
         registry.register(self)
 
     def observe(self, cycle: Cycle) -> None:
-        """Take a cycle; it is worked through when somebody asks."""
+        """Take a cycle; it is worked through when asked for."""
         with self._lock:
             self._cycle, self._report = cycle, None
 

@@ -19,7 +19,7 @@ class Disruption:
         """When, GPUs taken, GPUs given."""
 
     def note(self, cycle: Cycle) -> None:
-        """Take a cycle. What is evicted for nobody, a stale gang, does not count."""
+        """Take a cycle. What is evicted for no other group, a stale gang, does not count."""
         pods = cycle.snapshot.pod_by_key
         evicted = {
             result.decision.pod: result.decision

@@ -13,7 +13,7 @@ from kai_cp.kube.api.transport import Transport
 
 
 class RequestMetrics(Collector):
-    """Reads the transport's own counts when somebody asks."""
+    """Reads the transport's own counts when asked."""
 
     def __init__(self, registry: CollectorRegistry, transport: Transport, writer: BackgroundWriter) -> None:
         self._transport = transport

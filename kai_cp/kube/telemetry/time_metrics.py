@@ -99,7 +99,7 @@ class ReservedIdle(Collector):
 
 
 class TimeMetrics:
-    """What became of promises, who backfills, and how true declared run times are."""
+    """What became of promises, what backfills, and how true declared run times are."""
 
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float]) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -163,7 +163,7 @@ class TimeMetrics:
         self._promises.labels(entry.queue, result, (said or "Unknown") if result == "broken" else "").inc()
 
     def _backfill(self, cycle: Cycle) -> None:
-        """Pods bound in room that somebody else holds, and those that a start evicted."""
+        """Pods bound in room that another group holds, and those that a start evicted."""
         held: defaultdict[str, set[GroupKey]] = defaultdict(set)
         for entry in cycle.plan.reservations or ():
             for node in entry.nodes if entry.state in HOLDING else ():
@@ -181,7 +181,7 @@ class TimeMetrics:
                 self._lost.labels(group.queue).inc(work)
 
     def _ends(self, cycle: Cycle) -> None:
-        """Who ran in the last cycle and does not now, unless evicted, shows how long it took."""
+        """A group that ran in the last cycle and does not now, unless evicted, shows how long it took."""
         snapshot = cycle.snapshot
         running = {
             group.key: (group, group.last_start)

@@ -34,7 +34,7 @@ def job(workload: Workload) -> Grouped:
 
 
 def cronjob(workload: Workload) -> Grouped:
-    """Each Job of a CronJob is a group of its own, as if nobody owned it."""
+    """Each Job of a CronJob is a group of its own, as if it had no owner."""
     pod = workload.pod
     found = next((owner for owner in pod.owners if owner.kind == "Job"), None)
     owner = workload.reads.owner(found, pod.namespace) if found is not None else None

@@ -34,7 +34,7 @@ class Pass:
     """Refusals, as the cycle knows them."""
     refused: int = 0
     turns: list[GroupKey] = field(default_factory=list)
-    """Who was popped, in order: whoever stands before another was served or refused before it."""
+    """What was popped, in order: what stands before another was served or refused before it."""
 
     def before(self, key: GroupKey, refused: int) -> Pass:
         """An independent copy of what led to the first refusal without a proof, of ``key``.
@@ -86,7 +86,7 @@ def allocate(cycle: Cycle, resumed: Pass | None = None, *, joint: bool = True) -
         if batch is not None:
             run.batches[key] = batch
             order.push(key, entry_of(run.ledger, group, batch))
-    # Whoever was not looked at when time ended is refused without a proof.
+    # What was not looked at when time ended is refused without a proof.
     run.refused += len(order)
     admission.unproved += len(order)
     if admission.placed_jointly:

@@ -123,7 +123,7 @@ class Attempts:
 
     @property
     def ranked_so_far(self) -> tuple[Ranked, ...]:
-        """``ranked`` if anybody asked for it; nothing before."""
+        """``ranked`` once it was asked for; nothing before."""
         return self.ranked if "ranked" in self.__dict__ else ()
 
     def entitlement(self, ask: Ask) -> tuple[object, ...]:
@@ -295,7 +295,7 @@ class Attempts:
     def finish(self, found: Found) -> Found | Failed:
         """The same admission with all goals pursued; ``found`` itself when there is no time for that.
 
-        Fails only where it turns out that nobody has to be disturbed for these asks.
+        Fails only where it turns out that no unit has to be disturbed for these asks.
         """
         budget = self.cycle.budget
         began = budget.spent
@@ -417,7 +417,7 @@ class Attempts:
                 )
             if not any(answer.lost) and not answer.moved:
                 if realise(self.base, asks, placement.offers, answer, pipeline_only=True) is None:
-                    # The counts fit and the places do not: somebody has to go after all.
+                    # The counts fit and the places do not: a unit has to go after all.
                     sure = False
                     model.disturb_some()
                     continue
@@ -556,7 +556,7 @@ def _owners(
 def _choices(
     model: EvictingModel, answer: Answer, ranked: Sequence[Ranked]
 ) -> list[tuple[cp_model.IntVar, bool]]:
-    """What a plan for all asks of the model decides: who is admitted, lost and moved."""
+    """What a plan for all asks of the model decides: what is admitted, lost and moved."""
     lost = {item.rank for item, yes in zip(ranked, answer.lost, strict=True) if yes}
     return [
         *((admitted, True) for admitted in model.admitted),

@@ -98,7 +98,7 @@ class Clearing:
     def _made(self, ask: Ask, leaving: Sequence[Pod]) -> tuple[Ledger, tuple[Pod, ...]] | None:
         """The ledger with ``leaving`` moved and the ask placed, and all that moved, or None.
 
-        Whoever finds no other place has a node cleared for it in its turn, of less than it needs itself.
+        A pod that finds no other place has a node cleared for it in its turn, of less than it needs itself.
         """
         trial = self.ledger.copy()
         touched = self._nodes_of(self.ledger, leaving)
@@ -166,7 +166,7 @@ class Clearing:
         self.served.append(ask)
 
     def settled(self) -> Ledger:
-        """The ledger in which whoever returned to its own place is not touched at all."""
+        """The ledger in which a pod that returned to its own place is not touched at all."""
         result = self.ledger.copy()
         settle_moves(result, [self._movable[key] for key in self.taken_by])
         return result
@@ -270,7 +270,7 @@ class Clearing:
                 missing = missing - piece.gives
         if (missing > 0).any():
             return None
-        # Whoever turns out not to be needed stays.
+        # What turns out not to be needed stays.
         spare = -missing
         for piece in sorted(found, key=lambda piece: piece.weight):
             if (spare >= piece.gives).all():

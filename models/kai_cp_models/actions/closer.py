@@ -1,6 +1,6 @@
 """Gangs closer together: what the solver placed is placed again where that brings pods of a gang closer.
 
-The solver decides who is admitted and knows nothing of distances. Whoever has a place keeps one, and what
+The solver decides what is admitted and knows nothing of distances. A group with a place keeps one, and what
 is bound stays bound.
 """
 

@@ -81,9 +81,9 @@ def shared_out(
     moved: Collection[PodKey],
     takes: Mapping[GroupKey, frozenset[int]],
 ) -> Owners:
-    """Whom the disturbed units go to: each ask in turn takes what it may, until it has what it needs.
+    """Which asks the disturbed units go to: each ask in turn takes what it may, until it has what it needs.
 
-    What nobody needs goes to whoever may take it still, and moves to the first that may take the unit.
+    What no ask needs goes to one that may take it still, and moves to the first that may take the unit.
     """
     book = base.book.copy()
     left: dict[str, list[int]] = {}

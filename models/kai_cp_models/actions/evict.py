@@ -80,7 +80,7 @@ def preempt(cycle: Cycle) -> None:
 
 
 def consolidation(cycle: Cycle) -> None:
-    """Move running pods so that waiting ones fit; nobody is lost (4.5). Not in spread mode (1.5)."""
+    """Move running pods so that waiting ones fit; none is lost (4.5). Not in spread mode (1.5)."""
     policy = cycle.snapshot.policy
     if policy.max_consolidation_preemptees != 0 and "spread" not in (
         policy.gpu_strategy,
@@ -260,7 +260,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
         if why is None and counted is not None and not counted.fits(ask):
             why = TOO_LITTLE
         if why is not None:
-            # What is held only grows, so whoever asks for the same fares alike.
+            # What is held only grows, so asks for the same fare alike.
             if chunk:
                 passed.add(kind)
             else:
@@ -415,7 +415,7 @@ def _users(found: Found) -> dict[str, tuple[GroupKey, ...]]:
 def _named(
     policy: EvictionPolicy, takers: tuple[GroupKey, ...], here: tuple[GroupKey, ...]
 ) -> tuple[GroupKey, ...]:
-    """The triggers an eviction is reported for: who answers for it; who uses what is left over is not named.
+    """The triggers an eviction is reported for: those that needed it, not those that use what is left.
 
     ``takers``: the triggers that the unit is lost to, the first answers for it under reclaim; ``here``: those
     that use the room. A move may serve several.
@@ -439,7 +439,7 @@ def _record(cycle: Cycle, action: ActionName, runs: Sequence[_Run], seconds: flo
             objective, bound, proved = rows.get(stage.name, (0.0, 0.0, True))
             rows[stage.name] = objective + stage.objective, bound + stage.bound, proved and stage.proved
     if any(not one.complete for one in found):
-        # Whoever looked at some of the goals says nothing about the others.
+        # A plan that looked at some of the goals says nothing about the others.
         rows["further goals"] = (1.0, 0.0, False)
     for position, (name, (objective, bound, proved)) in enumerate(rows.items()):
         cycle.stages.append(

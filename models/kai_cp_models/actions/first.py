@@ -2,7 +2,7 @@
 
 Reclaim and preempt lose the units that counting opens and place everything in the fair order;
 consolidation clears nodes, ask by ask. What such a plan loses or moves is stated beside the least that
-arithmetic allows, so nobody takes it for proved.
+arithmetic allows, so it is not taken for proved.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kai_cp_models.snapshot import UNLIMITED
 
 
 def first_plan(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
-    """A plan for those of the chunk that find room so; None when nobody does."""
+    """A plan for those of the chunk that find room so; None when none does."""
     return _cleared(attempts, chunk) if not attempts.policy.may_lose else _counted(attempts, chunk)
 
 
@@ -98,7 +98,7 @@ def _shown(attempts: Attempts, asks: list[Ask], ranked: list[Ranked], ledger: Le
 
 
 def _cleared(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
-    """Nodes cleared in the fair order; then whoever was missed comes first, while that serves more."""
+    """Nodes cleared in the fair order; then those that were missed come first, while that serves more."""
     best: Clearing | None = None
     served: list[bool] = []
     order = list(chunk)
@@ -117,7 +117,7 @@ def _cleared(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
 
 
 def _clearing(attempts: Attempts, order: Sequence[Ask]) -> Clearing:
-    # Who asks for more gives up nothing of what it has.
+    # A group that asks for more gives up nothing of what it has.
     asking = {ask.group.key for ask in order}
     cycle = attempts.cycle
     clearing = Clearing(
@@ -130,7 +130,7 @@ def _clearing(attempts: Attempts, order: Sequence[Ask]) -> Clearing:
     for ask in order:
         if cycle.budget.passed():
             break
-        # Who asks for no less than one that was missed is not worth the time.
+        # An ask for no less than one that was missed is not worth the time.
         if missed.find(ask) is None and not clearing.serve(ask):
             missed.add(ask, out_of_time())
     return clearing

@@ -1,8 +1,8 @@
 """Room that the evictions of a cycle leave over: victims come home, then it is offered in the fair order.
 
-An eviction whose room nobody uses is taken back, pod by pod where the gang allows it. What is idle then is
-offered to everybody who waits, whatever refused them and whether or not they may take from anybody, and to
-those who were evicted: KAI's next allocate would give it to the first of them, and waiting for that would
+An eviction whose room stays unused is taken back, pod by pod where the gang allows it. What is idle then is
+offered to all that wait, whatever refused them and whether or not they may take from others, and to
+those that were evicted: KAI's next allocate would give it to the first of them, and waiting for that would
 leave the room unpromised for a cycle.
 """
 
@@ -24,7 +24,7 @@ from kai_cp_models.units import Batch
 
 
 def settle_room(cycle: Cycle, action: ActionName) -> None:
-    """Bring home who was evicted in vain, and offer what is idle; places are those of ``action``."""
+    """Bring home what was evicted in vain, and offer what is idle; places are those of ``action``."""
     _come_home(cycle)
     if "allocate" in cycle.snapshot.policy.actions:
         _offer(cycle, action)
@@ -102,7 +102,7 @@ def _offer(cycle: Cycle, action: ActionName) -> None:
     """Give what is idle to those that wait and those that were evicted, in the fair order."""
     ledger, snapshot = cycle.ledger, cycle.snapshot
     victims = _lost(cycle)
-    # Who was not looked at, because its queue is too deep, is not looked at here.
+    # What was not looked at, because its queue is too deep, is not looked at here.
     refused = set(cycle.waiting)
     batches: dict[GroupKey, Batch] = {
         key: batch
@@ -118,7 +118,7 @@ def _offer(cycle: Cycle, action: ActionName) -> None:
         ledger.book,
         {key: entry_of(ledger, snapshot.group_by_key[key], batch) for key, batch in batches.items()},
     )
-    # Here as in allocate: what is given only grows, so who finds no room refuses all that ask for no less.
+    # Here as in allocate: what is given only grows, so an ask without room refuses all that ask for no less.
     dead = DeadAsks(ledger, None)
     while not cycle.out_of_time() and (popped := order.pop()) is not None:
         key = popped

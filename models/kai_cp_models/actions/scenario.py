@@ -164,7 +164,7 @@ def _replay(
                 ledger = back
                 order.use(ledger.book, queue)
     last += sorted(coming & victims.keys())
-    # Whoever can stay where it is does, before others look for a new place.
+    # A pod that can stay where it is does, before others look for a new place.
     for key in last:
         first = batches.get(key)
         ledger = put_back(ledger, key, victims[key], stay=True, consume=True, first=first) or ledger

@@ -2,7 +2,7 @@
 
 A place that an earlier action of the cycle gave may be withdrawn, never evicted (14.1). What was evicted or
 moved only for it stays where it was; where its room has gone to a new trigger that may take it itself, the
-eviction is for that one (formulation 1.5). Nobody inherits what it had no right to take: then the place is
+eviction is for that one (formulation 1.5). No group inherits what it had no right to take: then the place is
 not withdrawn.
 """
 
@@ -27,7 +27,7 @@ def settle(
     heirs: Callable[[Pod], tuple[GroupKey, ...]],
     action: ActionName,
 ) -> tuple[Ledger, dict[PodKey, Eviction]]:
-    """The ledger with needless evictions taken back, and who each remaining eviction is for.
+    """The ledger with needless evictions taken back, and the trigger of each that remains.
 
     ``heirs``: the triggers of ``action`` that use the room where a pod ran and may take it themselves. Raises
     ``MustStay`` where an eviction can neither be taken back nor be inherited.

@@ -138,7 +138,7 @@ def _together(world: World, now: list[Place], end: list[Place]) -> Iterator[str]
     opened: set[tuple[PodKey, str]] = set()
 
     def settle() -> None:
-        """Let in whoever has a partner in every domain, until nobody else has."""
+        """Let in those with a partner in every domain, until no other has one."""
         before = -1
         while before != len(waiting):
             before = len(waiting)

@@ -41,7 +41,7 @@ def _clashes(residents: list[Resident], where: str) -> Iterator[str]:
 
 
 def _meets(before: Mapping[str, list[Resident]], address: str) -> Iterator[Resident]:
-    """Who listens on an address already, each as often as it clashes; the empty one means every address."""
+    """What listens on an address already, each as often as it clashes; the empty one means every address."""
     if address == _ANY:
         yield from chain.from_iterable(before.values())
     else:

@@ -1,7 +1,7 @@
 """Reclaim: the plan's net losses pass KAI's fairness tests, trigger by trigger (4.4).
 
 Triggers stand in the order of their first decision, and every lost pod counts for the first of its
-triggers that may take it. Each is judged on totals that include what earlier triggers got and took; who
+triggers that may take it. Each is judged on totals that include what earlier triggers got and took; what
 takes nothing and only uses room that is left over need not be one that may reclaim.
 A victim that is moved is not a loss. Within one victim queue some order of the units must pass; as
 totals only fall, that is so if and only if the tests hold before some unit that is taken last.
@@ -30,7 +30,7 @@ class Claim:
     moves: frozenset[str]
     """Queues whose pods it moves."""
     disturbs: bool
-    """Whether an eviction names it; what only uses room that is left over takes from nobody."""
+    """Whether an eviction names it; what only uses room that is left over takes nothing."""
 
 
 def broken(world: World) -> Iterator[str]:

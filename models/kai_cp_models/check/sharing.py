@@ -1,6 +1,6 @@
 """Shared GPUs: the pods of a GPU group fit into the memory of one device (2.6).
 
-A group is joined only while somebody stays in it: when all its pods are releasing, or evicted by the
+A group is joined only while a pod stays in it: when all its pods are releasing, or evicted by the
 same action or an earlier one, its device becomes a whole one again. A pod is bound into a group only
 if the group has the memory now.
 (How many devices a node has is the subject of ``capacity``.)

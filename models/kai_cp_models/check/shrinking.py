@@ -3,7 +3,7 @@
 Surplus pods go first, latest in task order first; then whole surplus subgroups; then everything. A
 subgroup that met its minimum is left meeting it, or with nothing at all. Moved pods count as kept.
 Pods of equal rank and age may stand in for each other, and a pod on another node stays where its room helps
-nobody: nobody is evicted in vain. What was below its minimum before is not judged.
+none: no pod is evicted in vain. What was below its minimum before is not judged.
 """
 
 from __future__ import annotations

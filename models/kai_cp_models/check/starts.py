@@ -1,4 +1,4 @@
-"""Starts in the future: what is promised has room in its time, and nobody goes for it without a right.
+"""Starts in the future: what is promised has room in its time, and nothing is evicted for it without a right.
 
 At the start of every reservation its nodes hold it beside everything that is there by then: pods that run on
 (until the end that is known of their group), pods of this plan that are not due by then, all other
@@ -97,7 +97,7 @@ def _nodes(world: World, entry: Reservation) -> Iterator[str]:
 
 
 def _closed(world: World, times: Times, entry: Reservation) -> Iterator[str]:
-    """Places that were closed before this cycle take nobody new who could not be evicted at any time."""
+    """Places that were closed before this cycle take no new pod that could not be evicted at any time."""
     closed = times.notes(entry.group).closed
     for name, gpus in sorted(entry.nodes.items()):
         if closed is None or name not in closed.nodes or name not in world.snapshot.node_index:

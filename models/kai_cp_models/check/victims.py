@@ -1,9 +1,9 @@
-"""Victims: who may be evicted, by which action and for whom (4.1, 4.3).
+"""Victims: what may be evicted, by which action and for which group (4.1, 4.3).
 
 Only active, preemptible pod groups are victims. Every eviction names pod groups that it makes room for;
 each of them gets a place that is nominated in this plan, and one of them may take the victim: in
 ``preempt`` from the same queue and of strictly higher priority, in ``reclaim`` from another leaf queue.
-Consolidation serves preemptible pod groups only, loses nobody and moves a limited number of pod groups
+Consolidation serves preemptible pod groups only, loses none and moves a limited number of pod groups
 for each. A pod group inside its preemption
 delay triggers nothing. (Stale gangs: ``stale``; min runtime: ``runtime``; fairness: ``reclaim``.)
 """

@@ -178,9 +178,9 @@ def _alone(world: World, objects: Objects, *, now: bool) -> Iterator[str]:
                 found[resident.pod.key] = found.get(resident.pod.key, False) or resident.placed
     for key, pods in users.items():
         if len(pods) > 1 and any(pods.values()):
-            who = ", ".join(str(pod) for pod in sorted(pods))
+            named = ", ".join(str(pod) for pod in sorted(pods))
             when = "now" if now else "in the end"
-            yield f"volumes: claim {key} is for one pod alone and used by {who} {when}"
+            yield f"volumes: claim {key} is for one pod alone and used by {named} {when}"
 
 
 def _attached(world: World, objects: Objects, *, now: bool) -> Iterator[str]:

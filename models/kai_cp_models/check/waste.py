@@ -1,4 +1,4 @@
-"""Waste: evictions that free nothing anybody uses. No violation, but a better plan exists.
+"""Waste: evictions that free nothing that is used. No violation, but a better plan exists.
 
 A moved pod group whose old places all stay free, and a lost pod that would still fit where it was, or
 anywhere (a pod that may come back alone). Capacity and queue limits count. Pods that share a GPU, claim

@@ -1,7 +1,7 @@
 """Defragmentation carried out: one step of the cheapest plan that meets the goal (section 8, mode ``act``).
 
 Nothing is remembered between cycles: each looks at the cluster as it is and takes the first step of the plan
-that is cheapest now. It takes none outside the windows, while anybody waits for room or is on its way, while
+that is cheapest now. It takes none outside the windows, while a pod waits for room or is on its way, while
 the pods of the last step do not run again, or beyond the rate; a group that was moved stays for an hour.
 Nothing moves into room that is held for others, and no step evicts more than a PodDisruptionBudget allows.
 """

@@ -172,7 +172,7 @@ class DefragModel:
         self.cp.add_bool_or([out.negated() if u in chosen else out for u, out in enumerate(self.out)])
 
     def read(self, solver: cp_model.CpSolver) -> tuple[tuple[int, ...], dict[PodKey, int]]:
-        """The units that move, and the new node of each of their pods; who can stay on its node does."""
+        """The units that move, and the new node of each of their pods; one that can stay does."""
         units = tuple(u for u, out in enumerate(self.out) if solver.value(out))
         moving = set(units)
         index = self.problem.snapshot.node_index

@@ -1,8 +1,8 @@
 """A safe order of moves: when its turn comes, every step finds room where it goes (section 8).
 
-The places of a step's own pods count as free, everybody else is where the earlier steps left them. First the
+The places of a step's own pods count as free, all others are where the earlier steps left them. First the
 targets of the model are put in order; where that fails, targets and order are decided together by a model,
-which proves where no order exists. A pod moves once, so nobody is put up somewhere for a while.
+which proves where no order exists. A pod moves once, so none is put up somewhere for a while.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _sequence(
 
 
 def _greedy(problem: Problem, turns: Sequence[int], targets: Mapping[PodKey, int]) -> tuple[int, ...] | None:
-    """An order for many units: whoever can go goes, the largest first."""
+    """An order for many units: what can go goes, the largest first."""
     free = problem.free.copy()
     left, done = list(turns), []
     while left:

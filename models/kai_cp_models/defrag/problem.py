@@ -1,4 +1,4 @@
-"""The problem of defragmentation: who may move, where to, and what a state is worth (section 8)."""
+"""The problem of defragmentation: what may move, where to, and what a state is worth (section 8)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Problem:
         for group in snapshot.groups:
             self._offer(group)
 
-    # --- who may move ----------------------------------------------------------------------------
+    # --- what may move ----------------------------------------------------------------------------
 
     def _allowances(self) -> list[int]:
         found = []

@@ -54,7 +54,7 @@ def set_aside(snapshot: Snapshot, options: OptionalRules | None = None) -> tuple
 
 
 def enriched(snapshot: Snapshot) -> Snapshot:
-    """The snapshot as everybody shall read it, with what device objects add; see :mod:`.enrich`."""
+    """The snapshot as all rules read it, with what device objects add; see :mod:`.enrich`."""
     parsed = enrich.with_catalog(snapshot)
     return enrich.enriched(parsed, set_aside(parsed))
 

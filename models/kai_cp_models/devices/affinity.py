@@ -193,7 +193,7 @@ class AffinityState(TalliedState):
                 clear = self._at_nodes(key, held) <= 0
                 mask = clear if mask is None else mask & clear
         if pod.key in self.left and pod.node is not None and self._was_missed(found):
-            # Who returns to his node has never left: then others were not the first.
+            # A pod that returns to its node has never left: then others were not the first.
             mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if mask is None else mask
             mask[self.snapshot.node_index[pod.node]] = False
         return mask
@@ -219,7 +219,7 @@ class AffinityState(TalliedState):
         super().remove(pod, node)
 
     def _comes_first(self, found: Profile, *, now: bool) -> bool:
-        """Whether the pod is what it looks for, and there is nobody else."""
+        """Whether the pod is what it looks for, and there is no other."""
         counts = (self.tally.counts(key, now=now) for key in found.affine)
         return found.opens and not any(held is not None and (held > 0).any() for held in counts)
 
@@ -272,7 +272,7 @@ class AffinityState(TalliedState):
 
         Relaxed: two different classes that repel each other and may both have several pods in a
         domain (a sum instead of a choice), and which domain a class that opens its own takes where
-        nobody stands that it would have to join.
+        no pod stands there that it would have to join.
         """
         profiles = [self.profile(pod) for pod in classes]
         standing = [(pod.key, node, self.profile(pod)) for pod, node in self._staying()]
@@ -310,7 +310,7 @@ class AffinityState(TalliedState):
         sizes: Sequence[int],
         standing: Sequence[tuple[PodKey, int, Profile]],
     ) -> Iterator[Row]:
-        """Nobody enters the domain while a standing pod of the other side is there."""
+        """No pod enters the domain while a standing pod of the other side is there."""
         held = self.tally.counts(other, now=False)
         if not entering or held is None or held[domain] <= 0:
             return
@@ -380,7 +380,7 @@ class AffinityState(TalliedState):
         if held is None:
             return
         present = [(pod, self._where(wanted, node)) for pod, node, p in standing if _has(p, wanted)]
-        # Who wants the same company cannot be the first of it.
+        # A pod that wants the same company cannot be the first of it.
         friends = [c for c, p in enumerate(profiles) if _has(p, wanted) and wanted not in p.affine]
         for domain, inside in self._inside(wanted.topology_key, nodes):
             cells = {(c, node): -most for c in friends for node in inside}

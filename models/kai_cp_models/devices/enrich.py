@@ -1,4 +1,4 @@
-"""What device objects add to a snapshot before anybody reads it: amounts, capacities, set-aside objects."""
+"""What device objects add to a snapshot before it is read: amounts, capacities, set-aside objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_catalog(snapshot: Snapshot) -> Snapshot:
 
 
 def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
-    """The snapshot with what its device objects mean for everybody; itself where there are none.
+    """The snapshot with what its device objects mean for all others; itself where there are none.
 
     ``set_aside``: objects that the device rules could not use. Claims count as GPUs in queues
     (``extras["claim_milli_gpus"]``, 2.5). Where DRA serves an extended resource that the node does not

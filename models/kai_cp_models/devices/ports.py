@@ -20,7 +20,7 @@ from kai_cp_models.snapshot import Pod, PodKey, PodSpec, SetAside, Snapshot
 
 NAME: Final = "ports"
 ANY: Final = ""
-"""The slot of a port that nobody names with an address."""
+"""The slot of a port that is named without an address."""
 
 
 class Slot(NamedTuple):

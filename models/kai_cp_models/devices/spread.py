@@ -181,7 +181,7 @@ class SpreadState(TalliedState):
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """Relaxed: for every class and pair of eligible domains, what the class's matching pods make of
-        the skew if nobody leaves the emptier one; not for keys with many domains."""
+        the skew if no pod leaves the emptier one; not for keys with many domains."""
         for c, pod in enumerate(classes):
             for constraint in pod.spec.spread:
                 count = self.domains.count(constraint.topology_key)

@@ -64,7 +64,7 @@ class Blocking:
 def blocking(model: Feasibility, seconds: float = 10.0, *, one_action: bool = False) -> Blocking:
     """The minimal blocking sets of the model's pod group, as many as ``seconds`` of processor time allow.
 
-    ``one_action``: whoever is disturbed is disturbed by one action.
+    ``one_action``: what is disturbed is disturbed by one action.
     """
     return _Search([model], time.process_time() + seconds, one_action).run()
 
@@ -182,7 +182,7 @@ class _Search:
         model.cp.clear_assumptions()
         if status != cp_model.INFEASIBLE:
             return enforced
-        # Presolve has named literals that nobody assumed, so nothing is believed before it is solved again.
+        # Presolve has named literals that were not assumed, so nothing is believed before it is solved again.
         named = frozenset(solver.sufficient_assumptions_for_infeasibility())
         found = frozenset(family for family in enforced if model.literals[family].index in named)
         return found if found and self.feasible(found) is False else enforced

@@ -1,4 +1,4 @@
-"""The most GPUs that any scheduler could have in use at once, stopping nobody.
+"""The most GPUs that any scheduler could have in use at once without stopping a pod.
 
 Every running pod of a pod group is kept but free to move, gangs start whole, node rules, device rules and
 required topology hold; queues and the order are ignored. The rows are those of the engine's joint model.

@@ -128,7 +128,7 @@ class CapacityRows:
     # --- shared devices --------------------------------------------------------------------------
 
     def _share_members(self) -> None:
-        """Who is on which shared device, and whether a device is free when all of them are gone."""
+        """Which pods are on which shared device, and whether a device is free when all of them are gone."""
         self._members: dict[int, dict[str, list[int]]] = {}
         self._freed: dict[int, dict[str, cp_model.IntVar]] = {}
         index = self.m.cells.leaver_of

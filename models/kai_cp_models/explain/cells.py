@@ -129,7 +129,7 @@ def partition(
 
 
 def _promising(ledger: Ledger, classes: Sequence[PodClass], cells: Cells, most: int) -> list[int]:
-    """A third where most pods fit once all have gone who may, a third where most do once all have gone,
+    """A third where most pods fit once all have gone that may, a third where most do once all have gone,
     a third with most GPUs free; of a gang that needs one domain, in the domains where most fit.
     """
     item = classes[0]
@@ -299,7 +299,7 @@ def _cells(
     drafts: dict[tuple[Hashable, ...], Leaver],
     movers: Sequence[Mover],
 ) -> tuple[Vector, tuple[tuple[int, ...], ...]]:
-    """Nodes that agree in room, refusals, domains, and in who may go from them."""
+    """Nodes that agree in room, refusals, domains, and in what may go from them."""
     free = ledger.idle + ledger.releasing
     masks = [mask for item in classes for mask in item.refused.values()] + [m.mask for m in movers]
     bits = np.packbits(np.array(masks, dtype=bool).reshape(len(masks), len(free)), axis=0)

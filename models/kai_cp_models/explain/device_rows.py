@@ -1,4 +1,4 @@
-"""Rows of ``feasibility`` of the rules that depend on who else is there: devices, ports, neighbours."""
+"""Rows of ``feasibility`` of the rules that depend on what else is there: devices, ports, neighbours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kai_cp_models.snapshot import PodKey
 from kai_cp_models.solver import cp_model
 
 _MASKED: Final = frozenset(("numa", "dra", "volumes"))
-"""Rules whose rows allow more than the rule, and that never refuse because somebody left."""
+"""Rules whose rows allow more than the rule, and that never refuse because a pod left."""
 
 
 class DeviceRows:
@@ -26,9 +26,9 @@ class DeviceRows:
         self.m = model
 
     def add(self) -> None:
-        """Rows and masks of the rules that depend on who else is there.
+        """Rows and masks of the rules that depend on what else is there.
 
-        They are asked with the places of this cycle, which bind as long as nobody gives such a place up, and
+        They are asked with the places of this cycle, which bind as long as no pod gives such a place up, and
         without them.
         """
         now = [j for j, leaver in enumerate(self.m.cells.leavers) if leaver.placed_now]

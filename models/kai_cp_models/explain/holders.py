@@ -1,4 +1,4 @@
-"""Who holds room that a waiting pod group could have: units, and which families keep each where it is."""
+"""What holds room that a waiting pod group could have: units, and which families keep each where it is."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Holders:
         return frozenset(found)
 
     def _may_reclaim(self, queue: str) -> bool:
-        """CanReclaim and the victim filter (4.4); a queue that does not exist may take from anybody."""
+        """CanReclaim and the victim filter (4.4); a queue that does not exist may take from all."""
         if not self._known:
             return True
         allowed = self._allowed.get(queue)

@@ -1,4 +1,4 @@
-"""Where a pod group stands in the fair order, who is ahead of it, and the step that puts each there.
+"""Where a pod group stands in the fair order, what is ahead of it, and the step that puts each there.
 
 The line is that of ``inspect``: as if each got its next batch at its turn (3.5, 3.6).
 """
@@ -31,7 +31,7 @@ _GROUP_STEPS: Final = ("higher priority", "further below its minimum", "older", 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Somebody before the group. ``because``: the first step of the order that puts it there."""
+    """A group before this one. ``because``: the first step of the order that puts it there."""
 
     group: GroupKey
     queue: str
@@ -94,7 +94,7 @@ class Line:
         return self._snapshot.group_by_key[key].queue
 
     def _walk(self, until: GroupKey | None) -> dict[GroupKey, str]:
-        """Everybody before ``until``, each with why it is before it."""
+        """All before ``until``, each with why it is before it."""
         book = self._situation.before.book.copy()
         order = FairOrder(self._snapshot, book, self._entries)
         found: dict[GroupKey, str] = {}

@@ -1,8 +1,8 @@
 """Least changes of one kind, as the model sees them: candidates for fixes, and what less cannot do.
 
-The same model as ``feasibility``, with some of its rules bent at a cost: eviction units that somebody
-stops, pods that somebody moves. It is a relaxation of what the next cycle decides, so an amount below its
-optimum helps nobody; whether a candidate helps is for the engine to say.
+The same model as ``feasibility``, with some of its rules bent at a cost: eviction units that a user
+stops, pods that a user moves. It is a relaxation of what the next cycle decides, so an amount below its
+optimum never helps; whether a candidate helps is for the engine to say.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kai_cp_models.solver import cp_model
 _PODS: Final = 1_000_000_000
 """Cost of one pod, in milli-GPUs: fewest pods first, then fewest GPUs."""
 _CHANGES: Final = frozenset(("fair-share", "order"))
-"""Families that change when somebody is stopped."""
+"""Families that change when a pod is stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Repair(Feasibility):
     def __init__(
         self, situation: Situation, group: PodGroup, kind: Literal["stop", "move"], *, bent: bool = False
     ) -> None:
-        """``bent``: fair shares and the order may change with it, as they do when somebody is stopped."""
+        """``bent``: fair shares and the order may change with it, as they do when a pod is stopped."""
         self._kind_of_repair = kind
         self._stopped: dict[int, cp_model.IntVar] = {}
         """By holder where every unit stands for itself, else by leaver."""

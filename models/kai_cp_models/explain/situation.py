@@ -27,7 +27,7 @@ from kai_cp_models.units import Batch, Gang
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """An eviction unit (5.4) that holds capacity when the plan is carried out, whoever asks for it.
+    """An eviction unit (5.4) that holds capacity when the plan is carried out, whichever group asks for it.
 
     ``placed``: pods of it that the plan gave their places; ``movable``: no rule for gangs keeps it from being
     moved, and the plan has not moved it; ``holds``: what its queue is charged.
@@ -136,7 +136,7 @@ class Situation:
     def served_before(self, key: GroupKey) -> frozenset[GroupKey]:
         """Pod groups that got a place of this cycle before ``key`` was refused.
 
-        In allocate by the order of the turns; evicting actions serve whoever they can in the fair order, so
+        In allocate by the order of the turns; evicting actions serve all they can in the fair order, so
         what they gave counts as given before.
         """
         turns = self.plan.turns

@@ -1,4 +1,4 @@
-"""The variables of ``feasibility``: who goes, who moves where, what enters, and the literals of families.
+"""The variables of ``feasibility``: what goes, what moves where, what enters, and the literals of families.
 
 Sets: classes c of the batch, cells n, leavers l, dimensions d. Variables: ``x[c,n]`` whole pods;
 ``y[c,n,d]`` pieces, equal to ``request * x`` when ``fragmentation`` is enforced; ``lost[l]`` and
@@ -24,7 +24,7 @@ from kai_cp_models.solver import cp_model
 from kai_cp_models.units import Batch
 
 _SERVED: Final[Families] = frozenset(("order",))
-"""What keeps the places of those who were served before."""
+"""What keeps the places of those that were served before."""
 _ACTIONS: Final = ("consolidation", "reclaim", "preempt")
 
 
@@ -68,7 +68,7 @@ class Variables:
         for family in sorted(given & TAKEN_AS_GIVEN):
             self.cp.add_bool_or([~self.literal(family)])
         self.one_action = self.cp.new_bool_var("one action")
-        """Whoever is disturbed is disturbed by one action, as in a cycle (0.2): consolidation only moves,
+        """What is disturbed is disturbed by one action, as in a cycle (0.2): consolidation only moves,
         reclaim takes from other queues, preempt from the group's own."""
         self._acting = {name: self.cp.new_bool_var(f"acts: {name}") for name in _ACTIONS}
         self.cp.add(sum(self._acting.values()) <= 1).only_enforce_if(self.one_action)

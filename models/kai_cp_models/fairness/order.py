@@ -1,4 +1,4 @@
-"""Order: which pod group is next to be served (3.5, 3.6). Its reverse, who gives way first, is ``rank``.
+"""Order: which pod group is next to be served (3.5, 3.6). Its reverse, what gives way first, is ``rank``.
 
 The queue tree is walked level by level; a queue stands for the best group below it. The ranks of
 queues and the heads of leaves are kept, and only the path of what changed is looked at again.
@@ -29,7 +29,7 @@ def group_sort_key(group: PodGroup, elastic_state: int) -> SortKey:
     """Order of a group inside its leaf queue (3.6).
 
     ``elastic_state``: 0 below the minimum in any pod set, 1 exactly at it, 2 above. The namespace
-    only tells groups of one name apart. Points for waiting count as priority (``aging``); who runs has none.
+    only tells groups of one name apart. Points for waiting count as priority (``aging``); what runs has none.
     """
     return (-group.priority - group.aged, elastic_state, group.created, group.key.name, group.key.namespace)
 
@@ -118,7 +118,7 @@ class FairOrder:
         return None if head is None else head[1][1]
 
     def rank_of(self, queue: int) -> Rank | None:
-        """Steps 1 to 6 of a queue when somebody was last looked for; None when nobody waits below it."""
+        """Steps 1 to 6 of a queue when a group was last looked for; None when none waits below it."""
         return self._ranks[queue]
 
     def pop(self) -> GroupKey | None:

@@ -1,4 +1,4 @@
-"""Reclaim: who may take from whom, and how much (4.4)."""
+"""Reclaim: which queue may take from which, and how much (4.4)."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _share_surplus(
     k_value: float,
     remainders: dict[int, float],
 ) -> float:
-    """Step 2 for one tier: rounds by weight until nobody's need is met any more; what is left over."""
+    """Step 2 for one tier: rounds by weight until no need is met any more; what is left over."""
     while left > 0:
         unsatisfied = [i for i in tier if claims[i].requestable > shares[i]]
         weights = sum(claims[i].weight for i in unsatisfied)

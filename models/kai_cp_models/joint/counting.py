@@ -143,7 +143,7 @@ class Counting:
 
     @cached_property
     def elsewhere_milli_gpus(self) -> int:
-        """Milli-GPUs on the nodes that no asking pod accepts; who moves there makes room here."""
+        """Milli-GPUs on the nodes that no asking pod accepts; what moves there makes room here."""
         gpus = np.maximum(self._free[~self._nodes][:, GPU], 0)
         return int(gpus.sum() + np.ceil(self._shared[~self._nodes].sum()))
 

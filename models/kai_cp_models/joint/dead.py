@@ -18,7 +18,7 @@ class DeadAsks:
 
     ledger: Ledger
     policy: EvictionPolicy | None
-    """None: allocate, which takes nothing from anybody."""
+    """None: allocate, which takes nothing."""
     _exact: dict[tuple[object, ...], Waiting] = field(default_factory=dict)
     _plain: dict[tuple[object, ...], list[tuple[Pod, int, Waiting]]] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class DeadAsks:
     def find(self, ask: Ask) -> Waiting | None:
         """The refusal of an equal batch, or of one that asks for no more in any respect."""
         if self.ledger.rules and any(rule.helped(pod) for rule in self.ledger.rules for pod in ask.pods):
-            # Whoever came since may be the company that the other lacked.
+            # A group that came since may be the company that the other lacked.
             return None
         found = self._exact.get(self.key(ask))
         shape = self.ledger.shape(ask.batch)

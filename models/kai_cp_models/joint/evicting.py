@@ -142,7 +142,7 @@ class EvictingModel:
                     row.only_enforce_if(some)
 
     def _quotas(self) -> None:
-        """Non-preemptible asks together stay within quota at every level (3.7); nobody gives any back."""
+        """Non-preemptible asks together stay within quota at every level (3.7); none gives any back."""
         ledger = self.ledger
         book = ledger.book
         asked: dict[int, list[tuple[Amounts, cp_model.IntVar]]] = {}

@@ -172,7 +172,7 @@ class ExactModel(JointModel):
                 cp.add(sum(load) - sum(freed) <= here.mib - device.active_mib - device.pipelined_mib)
 
     def _share_new_ones(self, here: _Sharing) -> None:
-        """Devices that nobody shares yet, one after the other; each takes a whole GPU and a pod slot."""
+        """Devices that are not shared yet, one after the other; each takes a whole GPU and a pod slot."""
         cp, node = self.cp, here.node
         demand = sum(item.most * item.example.spec.gpu.devices for _, item, _ in here.items)
         gpus = int(self.ledger.fixed.table.allocatable[node, GPU]) // MILLI

@@ -2,8 +2,8 @@
 
 Which of them count, in which order, and which are added up is configuration (``objective.goals``). Every
 proposer obeys that list: the joint model minimises its expressions one after the other, and plans from
-wherever are compared by its values, which are worked out from who is disturbed and share nothing with the
-model. What is a rule is no goal: who is admitted, and what each may take, comes before all of them.
+wherever are compared by its values, which are worked out from what is disturbed and share nothing with the
+model. What is a rule is no goal: what is admitted, and what each may take, comes before all of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SECONDS_PER_HOUR: Final = 3_600
 
 @dataclass(frozen=True)
 class Disruption:
-    """What a plan disturbs: all units that could be, in reverse fair order, and who gets a place for it.
+    """What a plan disturbs: all units that could be, in reverse fair order, and what gets a place for it.
 
     ``lost``: for every unit of ``ranked`` whether it is. ``moved``: pods with another place.
     ``step_milli_gpus``: see ``lost_beyond``.
@@ -220,7 +220,7 @@ def _one(name: str, cost: Callable[[EvictingModel], Linear]) -> Callable[[Evicti
 def _moving(
     name: str, cost: Callable[[EvictingModel], Linear], *, packing: bool = False
 ) -> Callable[[EvictingModel], list[Objective]]:
-    """Where nothing may be lost somebody has to move, and how many is a packing problem."""
+    """Where nothing may be lost pods have to move, and how many is a packing problem."""
 
     def objectives(model: EvictingModel) -> list[Objective]:
         alone = not model.policy.may_lose

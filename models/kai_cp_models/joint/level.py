@@ -298,7 +298,7 @@ class LevelModel(JointModel):
     def _join(
         self, device: tuple[int, str], members: Sequence[Pod], needs: Sequence[int], free: int, total: int
     ) -> None:
-        """Counts per class on a device that members may leave; nobody joins one that is given up whole."""
+        """Counts per class on a device that members may leave; none joins one that is given up whole."""
         counts = [self.cp.new_int_var(0, total // need, f"join[{device}]") for need in needs]
         gives = [self.ledger.share_mib_on(pod, device[0]) * self.gone[pod.key] for pod in members]
         self.cp.add(sum(need * count for need, count in zip(needs, counts, strict=True)) - sum(gives) <= free)

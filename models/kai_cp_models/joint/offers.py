@@ -221,7 +221,7 @@ def entitlement(ledger: Ledger, ask: Ask, policy: EvictionPolicy) -> tuple[objec
 
 
 class Reach:
-    """Whom an ask may disturb, and which units it may take (4.3, 4.6); answers are kept by queue."""
+    """Which groups an ask may disturb, and which units it may take (4.3, 4.6); answers are kept by queue."""
 
     def __init__(self, ledger: Ledger, ask: Ask, policy: EvictionPolicy) -> None:
         self._ledger = ledger

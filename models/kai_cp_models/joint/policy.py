@@ -19,7 +19,7 @@ class EvictionPolicy:
     own_queue: bool
     """Victims are of the trigger's own queue and of lower priority, so queues are decided one by one."""
     by_share: bool
-    """Who may take what from whom is decided by the fair shares of the queues (4.4)."""
+    """Fair shares decide which queue may take what from which (4.4)."""
 
 
 RECLAIM: Final = EvictionPolicy("reclaim", may_lose=True, own_queue=False, by_share=True)

@@ -1,4 +1,4 @@
-"""The joint problem of an action as plain values: who asks for room, and what could make room.
+"""The joint problem of an action as plain values: what asks for room, and what could make room.
 
 *Asks* are batches that want a place, in fair order. *Offers* are eviction units of running pod groups
 (5.4) that may be lost or moved. Nothing here knows the solver.

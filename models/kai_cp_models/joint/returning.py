@@ -1,4 +1,4 @@
-"""Who would take a trigger's room back: victims of its own queue that come before it (formulation 1.3; 3.6).
+"""What would take a trigger's room back: victims of its own queue that come before it (formulation 1.3; 3.6).
 
 Inside a queue the fair order goes by priority and age, whatever the queue holds. A lost unit that comes
 before a trigger and is small enough for the trigger's room would be placed there first by the next

@@ -64,7 +64,7 @@ class Clock:
 
 
 SOLVING: Final = Clock()
-"""Read before and after a decision by whoever wants to know the solver's part of it."""
+"""Read before and after a decision to know the solver's part of it."""
 
 
 def solver_for(model: cp_model.CpModel, settings: SolverSettings, work: float) -> cp_model.CpSolver:

@@ -1,4 +1,4 @@
-"""The action allocate with a time axis, and what every later action owes to those who hold (12.2, 12.8)."""
+"""The action allocate with a time axis, and what every later action owes to holders (12.2, 12.8)."""
 
 from __future__ import annotations
 

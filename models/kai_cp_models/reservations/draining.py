@@ -1,4 +1,4 @@
-"""Closed places: where nobody says when it ends, the least busy places empty one by one (4.5).
+"""Closed places: where no end is declared, the least busy places empty one by one (4.5).
 
 A gang that no known end gives a start has no date. With ``reservations.without_ends: drain`` the places with
 the fewest GPUs still busy are closed to all but preemptible asks. Once the rest is gone the gang starts, and
@@ -142,7 +142,7 @@ def _least_busy(walk: Walk, item: Item, room: Vector, busy: Vector) -> Nodes | N
 
 
 def _empty(ledger: Ledger) -> Vector:
-    """[N, D] room once every pod group has left; pods of nobody stay."""
+    """[N, D] room once every pod group has left; pods without a group stay."""
     snapshot = ledger.snapshot
     room = np.array([node.allocatable for node in snapshot.nodes], dtype=np.int64)
     for pod in snapshot.pods:

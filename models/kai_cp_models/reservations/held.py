@@ -42,7 +42,7 @@ class Claim:
     end: float
     usage: Mapping[int, Vector]
     draining: bool = False
-    """Without a start: closed to all but who may be evicted at any time."""
+    """Without a start: closed to all but what may be evicted at any time."""
 
     def active(self, instant: float) -> bool:
         """Whether the holder will run at an instant."""
@@ -106,7 +106,7 @@ class HeldRoom(RuleState):
     ) -> HeldRoom:
         """The holds ``claims`` in the state that ``timeline`` shows.
 
-        ``strict``: nobody ignores a hold of somebody else.
+        ``strict``: no group ignores a hold of another.
         """
         occupancy = timeline.occupancy
         found = cls(occupancy.times)
@@ -262,7 +262,7 @@ class HeldRoom(RuleState):
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """What enters held nodes and is there at a start, against what is free then beside the holds.
 
-        Exact while nobody ignores a hold and no holder asks; else every set of ignored holds has rows.
+        Exact while no group ignores a hold and no holder asks; else every set of ignored holds has rows.
         """
         ignored = [self._ignored(pod) for pod in classes]
         windows = [self._window(pod) for pod in classes]

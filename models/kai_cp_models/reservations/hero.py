@@ -1,4 +1,4 @@
-"""Hero jobs: what an earlier start costs others, stated before anybody is evicted (section 6)."""
+"""Hero jobs: what an earlier start costs others, stated before any pod is evicted (section 6)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHARE: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """Places at an instant, and who has to leave for them. ``proved``: nothing cheaper exists."""
+    """Places at an instant, and what has to leave for them. ``proved``: nothing cheaper exists."""
 
     nodes: Mapping[PodKey, int]
     victims: tuple[GroupKey, ...]
@@ -176,7 +176,7 @@ def offers_of(
     end_of: Callable[[float], float],
     idle_of: Callable[[Mapping[PodKey, int], float], float],
 ) -> tuple[Offer, ...]:
-    """Starts that nobody may have earlier for less, up to ``last``, the one that costs nobody anything."""
+    """Starts that are not to be had earlier for less, up to ``last``, the one that costs nothing."""
     found: list[Offer] = []
     for instant in scene.timeline.points(hold.end for hold in holds):
         if instant > last or scene.spent_up:

@@ -1,4 +1,4 @@
-"""Who holds room when the cycle begins: stored reservations that still stand, and what backfill owes them."""
+"""What holds room at the cycle's start: stored reservations that still stand, and what backfill owes them."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def backfilled(
     """Groups that run on the holder's places by backfill and are in its way at ``start``; they leave then.
 
     By backfill: preemptible, and started at or after the reservation was made. The newest are in the way
-    first. ``taken``: groups that leave earlier for somebody else.
+    first. ``taken``: groups that leave earlier for another group.
     """
     snapshot = times.snapshot
     by_node: dict[str, list[tuple[PodGroup, int]]] = {name: [] for name in stored.nodes}

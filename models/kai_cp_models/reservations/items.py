@@ -59,7 +59,7 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Idle:
-    """GPUs that nobody uses by time and node, before any start: what a reservation would keep idle.
+    """GPUs not in use, by time and node, before any start: what a reservation would keep idle.
 
     ``edges``: instants [K + 1] from now on; ``unused``: [K, N] whole GPUs between them.
     """

@@ -156,7 +156,7 @@ def _later(walk: Walk, holder: Holder, refused: Refused) -> None:
 
 
 def begin(walk: Walk, hold: Hold) -> None:
-    """The holder starts: whoever is in the way by backfill or price is evicted, then it is placed."""
+    """The holder starts: what is in the way by backfill or price is evicted, then it is placed."""
     walk.holds = [other for other in walk.holds if other.key != hold.key]
     walk.state = replace(walk.state, started={**walk.state.started, hold.key: hold})
     walk.changed()

@@ -30,7 +30,7 @@ class Beyond:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Somebody who counts in a queue from ``start`` to ``end``. ``reserved``: its share counts then."""
+    """A group that counts in a queue from ``start`` to ``end``. ``reserved``: its share counts then."""
 
     group: PodGroup
     cost: Amounts
@@ -77,21 +77,21 @@ class Loads:
 
     def beyond(self, one: Load, others: Sequence[Load]) -> Beyond | None:
         """The first bound that ``one`` beside ``others`` would break while it runs, or None."""
-        everybody = [one, *others]
-        for start in sorted({load.start for load in everybody if one.start <= load.start < one.end}):
-            found = self._beyond_at(start, one, everybody)
+        loads = [one, *others]
+        for start in sorted({load.start for load in loads if one.start <= load.start < one.end}):
+            found = self._beyond_at(start, one, loads)
             if found is not None:
                 return found
         return None
 
-    def _beyond_at(self, start: float, one: Load, everybody: Sequence[Load]) -> Beyond | None:
+    def _beyond_at(self, start: float, one: Load, loads: Sequence[Load]) -> Beyond | None:
         book = self.ledger.book
         line = book.line(one.group.queue)
         held, firm = self._at(start)
         total = {q: list(held[q]) for q in line}
         strict = {q: list(firm[q]) for q in line}
         sharing: set[int] = set()
-        for load in everybody:
+        for load in loads:
             if not load.start <= start < load.end:
                 continue
             path = book.line(load.group.queue)

@@ -165,7 +165,7 @@ def _offers(walk: Walk, ask: Ask, shape: Shape, start: _Start) -> tuple[Offer, .
 
 
 def replan(walk: Walk, hold: Hold, cause: str) -> None:
-    """A new start for a hold whose room went to somebody with the right to it."""
+    """A new start for a hold whose room went to a group with the right to it."""
     group = hold.ask.group
     prefer = hold.stored_gpus
     for instant in walk.points(hold.shape, until=walk.now + walk.horizon):

@@ -54,7 +54,7 @@ def _aged(snapshot: Snapshot, settings: Settings, group: PodGroup) -> PodGroup:
 
 
 def _windowed(times: Times) -> tuple[Pod, ...]:
-    """Pods whose specs tell windows apart, so that whoever counts pods by spec never mixes them."""
+    """Pods whose specs tell windows apart, so that counts of pods by spec never mix them."""
     snapshot = times.snapshot
     asking = [
         group

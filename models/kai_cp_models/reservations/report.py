@@ -1,4 +1,4 @@
-"""What a plan says of reservations, and when those who wait might start (section 11)."""
+"""What a plan says of reservations, and when those that wait might start (section 11)."""
 
 from __future__ import annotations
 

@@ -140,9 +140,9 @@ class Scene:
         return True
 
     def sums(self, shape: Shape, start: float, end: float, holds: Sequence[Hold]) -> bool:
-        """Whether the GPUs in all suffice while the shape runs; False is a proof, wherever anybody goes.
+        """Whether the GPUs in all suffice while the shape runs; False is a proof, wherever pods go.
 
-        Placing somebody elsewhere changes no sum, so what is admitted now need not be looked at.
+        Placing a group elsewhere changes no sum, so what is admitted now need not be looked at.
         """
         for instant in sorted({start, *(hold.start for hold in holds if start < hold.start < end)}):
             active = [shape, *(hold.shape for hold in holds if hold.active(instant))]
@@ -193,7 +193,7 @@ class Scene:
         return room
 
     def idle(self, last: float) -> Idle:
-        """What nobody uses until ``last``."""
+        """What stays unused until ``last``."""
         return Idle.of(self.timeline.free, self.timeline.points(), max(last, self.timeline.now))
 
     # --- together --------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class Scene:
         hint = {hold.key: hold.nodes for hold in holds}
         moving: Answer | None = None
         if self.movable:
-            # What nobody's moving helps needs no second model.
+            # What no move helps needs no second model.
             asked = [
                 Item(key, other, self.timeline.now, until, False)
                 for key, (_, other, until) in self.movable.items()

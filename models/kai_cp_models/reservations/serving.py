@@ -1,4 +1,4 @@
-"""Everybody who holds nothing, along the fair order: now, by a right, or not yet (12.2, 12.8)."""
+"""All groups that hold nothing, along the fair order: now, by a right, or not yet (12.2, 12.8)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _rearranged(walk: Walk, ask: Ask, until: float) -> Refused | None:
 
 
 def _overrule(walk: Walk, ask: Ask, admission: Admission) -> bool:
-    """Start the ask in room held by whom it could preempt; these are planned anew (12.8)."""
+    """Start the ask in room held by groups it could preempt; these are planned anew (12.8)."""
     ignored = walk.state.windows[ask.group.key].ignores & {hold.key for hold in walk.holds}
     if not ignored:
         return False

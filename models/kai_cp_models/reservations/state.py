@@ -24,7 +24,7 @@ from kai_cp_models.snapshot import GPU, MILLI, GroupKey, IdleSoFar, Offer, PodGr
 class Hold:
     """A start in the future with places for all pods. ``nodes``: node position by pod.
 
-    ``order``: holders of earlier cycles come by ``made``, new ones after them. ``victims``: whom an accepted
+    ``order``: holders of earlier cycles come by ``made``, new ones after them. ``victims``: what an accepted
     price evicts at the start, at the cost of ``lost_gpu_hours``.
     """
 
@@ -120,7 +120,7 @@ class TimeState:
     def untils(self) -> Mapping[GroupKey, float]:
         """Until when every group counts that starts now: a holder for its run time, others as 12.8 says.
 
-        Who gives way to every hold counts now and at no start.
+        What gives way to every hold counts now and at no start.
         """
         at_once = float(np.nextafter(self.times.now, np.inf))
         return {key: at_once if window.gives_way else window.until for key, window in self.windows.items()}

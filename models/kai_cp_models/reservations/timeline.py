@@ -131,7 +131,7 @@ class Timeline:
         ended = int(np.searchsorted(occupancy.ends, instant, side="right"))
         np.add.at(free, occupancy.nodes[:ended], occupancy.needs[:ended])
         for row in self._gone:
-            # Whoever was evicted in this cycle is counted as releasing already.
+            # What was evicted in this cycle is counted as releasing already.
             if row < ended:
                 free[occupancy.nodes[row]] -= occupancy.needs[row]
         for ending in self.placed.values():
@@ -151,7 +151,7 @@ class Timeline:
         return found
 
     def points(self, more: Iterable[float] = ()) -> list[float]:
-        """Instants from now on at which something ends: the only ones at which somebody new can start."""
+        """Instants from now on at which something ends: the only ones at which a new group can start."""
         ends = {float(end) for end in np.unique(self.occupancy.ends)}
         ends.update(ending.until for ending in self.placed.values())
         ends.update(more)

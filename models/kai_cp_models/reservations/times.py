@@ -1,4 +1,4 @@
-"""When running groups end, how long waiting ones will take, and who may hold room (12.1, 12.8)."""
+"""When running groups end, how long waiting ones will take, and which may hold room (12.1, 12.8)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Times:
         return min(hard, self._maximum(group)) if self.settings.max_runtime.enforce else hard
 
     def expected(self, group: PodGroup) -> float | None:
-        """Seconds that the group will run, as far as anybody says (E)."""
+        """Seconds that the group will run, as far as declared (E)."""
         found = self._said(group)
         if found is None:
             return None
@@ -118,7 +118,7 @@ class Times:
         return min((one for one in started if one is not None), default=self.now)
 
     def end(self, key: GroupKey | None) -> float:
-        """When the room of a running group is free again; infinite where nobody knows."""
+        """When the room of a running group is free again; infinite where unknown."""
         group = None if key is None else self.snapshot.group_by_key.get(key)
         if group is None:
             return NEVER

@@ -1,6 +1,6 @@
 """Allocate with a time axis: the state of one run, which its steps share (12.2).
 
-``keeping`` serves the holders of earlier cycles, ``serving`` everybody else along the fair order, ``making``
+``keeping`` serves the holders of earlier cycles, ``serving`` all others along the fair order, ``making``
 plans new starts. Each ask starts now if places exist together with everything fixed; else, if it may hold,
 its start becomes the least instant at which they do; else it waits. Places of all stay free to change,
 starts do not.
@@ -49,7 +49,7 @@ class Walk:
         self.holds: list[Hold] = []
         self.state = replace(state, holds=())
         self.root = self.ledger
-        """The state before anybody but holders started."""
+        """The state before any group but holders started."""
         self.movable: dict[GroupKey, tuple[Ask, Shape, float]] = {}
         self.refused = self.unproved = 0
         self._scene: Scene | None = None
@@ -103,7 +103,7 @@ class Walk:
         self._scene = None
 
     def changed(self) -> None:
-        """Holds or places have changed: whoever comes next meets the new ones."""
+        """Holds or places have changed: the next group meets the new ones."""
         self.state = replace(self.state, holds=tuple(self.holds))
         self.state.bind(self.ledger, strict=True)
         self._scene = None
@@ -128,7 +128,7 @@ class Walk:
         return ledger
 
     def bound(self, starts: Mapping[GroupKey, float], holders: Sequence[Holder]) -> None:
-        """Note who leaves at these starts."""
+        """Note what leaves at these starts."""
         bounds: dict[GroupKey, float] = {}
         for holder in holders:
             if holder.key in starts:
@@ -140,7 +140,7 @@ class Walk:
         self.changed()
 
     def interval(self, holder: Holder | Ask, start: float) -> float:
-        """When a group that starts at ``start`` is gone, as far as anybody says."""
+        """When a group that starts at ``start`` is gone, as far as declared."""
         group = holder.ask.group if isinstance(holder, Holder) else holder.group
         expected = self.times.expected(group)
         return NEVER if expected is None else start + expected

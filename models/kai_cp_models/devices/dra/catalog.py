@@ -219,7 +219,7 @@ class Catalog:
         return self._vectors[question]
 
     def _of_class(self, name: str) -> Mask:
-        """Devices that a class means; who wrote the class is no tenant."""
+        """Devices that a class means; its author is no tenant."""
         if name not in self._members:
             self._members[name] = self.judge.holding(self.classes[name].selectors)
         return self._members[name]

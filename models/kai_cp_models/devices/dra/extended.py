@@ -121,8 +121,8 @@ class Extended:
     def details(self, claim: Claim, allocation: Raw) -> Mapping[str, Any]:
         """``extendedResourceClaimAllocation`` of a BindRequest (1.3).
 
-        The pod's containers are not known here: a mapping names resource and request, and whoever
-        writes the BindRequest adds the container.
+        The pod's containers are not known here: a mapping names resource and request, and the writer of
+        the BindRequest adds the container.
         """
         names = {device_class: name for name, device_class in self._resources.values()}
         wanted = [alternatives[0] for alternatives in claim.requests]

@@ -1,4 +1,4 @@
-"""Who holds which claim, and what is therefore in use: the accounting under the DRA state."""
+"""Which pods hold which claim, and what is therefore in use: the accounting under the DRA state."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Holdings:
         return int(self._stamps[node])
 
     def free(self, *, now: bool) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Devices that nobody holds."""
+        """Devices that no pod holds."""
         held = self._held[False] + self._held[True] if now else self._held[False]
         free: np.ndarray[tuple[int], np.dtype[np.bool_]] = held <= 0
         return free
@@ -149,7 +149,7 @@ class Holdings:
         return Room(frozenset(i for i in chosen if not free[i]), shared, counters)
 
     def fits_again(self, allocation: Allocation) -> bool:
-        """Whether what a leaving allocation uses is not promised to anybody else."""
+        """Whether what a leaving allocation uses is not promised to another pod."""
         room = self.room((share.device for share in allocation.shares if not share.admin), now=False)
         drawn = dict(room.counters)
         for share in allocation.shares:

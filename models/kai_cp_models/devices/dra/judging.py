@@ -1,4 +1,4 @@
-"""Which devices selectors mean, and what finding that out costs whoever wrote them.
+"""Which devices selectors mean, and what finding that out costs their authors.
 
 Devices that an expression cannot tell apart are one kind and are evaluated once. A namespace may spend so
 many steps a cycle on the claims in it, and all namespaces together so many; what was paid for in an earlier
@@ -102,7 +102,7 @@ class Judge:
     def holding(
         self, expressions: Sequence[str], account: Account | None = None, *, among: Mask | None = None
     ) -> Mask:
-        """Devices (of those ``among``) that satisfy all expressions; with an account, who wrote them pays."""
+        """Devices (of those ``among``) that satisfy all expressions; with an account, their author pays."""
         found = np.ones(len(self._views), dtype=np.bool_) if among is None else among.copy()
         for expression in expressions:
             if account is not None:

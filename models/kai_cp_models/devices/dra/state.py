@@ -47,7 +47,7 @@ class Given(NamedTuple):
 class DraState(RuleState):
     """Claims in use, devices in use, and the searches over them.
 
-    Devices that this cycle gives are promises to nobody yet: where a further pod has room on a node
+    Devices that this cycle gives are promised to no pod yet: where a further pod has room on a node
     only if earlier ones take other devices, they do (``details`` tells which ones they have in the end).
     """
 
@@ -170,7 +170,7 @@ class DraState(RuleState):
         return f"{label}: {reason}" if reason else self._too_large(claim, label)
 
     def _too_large(self, claim: Claim, label: str) -> str:
-        """Whether no node could serve a request even if nobody held a device."""
+        """Whether no node could serve a request even if no device were held."""
         if claim.allocation or not claim.requests:
             return ""
         for alternatives in claim.requests:
@@ -430,8 +430,8 @@ class DraState(RuleState):
         """Counting rows over the devices that requests of the classes accept, and users of shared claims.
 
         Exact where devices are free or not and few requests overlap; with constraints, counters,
-        shareable devices or shared open claims a relaxation, of which is left that nobody enters a node
-        that refuses him as it is while all who hold devices there stay.
+        shareable devices or shared open claims a relaxation, of which is left that no pod enters a node
+        that refuses it as it is while all that hold devices there stay.
         """
         yield from self._user_rows(classes, nodes)
         opened = [
@@ -455,7 +455,7 @@ class DraState(RuleState):
         nodes: Sequence[int],
         releases: Mapping[PodKey, Sequence[int]],
     ) -> Iterator[Row]:
-        """For what counting does not say: nodes that serve a class only once somebody leaves."""
+        """For what counting does not say: nodes that serve a class only once a pod leaves."""
         local: dict[int, set[PodKey]] = {}
         anywhere: set[PodKey] = set()
         for key, devices in releases.items():

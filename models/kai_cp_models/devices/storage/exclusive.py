@@ -17,7 +17,7 @@ _NOBODY: Final[Users] = (frozenset(), frozenset())
 
 
 class Exclusive:
-    """Who uses which of these claims."""
+    """Which pods use which of these claims."""
 
     def __init__(self, objects: Objects) -> None:
         self._claims = frozenset(key for key, claim in objects.claims.items() if MODE in claim.modes)
@@ -48,7 +48,7 @@ class Exclusive:
             self._users[key] = (users[0], users[1])
 
     def free(self, pod: Pod, *, now: bool) -> bool:
-        """Whether nobody else uses the pod's claims."""
+        """Whether no other pod uses the pod's claims."""
         for key in self.claims(pod):
             stay, leave = self._users.get(key, _NOBODY)
             if (stay | leave if now else stay) - {pod.key}:
