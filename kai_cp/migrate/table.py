@@ -112,7 +112,11 @@ CONFIG: Final[Mapping[str, Row]] = {
     "scheduler.GOGC": _not(GO),
     "scheduler.schedulerService": _not("metrics are on port 8080"),
     "admission.gpuSharing": _flag(ADMISSION, "gpu-sharing-enabled"),
-    "admission.blockNvidiaVisibleDevices": _flag(ADMISSION, "block-nvidia-visible-devices"),
+    "admission.blockNvidiaVisibleDevices": _flag(
+        ADMISSION,
+        "block-nvidia-visible-devices",
+        note="also for the webhooks: kai-cp webhooks --block-nvidia-visible-devices; the chart sees the flag",
+    ),
     "admission.gpuFractionRuntimeClassName": _flag(ADMISSION, "gpu-fraction-runtime-class-name"),
     "admission.gpuPodRuntimeClassName": _flag(ADMISSION, "gpu-pod-runtime-class-name"),
     "admission.queueLabelSelector": _not("tests the namespace; write a namespaceSelector if you mean it"),

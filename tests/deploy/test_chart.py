@@ -15,6 +15,8 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from kai_cp.kube.admission.options import RegistrationOptions
+from kai_cp.kube.admission.registration import configurations
 from kai_cp.kube.api.access import ACCESS, ControllerName
 from tests.deploy.helm import CHART, Object, helm, instead_of_kai, objects, refused, template
 
@@ -316,6 +318,22 @@ def test_webhooks_lead_to_the_release_and_judge_its_pods_alone() -> None:
     pods = [hook for hook in hooks if hook["rules"][0]["resources"] == ["pods"]]
     assert pods
     assert all(hook["namespaceSelector"]["matchExpressions"][0]["values"][-1] == "elsewhere" for hook in pods)
+
+
+def test_admission_that_blocks_devices_is_asked_for_every_pod_of_ours() -> None:
+    flag = "--block-nvidia-visible-devices"
+    made = objects(template({"admission": {"enabled": True, "extraArgs": [flag]}}, namespace="kai-scheduler"))
+    hooks = {
+        hook["clientConfig"]["service"]["path"]: hook.get("matchConditions")
+        for item in made
+        if item["kind"].endswith("WebhookConfiguration")
+        for hook in item["webhooks"]
+    }
+    assert hooks == {
+        hook["clientConfig"]["service"]["path"]: hook.get("matchConditions")
+        for item in configurations(RegistrationOptions(block_nvidia_visible_devices=True))
+        for hook in item["webhooks"]
+    }
 
 
 def test_nothing_is_looked_up_and_nothing_lives_in_a_hook_alone() -> None:

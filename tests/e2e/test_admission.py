@@ -132,6 +132,8 @@ def test_admission_judges_what_is_written(world: World) -> None:
         assert api.patch(r.PODS, world.namespace, "old", {"metadata": {"labels": {"a": "b"}}})
         worse = {"metadata": {"annotations": {"gpu-fraction": "8"}}}
         assert "smaller than 1.0" in refusal(lambda: api.patch(r.PODS, world.namespace, "old", worse))
+        world.add_pod("whole", "none", 1)
+        assert "both GPU fraction" in refusal(lambda: api.patch(r.PODS, world.namespace, "whole", worse))
 
         parent = world.add_queue("parent")
         child = world.add_queue("child", parent)
@@ -146,6 +148,8 @@ def test_admission_judges_what_is_written(world: World) -> None:
         assert "subgroup a: minMember is required" in text
         process.kill()
         world.add_pod("elsewhere", "none", 0, spec={"schedulerName": "default-scheduler"})
+        world.add_pod("whole-too", "none", 1)
+        assert api.patch(r.PODS, world.namespace, "whole", {"metadata": {"annotations": {"a": "b"}}})
         with pytest.raises(ApiError) as caught:
             fraction(world, "alone")
         assert caught.value.status == 500

@@ -31,6 +31,9 @@ class RegistrationOptions:
         FailurePolicy, Option(help="Without an answer: Fail refuses, Ignore lets pass.")
     ] = FailurePolicy.FAIL
     scheduler_name: Annotated[str, Option(help="schedulerName of the pods that are sent.")] = "kai-scheduler"
+    block_nvidia_visible_devices: Annotated[
+        bool, Option(help="Send pods that share no GPU too: admission has this flag as well.")
+    ] = False
     service_namespace: Annotated[str, Option(help="Namespace of the Service.")] = "kai-scheduler"
     service_name: Annotated[str, Option(help="Service of admission.")] = "admission"
     url: Annotated[str, Option(help="https://host:port in place of the Service.")] = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kai_cp.admission.sharing import ANNOTATIONS
 from kai_cp.kube.admission.keeper import LABEL
 from kai_cp.kube.admission.options import RegistrationOptions
 from kai_cp.kube.api import access
@@ -15,12 +16,18 @@ TIMEOUT_SECONDS: Final = 5
 
 UNCHANGED: Final = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 """Only changes of the specification are judged: labels, annotations and finalizers never wait for us."""
+_SHARING: Final = list(ANNOTATIONS)
 ANNOTATED: Final = (
-    "request.operation == 'CREATE' || !has(object.metadata.annotations) || "
-    "!has(oldObject.metadata.annotations)"
-    " || object.metadata.annotations != oldObject.metadata.annotations"
+    f"request.operation == 'CREATE' || {_SHARING}.exists(name, "
+    "object.metadata.?annotations[?name] != oldObject.metadata.?annotations[?name])"
 )
-"""What is judged of a pod cannot change after creation, but for its annotations."""
+"""What is judged of a pod cannot change after creation, but for these annotations."""
+SHARES: Final = {
+    "name": "shares-a-gpu",
+    "expression": f"request.operation == 'UPDATE' || {_SHARING}.exists(name, "
+    "object.metadata.?annotations[?name].hasValue())",
+}
+"""Nothing is changed or refused in a pod without these annotations, unless devices are blocked."""
 
 
 POD: Final = ("", "v1", "pods", "Namespaced")
@@ -33,7 +40,9 @@ POD_GROUP: Final = ("scheduling.run.ai", "v2alpha2", "podgroups", "Namespaced")
 def configurations(options: RegistrationOptions) -> list[dict[str, Any]]:
     """The four objects, with KAI's names; ``caBundle`` is written by the process."""
     name = f"object.spec.schedulerName == '{options.scheduler_name}'"
-    ours = {"name": "scheduler-name-match", "expression": name}
+    asked = [{"name": "scheduler-name-match", "expression": name}]
+    if not options.block_nvidia_visible_devices:
+        asked.append(SHARES)
     judged = {"name": "judged", "expression": UNCHANGED}
     selector = {
         "key": "kubernetes.io/metadata.name",
@@ -45,13 +54,13 @@ def configurations(options: RegistrationOptions) -> list[dict[str, Any]]:
     mutate = {
         **_hook(options, service, "/mutate--v1-pod", POD, "CREATE"),
         **elsewhere,
-        "matchConditions": [ours],
+        "matchConditions": asked,
         "reinvocationPolicy": "IfNeeded",
     }
     validate = {
         **_hook(options, service, "/validate--v1-pod", POD, "CREATE", "UPDATE"),
         **elsewhere,
-        "matchConditions": [ours, {"name": "judged", "expression": ANNOTATED}],
+        "matchConditions": [*asked, {"name": "judged", "expression": ANNOTATED}],
     }
 
     def specification(name: str, path: str, kind: tuple[str, str, str, str], *more: str) -> dict[str, Any]:

@@ -296,6 +296,19 @@ def test_an_admitted_pod_is_admitted_again_unchanged(
     assert updated(dict(first.object), None, settings).allowed
 
 
+@given(st.dictionaries(st.just("gpu-fraction-container-name"), VALUES), CONTAINERS, SETTINGS)
+def test_a_pod_that_shares_no_gpu_stays_as_it_is_unless_devices_are_blocked(
+    annotations: dict[str, str], containers: list[dict[str, Any]], settings: AdmissionSettings
+) -> None:
+    """Why the registrations keep such pods away."""
+    thing = pod(annotations)
+    thing["spec"]["containers"] = containers
+    verdict = created(thing, replace(settings, block_nvidia_visible_devices=False))
+    assert verdict.allowed
+    assert not verdict.warnings
+    assert verdict.object == thing
+
+
 @given(ANY, ANY, ANY)
 def test_nothing_that_json_can_say_raises(metadata: Any, containers: Any, annotations: Any) -> None:
     thing = {
