@@ -94,35 +94,35 @@ class QueueController:
 
 
 class Sums:
-    """Sums over the pod groups that name a queue; kept until one of them changes."""
+    """Sums over the pod groups that name a queue, kept up to date with each change of one."""
 
     def __init__(self, groups: Store) -> None:
-        self._members: dict[str, dict[Key, Object]] = defaultdict(dict)
-        self._known: dict[str, dict[str, Sum]] = {}
+        self._parts: dict[Key, tuple[str, dict[str, Sum]]] = {}
+        """What each pod group adds, and to which queue."""
+        self._totals: dict[str, dict[str, Sum]] = defaultdict(lambda: {field: {} for field in FIELDS})
         self._lock = threading.Lock()
         groups.listen(self._changed)
 
     def of(self, queue: str) -> dict[str, Sum]:
         """The sums by field of the status."""
         with self._lock:
-            known = self._known.get(queue)
-            if known is None:
-                known = {field: {} for field in FIELDS}
-                for group in self._members.get(queue, {}).values():
-                    status = (group.get("status") or {}).get("resourcesStatus") or {}
-                    for field in FIELDS:
-                        add(known[field], parsed(status.get(field)))
-                self._known[queue] = known
-            return known
+            return {field: dict(self._totals[queue][field]) for field in FIELDS}
 
     def _changed(self, old: Object | None, new: Object | None) -> None:
+        state = old if new is None else new
+        if state is None:
+            return
+        status = (state.get("status") or {}).get("resourcesStatus") or {}
+        part = (queue_of(state), {field: parsed(status.get(field)) for field in FIELDS})
         with self._lock:
-            if old is not None:
-                self._members[queue_of(old)].pop(key_of(old), None)
-                self._known.pop(queue_of(old), None)
+            gone = self._parts.pop(key_of(state), None)
+            if gone is not None:
+                for field, found in gone[1].items():
+                    add(self._totals[gone[0]][field], {name: -amount for name, amount in found.items()})
             if new is not None:
-                self._members[queue_of(new)][key_of(new)] = new
-                self._known.pop(queue_of(new), None)
+                self._parts[key_of(state)] = part
+                for field, found in part[1].items():
+                    add(self._totals[part[0]][field], found)
 
 
 class QueueMetrics:
