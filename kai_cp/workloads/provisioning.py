@@ -1,7 +1,7 @@
 """Gangs that cluster autoscalers are asked for as a whole, by a ProvisioningRequest each.
 
 An autoscaler that sees pods one by one may bring half of the nodes that a gang needs, and pay for them while
-the gang goes on waiting. A ProvisioningRequest (autoscaling.x-k8s.io/v1) names all of its pods: either all
+the gang goes on waiting. A ProvisioningRequest (autoscaling.x-k8s.io) names all of its pods: either all
 of them get nodes or none. Pods that belong to one say so in an annotation, and are not looked at one by one.
 """
 

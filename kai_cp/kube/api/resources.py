@@ -19,6 +19,10 @@ class Resource(NamedTuple):
         """Value of ``apiVersion`` in its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    def at(self, version: str) -> Resource:
+        """The same kind in another version."""
+        return self._replace(version=version)
+
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """URL path of the collection, an object, or a subresource of it."""
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]

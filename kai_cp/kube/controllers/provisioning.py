@@ -18,8 +18,11 @@ from kai_cp.kube.controllers.served import Served
 from kai_cp.workloads.keys import POD_GROUP
 from kai_cp.workloads.provisioning import Request, step, template_names
 
+VERSIONS: Final = ("v1", "v1beta1")
+"""Versions of ProvisioningRequest, alike in what is used here; the first that is served counts."""
 LOOK_SECONDS: Final = 60.0
 """How often it is looked whether ProvisioningRequests are served by now, while a gang waits."""
+_KINDS: Final = tuple(r.PROVISIONING_REQUESTS.at(version) for version in VERSIONS)
 
 
 class GangProvisioner:
@@ -36,9 +39,9 @@ class GangProvisioner:
         informers = context.informers
         self._pods = informers.store(r.PODS, transform=t.pod, fields=self._fields)
         self._groups = informers.store(r.POD_GROUPS)
-        self._requests = informers.store(r.PROVISIONING_REQUESTS, optional=True)
+        self._requests = [informers.store(kind, optional=True) for kind in _KINDS]
         self._members = Members(self._pods)
-        self._made = Members(self._requests)
+        self._made = [Members(store) for store in self._requests]
         self._served = Served(context.transport.raw)
 
     def wants(self) -> Sequence[Want]:
@@ -46,7 +49,7 @@ class GangProvisioner:
         return (
             Want(r.POD_GROUPS, changed(lambda group: (key_of(group),))),
             Want(r.PODS, changed(_group_of), transform=t.pod, fields=self._fields),
-            Want(r.PROVISIONING_REQUESTS, changed(_group_of), optional=True),
+            *(Want(kind, changed(_group_of), optional=True) for kind in _KINDS),
         )
 
     def reconcile(self, key: Key, attempt: int) -> float | None:
@@ -55,15 +58,18 @@ class GangProvisioner:
         if group is None:
             return None  # What was made for it is owned by it, and goes with it.
         uid = group["metadata"].get("uid")
-        own = [item for item in self._made.of(key) if _owned(item, uid)]
+        # A server with several versions shows every request in each.
+        there = next((items for made in self._made if (items := made.of(key))), [])
+        own = [item for item in there if _owned(item, uid)]
         found = step(group, self._members.of(key), own, self._class, time.time())
-        if found.make is not None and not self._available():
+        version = self._version() if found.make is not None or found.delete else ""
+        if found.make is not None and not version:
             return LOOK_SECONDS
         for item in own:
             if item["metadata"]["name"] in found.delete:
-                self._delete(item)
+                self._delete(item, version)
         if found.make is not None:
-            self._make(group, found.make)
+            self._make(group, found.make, version)
         for name, marks in (found.marks or {}).items():
             self._mark((key[0], name), marks)
         if found.failed:
@@ -71,11 +77,14 @@ class GangProvisioner:
             self._context.recorder.say(group, r.POD_GROUPS, "Warning", "CapacityNotProvided", text)
         return found.after
 
-    def _available(self) -> bool:
-        resource = r.PROVISIONING_REQUESTS
-        return self._served.resource(resource.api_version, resource.kind) is not None
+    def _version(self) -> str:
+        """The version to write in, "" while none is served."""
+        for kind in _KINDS:
+            if self._served.resource(kind.api_version, kind.kind) is not None:
+                return kind.version
+        return ""
 
-    def _make(self, group: Object, request: Request) -> None:
+    def _make(self, group: Object, request: Request, version: str) -> None:
         namespace = group["metadata"]["namespace"]
         transport = self._context.transport
         made = None
@@ -83,21 +92,24 @@ class GangProvisioner:
             with _fine_if_there():
                 transport.create(r.POD_TEMPLATES, namespace, dict(template))
         with _fine_if_there():
-            made = transport.create(r.PROVISIONING_REQUESTS, namespace, dict(request.body))
+            made = transport.create(r.PROVISIONING_REQUESTS.at(version), namespace, dict(request.body))
         if made is None:
             raise NotYet(f"ProvisioningRequest {namespace}/{request.name}: the one before is still there")
-        self._requests.put(made, ours=True)
+        for store in self._requests:
+            store.put(made, ours=True)
         text = f"ProvisioningRequest {request.name} asks for nodes for {len(request.pods)} pods at once"
         self._context.recorder.say(group, r.POD_GROUPS, "Normal", "CapacityRequested", text)
 
-    def _delete(self, request: Object) -> None:
+    def _delete(self, request: Object, version: str) -> None:
         """Templates first: the request is what tells their names."""
         namespace, name = request["metadata"]["namespace"], request["metadata"]["name"]
         transport = self._context.transport
         for template in template_names(request):
             transport.delete(r.POD_TEMPLATES, namespace, template)
-        transport.delete(r.PROVISIONING_REQUESTS, namespace, name, uid=request["metadata"].get("uid", ""))
-        self._requests.remove(request, ours=True)
+        uid = request["metadata"].get("uid", "")
+        transport.delete(r.PROVISIONING_REQUESTS.at(version), namespace, name, uid=uid)
+        for store in self._requests:
+            store.remove(request, ours=True)
 
     def _mark(self, key: Key, marks: Mapping[str, str | None]) -> None:
         pod = self._pods.get(key)

@@ -97,6 +97,8 @@ def calls(module: str) -> set[tuple[str, str]]:
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
         resource = call.args[0] if call.args else None
+        if isinstance(resource, ast.Call) and isinstance(resource.func, ast.Attribute):
+            resource = resource.func.value  # r.KIND.at(version)
         if call.func.attr not in CALLS or not isinstance(resource, ast.Attribute):
             continue
         if not (isinstance(resource.value, ast.Name) and resource.value.id in ("resources", "r")):

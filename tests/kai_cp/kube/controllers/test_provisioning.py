@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kai_cp.kube.api import resources as r
+from kai_cp.kube.controllers.provisioning import VERSIONS
 from kai_cp.workloads.provisioning import CONSUMES
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.controllers.test_controllers import running, writes
@@ -24,22 +27,29 @@ def gang(server: StubServer) -> None:
         server.put(r.PODS, item)
 
 
-def serve(server: StubServer) -> None:
-    """As if the definition were installed."""
+def serve(server: StubServer, version: str) -> None:
+    """As if the definition were installed with this version."""
     kind = {"kind": "ProvisioningRequest", "name": "provisioningrequests", "namespaced": True}
-    server.objects["/apis/autoscaling.x-k8s.io/v1"] = {"resources": [kind]}
+    server.objects[f"/apis/autoscaling.x-k8s.io/{version}"] = {"resources": [kind]}
 
 
-def requests(server: StubServer) -> list[Object]:
+def requests(server: StubServer, version: str) -> list[Object]:
     """ProvisioningRequests that there are."""
-    return [item for path, item in server.objects.items() if "/provisioningrequests/" in path]
+    where = f"/apis/autoscaling.x-k8s.io/{version}/"
+    return [item for path, item in server.objects.items() if path.startswith(where)]
 
 
-def test_a_gang_is_asked_for_once_and_taken_back_when_it_runs(server: StubServer) -> None:
+@pytest.mark.parametrize(
+    ("served", "version"), [(["v1"], "v1"), (["v1beta1"], "v1beta1"), (["v1beta1", "v1"], "v1")]
+)
+def test_a_gang_is_asked_for_once_and_taken_back_when_it_runs(
+    server: StubServer, served: list[str], version: str
+) -> None:
     gang(server)
-    serve(server)
+    for each in served:
+        serve(server, each)
     with running(server, "provisioning-requests") as run:
-        (made,) = until(lambda: requests(server))
+        (made,) = until(lambda: requests(server, version))
         assert made["spec"]["podSets"][0]["count"] == 2
         template = made["spec"]["podSets"][0]["podTemplateRef"]["name"]
         assert server.get(r.POD_TEMPLATES, "ns", template)
@@ -55,7 +65,7 @@ def test_a_gang_is_asked_for_once_and_taken_back_when_it_runs(server: StubServer
         for pod_name in "ab":
             bound = server.get(r.PODS, "ns", pod_name) or {}
             server.put(r.PODS, {**bound, "spec": {**bound["spec"], "nodeName": "n1"}})
-        until(lambda: not requests(server))
+        until(lambda: not requests(server, version))
         assert server.get(r.POD_TEMPLATES, "ns", template) is None
         until(lambda: run.host.idle)
         assert {method for method, _ in writes(server)[before:]} == {"DELETE"}
@@ -64,5 +74,7 @@ def test_a_gang_is_asked_for_once_and_taken_back_when_it_runs(server: StubServer
 def test_where_the_definition_is_missing_nothing_is_written(server: StubServer) -> None:
     gang(server)
     with running(server, "provisioning-requests"):
-        until(lambda: any(path == "/apis/autoscaling.x-k8s.io/v1" for _, path, _ in server.log))
+        for version in VERSIONS:
+            asked = f"/apis/autoscaling.x-k8s.io/{version}"
+            until(lambda asked=asked: any(path == asked for _, path, _ in server.log))  # type: ignore[misc]
     assert writes(server) == []
