@@ -11,13 +11,13 @@ import time
 from dataclasses import dataclass, field
 
 from kai_cp_models.actions.closer import closer
-from kai_cp_models.actions.common import entry_of, waiting_groups
+from kai_cp_models.actions.common import entry_of, no_place, waiting_groups
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import NoPlace, Placer, gate
+from kai_cp_models.placement import Placer, gate
 from kai_cp_models.snapshot import GroupKey, Stage
 from kai_cp_models.units import Batch
 
@@ -123,12 +123,7 @@ def _admit(ledger: Ledger, ask: Ask, admission: Admission) -> Ledger | Waiting:
     if isinstance(outcome, Ledger):
         admission.admitted(ask)
         return outcome
-    return admission.decide(ledger, ask, _waiting(outcome))
-
-
-def _waiting(failure: NoPlace) -> Waiting:
-    reason = "TopologyFragmented" if failure.subgroup or not failure.pod else "NodeFragmented"
-    return Waiting(reason, failure.message, pod=failure.pod)
+    return admission.decide(ledger, ask, no_place(outcome))
 
 
 def _record(cycle: Cycle, admission: Admission, refused: int, joint: bool, seconds: float) -> None:

@@ -10,6 +10,7 @@ from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.placement import NoPlace
 from kai_cp_models.reservations.times import EXTRA, Times
 from kai_cp_models.snapshot import ActionName, GroupKey, PodGroup, PodStatus, Snapshot
 from kai_cp_models.units import Batch, Gang, Standing
@@ -75,6 +76,12 @@ def _refusal(
         if left is not None:
             return Waiting(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
     return None
+
+
+def no_place(failure: NoPlace) -> Waiting:
+    """The refusal of a batch that found no place on the nodes, without a proof."""
+    reason = "TopologyFragmented" if failure.subgroup or not failure.pod else "NodeFragmented"
+    return Waiting(reason, failure.message, pod=failure.pod)
 
 
 def _bad_topology(snapshot: Snapshot, batch: Batch) -> str:

@@ -63,8 +63,7 @@ def full(walk: Walk, key: GroupKey | None = None) -> bool:
 
 
 def _give_up(walk: Walk, group: PodGroup, cause: str, text: str, expired: bool = False) -> None:
-    report = drop(group, None, cause, text, expired=walk.now if expired else None)
-    walk.state = replace(walk.state, reports={**walk.state.reports, group.key: report})
+    walk.report(drop(group, None, cause, text, expired=walk.now if expired else None))
 
 
 def _begun(walk: Walk, ask: Ask, shape: Shape) -> bool:
@@ -127,7 +126,7 @@ def _places(walk: Walk, ask: Ask, shape: Shape, closed: Closed | None) -> Nodes 
     index = walk.ledger.snapshot.node_index
     gpus = {} if closed is None else {index[name]: amount for name, amount in closed.nodes.items()}
     nodes = stored_nodes(shape, gpus) if gpus else None
-    if nodes is not None and _fits(shape, nodes, room):
+    if nodes is not None and shape.fits(nodes, room):
         return nodes
     busy = np.maximum(_empty(walk.ledger) - walk.ledger.idle - walk.ledger.releasing, 0)
     return _least_busy(walk, Item(ask.group.key, shape, walk.now + 1, NEVER, stored=gpus), room, busy)
@@ -150,14 +149,6 @@ def _empty(ledger: Ledger) -> Vector:
         if node is not None and pod.group is None and pod.status in ACTIVE_ALLOCATED:
             room[node] -= demand(pod)
     return room
-
-
-def _fits(shape: Shape, nodes: Nodes, room: Vector) -> bool:
-    left = room.copy()
-    for part in shape.parts:
-        for pod in part.pods:
-            left[nodes[pod.key]] -= part.need
-    return bool((left[sorted(set(nodes.values()))] >= 0).all())
 
 
 def idle_now(drain: Drain, ledger: Ledger, now: float) -> IdleSoFar:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from kai_cp_models.joint.problem import Ask, leaves_with_scopes
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.vectors import Vector, demand
 from kai_cp_models.rules.table import accepting
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodSpec, Subgroup
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodKey, PodSpec, Subgroup
 
 Mask = NDArray[np.bool_]
 
@@ -66,6 +66,21 @@ class Shape:
     def pods(self) -> tuple[Pod, ...]:
         """All pods, part by part."""
         return tuple(pod for part in self.parts for pod in part.pods)
+
+    def fits(self, nodes: Mapping[PodKey, int], room: Vector) -> bool:
+        """Whether the pods fit into ``room`` [N, D] on these nodes, in one domain of every scope."""
+        left = room.copy()
+        for part in self.parts:
+            for pod in part.pods:
+                node = nodes[pod.key]
+                left[node] -= part.need
+                if not part.mask[node] or (left[node][part.need > 0] < 0).any():
+                    return False
+        for s, scope in enumerate(self.scopes):
+            together = [pod for part in self.parts if s in part.scopes for pod in part.pods]
+            if len({int(scope.domain[nodes[pod.key]]) for pod in together}) > 1:
+                return False
+        return True
 
     @cached_property
     def milli_gpus(self) -> int:

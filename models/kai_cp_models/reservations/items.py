@@ -13,11 +13,6 @@ from kai_cp_models.reservations.gang import Shape
 from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodKey
 
-_MOST_SPLITS: Final = 4
-_MOST_PAIRS: Final = 4_000
-"""Pairs of gangs on one node whose idle time is worked out together."""
-_MOST_NAMED: Final = 20_000
-"""Count variables up to which equal answers are told apart by node names."""
 _TICKS: Final = 1000
 """Idle time is counted in GPU-milliseconds."""
 

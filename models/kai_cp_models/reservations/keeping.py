@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from kai_cp_models.cycle import Eviction
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
-from kai_cp_models.reservations.gang import Shape
 from kai_cp_models.reservations.hero import Priced, priced
 from kai_cp_models.reservations.holders import (
     Holder,
@@ -23,13 +21,13 @@ from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.reservations.walk import TOLERANCE, Walk
-from kai_cp_models.snapshot import GroupKey, PodKey, PodStatus
+from kai_cp_models.snapshot import GroupKey, PodStatus
 
 
 def serve_holders(walk: Walk) -> None:
     """Holders of earlier cycles: at their start or earlier; later only where there is no other way."""
     found, dropped = stored_holders(walk.cycle, walk.times, walk.batches)
-    walk.state = replace(walk.state, reports={**walk.state.reports, **dropped})
+    walk.report(*dropped.values())
     walk.bound({holder.key: holder.stored.start for holder in found}, found)
     late: list[tuple[Holder, Refused]] = []
     for holder in found:
@@ -89,7 +87,7 @@ def _at(walk: Walk, holder: Holder, start: float) -> Found | Refused:
     if beyond is not None:
         return Refused(beyond)
     nodes = stored_nodes(holder.shape, gpus)
-    if nodes is not None and _fits(holder.shape, nodes, scene.room(start, end, others)):
+    if nodes is not None and holder.shape.fits(nodes, scene.room(start, end, others)):
         return Found(nodes, {}, {})
     return scene.at(holder.ask, holder.shape, start, end, others, reserved=reserved, prefer=gpus)
 
@@ -111,7 +109,7 @@ def keep(walk: Walk, holder: Holder, start: float, found: Found, cause: str | No
         cause,
         stored_gpus=_gpus_stored(walk, holder),
     )
-    walk.holds = [other for other in walk.holds if other.key != hold.key] + [hold]
+    walk.stands(hold)
     walk.changed()
     return hold
 
@@ -119,7 +117,7 @@ def keep(walk: Walk, holder: Holder, start: float, found: Found, cause: str | No
 def _hold_paid(walk: Walk, holder: Holder, start: float, paid: Priced) -> Hold:
     hold = keep(walk, holder, start, Found(paid.nodes, {}, {}))
     hold = replace(hold, victims=paid.victims, lost_gpu_hours=paid.lost_gpu_hours)
-    walk.holds = [other for other in walk.holds if other.key != hold.key] + [hold]
+    walk.stands(hold)
     walk.bound_victims(hold)
     return hold
 
@@ -150,8 +148,7 @@ def _later(walk: Walk, holder: Holder, refused: Refused) -> None:
                 keep(walk, holder, instant, outcome, cause if late else None)
                 return
     text = bound.message if bound else "no later start is known"
-    report = drop(holder.ask.group, holder.stored, cause, text)
-    walk.state = replace(walk.state, reports={**walk.state.reports, holder.key: report})
+    walk.report(drop(holder.ask.group, holder.stored, cause, text))
     walk.changed()
 
 
@@ -207,20 +204,3 @@ def _evict(walk: Walk, hold: Hold, key: GroupKey) -> None:
             ledger.evict(pod)
             words = f"its places are held for {hold.key} from {clock(hold.start, walk.now)}"
             walk.cycle.evicted_by[pod.key] = Eviction("reservation", (hold.key,), words)
-
-
-def _fits(shape: Shape, nodes: Mapping[PodKey, int], room: Vector) -> bool:
-    """Whether the pods fit on these nodes and lie in one domain of every scope."""
-    left = room.copy()
-    for part in shape.parts:
-        for pod in part.pods:
-            node = nodes[pod.key]
-            left[node] -= part.need
-            if not part.mask[node] or (left[node][part.need > 0] < 0).any():
-                return False
-        for s in part.scopes:
-            domain = shape.scopes[s].domain
-            everywhere = {int(domain[nodes[p.key]]) for q in shape.parts if s in q.scopes for p in q.pods}
-            if len(everywhere) > 1:
-                return False
-    return True

@@ -184,6 +184,5 @@ def replan(walk: Walk, hold: Hold, cause: str) -> None:
             walk.waits_itself(again)
             return
     if hold.stored is not None:
-        report = drop(group, hold.stored, cause, "a pod group with a right to its places took them")
-        walk.state = replace(walk.state, reports={**walk.state.reports, group.key: report})
+        walk.report(drop(group, hold.stored, cause, "a pod group with a right to its places took them"))
     walk.changed()

@@ -35,8 +35,6 @@ _MOST_PAIRS: Final = 4_000
 """Pairs of gangs on one node whose idle time is worked out together."""
 _MOST_NAMED: Final = 20_000
 """Count variables up to which equal answers are told apart by node names."""
-_TICKS: Final = 1000
-"""Idle time is counted in GPU-milliseconds."""
 
 
 @dataclass(frozen=True, eq=False)

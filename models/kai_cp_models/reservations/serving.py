@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kai_cp_models.actions.common import entry_of
+from kai_cp_models.actions.common import entry_of, no_place
 from kai_cp_models.cycle import Waiting
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.order import FairOrder
@@ -71,9 +71,7 @@ def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Waiting | None:
     if isinstance(outcome, Ledger):
         _admit(walk, ask, outcome, admission)
         return None
-    why = Waiting("NodeFragmented", outcome.message, pod=outcome.pod)
-    if outcome.subgroup or not outcome.pod:
-        why = replace(why, reason="TopologyFragmented")
+    why = no_place(outcome)
     refused = Refused(beyond)
     if not walk.holds:
         decided = admission.decide(walk.ledger, ask, why)

@@ -27,7 +27,7 @@ from kai_cp_models.reservations.refit import chosen_places
 from kai_cp_models.reservations.search import Found, Scene
 from kai_cp_models.reservations.state import Hold, time_of, update
 from kai_cp_models.reservations.times import NEVER
-from kai_cp_models.snapshot import GroupKey, PodKey, PodStatus, Stage
+from kai_cp_models.snapshot import GroupKey, PodKey, PodStatus, Reservation, Stage
 from kai_cp_models.units import Batch
 
 WAITING: Final = "WaitingForReservation"
@@ -169,6 +169,15 @@ class Walk:
             else:
                 low = middle + 1
         return points[low:]
+
+    def report(self, *ended: Reservation) -> None:
+        """Note what became of reservations that end without a start."""
+        reports = {**self.state.reports, **{one.group: one for one in ended}}
+        self.state = replace(self.state, reports=reports)
+
+    def stands(self, hold: Hold) -> None:
+        """Let the hold stand, in place of any other of its holder."""
+        self.holds = [other for other in self.holds if other.key != hold.key] + [hold]
 
     def waits_itself(self, hold: Hold) -> None:
         """Say of a holder why it waits."""
