@@ -9,6 +9,7 @@ from typing import Any, Final
 from kai_cp.decisions import rfc3339, version
 from kai_cp.reader.recorded_usage import FETCHED_AT
 from kai_cp.report.waiting import Waiter, waiters
+from kai_cp_models.devices import gpu_kinds
 from kai_cp_models.devices.mig import mig_report
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.reservations.bounds import wait_bounds
@@ -21,6 +22,7 @@ from kai_cp_models.snapshot import (
     MEMORY,
     MILLI,
     PODS,
+    UNLIMITED,
     Node,
     Pod,
     PodStatus,
@@ -62,6 +64,8 @@ def inspection(snapshot: Snapshot, sha256: str = "", settings: Settings | None =
         "waiting": [_waiter(i, waiter, snapshot.now) for i, waiter in enumerate(line, 1)],
         "setAside": [{"object": entry.item, "reason": entry.reason} for entry in snapshot.set_aside],
     }
+    if settings is not None and settings.rules.gpu_kinds:
+        _by_kind(document, snapshot)
     if settings is not None and settings.reservations.enabled:
         _in_time(document, Times(snapshot, settings))
     if (fetched_at := snapshot.extras.get(FETCHED_AT)) is not None:
@@ -79,6 +83,26 @@ def inspection(snapshot: Snapshot, sha256: str = "", settings: Settings | None =
     if ignored := snapshot.extras.get("ignored_fields"):
         document["ignoredFields"] = dict(ignored)
     return document
+
+
+def _by_kind(document: dict[str, Any], snapshot: Snapshot) -> None:
+    """What queues hold of kinds of GPUs, and what they say of them that cannot be read."""
+    rows = {row["name"]: row for row in document["queues"]}
+    for holding in gpu_kinds.holdings(snapshot):
+        bounds = holding.bounds
+        amounts = {
+            "quota": bounds.quota,
+            "limit": bounds.limit,
+            "allocated": holding.held,
+            "nonPreemptible": holding.firm,
+        }
+        rows[holding.queue].setdefault("gpuKinds", {})[holding.kind] = {
+            name: UNLIMITED if value == UNLIMITED else _plain(value / MILLI)
+            for name, value in amounts.items()
+        }
+    document["setAside"] += [
+        {"object": one.item, "reason": one.reason} for one in gpu_kinds.set_aside(snapshot)
+    ]
 
 
 def _in_time(document: dict[str, Any], times: Times) -> None:

@@ -45,6 +45,7 @@ class World:
     digest: str
     snapshot: Snapshot
     plan: Plan | None
+    settings: Settings
 
     def facts(self) -> Facts:
         """What the questions are asked of; the fair order is worked out once."""
@@ -55,7 +56,7 @@ class World:
         from kai_cp_models.snapshot import GroupKey, Plan
 
         plan = self.plan or Plan()
-        inspected = inspection(self.snapshot, self.digest)
+        inspected = inspection(self.snapshot, self.digest, self.settings)
         places = {
             GroupKey(*entry["podGroup"].split("/", 1)): entry["position"] or 0
             for entry in inspected["waiting"]
@@ -84,7 +85,7 @@ def world_or_exit(
     instant = instant_or_exit(now)
     plan, decided_at = (None, None) if undecided else _plan(snapshot, decisions, settings, instant)
     found, name, digest = snapshot_or_exit(snapshot, instant if instant is not None else decided_at, settings)
-    return World(name, digest, found, plan)
+    return World(name, digest, found, plan, settings)
 
 
 def decisions_or_exit(path: Path, text: bytes | None = None) -> tuple[Mapping[str, Any], Plan]:

@@ -7,7 +7,18 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-from kai_cp.documents.parts import CLOSED, OPEN, ForWhom, Gpus, Group, Proof, Shares, Skipped, Time
+from kai_cp.documents.parts import (
+    CLOSED,
+    OPEN,
+    ForWhom,
+    Gpus,
+    Group,
+    KindAmounts,
+    Proof,
+    Shares,
+    Skipped,
+    Time,
+)
 from kai_cp.documents.starts import Estimate, Goal, Reservation, StoredReservation
 
 
@@ -193,6 +204,9 @@ class InspectedQueue(TypedDict):
     gpu: QueueAmounts
     cpu: Annotated[QueueAmounts, Field(description="Millicores.")]
     memory: Annotated[QueueAmounts, Field(description="Bytes.")]
+    gpuKinds: NotRequired[
+        Annotated[dict[str, KindAmounts], Field(description="With rules.gpu_kinds, by kind of GPU.")]
+    ]
 
 
 @with_config(CLOSED)

@@ -43,3 +43,13 @@ ForWhom = TypedDict(
     {"for": NotRequired[Annotated[list[str], Field(description="Evict: pod groups that it is for.")]]},
 )
 """``for`` is no name that a class can have."""
+
+
+@with_config(CLOSED)
+class KindAmounts(TypedDict):
+    """GPUs of one kind in a queue; -1 is unlimited."""
+
+    quota: float
+    limit: float
+    allocated: float
+    nonPreemptible: Annotated[float, Field(description="Of allocated; what the quota bounds.")]

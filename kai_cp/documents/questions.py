@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-from kai_cp.documents.parts import CLOSED, ForWhom, Gpus, Group, Proof, Time
+from kai_cp.documents.parts import CLOSED, ForWhom, Gpus, Group, KindAmounts, Proof, Time
 
 
 @with_config(CLOSED)
@@ -48,6 +48,9 @@ class QueueLine(TypedDict):
     borrowed: float
     waitingPodGroups: int
     owedPodGroups: int
+    gpuKinds: NotRequired[
+        Annotated[dict[str, KindAmounts], Field(description="With rules.gpu_kinds, by kind of GPU.")]
+    ]
 
 
 @with_config(CLOSED)

@@ -35,7 +35,10 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
         return engine or "no plan was found"
     first = found.sets[0]
     kinds = {kind_of(family) for family in first}
-    if kinds & {"queue", "readiness", "backoff", "dependency", "limit", "quota"} or "room" not in kinds:
+    if (
+        kinds & {"queue", "readiness", "backoff", "dependency", "limit", "kind-limit", "quota"}
+        or "room" not in kinds
+    ):
         return engine or " + ".join(ordered(first))
     return "; ".join(part for part in (_room(situation, group, first), _victims(first)) if part)
 

@@ -7,6 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from kai_cp.questions.question import Document, Facts, Question
+from kai_cp.report.kinds import by_kind
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount, plural
 
@@ -33,6 +34,7 @@ def ask(facts: Facts) -> dict[str, Any]:
                 "borrowed": borrowed(of["allocated"], of["quota"]),
                 "waitingPodGroups": queue["waitingPodGroups"],
                 "owedPodGroups": len(facts.owed.get(queue["name"], ())),
+                **({"gpuKinds": queue["gpuKinds"]} if "gpuKinds" in queue else {}),
             }
         )
     return {"schema": "queues/1", "now": facts.decisions["now"], "queues": found}
@@ -64,7 +66,8 @@ def sections(document: Document) -> list[Section]:
     ]
     numbers = ("Used", "Quota", "Fair share", "Limit", "Borrowed", "Waiting", "Owed")
     drop = ("Limit", "Waiting")
-    return [Section("Queues, in GPUs", ("Queue", *numbers), rows, right=numbers, fixed=("Queue",), drop=drop)]
+    tree = Section("Queues, in GPUs", ("Queue", *numbers), rows, right=numbers, fixed=("Queue",), drop=drop)
+    return [tree, by_kind([{**queue, "name": queue["queue"]} for queue in document["queues"]])]
 
 
 QUEUES = Question("queues", "queue/{queue}", ask, headline, sections)

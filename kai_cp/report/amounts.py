@@ -11,7 +11,7 @@ from kai_cp_models.units import Gang
 NOT_FOR_SHARES: Final = frozenset(
     {
         *("NotReady", "SchedulingBackoff", "QueueDoesNotExist", "QueueNotLeaf", "DependencyMissing"),
-        *("NoNodeAccepts", "ExceedsHardware", "OverLimit", "NonPreemptibleOverQuota"),
+        *("NoNodeAccepts", "ExceedsHardware", "OverLimit", "OverGpuKind", "NonPreemptibleOverQuota"),
     }
 )
 """Reasons of pod groups that no other distribution of the GPUs would help."""

@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from kai_cp.report.headline import as_of
+from kai_cp.report.kinds import by_kind
 from kai_cp.report.partition import partition
 from kai_cp.report.reserved import longest_wait, reserved
 from kai_cp.report.section import ROWS_SHOWN, Section, Shortening, ignored, skipped
@@ -56,6 +57,7 @@ class _Report:
             _waiting(document["waiting"]),
             reserved(document.get("reservations") or (), document["now"]),
             _queues(document["queues"], self._resource),
+            by_kind(document["queues"]),
             _nodes(document["nodes"]),
             _partition(document.get("migPartition")),
             skipped([(entry["object"], entry["reason"]) for entry in document["setAside"]]),

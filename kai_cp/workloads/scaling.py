@@ -23,7 +23,7 @@ POD_NAMESPACE: Final = "shared-gpu-pod-namespace"
 GROUP: Final = "pod-group-name"
 GPU: Final = "nvidia.com/gpu"
 HELD: Final = frozenset(
-    ("OverLimit", "NonPreemptibleOverQuota", "QueueDoesNotExist", "PreemptionDelayNotElapsed")
+    ("OverLimit", "OverGpuKind", "NonPreemptibleOverQuota", "QueueDoesNotExist", "PreemptionDelayNotElapsed")
 )
 """Reasons of a pod group that no new node would remove."""
 COPIED: Final = ("affinity", "tolerations", "nodeSelector", "runtimeClassName", "topologySpreadConstraints")

@@ -22,6 +22,7 @@ from kai_cp_models.check import Start, violations
 from kai_cp_models.collection import collector_held
 from kai_cp_models.cycle import Cycle, MustStay
 from kai_cp_models.defrag.act import Looked, advance
+from kai_cp_models.devices import gpu_kinds
 from kai_cp_models.devices.mig import advised
 from kai_cp_models.explain import unscheduled
 from kai_cp_models.ledger import Ledger
@@ -109,6 +110,7 @@ class _Engine:
         times: Times | None = None,
     ) -> None:
         self._times = times
+        self._aside = (*(() if times is None else times.aside), *gpu_kinds.problems(snapshot, settings.rules))
         self._snapshot = snapshot
         self._emit = emit
         self._looked = Looked()
@@ -311,7 +313,7 @@ class _Engine:
             localities(self._cycle.ledger, self._decisions),
             self._cycle.turns,
             starts,
-            () if self._times is None else self._times.aside,
+            self._aside,
             _first(next_instant(self._times, starts), self._looked.again_at),
             self._looked.report,
         )

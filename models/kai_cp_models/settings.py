@@ -159,6 +159,11 @@ class OptionalRules(Frozen):
 
     topology_spread: bool = Field(False, description="Enforce DoNotSchedule topology spread.")
     pod_disruption_budgets: bool = Field(False, description="Never evict beyond a PodDisruptionBudget.")
+    gpu_kinds: bool = Field(
+        False,
+        description="Hold queues to the limits and quotas that they state for kinds of GPUs "
+        "(`kai-cp/gpu-kinds`, docs/gpu-kinds.md).",
+    )
 
 
 class Limits(Frozen):

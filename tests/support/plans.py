@@ -9,7 +9,10 @@ from kai_cp_models.snapshot import Plan, Snapshot
 
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000, "workers": 1}})
 ALL_RULES = Settings.model_validate(
-    {"solver": SETTINGS.solver, "rules": {"topology_spread": True, "pod_disruption_budgets": True}}
+    {
+        "solver": SETTINGS.solver,
+        "rules": {"topology_spread": True, "pod_disruption_budgets": True, "gpu_kinds": True},
+    }
 )
 """With the rules that KAI lacks."""
 

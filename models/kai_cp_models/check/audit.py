@@ -12,6 +12,7 @@ from kai_cp_models.check import (
     claims,
     existence,
     gangs,
+    gpu_kinds,
     locality,
     nodes,
     ports,
@@ -63,8 +64,9 @@ DEVICE_RULES: Final[tuple[Subject, ...]] = (
     volumes.broken,
     spread.broken,
     budgets.broken,
+    gpu_kinds.broken,
 )
-"""Claimed devices, NUMA zones, volumes and ConfigMaps; same shape."""
+"""Claimed devices, NUMA zones, volumes, ConfigMaps, and rules that KAI lacks; same shape."""
 
 
 def violations(

@@ -34,6 +34,7 @@ NOT_FOR_ROOM: Final = frozenset(
         "SchedulingBackoff",
         "DependencyMissing",
         "OverLimit",
+        "OverGpuKind",
         "NonPreemptibleOverQuota",
         "NoNodeAccepts",
         "WaitingForReservation",

@@ -1,4 +1,4 @@
-"""Node rules with a memory: host ports, affinity, claimed devices, NUMA zones, volumes, budgets.
+"""Node rules with a memory: host ports, affinity, claimed devices, NUMA zones, volumes, budgets, kinds.
 
 ``RULES`` is the one list of them. A snapshot that has nothing for a rule does not pay for it.
 """
@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from kai_cp_models.devices import affinity, budgets, dra, enrich, numa, objects, ports, spread, storage
+from kai_cp_models.devices import (
+    affinity,
+    budgets,
+    dra,
+    enrich,
+    gpu_kinds,
+    numa,
+    objects,
+    ports,
+    spread,
+    storage,
+)
 from kai_cp_models.devices.protocol import DeviceRule, Mask, Row, RuleState, Scores
 from kai_cp_models.reservations import held
 from kai_cp_models.settings import OptionalRules
@@ -35,6 +46,7 @@ RULES: Final[tuple[DeviceRule, ...]] = (
     storage,
     spread,
     budgets,
+    gpu_kinds,
     held,
 )
 

@@ -63,6 +63,7 @@ _NOT_ROOM: Final = frozenset(
         "SchedulingBackoff",
         "DependencyMissing",
         "OverLimit",
+        "OverGpuKind",
         "NonPreemptibleOverQuota",
     }
 )

@@ -11,7 +11,7 @@ for ``now=False``. A moved pod is both: leaving its old node and placed on the n
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -98,6 +98,13 @@ class RuleState:
     def refusals(self, pod: Pod) -> str:
         """Why nodes are refused, in words with numbers; "" when the rule refuses none."""
         return ""
+
+    def alone(self, pods: Sequence[Pod], accepting: Callable[[Pod], Mask]) -> tuple[str, str] | None:
+        """(reason token, message) where this rule alone keeps pods from starting together; else None.
+
+        ``accepting``: nodes that a pod may go to as static rules have it.
+        """
+        return None
 
     def dead_end(self, pod: Pod) -> str:
         """Why no eviction can ever help the pod (4.3); "" when one might."""

@@ -32,6 +32,7 @@ ORDER: Final = (
     "numa",
     "spread",
     "limit",
+    "kind-limit",
     "quota",
     "priority",
     "non-preemptible",
@@ -80,6 +81,7 @@ DEVICE_FAMILY: Final = {
     "numa": "numa",
     "spread": "spread",
     "budgets": "pdb",
+    "gpu_kinds": "kind-limit",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.ledger import Ledger
@@ -51,10 +52,20 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
             if spec not in words:
                 words[spec] = explain_pod(cycle.ledger, pod)
             message = words[spec]
-            if reason == "NodeFragmented" and _full(free, pod):
+            batch = cycle.ledger.standing(gang).batch
+            alone = _kept_by_one_rule(cycle.ledger, batch.all_pods if batch is not None else (pod,))
+            if alone is not None:
+                reason, message = alone
+            elif reason == "NodeFragmented" and _full(free, pod):
                 reason = "NoRoomInSum"
         found.append(Unscheduled(group.key, reason, message, proved, why.details))
     return tuple(found)
+
+
+def _kept_by_one_rule(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | None:
+    """(reason token, message) where one of the rules that depend on others is all that stands in the way."""
+    found = (rule.alone(pods, partial(accepting, ledger.fixed.table)) for rule in ledger.rules)
+    return next((one for one in found if one is not None), None)
 
 
 def _full(free: Sequence[int], pod: Pod) -> bool:

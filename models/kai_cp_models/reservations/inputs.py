@@ -144,7 +144,7 @@ class Reader:
         """What the queue says."""
         if not queue.notes:
             return QueueNotes()
-        found = _Fields(f"Queue {queue.name}", queue.notes, self.aside)
+        found = Fields(f"Queue {queue.name}", queue.notes, self.aside)
         return QueueNotes(
             maximum=found.read(MAXIMUM, duration),
             default=found.read(DEFAULT, duration),
@@ -156,7 +156,7 @@ class Reader:
         """What the pod group says."""
         if not group.notes:
             return GroupNotes()
-        found = _Fields(f"PodGroup {group.key}", group.notes, self.aside)
+        found = Fields(f"PodGroup {group.key}", group.notes, self.aside)
         stored = found.read(RESERVATION, lambda text: self._stored(group, text))
         return GroupNotes(
             expected=found.read(EXPECTED, duration),
@@ -235,7 +235,7 @@ def _idle(found: Any, made: float, now: float, most: float) -> IdleSoFar:
     return IdleSoFar(since, *amounts)
 
 
-class _Fields:
+class Fields:
     """The annotations of one object."""
 
     def __init__(self, item: str, notes: Notes, aside: list[SetAside]) -> None:

@@ -1,9 +1,10 @@
-"""What settings of the time axis make of a snapshot before the cycle: aged priorities, windows of pods."""
+"""What settings make of a snapshot before the cycle: aged priorities, pods told apart."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from kai_cp_models.devices.gpu_kinds import told_apart
 from kai_cp_models.reservations.state import window_of
 from kai_cp_models.reservations.times import EXTRA, Times
 from kai_cp_models.settings import Settings
@@ -20,6 +21,8 @@ from kai_cp_models.snapshot import (
 
 def prepare(snapshot: Snapshot, settings: Settings) -> tuple[Snapshot, Times | None]:
     """The snapshot as the cycle shall see it, and its run times; the snapshot itself where all is off."""
+    if settings.rules.gpu_kinds:
+        snapshot = told_apart(snapshot)
     aging = settings.aging.step_seconds > 0 and settings.aging.most_points > 0
     planning = settings.reservations.enabled
     if not (aging or planning or settings.max_runtime.enforce):

@@ -25,6 +25,7 @@ NOTES = {
     "kai-cp/reserve": "yes",
     "kai-cp/hero-price-gpu-hours": "1000",
     "kai-cp/ended": "now",
+    "kai-cp/gpu-kinds": '{"unknown": {"limit": 0, "quota": 0}, "H100": 3}',
 }
 
 

@@ -1,0 +1,64 @@
+"""Kinds of GPUs (docs/gpu-kinds.md): a queue gets no more of a kind than its limit and quota for it.
+
+For every kind of which the plan gives a queue more: what the queue holds of it in the end, with all below it,
+stays within the limit, and what its non-preemptible pod groups hold within the quota. Binds hold this already
+while the victims are still there. Only when the option is on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from kai_cp_models.check import amounts
+from kai_cp_models.check.world import World
+from kai_cp_models.devices.gpu_kinds import kinds_of, read
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, UNLIMITED, Pod
+
+_Sums = Counter[tuple[str, str, bool]]
+"""Milli-GPUs by queue, kind, and whether only what is not preemptible counts."""
+
+
+def broken(world: World) -> Iterator[str]:
+    """Queues that get more GPUs of a kind than they may have."""
+    bounds = read(world.snapshot, []) if world.options.gpu_kinds else {}
+    if not bounds:
+        return
+    kinds = dict(zip((node.name for node in world.snapshot.nodes), kinds_of(world.snapshot), strict=True))
+    running = [(pod, pod.node) for pod in world.snapshot.pods if pod.status in ACTIVE_ALLOCATED and pod.node]
+    before = _sums(world, kinds, running)
+    leaving = _sums(world, kinds, ((p, at) for p, at in running if p.key in world.evictions))
+    bound = _sums(world, kinds, ((world.pod(key), d.node) for key, d in world.binds.items()))
+    placed = _sums(world, kinds, ((world.pod(key), d.node) for key, d in world.placed.items()))
+    added = _sums(world, kinds, ((world.pod(key), world.placed[key].node) for key in world.added))
+    for (name, kind, firm), arriving in sorted(placed.items()):
+        at = bounds.get(name, {}).get(kind)
+        most = UNLIMITED if at is None else at.quota if firm else at.limit
+        if most == UNLIMITED or not arriving:
+            continue
+        cell = name, kind, firm
+        end, now = before[cell] - leaving[cell] + arriving, before[cell] + bound[cell]
+        more = added[cell] > 0 or end > before[cell]
+        what = "quota, used by non-preemptible pods" if firm else "limit"
+        for held, when, counts in ((now, "now", bound[cell] > 0), (end, "in the end", more)):
+            if counts and held > most:
+                yield (
+                    f"gpu_kinds: queue {name} would hold {held / MILLI:g} of {most / MILLI:g} GPUs of"
+                    f" {kind} ({what}) {when}"
+                )
+                break
+
+
+def _sums(world: World, kinds: dict[str, str], pods: Iterable[tuple[Pod, str]]) -> _Sums:
+    """What queues hold of every kind through pods on nodes, ancestors included."""
+    found: _Sums = Counter()
+    for pod, at in pods:
+        group = world.group_of(pod)
+        if group is None or at not in kinds:
+            continue
+        cost = amounts.charge(world.snapshot, pod, world.node(at))[GPU]
+        for name in world.snapshot.queue_path.get(group.queue, ()) if cost else ():
+            found[name, kinds[at], False] += cost
+            if not group.preemptible:
+                found[name, kinds[at], True] += cost
+    return found
