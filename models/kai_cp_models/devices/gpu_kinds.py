@@ -41,7 +41,7 @@ NOTE: Final = "kai-cp/gpu-kinds"
 REASON: Final = "OverGpuKind"
 """Token of a pod group that waits for nothing but such a bound."""
 UNKNOWN: Final = "unknown"
-"""Kind of GPUs whose product nobody tells."""
+"""Kind of GPUs whose product neither label nor driver tells."""
 
 _MOST_GPUS: Final = 1e9
 _ANY: Final = 2**62
@@ -276,7 +276,7 @@ class KindState(RuleState):
     def _room(self, cell: Cell, pod: Pod | None = None, *, now: bool = False) -> int:
         """What may still come under a bound; negative where it is exceeded.
 
-        A pod that leaves may come back or move as long as no more is held than before and nobody new came.
+        A pod that leaves may come back or move as long as no more is held than before and no new pod came.
         """
         bound = self._bound(cell)
         if pod is not None and pod.key in self._left and not self._new.get(cell):
