@@ -70,7 +70,6 @@ class LiveCluster:
             scheduler_name=options.scheduler_name,
             pod_served=self._is_served,
             request_served=self._is_ours,
-            wake=cache.wake.set,
             seen=foreign,
         )
         self._bound_at = -math.inf

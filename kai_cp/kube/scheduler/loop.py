@@ -182,6 +182,8 @@ class Scheduler:
             self._backoff.next_release(now),
             next_look(decided.snapshot, decided.plan, self._options.stuck_in_releasing_threshold),
         ]
+        if held := self._cluster.rivals.hold_seconds_left():
+            candidates.append(now + held)
         if not tidy or any(result.outcome in ("conflict", "failed") for result in results):
             candidates.append(now + self._options.schedule_period)
         proved = all(stage.status == "OPTIMAL" for stage in decided.plan.stages)

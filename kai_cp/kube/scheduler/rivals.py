@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -40,7 +39,6 @@ class Rivals:
         scheduler_name: str,
         pod_served: Callable[[Object], bool],
         request_served: Callable[[Object], bool],
-        wake: Callable[[], object] = lambda: None,
         seen: Callable[[], object] = lambda: None,
         hold_seconds: float = HOLD_SECONDS,
     ) -> None:
@@ -51,7 +49,6 @@ class Rivals:
         self._scheduler_name = scheduler_name
         self._pod_served = pod_served
         self._request_served = request_served
-        self._wake = wake
         self._seen = seen
         self._hold_seconds = hold_seconds
         self._ordered: dict[Key, str] = {}
@@ -76,7 +73,11 @@ class Rivals:
 
     def present(self) -> str:
         """What the other one did, while it may do more; "" when there is none."""
-        return self._text if time.monotonic() < self._held_until else ""
+        return self._text if self.hold_seconds_left() else ""
+
+    def hold_seconds_left(self) -> float:
+        """Seconds until binding goes on, if the other one stays silent; 0 when there is none."""
+        return max(0.0, self._held_until - time.monotonic())
 
     def _request_changed(self, old: Object | None, new: Object | None) -> None:
         if not self._begun or old is not None or new is None or not self._request_served(new):
@@ -118,21 +119,3 @@ class Rivals:
         LOG.error("another scheduler is at work", extra={"error": advice})
         if pod is not None:
             self._recorder.say(pod, resources.PODS, "Warning", "AnotherScheduler", advice, topic="rival")
-        self._call_back()
-
-    def _call_back(self) -> None:
-        def look() -> None:
-            left = self._held_until - time.monotonic()
-            if left > 0:
-                self._later(left, look)
-            else:
-                LOG.info("the other scheduler is silent, binding again")
-                self._wake()
-
-        self._later(self._hold_seconds, look)
-
-    @staticmethod
-    def _later(seconds: float, call: Callable[[], None]) -> None:
-        timer = threading.Timer(seconds + 0.01, call)
-        timer.daemon = True
-        timer.start()

@@ -22,6 +22,7 @@ from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodStatus, Snapshot
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snapshot
 from tests.kai_cp.kube.scheduler.test_reports import Reporting
+from tests.kai_cp.kube.scheduler.test_rivals import order
 from tests.kai_cp.kube.stub import StubServer
 
 NOW = 1_800_000_000.0
@@ -122,6 +123,19 @@ def test_held_pods_come_back_by_themselves(server: StubServer) -> None:
     until(lambda: len(server.requests("POST", "bindrequests")) >= 2)
     server.faults = lambda _m, _p: None
     until(lambda: server.get(r.BIND_REQUESTS, "ns", "p"))
+    looping.close()
+
+
+def test_binding_goes_on_by_itself_once_another_scheduler_is_silent(server: StubServer) -> None:
+    fill(server)
+    looping = Looping(server)
+    looping.live.rivals._hold_seconds = 0.5  # noqa: SLF001
+    until(lambda: looping.scheduler.cycles.all())
+    server.put(r.BIND_REQUESTS, order("other"))
+    until(lambda: looping.live.rivals._text)  # noqa: SLF001
+    server.put(r.PODS, pod("p"))
+    until(lambda: server.get(r.BIND_REQUESTS, "ns", "p"))
+    assert not looping.live.rivals.present()
     looping.close()
 
 

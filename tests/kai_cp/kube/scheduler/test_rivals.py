@@ -108,15 +108,3 @@ def test_what_was_there_before_and_what_is_not_ours_to_place_is_no_rival(setup: 
     setup.server.put(r.PODS, foreign)
     until(lambda: (setup.cache.stores[r.PODS].get(("ns", "p3")) or {})["spec"].get("nodeName") == "n")
     assert not rival(setup)
-
-
-def test_binding_goes_on_once_the_other_is_silent(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup.live.rivals, "_hold_seconds", 0.3)
-    setup.live.catch_up()
-    setup.cache.wake.clear()
-    setup.server.put(r.BIND_REQUESTS, order("p0"))
-    until(lambda: rival(setup))
-    setup.cache.wake.clear()
-    until(lambda: not rival(setup))
-    until(setup.cache.wake.is_set)
-    assert setup.live.apply(Plan(decisions=(bind("p1", "n"),)))[0].outcome == "done"
