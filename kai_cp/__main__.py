@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
+
+_SOLVE: Final = "solve"
+"""Its worker imports the engine while this process imports what reads the options and shows the answer."""
 
 
 def main() -> None:
     """Run the command line, and end with its status."""
     try:
+        if sys.argv[1:2] == [_SOLVE]:
+            from kai_cp.worker import ENGINE, warm_up
+
+            warm_up(ENGINE)
         from kai_cp.cli.app import run
 
         status = run()

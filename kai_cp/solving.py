@@ -28,7 +28,7 @@ GRACE: Final = 0.2
 LEAST_GRACE_SECONDS: Final = 1.0
 """It may always be so late: a small budget is no budget for reading."""
 SHORT_BUDGET_SECONDS: Final = 5.0
-"""Of a shorter budget the quarter of a second in which CP-SAT is loaded would be too large a share."""
+"""Of a shorter budget the time in which CP-SAT is loaded would be too large a share."""
 
 MEMORY: Final = "it takes more memory than there may be used (limits.memory_bytes)"
 _LATE: Final = "it could not be read within the budget (--budget, solver.budget_seconds)"

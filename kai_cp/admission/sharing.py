@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from kai_cp.admission.request import Refused, Request
 from kai_cp.reader.fields import Json, entry, list_at, object_at, objects_at, strings_at, text_at
 from kai_cp.reader.quantity import quantity, scaled
+from kai_cp_models.migs import MIG_PREFIX
 
 FRACTION: Final = "gpu-fraction"
 MEMORY: Final = "gpu-memory"
@@ -20,7 +21,6 @@ CONFIG: Final = "runai/shared-gpu-configmap"
 ANNOTATIONS: Final = (FRACTION, MEMORY, DEVICES, CONTAINER, MPS)
 """Every annotation that decides whether a pod is refused."""
 GPU: Final = "nvidia.com/gpu"
-MIG: Final = "nvidia.com/mig-"
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 VARIABLES: Final = (VISIBLE_DEVICES, "RUNAI_NUM_OF_GPUS", "GPU_PORTION")
 MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
@@ -99,7 +99,7 @@ def devices_asked(container: Json) -> tuple[str, ...]:
         name
         for kind in ("requests", "limits")
         for name in object_at(resources, kind)
-        if (name == GPU or name.startswith(MIG)) and amount(container, kind, name)
+        if (name == GPU or name.startswith(MIG_PREFIX)) and amount(container, kind, name)
     }
     return tuple(sorted(names))
 

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import orjson
 import typer
 
+from kai_cp import reading
 from kai_cp.cli.common import (
     BAD_INPUT,
     INTERRUPTED,
@@ -39,17 +41,22 @@ from kai_cp.cli.options import (
     UsageOption,
 )
 from kai_cp.cli.output import Format, as_csv, as_json, as_yaml, write
+from kai_cp.reader.container import STDIN, Source
+from kai_cp.report.decisions import report
+from kai_cp.report.headline import batch
+from kai_cp.report.progress import line
 from kai_cp.report.rows import COLUMNS
 from kai_cp.report.rows import names as named
 from kai_cp.report.rows import rows as rows_of
 from kai_cp.report.select import Selection, names
+from kai_cp.report.terminal import plural, show, stderr
+from kai_cp.solving import Progress as Step
+from kai_cp.solving import Result, Task, Watch, job
+from kai_cp.solving import solve as solved
+from kai_cp.worker import Worker
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
-
-    from kai_cp.reader.container import Source
-    from kai_cp.solving import Progress as Step
-    from kai_cp.solving import Result, Task, Watch
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -122,12 +129,6 @@ def solve(
     kai-cp solve snapshot.zip --queue team-a --stages
     kai-cp solve snapshot.zip -o json | jq '.unscheduled[]'
     """
-    from kai_cp.worker import ENGINE, warm_up
-
-    warm_up(ENGINE)
-    # While that imports the engine, there is time to import what shows the answer.
-    from kai_cp.solving import Task
-
     settings = settings_or_exit(
         config,
         {
@@ -166,16 +167,12 @@ def solve(
 
 def _answers(inputs: Sequence[Source], task: Callable[[Source, bytes | None], Task]) -> Iterator[Result]:
     """What comes of the inputs, one after the other; an interrupted one is the last."""
-    from kai_cp.reader.container import STDIN
-    from kai_cp.solving import job, solve
-    from kai_cp.worker import Worker
-
     if not inputs:
         return
     with Worker(job) as worker, _progress(inputs) as watched:
         for source, watch in watched:
             data = sys.stdin.buffer.read() if source.path == STDIN else None
-            result = solve(worker, task(source, data), watch)
+            result = solved(worker, task(source, data), watch)
             yield result
             if result.interrupted:
                 return
@@ -190,9 +187,7 @@ def _write(path: Path, content: bytes) -> None:
 
 def _inputs(arguments: Sequence[str], output_dir: Path | None) -> tuple[list[Source], int]:
     """The inputs that are there, and how many arguments named none; usage errors end the program."""
-    from kai_cp.reading import inputs
-
-    found, problems = inputs(arguments)
+    found, problems = reading.inputs(arguments)
     for problem in problems:
         complain(problem)
     if output_dir is None:
@@ -215,9 +210,6 @@ def _progress(inputs: Sequence[Source]) -> Iterator[Iterable[tuple[Source, Watch
         yield ((source, None) for source in inputs)
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    from kai_cp.report.progress import line
-    from kai_cp.report.terminal import stderr
 
     text = TextColumn("{task.description}", markup=False)
     with Progress(SpinnerColumn(), text, TimeElapsedColumn(), console=stderr(), transient=True) as progress:
@@ -247,8 +239,6 @@ class Look(NamedTuple):
 
 def _show(results: Sequence[Result], format: Format, selection: Selection, look: Look) -> None:
     """The answers on standard output."""
-    import orjson
-
     rows: list[tuple[Result, dict[str, Any] | None]] = []
     for result in results:
         document = None if result.document is None else orjson.loads(result.document)
@@ -275,10 +265,6 @@ def _show(results: Sequence[Result], format: Format, selection: Selection, look:
 
 def _print_tables(rows: Sequence[tuple[Result, dict[str, Any] | None]], look: Look, *, wide: bool) -> None:
     """A report for every input, or one row for each."""
-    from kai_cp.report.decisions import report
-    from kai_cp.report.headline import batch
-    from kai_cp.report.terminal import plural, show
-
     summary = look.summary if look.summary is not None else len(rows) > 1
     if not summary:
         for result, document in rows:

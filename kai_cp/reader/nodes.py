@@ -21,7 +21,8 @@ from kai_cp.reader.fields import (
 from kai_cp.reader.memo import Remembered, version_of
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.policy import go_bool
-from kai_cp.reader.resources import MIG_PREFIX, Amounts, amounts, vector
+from kai_cp.reader.resources import Amounts, amounts, vector
+from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.snapshot import MILLI, Node, Policy, Taint
 
 _GPU_MEMORY: Final = "nvidia.com/gpu.memory"

@@ -18,8 +18,9 @@ from kai_cp.reader.affinity import (
 from kai_cp.reader.fields import Json, Malformed, object_at, strings_at
 from kai_cp.reader.needs import read_claims, read_config_maps, read_host_ports, read_volume_claims
 from kai_cp.reader.requests import guaranteed, read_requests
-from kai_cp.reader.resources import MIG_PREFIX, Amounts, vector
+from kai_cp.reader.resources import Amounts, vector
 from kai_cp.reader.shares import DEVICES, FRACTION, MEMORY, read_gpu
+from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.snapshot import PodSpec
 
 _SHARED_CONFIG_MAP: Final = "runai/shared-gpu-configmap"

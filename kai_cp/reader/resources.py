@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kai_cp.reader.fields import Json, Malformed, entry, shown
 from kai_cp.reader.quantity import quantity
+from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.snapshot import BASE_DIMENSIONS, MILLI
 
 Amounts = dict[str, int]
 """Amount by dimension name, in the unit of the dimension."""
-
-MIG_PREFIX: Final = "nvidia.com/mig-"
 
 
 class Dimension(NamedTuple):

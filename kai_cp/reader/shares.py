@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from kai_cp.reader.fields import Malformed, entry, shown
-from kai_cp.reader.resources import MIG_PREFIX, Amounts
+from kai_cp.reader.resources import Amounts
+from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.snapshot import MILLI, GpuKind, GpuRequest
 
 FRACTION: Final = "gpu-fraction"

@@ -1,18 +1,49 @@
-"""CP-SAT, imported when the first model is built.
+"""CP-SAT, imported when the first model is built, and without pandas.
 
-Its Python interface imports pandas for the series of variables that nothing here uses: half of the time that
-the engine takes to import. Many a snapshot is decided and proved without a model, and need not wait for it.
-A process that lives long calls ``load`` at its start instead.
+Its Python interface imports pandas for series of variables, which nothing here uses: it would take three
+quarters of the time of loading. Many a snapshot is decided and proved without a model, and need not wait for
+the rest either. A process that lives long calls ``load`` at its start instead.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.abc import Loader
 from importlib.util import LazyLoader, find_spec, module_from_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 _NAME: Final = "ortools.sat.python.cp_model"
+_UNUSED: Final = "pandas"
+
+
+class _WithoutPandas(Loader):
+    """Runs the module as ``loader`` does, with empty classes for those of pandas that it names."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run it."""
+        with _stand_in():
+            self._loader.exec_module(module)
+
+
+@contextmanager
+def _stand_in() -> Iterator[None]:
+    """Whoever imports pandas meanwhile gets a stand-in, afterwards the real one; one that is there stays."""
+    if _UNUSED in sys.modules:
+        yield
+        return
+    found = ModuleType(_UNUSED)
+    vars(found).update({name: type(name, (), {}) for name in ("Index", "Series")})
+    sys.modules[_UNUSED] = found
+    try:
+        yield
+    finally:
+        del sys.modules[_UNUSED]
 
 
 def _imported_when_used(name: str) -> ModuleType:
@@ -22,7 +53,7 @@ def _imported_when_used(name: str) -> ModuleType:
     spec = find_spec(name)
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"no module named {name}", name=name)
-    spec.loader = LazyLoader(spec.loader)
+    spec.loader = LazyLoader(_WithoutPandas(spec.loader))
     module = module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -208,6 +208,14 @@ def test_a_program_that_lives_long_loads_the_solver_at_its_start() -> None:
     assert _says(code) == ["True"]
 
 
+def test_the_solver_is_loaded_without_pandas_which_whoever_needs_it_gets_whole() -> None:
+    code = (
+        "import sys; from kai_cp_models.solver import load; load(); print('pandas' in sys.modules); "
+        "import pandas; print(pandas.Series([1, 2]).sum())"
+    )
+    assert _says(code) == ["False", "3"]
+
+
 def test_ctrl_c_gives_the_best_checked_answer_so_far() -> None:
     """The watcher interrupts as the terminal would, once there is an answer."""
 

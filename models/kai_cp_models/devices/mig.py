@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from kai_cp_models.migs import MIG_PREFIX, instances
 from kai_cp_models.rules import STATIC_RULES
 from kai_cp_models.rules.table import NodeTable
 from kai_cp_models.snapshot import (
@@ -33,8 +34,7 @@ from kai_cp_models.snapshot import (
 )
 from kai_cp_models.solver import cp_model
 
-_PREFIX: Final = "nvidia.com/mig-"
-_PROFILE: Final = re.compile(re.escape(_PREFIX) + r"(\d+)g\.(\d+)gb")
+_PROFILE: Final = re.compile(re.escape(MIG_PREFIX) + r"(\d+)g\.(\d+)gb")
 _EIGHTHS: Final = 8
 _MOST_WORK: Final = 0.1
 """CP-SAT's deterministic time for one of the two solves of the advice."""
@@ -85,12 +85,6 @@ class Repartition:
 
     def __str__(self) -> str:
         return f"{instances(self.then)} instead of {instances(self.now)}"
-
-
-def instances(counts: Mapping[str, int]) -> str:
-    """Instances by resource name in words, such as ``7 × 1g.10gb``."""
-    found = (f"{count} × {name.removeprefix(_PREFIX)}" for name, count in sorted(counts.items()))
-    return ", ".join(found) or "none"
 
 
 @dataclass(frozen=True)
@@ -192,7 +186,7 @@ def _shapes(snapshot: Snapshot, node: Node) -> dict[int, Shape]:
     for d, name in enumerate(snapshot.dimensions):
         profile = _PROFILE.fullmatch(name)
         if profile is None:
-            if name.startswith(_PREFIX) and node.allocatable[d]:
+            if name.startswith(MIG_PREFIX) and node.allocatable[d]:
                 return {}
             continue
         gib = node.gpu_memory_mib / _MIB_PER_GIB

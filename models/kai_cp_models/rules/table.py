@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.rules import STATIC_RULES, size
 from kai_cp_models.rules.protocol import Mask
 from kai_cp_models.rules.taints import REFUSING
@@ -107,9 +108,7 @@ class NodeTable:
     def cpu_only(self) -> Mask:
         """Nodes without GPUs of any kind: whole, MIG or DRA (6, resourcetype)."""
         gpus = [
-            i
-            for i, name in enumerate(self.snapshot.dimensions)
-            if i == GPU or name.startswith("nvidia.com/mig-")
+            i for i, name in enumerate(self.snapshot.dimensions) if i == GPU or name.startswith(MIG_PREFIX)
         ]
         found: Mask = (self.allocatable[:, gpus] <= 0).all(axis=1) & ~self.dra_gpus
         return found

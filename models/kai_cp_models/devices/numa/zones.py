@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kai_cp_models.devices.quantity import quantity
 from kai_cp_models.devices.raw import Malformed, Raw, collect, mapping, names, objects, word
+from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.snapshot import MILLI, SetAside, Snapshot
 
 SINGLE: Final = "single-numa-node"
@@ -147,7 +148,7 @@ def in_milli(name: str) -> bool:
     """Whether a dimension is counted in thousandths (2.1)."""
     if name in ("cpu", "gpu"):
         return True
-    return ("/" in name and not name.startswith("nvidia.com/mig-")) or name.startswith("hugepages-")
+    return ("/" in name and not name.startswith(MIG_PREFIX)) or name.startswith("hugepages-")
 
 
 def is_device(name: str) -> bool:
