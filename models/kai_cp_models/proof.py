@@ -141,6 +141,7 @@ class Refuter:
         self._alone: dict[tuple[object, ...], bool] = {}
         self._victims: dict[tuple[str, Amounts], frozenset[_Source]] = {}
         self._free: dict[tuple[frozenset[_Source], bool], NDArray[np.int64]] = {}
+        self._absent: dict[tuple[frozenset[_Source], bool], Mapping[PodKey, Pod]] = {}
         self._demands: dict[bool, list[Row]] = {}
         self._sources: dict[int, frozenset[_Source]] = {}
         self._charges = Charges(base)
@@ -416,6 +417,14 @@ class Refuter:
     def _leaving(self, sources: Iterable[_Source]) -> dict[PodKey, Pod]:
         return {pod.key: pod for source in sources for pod in self._pods_of(source)}
 
+    def _gone(self, taken: frozenset[_Source], moves: bool) -> Mapping[PodKey, Pod]:
+        """All that may leave, and with ``moves`` all that may move."""
+        known = self._absent.get((taken, moves))
+        if known is None:
+            moving = self._movable if moves else ()
+            known = self._absent[taken, moves] = {**self._leaving(taken), **{pod.key: pod for pod in moving}}
+        return known
+
     def _pods_of(self, source: _Source) -> tuple[Pod, ...]:
         known = self._pods.get(source)
         if known is None:
@@ -543,9 +552,7 @@ class Refuter:
 
     def _no_node(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
         """A pod of the group that no node takes, alone there with everything gone that may leave or move."""
-        leaving = self._leaving(taken)
-        if moves:
-            leaving |= {pod.key: pod for pod in self._movable}
+        leaving = self._gone(taken, moves)
         if len(leaving) > LIMITS.proof_leaving:
             return False
         company = before > 0 or len(ask.pods) > 1
@@ -593,9 +600,7 @@ class Refuter:
         key = (specs, len(ask.pods), taken, moves)
         known = self._alone.get(key)
         if known is None:
-            leaving = self._leaving(taken)
-            if moves:
-                leaving |= {pod.key: pod for pod in self._movable}
+            leaving = self._gone(taken, moves)
             known = len(leaving) <= LIMITS.proof_leaving and any(
                 self._short(pods, leaving.values()) for pods in (_by_spec(ask.pods))
             )

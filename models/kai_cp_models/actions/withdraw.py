@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from kai_cp_models.cycle import Eviction, MustStay, in_words
-from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.gates import over_limit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import ActionName, GroupKey, Pod, PodKey
@@ -89,25 +86,26 @@ def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
 
 def _taken(ledger: Ledger, pod: Pod) -> bool:
     """Whether the pod's request no longer fits its node; of shares the devices tell afterwards."""
+    if pod.spec.gpu.shares:
+        return False
     node = ledger.snapshot.node_index[pod.node or ""]
-    free = ledger.idle[node] + ledger.releasing[node]
-    wanted = np.array(pod.spec.requests) * ledger.fixed.advertised[node]
-    return not pod.spec.gpu.shares and bool((free < wanted).any())
+    asked = zip(ledger.room.free_on(node), pod.spec.requests, ledger.fixed.advertised[node], strict=True)
+    return any(free < (amount if there else 0) for free, amount, there in asked)
 
 
 def _beyond_limit(ledger: Ledger, pod: Pod) -> bool:
     group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
     if group is None:
         return False
-    node = ledger.snapshot.nodes[ledger.snapshot.node_index[pod.node or ""]]
-    return over_limit(ledger.book, group.queue, amounts.accepted(ledger.snapshot, pod, node)) is not None
+    node = ledger.snapshot.node_index[pod.node or ""]
+    return over_limit(ledger.book, group.queue, ledger.fixed.charge(pod, node)) is not None
 
 
 def _has_room(ledger: Ledger, pod: Pod) -> bool:
     """Whether node and devices of a pod that came home are not promised twice."""
     node = ledger.snapshot.node_index[pod.node or ""]
-    if (ledger.idle[node] + ledger.releasing[node] < 0).any():
+    if min(ledger.room.free_on(node)) < 0:
         return False
-    total = int(ledger.fixed.gpu_memory_mib[node])
+    total = ledger.fixed.mib_on[node]
     devices = (ledger.devices.get((node, name)) for name in pod.gpu_groups)
     return all(device is None or device.future_free_mib(total) >= 0 for device in devices)
