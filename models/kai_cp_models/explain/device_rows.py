@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
-from kai_cp_models.devices.protocol import Row
+from kai_cp_models.devices.protocol import Row, RuleState
 from kai_cp_models.explain.capacity_rows import MOST_KINDS
 from kai_cp_models.explain.families import Family
 from kai_cp_models.explain.variables import Variables
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import PodKey
+from kai_cp_models.snapshot import Pod, PodKey
 from kai_cp_models.solver import cp_model
 
 _MASKED: Final = frozenset(("numa", "dra", "volumes"))
 """Rules whose rows allow more than the rule, and that never refuse because a pod left."""
+_COUNTED: Final = frozenset(("kind-limit",))
+"""Rules whose rows say what each pod frees that leaves, whenever it was placed, and what moves takes."""
 
 
 class DeviceRows:
@@ -39,7 +41,7 @@ class DeviceRows:
                 self.m.cp.add(self.m.gone[j] == 0).only_enforce_if(still)
             states.append((self.m.ledger, [still]))
         for family, position in self.m.rules:
-            for ledger, also in states:
+            for ledger, also in [(self.m.ledger, [])] if family in _COUNTED else states:
                 self._rows_of(family, ledger, position, also)
             if family in _MASKED:
                 self._masks_of(family, position)
@@ -53,17 +55,33 @@ class DeviceRows:
         ]
         if not asked and family != "pdb":
             return
+        entering: list[Sequence[Linear]] = [self.m.x[c] for c in asked]
         examples = [self.m.classes[c].example for c in asked]
         sizes = [self.m.classes[c].count for c in asked]
+        for to, pods in self._moving(rule) if family in _COUNTED else ():
+            entering.append(to)
+            examples.append(pods[0])
+            sizes.append(len(pods))
         nodes = [nodes[0] for nodes in self.m.cells.nodes]
         index = self.m.cells.leaver_of
         for row in rule.rows(examples, sizes, nodes):
             terms = [
-                coefficient * self.m.x[asked[c]][int(self.m.cells.of[node])]
+                coefficient * entering[c][int(self.m.cells.of[node])]
                 for (c, node), coefficient in row.entering.items()
             ]
             gives = self._gives(row, index)
             self.m.under(self.m.cp.add(sum(terms) - sum(gives) <= row.bound), family, also=also)
+
+    def _moving(self, rule: RuleState) -> Iterator[tuple[list[Linear], list[Pod]]]:
+        """Alike pods that may move, and how many of them go to every cell."""
+        pods: dict[int, list[Pod]] = {}
+        for leaver in self.m.cells.leavers:
+            if leaver.mover in self.m.to:
+                pods.setdefault(leaver.mover, []).extend(leaver.pods)
+        for mover, mine in pods.items():
+            if rule.concerns(mine[0]) and len({rule.identity(pod) for pod in mine}) == 1:
+                to = self.m.to[mover]
+                yield [to.get(n, 0) for n in range(len(self.m.cells.nodes))], mine
 
     def _gives(self, row: Row, index: dict[PodKey, int]) -> list[Linear]:
         """What leaves in a row; of alike pods that are counted, as many as the row names in their favour."""

@@ -12,6 +12,8 @@ from kai_cp.inspection import inspection
 from kai_cp.report.kinds import by_kind
 from kai_cp.report.section import Section
 from kai_cp_models.check import violations
+from kai_cp_models.explain.blocking import blocking_of
+from kai_cp_models.explain.situation import Situation
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, Snapshot
 from tests.support.brute import named
@@ -244,6 +246,13 @@ def test_inspect_and_queues_show_them() -> None:
 
 def plain(section: Section) -> list[list[str]]:
     return [[str(cell) for cell in row] for row in section.rows]
+
+
+def test_explain_names_the_rule() -> None:
+    found = four([bounded(queue("q"), H100={"limit": 2})])
+    situation = Situation(found, ON, solved(found, ON))
+    waiting = next(group for group in found.groups if group.key.name == "x3")
+    assert blocking_of(situation, waiting).sets == (frozenset({"kind-limit", "selector", "order"}),)
 
 
 def test_a_bad_entry_costs_itself_only() -> None:
