@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.kai_cp.kube.stub import StubServer
+
+PATIENCE_SECONDS: Final = 60.0
+"""How long a test waits for what must come: on a busy machine it comes late, and no test is about that."""
 
 
 @pytest.fixture
@@ -18,7 +21,7 @@ def server() -> Iterator[StubServer]:
     made.close()
 
 
-def until(met: Callable[[], Any], seconds: float = 5.0) -> Any:
+def until(met: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
     """Wait until ``met`` answers something true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -21,7 +21,7 @@ from kai_cp.kube.cli import app
 from kai_cp.kube.serving.logs import JsonFormatter, TextFormatter
 from kai_cp.kube.serving.process import Connection, Life
 from kai_cp.kube.telemetry.request_metrics import RequestMetrics
-from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import pod
 from tests.kai_cp.kube.stub import StubServer
 
@@ -61,7 +61,7 @@ def test_the_reservation_names_its_device_and_holds_it(server: StubServer, tmp_p
     until(lambda: device() == "GPU-1")
     assert thread.is_alive()
     life.end()
-    thread.join(5)
+    thread.join(PATIENCE_SECONDS)
     assert found == [0]
     assert {k.lower(): v for k, v in server.headers[-1].items()}["authorization"] == "Bearer t"
 

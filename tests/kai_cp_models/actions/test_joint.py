@@ -38,7 +38,7 @@ FABRIC = (Topology("fabric", ("rack",)),)
 
 
 def cycle_of(snapshot: Snapshot) -> Cycle:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 600
     return Cycle(snapshot, SETTINGS, Ledger.of(snapshot), deadline)
 
 

@@ -10,7 +10,7 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.errors import LeaseLost
 from kai_cp.kube.api.lease import LeaderLease, LeaseTimes
 from kai_cp.kube.api.retry import Backoff
-from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.stub import StubServer
 
 
@@ -46,7 +46,7 @@ def test_the_first_gets_it_and_the_second_waits(server: StubServer) -> None:
     with pytest.raises(LeaseLost):
         second.fence()
     clock.now += 15.0
-    waiting.join(5)
+    waiting.join(PATIENCE_SECONDS)
     assert holder(server) == "second"
     with pytest.raises(LeaseLost):
         first.fence()
@@ -74,7 +74,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost(server: StubServer) -> None:
     server.faults = lambda _m, _p: (500, {})
     assert not lost.wait(0.1)
     clock.now += 14.0
-    assert lost.wait(5)
+    assert lost.wait(PATIENCE_SECONDS)
 
 
 def test_somebody_else_took_it(server: StubServer) -> None:
@@ -86,7 +86,7 @@ def test_somebody_else_took_it(server: StubServer) -> None:
     server.put(r.LEASES, {**found, "spec": {**found["spec"], "holderIdentity": "thief"}})
     lost = threading.Event()
     threading.Thread(target=first.keep, args=(lost.set,), daemon=True).start()
-    assert lost.wait(5)
+    assert lost.wait(PATIENCE_SECONDS)
     with pytest.raises(LeaseLost):
         first.fence()
 

@@ -8,7 +8,7 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.reflector import Reflector
 from kai_cp.kube.api.retry import Backoff
 from kai_cp.kube.api.store import Store
-from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import pod
 from tests.kai_cp.kube.stub import StubServer
 
@@ -17,7 +17,7 @@ def follow(server: StubServer, **options: object) -> Reflector:
     quick = Backoff(first=0.01, longest=0.05)
     reflector = Reflector(server.transport(), r.PODS, Store(), backoff=quick, **options)  # type: ignore[arg-type]
     reflector.start()
-    assert reflector.synced.wait(5)
+    assert reflector.synced.wait(PATIENCE_SECONDS)
     return reflector
 
 

@@ -66,9 +66,9 @@ def test_a_patch_for_an_earlier_object_is_not_tried_again(server: StubServer) ->
 
 
 def test_a_watch_may_be_silent_once_it_is_open(server: StubServer) -> None:
-    api = server.transport(read_seconds=0.2)
-    events = api.watch(r.PODS, "0", seconds=5)
-    threading.Timer(0.8, lambda: server.put(r.PODS, pod("p"))).start()
+    api = server.transport(read_seconds=2.0)
+    events = api.watch(r.PODS, "0", seconds=60)
+    threading.Timer(2.5, lambda: server.put(r.PODS, pod("p"))).start()
     assert next(events)[1]["metadata"]["name"] == "p"
 
 

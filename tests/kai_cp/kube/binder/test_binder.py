@@ -20,7 +20,7 @@ from kai_cp.kube.binder.process import followed
 from kai_cp.kube.binder.reservation import Reservations, reservation_name
 from kai_cp.kube.binder.sharing import Sharing
 from kai_cp.kube.binder.volumes import SELECTED_NODE, Volumes
-from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, node, pod
 from tests.kai_cp.kube.stub import StubServer
 
@@ -237,7 +237,7 @@ def play_reservation(server: StubServer, group: str) -> None:
 
 def test_a_fraction_gets_its_device(server: StubServer, setup: Any) -> None:
     order(server, fraction("p"), gpu_groups=("g1",))
-    setup(resource_reservation_allocation_timeout=5.0, hami_core_enabled=True)
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS, hami_core_enabled=True)
     play_reservation(server, "g1")
     until(lambda: phase(server) == "Succeeded")
     found = server.get(r.PODS, "ns", "p")
@@ -271,7 +271,7 @@ def test_an_mps_client_is_held_to_its_share(
     server: StubServer, setup: Any, annotations: dict[str, str], groups: tuple[str, ...], limits: Object
 ) -> None:
     order(server, fraction("p", **annotations), gpu_groups=groups)
-    setup(resource_reservation_allocation_timeout=5.0, mps_limits=True)
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS, mps_limits=True)
     for name in groups:
         play_reservation(server, name)
     until(lambda: phase(server) == "Succeeded")
@@ -287,7 +287,7 @@ def test_an_mps_client_is_held_to_its_share(
 
 def test_without_the_flag_an_mps_client_has_no_limits_as_with_kai(server: StubServer, setup: Any) -> None:
     order(server, fraction("p", mps="true"), gpu_groups=("g1",))
-    setup(resource_reservation_allocation_timeout=5.0)
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
     play_reservation(server, "g1")
     until(lambda: phase(server) == "Succeeded")
     variables = server.get(r.CONFIG_MAPS, "ns", "x-0-evar")
@@ -300,7 +300,7 @@ def test_a_limit_needs_the_size_of_the_gpu(server: StubServer, setup: Any) -> No
     del bare["metadata"]["labels"]["nvidia.com/gpu.memory"]
     server.put(r.NODES, bare)
     order(server, fraction("p", mps="true"), gpu_groups=("g1",))
-    setup(resource_reservation_allocation_timeout=5.0, mps_limits=True)
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS, mps_limits=True)
     play_reservation(server, "g1")
     until(lambda: phase(server) == "Failed")
     request = server.get(r.BIND_REQUESTS, "ns", "p")
@@ -330,7 +330,7 @@ def test_a_reservation_that_names_no_device_is_rolled_back(server: StubServer, s
 def test_a_failing_bind_takes_labels_and_config_maps_back(server: StubServer, setup: Any) -> None:
     server.faults = lambda m, p: (403, {}) if p.endswith("/binding") else None
     order(server, fraction("p"), gpu_groups=("g1",))
-    setup(resource_reservation_allocation_timeout=5.0)
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
     play_reservation(server, "g1")
     until(lambda: phase(server) == "Failed")
     found = server.get(r.PODS, "ns", "p")

@@ -20,7 +20,7 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.binder import gpu_reservation
 from kai_cp.kube.cli import app
 from kai_cp.kube.serving.process import Connection, Life
-from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import pod
 from tests.kai_cp.kube.stub import StubServer
 from tests.kai_cp.kube.test_programs import kubeconfig
@@ -115,7 +115,7 @@ def test_the_pod_is_told(driver: Driver, server: StubServer, tmp_path: Path) -> 
     until(told)
     assert thread.is_alive(), "it holds the GPU until it is told to end"
     life.end()
-    thread.join(5)
+    thread.join(PATIENCE_SECONDS)
 
 
 def test_the_command_ends_with_a_word_where_there_is_no_gpu(

@@ -35,7 +35,7 @@ class Running:
         self.registry = registry
 
     def settled(self) -> None:
-        until(lambda: self.host.idle, 10.0)
+        until(lambda: self.host.idle)
 
     def series(self, name: str) -> dict[str, float]:
         """Values of a metric by the name of the queue."""

@@ -8,7 +8,7 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.scheduler.cache import KINDS, ClusterCache
 from kai_cp.kube.scheduler.options import SchedulerOptions, default_config
 from kai_cp.reader import parse
-from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import group, node, pod, queue
 from tests.kai_cp.kube.stub import StubServer
 
@@ -63,7 +63,7 @@ def test_it_wakes_for_what_matters(server: StubServer) -> None:
     until(lambda: "labels" in cache.stores[r.CONFIG_MAPS].all()[0]["metadata"])
     assert not cache.wake.is_set()
     server.put(r.PODS, pod("p"))
-    assert cache.wake.wait(5)
+    assert cache.wake.wait(PATIENCE_SECONDS)
     cache.stop()
 
 

@@ -15,7 +15,7 @@ from kai_cp.kube.scheduler.cache import ClusterCache
 from kai_cp.kube.scheduler.live import LiveCluster
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions, default_config
 from kai_cp_models.snapshot import GroupKey, Plan
-from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue
 from tests.kai_cp.kube.stub import StubServer
 
@@ -134,7 +134,7 @@ def test_a_gang_that_waits_has_not_started(setup: Setup) -> None:
         decisions=(bind("p0", "n"), type(nominate)("Nominate", nominate.pod, nominate.group, "n", "allocate"))
     )
     setup.live.apply(plan)
-    setup.writer.drain(2)
+    setup.writer.drain(PATIENCE_SECONDS)
     found = setup.server.get(r.POD_GROUPS, "ns", "g")
     assert found is not None
     assert "annotations" not in found["metadata"]
@@ -210,7 +210,7 @@ def test_the_pool_is_written_to_pod_and_request(server: StubServer) -> None:
     assert [n["metadata"]["name"] for n in setup.live.snapshot()["rawObjects"]["nodes"]] == ["n"]
     setup.live.apply(Plan(decisions=(bind("p", "n"),)))
     setup.writer.busy = lambda: False
-    assert setup.writer.drain(5)
+    assert setup.writer.drain(PATIENCE_SECONDS)
     request, found = server.get(r.BIND_REQUESTS, "ns", "p"), server.get(r.PODS, "ns", "p")
     assert request is not None
     assert found is not None
@@ -251,7 +251,7 @@ def test_a_new_process_writes_what_the_last_one_did_not_come_to(server: StubServ
             server.put(r.BIND_REQUESTS, {**request, "status": {"phase": "Succeeded"}})
     setup = Setup(server, nodepool_label_key="pool", partition_label_value="a")
     setup.live.catch_up()
-    assert setup.writer.drain(10)
+    assert setup.writer.drain(PATIENCE_SECONDS)
     starts = {}
     for name in ("fresh", "near", "before", "later", "broken"):
         found = server.get(r.POD_GROUPS, "ns", name)
@@ -270,7 +270,7 @@ def test_a_new_process_writes_what_the_last_one_did_not_come_to(server: StubServ
     assert one["metadata"]["labels"]["pool"] == "a"
     sent = len(server.requests("PATCH"))
     setup.live.catch_up()
-    assert setup.writer.drain(10)
+    assert setup.writer.drain(PATIENCE_SECONDS)
     assert len(server.requests("PATCH")) == sent
     setup.close()
 

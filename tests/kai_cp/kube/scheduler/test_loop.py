@@ -19,7 +19,7 @@ from kai_cp.kube.scheduler.loop import Scheduler
 from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 from kai_cp.reader import parse
 from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodStatus, Snapshot, Unscheduled
-from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snapshot
 from tests.kai_cp.kube.scheduler.test_reports import Reporting
 from tests.kai_cp.kube.scheduler.test_rivals import order
@@ -56,7 +56,7 @@ class Looping(Reporting):
 
     def close(self) -> None:
         self.scheduler.stop()
-        self.thread.join(5)
+        self.thread.join(PATIENCE_SECONDS)
         super().close()
 
 
@@ -72,10 +72,13 @@ def test_a_change_is_acted_on_at_once_and_silence_is_kept(server: StubServer) ->
     until(lambda: looping.scheduler.cycles.all())
     server.put(r.PODS, pod("p"))
     until(lambda: server.get(r.BIND_REQUESTS, "ns", "p"))
-    time.sleep(0.5)
-    settled = len(looping.scheduler.cycles.all())
-    time.sleep(1.0)
-    assert len(looping.scheduler.cycles.all()) == settled
+
+    def silent() -> bool:
+        before = len(looping.scheduler.cycles.all())
+        time.sleep(1.0)  # Twenty cycles, if it went on.
+        return len(looping.scheduler.cycles.all()) == before
+
+    until(silent)
     assert looping.scheduler.alive()
     text = generate_latest(looping.registry).decode()
     assert 'kai_cp_binds_total{result="done"} 1.0' in text
@@ -235,7 +238,7 @@ def test_one_report_at_a_time_while_pods_are_bound_and_the_newest_counts() -> No
 
     def held() -> None:
         written.append("held")
-        open_gate.wait(10)
+        open_gate.wait(PATIENCE_SECONDS)
 
     writer.submit("first", held)
     until(lambda: written == ["held"])
@@ -248,7 +251,7 @@ def test_one_report_at_a_time_while_pods_are_bound_and_the_newest_counts() -> No
     busy[0] = False
     until(lambda: "new" in written)
     open_gate.set()
-    assert writer.drain(5)
+    assert writer.drain(PATIENCE_SECONDS)
     assert written == ["held", "urgent", "new"]
     writer.stop()
 
@@ -258,7 +261,7 @@ def test_reports_come_even_while_pods_are_bound() -> None:
     written: list[int] = []
     for i in range(20):
         writer.submit(i, lambda i=i: written.append(i))  # type: ignore[misc]
-    assert writer.drain(10)
+    assert writer.drain(PATIENCE_SECONDS)
     assert written == list(range(20))
     writer.stop()
 
@@ -272,7 +275,7 @@ def test_a_report_that_fails_harms_no_other() -> None:
 
     writer.submit("a", fails)
     writer.submit("b", lambda: written.append("b"))
-    assert writer.drain(5)
+    assert writer.drain(PATIENCE_SECONDS)
     assert written == ["b"]
     writer.stop()
 
@@ -282,14 +285,14 @@ def flooded(limit: int) -> tuple[BackgroundWriter, list[str]]:
     writer = BackgroundWriter(1, limit=limit)
     written: list[str] = []
     open_gate = threading.Event()
-    writer.submit("held", lambda: open_gate.wait(10))
+    writer.submit("held", lambda: open_gate.wait(PATIENCE_SECONDS))
     until(lambda: not writer.waiting())
     for i in range(1000):
         writer.submit(i, lambda: written.append("evil"), namespace="evil")
     for i in range(2):
         writer.submit(i, lambda: written.append("victim"), namespace="victim")
     open_gate.set()
-    assert writer.drain(10)
+    assert writer.drain(PATIENCE_SECONDS)
     writer.stop()
     return writer, written
 

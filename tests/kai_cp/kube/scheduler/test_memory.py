@@ -10,6 +10,7 @@ from kai_cp.reader import parse
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snapshot
 
 NOW = 1_800_000_000.0
@@ -74,9 +75,9 @@ def test_a_snapshot_stays_as_it_was() -> None:
 def test_the_engine_schedules_it() -> None:
     twin = cluster()
     parsed = parse(twin.snapshot(), now=twin.now)
-    twin.apply(decide(parsed, Settings(), deadline=time.monotonic() + 5))
+    twin.apply(decide(parsed, Settings(), deadline=time.monotonic() + PATIENCE_SECONDS))
     assert statuses(twin) == {"a": PodStatus.RUNNING, "b": PodStatus.RUNNING}
     parsed = parse(twin.snapshot(), now=twin.now)
     assert parsed.group_by_key[GroupKey("ns", "g")].last_start == NOW
     assert parsed.pod_by_key[PodKey("ns", "a")].node == "n"
-    assert decide(parsed, Settings(), deadline=time.monotonic() + 5).decisions == ()
+    assert decide(parsed, Settings(), deadline=time.monotonic() + PATIENCE_SECONDS).decisions == ()

@@ -13,7 +13,7 @@ from kai_cp.kube.scheduler.options import Mode
 from kai_cp.kube.scheduler.reports import Reporter
 from kai_cp.reader import parse
 from kai_cp_models.snapshot import GroupKey, Plan, Reservation, Unscheduled
-from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, group, node, pod, queue
 from tests.kai_cp.kube.scheduler.test_live import Setup
 from tests.kai_cp.kube.stub import StubServer
@@ -38,7 +38,7 @@ class Reporting(Setup):
     def report(self, plan: Plan) -> float | None:
         until(lambda: self.cache.stores[r.PODS].all())
         answer = self.reporter.report(parse(self.live.snapshot(), now=self.now), plan)
-        self.writer.drain(5)
+        self.writer.drain(PATIENCE_SECONDS)
         return answer
 
     def writes(self) -> int:

@@ -11,7 +11,7 @@ from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.names import ORDERED_BY
 from kai_cp_models.snapshot import Plan
-from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue
 from tests.kai_cp.kube.scheduler.test_live import Setup
 from tests.kai_cp.kube.stub import StubServer
@@ -50,7 +50,7 @@ def test_an_order_of_somebody_else_stops_binding_and_is_told(setup: Setup) -> No
     assert "another scheduler ordered pod ns/p0 to node n" in results[0].message
     assert setup.server.get(r.BIND_REQUESTS, "ns", "p1") is None
     assert setup.server.get(r.PODS, "ns", "p2") is not None
-    setup.writer.drain(2)
+    setup.writer.drain(PATIENCE_SECONDS)
     (event,) = (body for body in setup.server.requests("POST", "events"))
     assert event["reason"] == "AnotherScheduler"
     assert event["type"] == "Warning"

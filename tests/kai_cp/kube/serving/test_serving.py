@@ -26,6 +26,7 @@ from kai_cp.kube.telemetry.cycles import CycleLog
 from kai_cp.reader import load, parse
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
 
 NOW = 1_800_000_000.0
@@ -51,7 +52,7 @@ def sample() -> dict[str, Any]:
 
 def solve(raw: dict[str, Any]) -> dict[str, Any]:
     parsed = parse(raw, now=NOW)
-    return to_json(parsed, decide(parsed, Settings(), deadline=time.monotonic() + 5))
+    return to_json(parsed, decide(parsed, Settings(), deadline=time.monotonic() + PATIENCE_SECONDS))
 
 
 def test_the_file_is_what_was_in_memory(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def served() -> Iterator[str]:
 def fetch(url: str) -> tuple[int, bytes]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=5) as answer:
+        with opener.open(url, timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -149,7 +150,7 @@ def test_routes(served: str, path: str, status: int, body: bytes) -> None:
 
 
 def half_sent(port: int) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port), timeout=5)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
     connection.sendall(b"GET /text HTTP/1.1\r\nHost: localhost\r\n")
     return connection
 
@@ -177,7 +178,7 @@ def test_requests_that_are_never_finished_keep_nobody_out(served: str) -> None:
 )
 def test_a_port_of_this_machine_has_no_other_name(served: str, host: str, status: int) -> None:
     port = int(served.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as connection:
         connection.sendall(f"GET /text HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         assert connection.recv(100).startswith(f"HTTP/1.1 {status} ".encode())
 
