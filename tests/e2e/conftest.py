@@ -56,6 +56,6 @@ def world(control_plane: ControlPlane) -> Iterator[World]:
     made = World(control_plane, f"t{next(numbers)}")
     try:
         yield made
-        made.until(lambda: not made.audit(), "nothing is left half done", 20)
+        made.until(lambda: not made.audit(), "nothing is left half done")
     finally:
         made.close()

@@ -32,7 +32,7 @@ from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.demo.controlplane import free_port
 from tests.e2e.admin import AdminTransport
 from tests.e2e.balancer import Balancer
-from tests.e2e.world import Program, World
+from tests.e2e.world import PATIENCE_SECONDS, Program, World
 
 SYSTEM = "kai-scheduler"
 Object = dict[str, Any]
@@ -229,7 +229,7 @@ def test_certificates_rotate_under_load(world: World) -> None:
 
         with ThreadPoolExecutor(3) as pool, ending(over):
             work = [pool.submit(create), pool.submit(create), pool.submit(connect)]
-            rotated = time.monotonic() + 60
+            rotated = time.monotonic() + PATIENCE_SECONDS
             while time.monotonic() < rotated and not any(job.done() for job in work):
                 issuers = {parse(pem)[0].issuer for pem in shown}
                 if len(set(shown)) >= 4 and len(issuers) >= 2:
@@ -281,7 +281,7 @@ def test_a_replica_ends_under_load(world: World) -> None:
                 return [job.result() for job in jobs]
 
         gentle = load(0, 80, 20, replicas[0], signal.SIGTERM)
-        assert replicas[0].wait(30) == 0
+        assert replicas[0].wait(PATIENCE_SECONDS) == 0
         assert failed == []
         replicas[0] = world.admission(ports[0], "--gpu-sharing-enabled")
         balancer.replicas[0] = (ports[0], replicas[0].listen)

@@ -45,7 +45,7 @@ def test_a_gang_without_room_is_asked_for_as_a_whole(world: World) -> None:
     world.binder()
     gang(held, "held", gpus=4)
     gang(made, "train", gpus=8)
-    request = world.until(lambda: asked(world), "the gang is asked for", 60)[0]
+    request = world.until(lambda: asked(world), "the gang is asked for")[0]
     (pod_set,) = request["spec"]["podSets"]
     assert pod_set["count"] == 2
     assert request["spec"]["provisioningClassName"] == ATOMIC
@@ -63,7 +63,7 @@ def test_a_gang_without_room_is_asked_for_as_a_whole(world: World) -> None:
     name = request["metadata"]["name"]
     status = {"status": {"conditions": [said]}}
     world.api.patch(r.PROVISIONING_REQUESTS, world.namespace, name, status, subresource="status")
-    world.until(lambda: len(world.running()) == 2, "the gang runs", 60)
+    world.until(lambda: len(world.running()) == 2, "the gang runs")
     world.until(lambda: not asked(world), "the request is taken back")
     left = kubectl(world, "get", "podtemplates", "-n", world.namespace, "-o", "name")
     assert left.strip() == ""
@@ -86,17 +86,17 @@ def test_parts_of_gpus_are_shown_as_whole_ones_and_taken_back(world: World) -> N
     world.scheduler()
     world.binder()
     full = made.pod("full")
-    world.until(lambda: world.running(), "a whole GPU is taken", 60)
+    world.until(lambda: world.running(), "a whole GPU is taken")
     for i in range(2):
         shared = {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": f"part-{i}-abc1234-shared-gpu"}
         made.pod(f"part-{i}", gpus=0, annotations=shared)
-    (shown,) = world.until(lambda: scaling(world), "one GPU is asked for", 60)
+    (shown,) = world.until(lambda: scaling(world), "one GPU is asked for")
 
     def reasons() -> list[str]:
         found = [item["status"].get("conditions", ()) for item in scaling(world)]
         return [c.get("reason", "") for each in found for c in each if c["type"] == "PodScheduled"]
 
-    world.until(lambda: "Unschedulable" in reasons(), "an autoscaler sees that it fits nowhere", 60)
+    world.until(lambda: "Unschedulable" in reasons(), "an autoscaler sees that it fits nowhere")
     assert shown["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
     world.api.delete(r.PODS, world.namespace, full["metadata"]["name"], grace=0)
-    world.until(lambda: not scaling(world), "the request goes when the parts are placed", 60)
+    world.until(lambda: not scaling(world), "the request goes when the parts are placed")

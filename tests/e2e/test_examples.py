@@ -40,7 +40,7 @@ def test_every_example_is_taken_and_those_of_kubernetes_run(world: World, tmp_pa
     file = tmp_path / "examples.yaml"
     file.write_text(yaml.safe_dump_all(documents))
     kubectl(world, "apply", "-f", str(file))
-    world.until(lambda: len(world.running()) == sum(PODS.values()), f"{PODS} run", 90)
+    world.until(lambda: len(world.running()) == sum(PODS.values()), f"{PODS} run")
     shapes = {name: shape(group) for name, group in made.groups().items()}
     assert shapes["pg-train"] == {"minMember": 4}
     for name in ("pg-old", "pg-shell"):

@@ -12,7 +12,7 @@ import pytest
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane
 from tests.e2e.proxy import Fault, FaultyProxy
-from tests.e2e.world import POLICIES, POLICY_BINDINGS, World, condition
+from tests.e2e.world import PATIENCE_SECONDS, POLICIES, POLICY_BINDINGS, World, condition
 
 
 def binds(proxy: FaultyProxy) -> Counter[str]:
@@ -35,16 +35,11 @@ def test_an_unchanged_cluster_is_not_written_to(world: World, control_plane: Con
         world.binder(url=proxy.url)
         world.add_gang("runs", queue, 4)
         world.add_gang("waits", queue, 8)
-        world.until(lambda: len(world.running()) == 4, "the first gang runs", 60)
+        world.until(lambda: len(world.running()) == 4, "the first gang runs")
         world.until(
             lambda: (world.group("waits").get("status") or {}).get("schedulingConditions"), "said why"
         )
-        time.sleep(10.0)
-        before = len(proxy.writes())
-        events = len(world.events())
-        time.sleep(6.0)
-        assert proxy.writes()[before:] == []
-        assert len(world.events()) == events
+        world.settles(lambda: (len(proxy.writes()), len(world.events())), "writes", 6.0)
 
 
 def test_killed_between_two_binds_of_a_gang(world: World, control_plane: ControlPlane) -> None:
@@ -62,11 +57,11 @@ def test_killed_between_two_binds_of_a_gang(world: World, control_plane: Control
         first = world.scheduler(url=proxy.url)
         world.binder()
         world.add_gang("gang", queue, 16)
-        world.until(lambda: len(world.running()) == 3, "three pods run", 60)
+        world.until(lambda: len(world.running()) == 3, "three pods run")
         first.kill(signal.SIGKILL)
         uids = {pod["metadata"]["uid"] for pod in world.pods()}
         world.scheduler()
-        world.until(lambda: len(world.running()) == 16, "the gang is whole", 60)
+        world.until(lambda: len(world.running()) == 16, "the gang is whole")
         assert {pod["metadata"]["uid"] for pod in world.pods()} == uids
         assert not world.events("Evict")
 
@@ -78,12 +73,12 @@ def test_killed_between_eviction_and_bind(world: World) -> None:
     world.binder()
     world.api.create(r.PRIORITY_CLASSES, "", {"metadata": {"name": f"{world.name}-high"}, "value": 80})
     world.add_gang("low", queue, 8, grace=4, preemptibility="preemptible")
-    world.until(lambda: len(world.running("low")) == 8, "the victims run", 60)
+    world.until(lambda: len(world.running("low")) == 8, "the victims run")
     world.add_gang("high", queue, 8, priorityClassName=f"{world.name}-high")
     world.until(lambda: not world.running("low"), "the victims are told to end")
     first.kill(signal.SIGKILL)
     world.scheduler()
-    world.until(lambda: len(world.running("high")) == 8, "the preemptor runs", 60)
+    world.until(lambda: len(world.running("high")) == 8, "the preemptor runs")
     world.stays(lambda: len(world.running("high")) == 8, 3.0)
     assert len(world.events("Evict")) <= 1
     world.api.delete(r.PRIORITY_CLASSES, "", f"{world.name}-high")
@@ -102,10 +97,10 @@ def test_binder_killed_while_binding(world: World, control_plane: ControlPlane) 
         world.scheduler()
         first = world.binder(url=proxy.url)
         world.add_gang("gang", queue, 12)
-        world.until(lambda: len(world.running()) == 4, "four are bound", 60)
+        world.until(lambda: len(world.running()) == 4, "four are bound")
         first.kill(signal.SIGKILL)
         world.binder()
-        world.until(lambda: len(world.running()) == 12, "all are bound", 60)
+        world.until(lambda: len(world.running()) == 12, "all are bound")
 
 
 def test_api_server_restarted(world: World, control_plane: ControlPlane) -> None:
@@ -114,12 +109,12 @@ def test_api_server_restarted(world: World, control_plane: ControlPlane) -> None
     world.scheduler()
     world.binder()
     world.add_gang("before", queue, 4)
-    world.until(lambda: len(world.running("before")) == 4, "the first gang runs", 60)
+    world.until(lambda: len(world.running("before")) == 4, "the first gang runs")
     control_plane.kill("kube-apiserver")
     time.sleep(2.0)
     control_plane.start_apiserver()
     world.add_gang("after", queue, 4)
-    world.until(lambda: len(world.running("after")) == 4, "the second gang runs", 60)
+    world.until(lambda: len(world.running("after")) == 4, "the second gang runs")
     assert len(world.running("before")) == 4
     assert all(process.poll() is None for process in world.processes)
 
@@ -154,7 +149,7 @@ def test_bad_network(world: World, control_plane: ControlPlane) -> None:
             world.add_gang(f"gang{i}", queue, 8)
             time.sleep(0.5)
             proxy.drop_connections()
-        world.until(lambda: len(world.running()) == 32, "everything runs", 120)
+        world.until(lambda: len(world.running()) == 32, "everything runs")
         assert not world.events("Evict")
         assert all(process.poll() is None for process in world.processes)
 
@@ -192,11 +187,11 @@ def test_one_fault_at_a_time(world: World, control_plane: ControlPlane, fault: F
         world.scheduler(url=proxy.url)
         world.binder(url=proxy.url)
         world.add_gang("before", queue, 4)
-        world.until(lambda: len(world.running("before")) == 4, "the first gang runs", 60)
+        world.until(lambda: len(world.running("before")) == 4, "the first gang runs")
         proxy.rule = rule
         proxy.drop_connections()
         world.add_gang("after", queue, 8)
-        world.until(lambda: len(world.running("after")) == 8, "the second gang runs", 120)
+        world.until(lambda: len(world.running("after")) == 8, "the second gang runs")
         assert len(world.running("before")) == 4
         assert not world.events("Evict")
         assert all(process.poll() is None for process in world.processes)
@@ -210,22 +205,20 @@ def test_old_leader_writes_nothing_after_its_lease(world: World, control_plane: 
         first = world.scheduler(*lease, url=proxy.url)
         world.binder()
         world.add_gang("one", queue, 2)
-        world.until(lambda: len(world.running()) == 2, "the leader schedules", 60)
+        world.until(lambda: len(world.running()) == 2, "the leader schedules")
         second = world.scheduler(*lease, user="scheduler2")
-        world.until(
-            lambda: second.log.exists() and any(True for _ in second.lines()), "the second starts", 60
-        )
+        world.until(lambda: second.log.exists() and any(True for _ in second.lines()), "the second starts")
         time.sleep(2.0)
         first.kill(signal.SIGSTOP)
         world.add_gang("two", queue, 4)
-        world.until(lambda: len(world.running("two")) == 4, "the second leads", 60)
+        world.until(lambda: len(world.running("two")) == 4, "the second leads")
         stopped = time.time()
         world.add_gang("three", queue, 4)
         first.kill(signal.SIGCONT)
-        world.until(lambda: first.poll() is not None, "the first ends", 20)
+        world.until(lambda: first.poll() is not None, "the first ends")
         assert first.poll() == 3
         assert [w for w in proxy.writes() if w[0] >= stopped] == []
-        world.until(lambda: len(world.running("three")) == 4, "the second goes on", 30)
+        world.until(lambda: len(world.running("three")) == 4, "the second goes on")
 
 
 def test_lease_lost_while_writing(world: World, control_plane: ControlPlane) -> None:
@@ -242,17 +235,17 @@ def test_lease_lost_while_writing(world: World, control_plane: ControlPlane) -> 
         blocked: list[bool] = []
         proxy.rule = rule
         first = world.scheduler("--leader-elect", "--lease-seconds=3,2,0.5", url=proxy.url)
-        world.until(lambda: any(line["message"] == "scheduling" for line in first.lines()), "it leads", 60)
+        world.until(lambda: any(line["message"] == "scheduling" for line in first.lines()), "it leads")
         blocked.append(True)
         cut = time.time()
         world.add_gang("gang", queue, 32)
-        world.until(lambda: first.poll() is not None, "it ends", 30)
+        world.until(lambda: first.poll() is not None, "it ends")
         assert first.poll() == 3
         assert all(at < cut + 3.5 for at, _, _ in proxy.writes())
         proxy.rule = lambda _method, _path: None
         world.scheduler()
         world.binder()
-        world.until(lambda: len(world.running()) == 32, "the next one completes the gang", 60)
+        world.until(lambda: len(world.running()) == 32, "the next one completes the gang")
 
 
 def test_pod_node_and_queue_deleted_in_the_middle(world: World, control_plane: ControlPlane) -> None:
@@ -268,7 +261,7 @@ def test_pod_node_and_queue_deleted_in_the_middle(world: World, control_plane: C
         world.binder()
         world.add_gang("gang", queue, 8)
         world.add_gang("other", doomed, 2)
-        world.until(lambda: orders(proxy) > 0, "binds are on their way", 60)
+        world.until(lambda: orders(proxy) > 0, "binds are on their way")
         world.api.delete(r.PODS, world.namespace, "gang-3", grace=0)
         gone = world.nodes.pop(0)
         world.api.delete(r.NODES, "", gone)
@@ -288,7 +281,7 @@ def test_pod_node_and_queue_deleted_in_the_middle(world: World, control_plane: C
                     world.add_pod(f"{pod['metadata']['name']}-r", "gang")
             return False
 
-        world.until(whole, "the gang runs on what is left", 90)
+        world.until(whole, "the gang runs on what is left")
         assert scheduler.poll() is None
 
 
@@ -304,19 +297,19 @@ def test_a_queue_deleted_in_the_middle_of_a_cycle(world: World, control_plane: C
         scheduler = world.scheduler(url=proxy.url)
         world.binder()
         world.add_gang("first", queue, 2)
-        world.until(lambda: orders(proxy) > 0, "a cycle writes", 60)
+        world.until(lambda: orders(proxy) > 0, "a cycle writes")
         world.add_gang("orphan", doomed, 2)
         world.api.delete(r.QUEUES, "", doomed)
         world.queues.remove(doomed)
         proxy.rule = lambda _method, _path: None
         world.add_gang("second", queue, 2)
-        world.until(lambda: len(world.running("second")) == 2, "others are served", 60)
+        world.until(lambda: len(world.running("second")) == 2, "others are served")
 
         def told() -> bool:
             conditions = (world.group("orphan").get("status") or {}).get("schedulingConditions") or [{}]
             return any(x["reason"] == "QueueDoesNotExist" for x in conditions[-1].get("reasons", ()))
 
-        world.until(told, "the orphans are told why they wait", 30)
+        world.until(told, "the orphans are told why they wait")
         assert not world.running("orphan")
         assert scheduler.poll() is None
 
@@ -333,7 +326,7 @@ def test_another_scheduler_takes_the_room(world: World, control_plane: ControlPl
         world.scheduler()
         world.binder(url=proxy.url)
         world.add_gang("gang", queue, 4)
-        world.until(lambda: binds(proxy), "the gang is being bound", 60)
+        world.until(lambda: binds(proxy), "the gang is being bound")
         limits = {"cpu": "1", "nvidia.com/gpu": "4"}
         target = world.api.get(r.BIND_REQUESTS, world.namespace, "gang-0")
         assert target is not None
@@ -347,11 +340,11 @@ def test_another_scheduler_takes_the_room(world: World, control_plane: ControlPl
         }
         world.api.create(r.PODS, world.namespace, foreign)
         proxy.rule = lambda _method, _path: None
-        world.until(lambda: len(world.running("gang")) == 4, "the gang runs all the same", 60)
+        world.until(lambda: len(world.running("gang")) == 4, "the gang runs all the same")
         assert max(binds(proxy).values()) == 1
         # The overfull node is for the kubelet to refuse; new pods keep away from it.
         world.add_gang("next", queue, 4, gpus=1)
-        world.until(lambda: len(world.running("next")) == 4, "the next gang finds the other node", 60)
+        world.until(lambda: len(world.running("next")) == 4, "the next gang finds the other node")
         assert target["spec"]["selectedNode"] not in {p["spec"]["nodeName"] for p in world.running("next")}
 
 
@@ -398,9 +391,9 @@ def test_a_bind_refused_for_ever_starves_nobody(world: World) -> None:
         world.binder()
         world.api.create(r.PRIORITY_CLASSES, "", {"metadata": {"name": f"{world.name}-high"}, "value": 90})
         world.add_gang("cursed", queue, 2, priorityClassName=f"{world.name}-high")
-        world.until(lambda: condition(world.pods("cursed")[0], "PodBound"), "the refusal is told", 30)
+        world.until(lambda: condition(world.pods("cursed")[0], "PodBound"), "the refusal is told")
         world.add_gang("patient", queue, 2)
-        world.until(lambda: len(world.running("patient")) == 2, "others are served", 60)
+        world.until(lambda: len(world.running("patient")) == 2, "others are served")
         said = condition(world.pods("cursed")[0], "PodBound")
         assert said is not None
         assert said["status"] == "False"
@@ -420,7 +413,7 @@ def test_modes_that_do_not_bind(world: World, control_plane: ControlPlane, mode:
         world.binder()
         world.add_gang("gang", queue, 4)
         world.add_gang("big", queue, 16)
-        world.until(lambda: any(line.get("unscheduled") == 1 for line in scheduler.lines()), "a plan", 60)
+        world.until(lambda: any(line.get("unscheduled") == 1 for line in scheduler.lines()), "a plan")
         time.sleep(3.0)
         assert orders(proxy) == 0
         assert not world.running()
@@ -434,12 +427,12 @@ def test_observe_compares_with_what_really_happens(world: World) -> None:
     world.add_nodes(1)
     queue = world.add_queue()
     watcher = world.scheduler("--mode=observe")
-    world.until(lambda: any(x["message"] == "scheduling" for x in watcher.lines()), "it observes", 60)
+    world.until(lambda: any(x["message"] == "scheduling" for x in watcher.lines()), "it observes")
     world.add_gang("low", queue, 4, preemptibility="preemptible")
-    world.until(lambda: any(line.get("binds") == 4 for line in watcher.lines()), "it has a plan", 30)
+    world.until(lambda: any(line.get("binds") == 4 for line in watcher.lines()), "it has a plan")
     world.scheduler(user="scheduler2")
     world.binder()
-    world.until(lambda: len(world.running("low")) == 4, "the other one acts", 60)
+    world.until(lambda: len(world.running("low")) == 4, "the other one acts")
 
     def observed() -> Counter[str]:
         found: Counter[str] = Counter()
@@ -448,26 +441,26 @@ def test_observe_compares_with_what_really_happens(world: World) -> None:
                 found.update({name: n for name, n in line.items() if isinstance(n, int)})
         return found
 
-    world.until(lambda: observed() == {"same_node": 4}, "it has seen so", 30)
+    world.until(lambda: observed() == {"same_node": 4}, "it has seen so")
 
 
 def test_credentials_refused(world: World, control_plane: ControlPlane) -> None:
     with FaultyProxy(control_plane) as proxy:
         first = world.scheduler(url=proxy.url)
-        world.until(lambda: any(line["message"] == "scheduling" for line in first.lines()), "it runs", 60)
+        world.until(lambda: any(line["message"] == "scheduling" for line in first.lines()), "it runs")
         proxy.rule = lambda _method, _path: Fault(status=401)
         proxy.drop_connections()
-        world.until(lambda: first.poll() == 4, "it ends", 30)
+        world.until(lambda: first.poll() == 4, "it ends")
 
 
 def test_terminated_on_request(world: World) -> None:
     scheduler = world.scheduler("--leader-elect")
     binder = world.binder("--leader-elect")
     for program, message in ((scheduler, "scheduling"), (binder, "binding")):
-        world.until(lambda p=program, m=message: any(x["message"] == m for x in p.lines()), "it runs", 60)
+        world.until(lambda p=program, m=message: any(x["message"] == m for x in p.lines()), "it runs")
     for program, lease in ((scheduler, f"kai-scheduler-{world.pool}"), (binder, "kai-cp-binder")):
         program.kill(signal.SIGTERM)
-        assert program.wait(10) == 0
+        assert program.wait(PATIENCE_SECONDS) == 0
         found = world.api.get(r.LEASES, "kai-scheduler", lease)
         assert found is not None
         assert not found["spec"].get("holderIdentity"), "the next one need not wait"

@@ -116,7 +116,7 @@ def test_bad_objects_are_set_aside_and_told(world: World) -> None:
     world.add_gang("good", queue, 4)
     scheduler = world.scheduler()
     world.binder()
-    world.until(lambda: len(world.running("good")) == 4, "the good gang runs", 60)
+    world.until(lambda: len(world.running("good")) == 4, "the good gang runs")
 
     def told() -> dict[tuple[str, str], str]:
         everywhere = [*world.events("SetAside"), *world.api.raw(r.EVENTS.path("default"))["items"]]
@@ -126,7 +126,7 @@ def test_bad_objects_are_set_aside_and_told(world: World) -> None:
             if e["reason"] == "SetAside"
         }
 
-    world.until(lambda: told().keys() >= expected.keys(), "each is told", 30)
+    world.until(lambda: told().keys() >= expected.keys(), "each is told")
     messages = told()
     for key, field in expected.items():
         assert field in messages[key], (key, messages[key])
@@ -173,7 +173,7 @@ def test_a_claim_for_a_device(world: World) -> None:
     world.scheduler()
     world.binder()
     try:
-        world.until(lambda: len(world.running()) == 2, "two of three devices' pods run", 60)
+        world.until(lambda: len(world.running()) == 2, "two of three devices' pods run")
         world.stays(lambda: len(world.running()) == 2)
         devices = set()
         for pod in world.running():
@@ -217,12 +217,12 @@ def test_a_volume_for_its_first_consumer(world: World) -> None:
         found = world.api.get(r.VOLUME_CLAIMS, world.namespace, "data")
         return ((found or {})["metadata"].get("annotations") or {}).get(SELECTED_NODE) == node
 
-    world.until(selected, "the provisioner is told the node", 60)
+    world.until(selected, "the provisioner is told the node")
     assert not world.running()
     bound = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
     world.api.patch(r.VOLUME_CLAIMS, world.namespace, "data", {"spec": {"volumeName": "made"}})
     world.api.patch(r.VOLUME_CLAIMS, world.namespace, "data", bound, subresource="status")
-    world.until(lambda: len(world.running()) == 1, "the pod runs", 30)
+    world.until(lambda: len(world.running()) == 1, "the pod runs")
     world.api.delete(r.STORAGE_CLASSES, "", kind)
 
 
@@ -235,7 +235,7 @@ def test_served_snapshots_can_be_solved_again(world: World, tmp_path: Path) -> N
     world.add_group("waits", queue, 99)
     container = {"name": "c", "image": "none", "env": [{"name": "TOKEN", "value": "hunter2"}]}
     world.add_pod("waits-0", "waits", spec={"containers": [container]})
-    world.until(lambda: len(world.running("runs")) == 4, "the gang runs", 60)
+    world.until(lambda: len(world.running("runs")) == 4, "the gang runs")
     snapshot = tmp_path / "s.zip"
     snapshot.write_bytes(fetch(scheduler.data, "/get-snapshot"))
     document = json.loads(zipfile.ZipFile(snapshot).read("snapshot.json"))
@@ -289,7 +289,7 @@ def test_a_shard_object_is_followed(world: World) -> None:
     scheduler = world.scheduler(f"--shard={name}")
     world.binder()
     world.add_gang("a", queue, 2)
-    world.until(lambda: len(world.running()) == 2, "both run", 60)
+    world.until(lambda: len(world.running()) == 2, "both run")
     assert {p["spec"]["nodeName"] for p in world.running()} == set(world.nodes)
     document = json.loads(
         zipfile.ZipFile(io.BytesIO(fetch(scheduler.data, "/get-snapshot"))).read("snapshot.json")
@@ -312,8 +312,7 @@ def test_roles_allow_no_more_than_declared(control_plane: ControlPlane) -> None:
         with pytest.raises(ApiError) as told:
             api.create(resource, "default", {"metadata": {"name": "x"}, "spec": {}})
         assert told.value.status == 403
-    began = time.monotonic()
-    with pytest.raises(ApiError):
+    with pytest.raises(ApiError) as told:
         api.delete(r.NODES, "", "x")
-    assert time.monotonic() - began < 5
+    assert told.value.status == 403
     api.close()

@@ -24,7 +24,7 @@ from kai_cp.kube.demo.controlplane import ControlPlane, free_port
 from kai_cp.kube.install import install
 from tests.e2e.test_chart import eventually, planned_cycles
 from tests.e2e.test_plugin import KUBECTL
-from tests.e2e.world import GPU, NAMESPACE, Object, Program, admin, ready
+from tests.e2e.world import GPU, NAMESPACE, PATIENCE_SECONDS, Object, Program, admin, ready
 from tests.kubetest.build import find, find_helm
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,6 @@ QUEUE = "kai.scheduler/queue"
 PAGES = ("deploy/README.md", "deploy/chart/kai-cp/README.md", "docs/observe-to-enforce.md")
 ELSEWHERE = ("docker build",)
 """What no machine without a container daemon can run."""
-WAITED = 90.0
 WRAPPER = """#!/bin/bash
 for word in "$@"; do
   if [ "$word" = port-forward ]; then exec "{python}" "{folder}/forward" "$@"; fi
@@ -95,7 +94,7 @@ class Machine:
         done = self.run(command)
         if not said:
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}\n{self.logs()}"
-        end = time.monotonic() + WAITED
+        end = time.monotonic() + PATIENCE_SECONDS
         while said and said not in done.stdout:
             assert time.monotonic() < end, f"{command} said\n{done.stdout}{done.stderr}\n{self.logs()}"
             time.sleep(1.0)
@@ -138,7 +137,7 @@ class Machine:
         self.processes.append(program)
         if scheduler:
             (self.folder / "forward").write_text(KUBECTL.format(python=sys.executable, port=data))
-            eventually(lambda: planned_cycles(program), f"a cycle is recorded\n{program.tail()}", WAITED)
+            eventually(lambda: planned_cycles(program), f"a cycle is recorded\n{program.tail()}")
 
     def stop(self) -> None:
         for process in self.processes:

@@ -46,9 +46,9 @@ def test_a_shard_makes_changes_and_removes_its_scheduler(world: World) -> None:
 
     try:
         world.api.create(r.SHARDS, "", {"metadata": {"name": name}, "spec": spec})
-        world.until(lambda: "--partition-label-value=a100" in arguments(), "its Deployment is there", 60)
+        world.until(lambda: "--partition-label-value=a100" in arguments(), "its Deployment is there")
         assert "--default-staleness-grace-period=2m" in arguments()
-        world.until(lambda: conditions(shard()).get("Ready") == "True", "the shard is ready", 60)
+        world.until(lambda: conditions(shard()).get("Ready") == "True", "the shard is ready")
 
         world.api.patch(r.SHARDS, "", name, {"spec": {"partitionLabelValue": "h100", "args": {"odd": "1"}}})
         world.until(lambda: "--partition-label-value=h100" in arguments(), "the Deployment follows")
@@ -64,7 +64,7 @@ def test_a_shard_makes_changes_and_removes_its_scheduler(world: World) -> None:
     finally:
         world.api.delete(r.CONFIGS, "", "kai-config")
         world.api.delete(r.SHARDS, "", name)
-    world.until(lambda: not arguments(), "the Deployment goes with its shard", 90)
+    world.until(lambda: not arguments(), "the Deployment goes with its shard")
     assert process.poll() is None
 
 
@@ -132,11 +132,11 @@ def test_groups_that_kai_made_are_scheduled_and_taken_over_unchanged(
         world.api.create(r.PODS, world.namespace, {"metadata": meta, "spec": template["spec"]})
     world.scheduler()
     world.binder()
-    world.until(lambda: len(world.running()) == 4, "the gang runs", 60)
+    world.until(lambda: len(world.running()) == 4, "the gang runs")
     with FaultyProxy(control_plane) as proxy:
         ours = made.start("--controllers=podgrouper", url=proxy.url)
         listens = f"/apis/{PYTORCH_JOBS.group}/"
-        world.until(lambda: sum(listens in path for _, _, path in proxy.seen) > 1, "its owners are read", 60)
+        world.until(lambda: sum(listens in path for _, _, path in proxy.seen) > 1, "its owners are read")
         world.stays(lambda: proxy.writes() == [], 3.0)
         assert ours.poll() is None
 
@@ -156,7 +156,7 @@ def test_a_pod_that_kais_admission_wired_gets_its_device(world: World) -> None:
     pod["metadata"] |= {"namespace": world.namespace, "labels": {**world.labels, QUEUE: made.queue}}
     pod["spec"].pop("runtimeClassName", None)
     world.api.create(r.PODS, world.namespace, pod)
-    world.until(lambda: world.running(), "it runs", 60)
+    world.until(lambda: world.running(), "it runs")
     names: set[str] = set()
     for container in pod["spec"]["containers"]:
         names |= {e["valueFrom"]["configMapKeyRef"]["name"] for e in container["env"]}
@@ -177,7 +177,7 @@ def test_another_binder_carries_our_orders_out(world: World) -> None:
         items = world.api.raw(r.BIND_REQUESTS.path(world.namespace))["items"]
         return {item["spec"]["podName"]: item for item in items}
 
-    world.until(lambda: len(orders()) == 2, "both are ordered", 60)
+    world.until(lambda: len(orders()) == 2, "both are ordered")
     first = orders()["gang-0"]
     assert first["spec"]["receivedGPU"] == {"count": 1, "portion": "1.00"}
     failed = {"status": {"phase": "Failed", "reason": "not now", "failedAttempts": 1}}
@@ -187,7 +187,7 @@ def test_another_binder_carries_our_orders_out(world: World) -> None:
         found = orders().get("gang-0")
         return found is not None and found["metadata"]["uid"] != first["metadata"]["uid"]
 
-    world.until(again, "a failed order is given anew", 60)
+    world.until(again, "a failed order is given anew")
     for name, order in orders().items():
         target = {"apiVersion": "v1", "kind": "Node", "name": order["spec"]["selectedNode"]}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}

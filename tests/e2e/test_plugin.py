@@ -17,7 +17,7 @@ import yaml
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane, free_port
-from tests.e2e.world import READER, World
+from tests.e2e.world import PATIENCE_SECONDS, READER, World
 
 ROOT = Path(__file__).parents[2]
 Object = dict[str, Any]
@@ -124,7 +124,7 @@ def test_the_live_cluster_is_shown_exactly_as_a_file(
         done = plugin("snapshot", "take", taken, *live, path=forwarded)
         return done.returncode == 0 and "large" in plugin("pending", taken_option(taken), "-o", "name").stdout
 
-    world.until(settled, "a cycle with what waits is recorded", 90)
+    world.until(settled, "a cycle with what waits is recorded")
     for command in COMMANDS:
         for attempt in range(6):
             shown = plugin(*command, *live, path=forwarded)
@@ -181,7 +181,7 @@ def test_watching_shows_it_again(world: World, reader: str, forwarded: str) -> N
             while seen < 2 and watching.poll() is None:
                 seen += watching.stdout.readline().strip() == wanted
             watching.send_signal(signal.SIGINT)
-            assert watching.wait(30) == 130
+            assert watching.wait(PATIENCE_SECONDS) == 130
         finally:
             watching.kill()
 

@@ -16,7 +16,7 @@ def test_gang_of_64_is_bound_all_or_none(world: World) -> None:
         world.add_pod(f"gang-{i}", "gang")
     world.stays(lambda: not any(pod["spec"].get("nodeName") for pod in world.pods()), 3.0)
     world.add_pod("gang-63", "gang")
-    world.until(lambda: len(world.running()) == 64, "64 pods run", 60)
+    world.until(lambda: len(world.running()) == 64, "64 pods run")
     by_node: dict[str, int] = {}
     for pod in world.pods():
         by_node[pod["spec"]["nodeName"]] = by_node.get(pod["spec"]["nodeName"], 0) + 1
@@ -40,7 +40,7 @@ def test_fractions_share_a_reserved_gpu(world: World) -> None:
         world.add_group(f"f{i}", queue)
         annotations = {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": f"f{i}-abc1234-shared-gpu"}
         world.add_pod(f"f{i}", f"f{i}", gpus=0, annotations=annotations)
-    world.until(lambda: len(world.running()) == 4, "four half pods run", 60)
+    world.until(lambda: len(world.running()) == 4, "four half pods run")
     groups = {pod["metadata"]["labels"]["runai-gpu-group"] for pod in world.pods()}
     assert len(groups) == 2
 
@@ -67,13 +67,13 @@ def test_preemption_waits_for_graceful_termination(world: World) -> None:
     world.binder()
     world.api.create(r.PRIORITY_CLASSES, "", {"metadata": {"name": f"{world.name}-high"}, "value": 80})
     world.add_gang("low", queue, 8, grace=3, preemptibility="preemptible")
-    world.until(lambda: len(world.running("low")) == 8, "the victims run", 60)
+    world.until(lambda: len(world.running("low")) == 8, "the victims run")
     world.add_gang("high", queue, 8, priorityClassName=f"{world.name}-high")
     world.until(lambda: not world.running("low"), "the victims are told to end")
     leaving = {p["metadata"]["uid"] for p in world.pods("low")}
     assert leaving, "they end gracefully"
     assert not any(pod["spec"].get("nodeName") for pod in world.pods("high")), "nobody is bound before"
-    world.until(lambda: len(world.running("high")) == 8, "the preemptor runs", 60)
+    world.until(lambda: len(world.running("high")) == 8, "the preemptor runs")
     evictions = world.until(
         lambda: [e for e in world.events("Evict") if e["involvedObject"]["name"] == "low"], "it is told"
     )
@@ -91,9 +91,9 @@ def test_reclaim_gives_a_queue_its_quota(world: World) -> None:
     world.binder()
     for i in range(2):
         world.add_gang(f"greedy{i}", greedy, 8, preemptibility="preemptible")
-    world.until(lambda: len(world.running()) == 16, "the cluster is full", 60)
+    world.until(lambda: len(world.running()) == 16, "the cluster is full")
     world.add_gang("mine", entitled, 8)
-    world.until(lambda: len(world.running("mine")) == 8, "the entitled gang runs", 60)
+    world.until(lambda: len(world.running("mine")) == 8, "the entitled gang runs")
     assert len(world.running("greedy0")) + len(world.running("greedy1")) == 8
 
 
@@ -106,28 +106,28 @@ def test_a_pod_is_moved_to_make_room(world: World) -> None:
     for i, node in enumerate(world.nodes):
         world.add_group(f"small{i}", queue, preemptibility="preemptible")
         world.add_pod(f"small{i}", f"small{i}", spec={"nodeSelector": {"kubernetes.io/hostname": node}})
-    world.until(lambda: len(world.running()) == 2, "both run apart", 60)
+    world.until(lambda: len(world.running()) == 2, "both run apart")
     for i in range(2):
         world.api.delete(r.PODS, world.namespace, f"small{i}")
     world.until(lambda: not world.pods(), "both are gone")
     world.add_group("filler0", queue, preemptibility="preemptible")
     world.add_pod("filler0", "filler0", 1, spec={"nodeSelector": {"kubernetes.io/hostname": world.nodes[0]}})
-    world.until(lambda: len(world.running("filler0")) == 1, "one runs on the first node", 30)
+    world.until(lambda: len(world.running("filler0")) == 1, "one runs on the first node")
     patch = {"spec": {"unschedulable": True}}
     world.api.patch(r.NODES, "", world.nodes[0], patch)
     world.add_group("filler1", queue, preemptibility="preemptible")
     world.add_pod("filler1", "filler1", 1)
-    world.until(lambda: len(world.running("filler1")) == 1, "one runs on the second node", 30)
+    world.until(lambda: len(world.running("filler1")) == 1, "one runs on the second node")
     world.api.patch(r.NODES, "", world.nodes[0], {"spec": {"unschedulable": None}})
     world.add_gang("wide", queue, 1, gpus=2, preemptibility="preemptible")
     moved = world.until(
-        lambda: [p for p in ("filler0", "filler1") if not world.running(p)], "one pod is told to move", 30
+        lambda: [p for p in ("filler0", "filler1") if not world.running(p)], "one pod is told to move"
     )
     assert len(moved) == 1
     # Its controller makes it anew; it may not be tied to the node it left.
-    world.until(lambda: not world.pods(moved[0]), "the old pod is gone", 30)
+    world.until(lambda: not world.pods(moved[0]), "the old pod is gone")
     world.add_pod(f"{moved[0]}-again", moved[0], 1)
-    world.until(lambda: len(world.running()) == 3, "all three run", 60)
+    world.until(lambda: len(world.running()) == 3, "all three run")
 
 
 def test_two_shards_serve_their_own_pools(world: World) -> None:
@@ -144,7 +144,7 @@ def test_two_shards_serve_their_own_pools(world: World) -> None:
     world.add_gang("b", second_queue, 2)
     world.pool = first[world.pool_key]
     world.add_gang("a", queue, 2)
-    world.until(lambda: len(world.running()) == 4, "both pools run", 60)
+    world.until(lambda: len(world.running()) == 4, "both pools run")
     assert {pod["spec"]["nodeName"] for pod in world.pods("a")} == {world.nodes[0]}
     assert {pod["spec"]["nodeName"] for pod in world.pods("b")} == {world.nodes[1]}
     world.until(
@@ -172,10 +172,10 @@ def test_a_job_with_three_elastic_pods(world: World) -> None:
     }
     spec = {"parallelism": 3, "completions": 3, "template": template}
     world.api.create(JOBS, world.namespace, {"metadata": {"name": "job"}, "spec": spec})
-    world.until(lambda: len(world.running()) == 2, "two of three run", 60)
+    world.until(lambda: len(world.running()) == 2, "two of three run")
     assert len(world.pods()) == 3
     world.add_nodes(1, gpus=1)
-    world.until(lambda: len(world.running()) == 3, "the third follows", 30)
+    world.until(lambda: len(world.running()) == 3, "the third follows")
 
 
 def test_a_stale_gang_is_evicted_after_its_grace_period(world: World) -> None:
@@ -184,13 +184,13 @@ def test_a_stale_gang_is_evicted_after_its_grace_period(world: World) -> None:
     world.scheduler()
     world.binder()
     world.add_gang("gang", queue, 4, stalenessGracePeriod="3s")
-    world.until(lambda: len(world.running()) == 4, "the gang runs", 60)
+    world.until(lambda: len(world.running()) == 4, "the gang runs")
     world.api.delete(r.PODS, world.namespace, "gang-0", grace=0)
     world.until(
         lambda: "kai.scheduler/stale-podgroup-timestamp" in world.annotations("gang"),
         "it is marked stale",
     )
-    world.until(lambda: not world.pods(), "what is left of it is evicted", 30)
+    world.until(lambda: not world.pods(), "what is left of it is evicted")
     world.until(lambda: world.events("StaleJob"), "it is told")
 
 
@@ -213,7 +213,7 @@ def test_conditions_are_set_and_cleared(world: World) -> None:
     assert conditions[-1]["nodePool"] == world.pool
     assert conditions[-1]["reasons"][0]["message"]
     world.add_nodes(1, gpus=2)
-    world.until(lambda: len(world.running()) == 4, "it runs once there is room", 30)
+    world.until(lambda: len(world.running()) == 4, "it runs once there is room")
     world.until(
         lambda: not (world.group("big").get("status") or {}).get("schedulingConditions"),
         "the condition is cleared",

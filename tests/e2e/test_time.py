@@ -60,7 +60,7 @@ def scheduler(world: World, tmp_path: Path) -> Program:
 
 def start_of(world: World, name: str) -> float:
     note = "kai.scheduler/last-start-timestamp"
-    return seconds(world.until(lambda: world.annotations(name).get(note), f"{name} has started", 60))
+    return seconds(world.until(lambda: world.annotations(name).get(note), f"{name} has started"))
 
 
 def test_a_promise_is_kept_over_a_crash_backfilled_and_carried_out(world: World, tmp_path: Path) -> None:
@@ -79,14 +79,14 @@ def test_a_promise_is_kept_over_a_crash_backfilled_and_carried_out(world: World,
     scheduler(world, tmp_path)
     add_group(world, "s", queue, 1, 4, notes={EXPECTED: "1s"}, preemptibility="preemptible")
     add_group(world, "t", queue, 1, 4, notes={EXPECTED: "2h"}, preemptibility="preemptible")
-    world.until(lambda: world.running("s"), "backfill runs", 60)
+    world.until(lambda: world.running("s"), "backfill runs")
     assert held(world) == made, "the same promise after the crash"
     assert not world.running("t"), "what does not end before the start waits"
     assert time.time() < due, "all of this came before the start"
     time.sleep(max(0.0, due - time.time() - 1.0))
     assert world.running("s"), "nobody is evicted before the start"
     world.api.delete(r.PODS, world.namespace, "a-0")
-    world.until(lambda: len(world.running("hero")) == 2, "the holder runs", 60)
+    world.until(lambda: len(world.running("hero")) == 2, "the holder runs")
     assert time.time() >= due
     assert not world.running("s")
     told = [e for e in world.events("Evict") if e["involvedObject"]["name"] == "s"]
@@ -149,25 +149,25 @@ def test_a_pod_is_moved_for_the_goal_unless_somebody_needs_room(world: World, tm
     for name, gpus, other in (("a", 2, second), ("b", 4, first)):
         world.api.patch(r.NODES, "", other, {"spec": {"unschedulable": True}})
         world.add_gang(name, queue, 1, gpus, preemptibility="preemptible")
-        world.until(lambda name=name: world.running(name), f"{name} runs", 60)
+        world.until(lambda name=name: world.running(name), f"{name} runs")
         world.api.patch(r.NODES, "", other, {"spec": {"unschedulable": None}})
     world.add_gang("big", queue, 4, 8)
     world.stays(lambda: len(world.running()) == 2, 3.0)
     process.kill()
     settings.write_text(yaml.safe_dump({"defrag": acts}))
     world.scheduler(f"--settings={settings}")
-    world.until(lambda: (world.group("big").get("status") or {}).get("schedulingConditions"), "said why", 60)
+    world.until(lambda: (world.group("big").get("status") or {}).get("schedulingConditions"), "said why")
     world.stays(lambda: len(world.running()) == 2, 5.0)
     for i in range(4):
         world.api.delete(r.PODS, world.namespace, f"big-{i}")
     world.api.delete(r.POD_GROUPS, world.namespace, "big")
-    world.until(lambda: not world.pods("a"), "the first by name is moved", 60)
+    world.until(lambda: not world.pods("a"), "the first by name is moved")
     assert world.running("b"), "the other stays"
     told = [e for e in world.events("Evict") if e["involvedObject"]["name"] == "a"]
     assert told[0]["metadata"]["annotations"]["evictor-action-type"] == "defrag"
     note = json.loads(world.annotations("a")["kai-cp/moved"])
     assert (note["pods"], len(note["at"])) == (1, 1)
     world.add_pod("a-again", "a", 2)
-    world.until(lambda: world.running("a"), "it runs again", 60)
+    world.until(lambda: world.running("a"), "it runs again")
     assert world.running("a")[0]["spec"]["nodeName"] == second
     world.stays(lambda: len(world.running()) == 2, 3.0)

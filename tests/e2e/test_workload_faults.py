@@ -42,11 +42,11 @@ def test_killed_between_pod_group_and_pod(world: World, control_plane: ControlPl
         )
         first = made.start(url=proxy.url)
         torch(made, "job")
-        world.until(made.groups, "the group is there", 60)
+        world.until(made.groups, "the group is there")
         assert grouped(world) == 0
         first.kill(signal.SIGKILL)
     made.start()
-    world.until(lambda: grouped(world) == 2, "its pods know it", 60)
+    world.until(lambda: grouped(world) == 2, "its pods know it")
     assert list(made.groups()) == ["pg-job"]
 
 
@@ -55,12 +55,12 @@ def test_api_server_gone_for_a_while(world: World, control_plane: ControlPlane) 
     made = Workloads(world, world.add_queue())
     controllers = made.start()
     torch(made, "before")
-    world.until(lambda: grouped(world) == 2, "the first job is grouped", 60)
+    world.until(lambda: grouped(world) == 2, "the first job is grouped")
     control_plane.kill("kube-apiserver")
     time.sleep(2.0)
     control_plane.start_apiserver()
     torch(made, "after")
-    world.until(lambda: grouped(world) == 4, "the second job is grouped", 60)
+    world.until(lambda: grouped(world) == 4, "the second job is grouped")
     assert controllers.poll() is None
 
 
@@ -69,11 +69,11 @@ def test_a_second_process_takes_over(world: World) -> None:
     flags = ("--leader-elect", "--lease-seconds=3,2,1")
     first = made.start(*flags)
     made.pod("one")
-    world.until(lambda: grouped(world) == 1, "the first process groups", 60)
+    world.until(lambda: grouped(world) == 1, "the first process groups")
     made.start(*flags)
     first.kill(signal.SIGKILL)
     made.pod("two")
-    world.until(lambda: grouped(world) == 2, "the second process groups", 60)
+    world.until(lambda: grouped(world) == 2, "the second process groups")
 
 
 def test_workloads_are_followed_and_nothing_else_is_written(
@@ -87,12 +87,9 @@ def test_workloads_are_followed_and_nothing_else_is_written(
         ray = made.own(d.RAY_CLUSTERS, "ray", spec=RAY)
         for name, group in (("head", "headgroup"), ("a", "small")):
             made.pod(f"ray-{name}", ray, **{"ray.io/group": group})
-        world.until(lambda: grouped(world) == 2, "they are grouped", 60)
+        world.until(lambda: grouped(world) == 2, "they are grouped")
         world.until(lambda: "pg-ray" in made.groups() and made.groups()["pg-ray"].get("status"), "and summed")
-        time.sleep(3.0)
-        before = len(proxy.writes())
-        time.sleep(4.0)
-        assert proxy.writes()[before:] == []
+        world.settles(lambda: len(proxy.writes()), "writes")
         workers = [{**RAY["workerGroupSpecs"][0], "minReplicas": 2}]
         world.api.patch(d.RAY_CLUSTERS, world.namespace, "ray", {"spec": {"workerGroupSpecs": workers}})
         wanted = {"minMember": 3, "headgroup": 1, "small": 2}
@@ -115,13 +112,13 @@ def test_an_owner_deleted_half_way(world: World) -> None:
     job = torch(made, "job", workers=1)
     ghost = (job[0], {"metadata": {"name": "ghost", "uid": "00000000-0000-0000-0000-000000000000"}})
     made.start()
-    world.until(lambda: grouped(world) == 1, "the first pod is grouped", 60)
+    world.until(lambda: grouped(world) == 1, "the first pod is grouped")
     remove(world, d.PYTORCH_JOBS, "job")
     made.pod("late", ghost)  # The garbage collector takes it in the end, as its owner is not there.
     torch(made, "other")
-    world.until(lambda: {p["metadata"]["name"] for p in world.pods()} == {"other-0", "other-1"}, "gone", 90)
+    world.until(lambda: {p["metadata"]["name"] for p in world.pods()} == {"other-0", "other-1"}, "gone")
     world.until(lambda: grouped(world) == 2, "the other job is grouped")
-    world.until(lambda: list(made.groups()) == ["pg-other"], "its group is the only one", 60)
+    world.until(lambda: list(made.groups()) == ["pg-other"], "its group is the only one")
 
 
 def test_a_kind_that_may_not_be_read_and_then_may(world: World) -> None:
@@ -130,13 +127,13 @@ def test_a_kind_that_may_not_be_read_and_then_may(world: World) -> None:
     made.start()
     barrel = made.own(BARRELS, "barrel", spec={})
     made.pod("one", barrel, **{QUEUE: made.queue})
-    world.until(lambda: grouped(world) == 1, "the pod is grouped by itself", 60)
+    world.until(lambda: grouped(world) == 1, "the pod is grouped by itself")
     assert list(made.groups()) == ["pg-one"]
     told = world.until(lambda: world.events("OwnerNotReadable"), "it is told why")
     assert "Barrel.example.net" in told[0]["message"]
     grant(world, BARRELS)
     made.pod("two", barrel, **{QUEUE: made.queue})
-    world.until(lambda: "pg-barrel" in made.groups(), "the next pod is grouped by its owner", 60)
+    world.until(lambda: "pg-barrel" in made.groups(), "the next pod is grouped by its owner")
 
 
 def test_a_kind_installed_and_removed_while_running(world: World) -> None:
@@ -149,9 +146,9 @@ def test_a_kind_installed_and_removed_while_running(world: World) -> None:
         install(world, casks)
         cask = made.own(casks, f"cask{round_}", spec={})
         made.pod(f"of-cask-{round_}", cask)
-        world.until(lambda: f"pg-cask{round_}" in made.groups(), "its group is there", 60)  # noqa: B023
+        world.until(lambda: f"pg-cask{round_}" in made.groups(), "its group is there")  # noqa: B023
         world.api.delete(r.CRDS, "", definition(casks)["metadata"]["name"])
-        world.until(lambda: world.api.raw(casks.path()) is None, "the kind is gone", 60)
+        world.until(lambda: world.api.raw(casks.path()) is None, "the kind is gone")
         made.pod(f"between-{round_}")
         world.until(lambda: f"pg-between-{round_}" in made.groups(), "others are grouped")  # noqa: B023
     assert controllers.poll() is None
@@ -162,7 +159,7 @@ def test_a_part_that_is_switched_off_does_nothing(world: World, control_plane: C
     with FaultyProxy(control_plane) as proxy:
         program = made.start("--controllers=podgrouper", url=proxy.url)
         made.pod("alone")
-        world.until(lambda: grouped(world) == 1, "it is grouped", 60)
+        world.until(lambda: grouped(world) == 1, "it is grouped")
         time.sleep(2.0)
         assert not [path for _, method, path in proxy.seen if method == "PATCH" and path.endswith("/status")]
         assert not [path for _, _, path in proxy.seen if "/queues" in path or "/nodes" in path]
@@ -176,7 +173,7 @@ def test_nonsense_in_an_owner_is_told_once_and_stops_nobody(world: World) -> Non
     bad = made.own(d.JOBSETS, "bad", spec={"replicatedJobs": [{"name": "a", "replicas": "many"}]})
     made.pod("bad-0", bad)
     made.pod("good")
-    world.until(lambda: "pg-good" in made.groups(), "the other one is grouped", 60)
+    world.until(lambda: "pg-good" in made.groups(), "the other one is grouped")
     world.until(lambda: world.events("PodGrouperWarning"), "the bad one is told")
     time.sleep(4.0)
     (event,) = world.events("PodGrouperWarning")

@@ -130,7 +130,7 @@ def test_twelve_kinds_from_apply_to_running_and_away(world: World) -> None:
     world.api.create(d.KARTAS, "", described)
     make_training(made)
     make_serving(made)
-    world.until(lambda: len(world.running()) == PODS, f"{PODS} pods run", 60)
+    world.until(lambda: len(world.running()) == PODS, f"{PODS} pods run")
     groups = made.groups()
     assert {name: shape(group) for name, group in groups.items() if not name.startswith("pg-web")} == EXPECTED
     assert sum(name.startswith("pg-web") for name in groups) == 2
@@ -181,7 +181,7 @@ def test_twelve_kinds_from_apply_to_running_and_away(world: World) -> None:
         (r.PODS, "alone"),
     ):
         remove(world, resource, name)
-    world.until(lambda: not world.pods() and not made.groups(), "nothing is left of them", 120)
+    world.until(lambda: not world.pods() and not made.groups(), "nothing is left of them")
     world.until(
         lambda: not ((world.api.get(r.QUEUES, "", made.queue) or {}).get("status") or {}).get("allocated"),
         "the queue holds nothing",

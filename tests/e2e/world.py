@@ -55,6 +55,8 @@ POLICY_BINDINGS = Resource(
 )
 JOBS = Resource("batch", "v1", "jobs", "Job")
 Object = dict[str, Any]
+PATIENCE_SECONDS = 180.0
+"""How long a test waits for what must come: on a busy machine it comes late, and no test is about that."""
 
 
 def admin(plane: ControlPlane) -> AdminTransport:
@@ -327,7 +329,7 @@ class World:
         request = self.api.get(r.BIND_REQUESTS, self.namespace, pod)
         return str(((request or {}).get("status") or {}).get("phase") or "")
 
-    def until(self, met: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+    def until(self, met: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
         """Wait until ``met`` answers something true; fail with the processes' logs otherwise."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -337,6 +339,16 @@ class World:
             time.sleep(0.05)
         logs = "\n".join(process.tail() for process in self.processes)
         raise AssertionError(f"not within {seconds:g} s: {what}\n{logs}")
+
+    def settles(self, seen: Callable[[], Any], what: str, seconds: float = 4.0) -> None:
+        """Wait until ``seen`` answers the same for so long: what was going on has ended."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < end:
+            before = seen()
+            time.sleep(seconds)
+            if seen() == before:
+                return
+        raise AssertionError(f"it goes on: {what}")
 
     def audit(self) -> list[str]:
         """What must never be, and is: a node over its room, a torn gang."""
