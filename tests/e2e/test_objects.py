@@ -6,7 +6,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 import urllib.request
 import zipfile
 from pathlib import Path

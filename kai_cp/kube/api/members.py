@@ -24,12 +24,14 @@ class Members:
             return list(self._groups.get(group, {}).values())
 
     def _changed(self, old: Object | None, new: Object | None) -> None:
-        before, after = _group(old), _group(new)
+        before, after = groups_of(old), groups_of(new)
         with self._lock:
-            if old is not None and before is not None and before != after:
-                self._drop(before, key_of(old))
-            if new is not None and after is not None:
-                self._groups[after][key_of(new)] = new
+            if old is not None and before != after:
+                for group in before:
+                    self._drop(group, key_of(old))
+            if new is not None:
+                for group in after:
+                    self._groups[group][key_of(new)] = new
 
     def _drop(self, group: Key, pod: Key) -> None:
         pods = self._groups.get(group)
@@ -39,8 +41,9 @@ class Members:
                 del self._groups[group]
 
 
-def _group(pod: Object | None) -> Key | None:
-    if pod is None:
-        return None
-    name = annotations_of(pod).get(names.GROUP)
-    return (pod["metadata"].get("namespace") or "", name) if name else None
+def groups_of(item: Object | None) -> tuple[Key, ...]:
+    """The key of the pod group that an object names, () when it names none."""
+    if item is None:
+        return ()
+    name = annotations_of(item).get(names.GROUP)
+    return ((item["metadata"].get("namespace") or "", name),) if name else ()

@@ -9,7 +9,7 @@ from typing import Any, Final
 from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
-from kai_cp.kube.api.members import Members
+from kai_cp.kube.api.members import Members, groups_of
 from kai_cp.kube.api.orders import annotations_of, labels_of
 from kai_cp.kube.api.store import Key, Object, key_of
 from kai_cp.kube.controllers.base import Context, Want, changed
@@ -41,7 +41,7 @@ class PodGroupController:
         """Pod groups and their pods; classes and claims, which change what they count for."""
         return (
             Want(r.POD_GROUPS, changed(lambda group: (key_of(group),), _group_change)),
-            Want(r.PODS, changed(_group_of, _pod_change), transform=t.pod, fields=self._fields),
+            Want(r.PODS, changed(groups_of, _pod_change), transform=t.pod, fields=self._fields),
             Want(r.PRIORITY_CLASSES, changed(self._groups_of_class)),
             Want(r.RESOURCE_CLAIMS, changed(self._groups_of_claim), optional=True),
         )
@@ -101,7 +101,7 @@ class PodGroupController:
         for holder in holders:
             pod = self._pods.get((claim["metadata"]["namespace"], holder.get("name") or ""))
             if pod is not None:
-                yield from _group_of(pod)
+                yield from groups_of(pod)
 
 
 def differing(before: Any, wanted: dict[str, dict[str, str]]) -> dict[str, Any]:
@@ -112,11 +112,6 @@ def differing(before: Any, wanted: dict[str, dict[str, str]]) -> dict[str, Any]:
         if old != new:
             found[field] = {**dict.fromkeys(old.keys() - new.keys()), **new}
     return found
-
-
-def _group_of(pod: Object) -> Iterable[Key]:
-    name = annotations_of(pod).get(names.GROUP)
-    return ((pod["metadata"].get("namespace") or "", name),) if name else ()
 
 
 def _pod_change(old: Object, new: Object) -> bool:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.errors import ApiError
-from kai_cp.kube.api.members import Members
-from kai_cp.kube.api.orders import annotations_of
+from kai_cp.kube.api.members import Members, groups_of
 from kai_cp.kube.api.store import Key, Object, key_of
 from kai_cp.kube.controllers.base import Context, NotYet, Want, changed
 from kai_cp.kube.controllers.served import Served
-from kai_cp.workloads.keys import POD_GROUP
 from kai_cp.workloads.provisioning import Request, step, template_names
 
 VERSIONS: Final = ("v1", "v1beta1")
@@ -48,8 +46,8 @@ class GangProvisioner:
         """Pod groups, their pods, and what was asked for them."""
         return (
             Want(r.POD_GROUPS, changed(lambda group: (key_of(group),))),
-            Want(r.PODS, changed(_group_of), transform=t.pod, fields=self._fields),
-            *(Want(kind, changed(_group_of), optional=True) for kind in _KINDS),
+            Want(r.PODS, changed(groups_of), transform=t.pod, fields=self._fields),
+            *(Want(kind, changed(groups_of), optional=True) for kind in _KINDS),
         )
 
     def reconcile(self, key: Key, attempt: int) -> float | None:
@@ -129,11 +127,6 @@ def _fine_if_there() -> Iterator[None]:
     except ApiError as error:
         if error.status != 409:
             raise
-
-
-def _group_of(item: Object) -> Iterable[Key]:
-    name = annotations_of(item).get(POD_GROUP)
-    return ((item["metadata"].get("namespace") or "", name),) if name else ()
 
 
 def _owned(item: Object, uid: object) -> bool:

@@ -434,13 +434,14 @@ def with_claim(name: str) -> Object:
 ALLOCATION = {"devices": {"results": [{"request": "r", "driver": "gpu.x", "pool": "n", "device": "d0"}]}}
 
 
-def test_a_claim_is_allocated_and_reserved(server: StubServer, setup: Any) -> None:
+def order_with_claim(server: StubServer) -> None:
+    """An order for a pod with a claim, and the claim."""
     server.put(r.RESOURCE_CLAIMS, {"metadata": {"name": "c", "namespace": "ns"}, "spec": {}})
-    order(
-        server,
-        with_claim("p"),
-        resourceClaimAllocations=[{"name": "gpu", "allocation": ALLOCATION}],
-    )
+    order(server, with_claim("p"), resourceClaimAllocations=[{"name": "gpu", "allocation": ALLOCATION}])
+
+
+def test_a_claim_is_allocated_and_reserved(server: StubServer, setup: Any) -> None:
+    order_with_claim(server)
     setup()
     until(lambda: phase(server) == "Succeeded")
     found = server.get(r.RESOURCE_CLAIMS, "ns", "c")
@@ -452,12 +453,7 @@ def test_a_claim_is_allocated_and_reserved(server: StubServer, setup: Any) -> No
 
 def test_a_claim_is_given_back_when_the_bind_fails(server: StubServer, setup: Any) -> None:
     server.faults = lambda m, p: (403, {}) if p.endswith("/binding") else None
-    server.put(r.RESOURCE_CLAIMS, {"metadata": {"name": "c", "namespace": "ns"}, "spec": {}})
-    order(
-        server,
-        with_claim("p"),
-        resourceClaimAllocations=[{"name": "gpu", "allocation": ALLOCATION}],
-    )
+    order_with_claim(server)
     setup()
     until(lambda: phase(server) == "Failed")
     found = server.get(r.RESOURCE_CLAIMS, "ns", "c")

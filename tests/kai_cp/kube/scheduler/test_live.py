@@ -2,62 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-import pytest
-
 from kai_cp.kube.api import names, orders
 from kai_cp.kube.api import resources as r
-from kai_cp.kube.api.background import BackgroundWriter
-from kai_cp.kube.api.recorder import Recorder
-from kai_cp.kube.scheduler.backoff import BindBackoff
-from kai_cp.kube.scheduler.cache import ClusterCache
-from kai_cp.kube.scheduler.live import LiveCluster
-from kai_cp.kube.scheduler.options import Mode, SchedulerOptions, default_config
 from kai_cp_models.snapshot import GroupKey, Plan
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
-from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue
+from tests.kai_cp.kube.samples import bind, evict, group, node, pod
+from tests.kai_cp.kube.scheduler.conftest import Setup
 from tests.kai_cp.kube.stub import StubServer
-
-
-class Setup:
-    clock: Callable[[], float] = staticmethod(lambda: 1000.0)
-
-    def __init__(self, server: StubServer, **options: object) -> None:
-        self.server = server
-        self.options = SchedulerOptions(**{"mode": Mode.ENFORCE, **options})  # type: ignore[arg-type]
-        api = server.transport()
-        self.cache = ClusterCache(api, self.options, default_config())
-        self.writer = BackgroundWriter(2)
-        recorder = Recorder(api, self.writer, "kai-scheduler")
-        self.backoff = BindBackoff()
-        self.live = LiveCluster(
-            api, self.cache, self.options, recorder, self.writer, self.backoff, clock=self.clock
-        )
-        self.cache.start()
-        assert self.cache.wait_synced(10)
-
-    def settle(self, name: str) -> None:
-        """Reports need not stand back any more."""
-        assert self.server.get(r.BIND_REQUESTS, "ns", name) is not None
-        self.writer.busy = lambda: False
-
-    def close(self) -> None:
-        self.cache.stop()
-        self.live.close()
-        self.writer.stop()
-
-
-@pytest.fixture
-def setup(server: StubServer) -> Iterator[Setup]:
-    for i in range(4):
-        server.put(r.PODS, pod(f"p{i}"))
-    server.put(r.NODES, node("n"))
-    server.put(r.QUEUES, queue())
-    server.put(r.POD_GROUPS, group())
-    made = Setup(server)
-    yield made
-    made.close()
 
 
 def test_a_bind_is_a_bind_request(setup: Setup) -> None:

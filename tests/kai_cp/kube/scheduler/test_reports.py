@@ -15,7 +15,7 @@ from kai_cp.reader import parse
 from kai_cp_models.snapshot import GroupKey, Plan, Reservation, Unscheduled
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, group, node, pod, queue
-from tests.kai_cp.kube.scheduler.test_live import Setup
+from tests.kai_cp.kube.scheduler.conftest import Setup
 from tests.kai_cp.kube.stub import StubServer
 
 WAITS = Plan(unscheduled=(Unscheduled(GroupKey("ns", "g"), "OverLimit", "needs 2, limit 1", True),))

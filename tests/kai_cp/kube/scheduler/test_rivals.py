@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,21 +11,8 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.names import ORDERED_BY
 from kai_cp_models.snapshot import Plan
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
-from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue
-from tests.kai_cp.kube.scheduler.test_live import Setup
-from tests.kai_cp.kube.stub import StubServer
-
-
-@pytest.fixture
-def setup(server: StubServer) -> Iterator[Setup]:
-    for i in range(4):
-        server.put(r.PODS, pod(f"p{i}"))
-    server.put(r.NODES, node("n"))
-    server.put(r.QUEUES, queue())
-    server.put(r.POD_GROUPS, group())
-    made = Setup(server)
-    yield made
-    made.close()
+from tests.kai_cp.kube.samples import bind, evict, pod
+from tests.kai_cp.kube.scheduler.conftest import Setup
 
 
 def order(name: str, **meta: Any) -> dict[str, Any]:
