@@ -43,15 +43,17 @@ def bench(
         list[Suite] | None,
         typer.Option(
             help="Suite to run; may be given again. smoke: half a minute of everything; scale and matters: "
-            "generated clusters; gangs: two simulated days; kai: recorded clusters beside KAI; openb: a "
-            "production trace.",
+            "generated clusters; gangs: simulated days, also with reservations; kai: recorded clusters "
+            "beside KAI; openb: a production trace.",
             rich_help_panel=_SUITES,
         ),
     ] = None,
     shapes: Annotated[
         str,
         typer.Option(
-            metavar="NAME,...", help="Shapes; openb: pod lists. Default: all.", rich_help_panel=_SUITES
+            metavar="NAME,...",
+            help="Shapes; openb: pod lists; gangs: philly or declared. Default: all.",
+            rich_help_panel=_SUITES,
         ),
     ] = "",
     nodes: Annotated[

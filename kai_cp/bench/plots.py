@@ -141,7 +141,9 @@ def policies(runs: Sequence[PolicyResult], bounds: Sequence[BoundResult]) -> str
 
 def waits(runs: Sequence[SimulationResult]) -> str:
     """Mean waiting time by size of the pod group, one bar per policy."""
-    sizes = [size for size in ("1", "2-4", "8", "16+") if any(size in run.waiting_minutes for run in runs)]
+    sizes = [
+        size for size in ("1", "2-4", "8", "16", "32+") if any(size in run.waiting_minutes for run in runs)
+    ]
     names = list(dict.fromkeys(run.policy for run in runs))
     figure, axes = _axes()
     width = 0.8 / max(1, len(names))

@@ -184,6 +184,25 @@ class BoundResult(Record):
     origin: Origin
 
 
+class PromisesKept(Record):
+    """What became of the first start that every gang was promised (time axis).
+
+    ``broken``: by cause; none: no cause was told. ``open``: due only after the end of the run.
+    ``idle_gpu_hours``: GPUs that stood idle while they were held.
+    """
+
+    kept: int
+    broken: dict[str, int]
+    open: int
+    idle_gpu_hours: float
+
+    @property
+    def share_without_overrun(self) -> float | None:
+        """Promises kept among those that no job broke which ran past its declared end; None: none was due."""
+        others = sum(number for cause, number in self.broken.items() if cause != "Overrun")
+        return self.kept / (self.kept + others) if self.kept + others else None
+
+
 class SimulationResult(Record):
     """One policy on one simulated workload (suite gangs)."""
 
@@ -198,6 +217,7 @@ class SimulationResult(Record):
     waiting_minutes: dict[str, float]
     """Mean wait until the start by size of the pod group in GPUs."""
     waiting_p95_minutes: dict[str, float]
+    longest_wait_minutes: dict[str, float] = Field(default_factory=dict)
     utilisation: float
     evictions: int
     moves: int
@@ -206,6 +226,8 @@ class SimulationResult(Record):
     """Mean over time of the sum over queues of |allocated - fair share| / cluster."""
     cycles: int
     slowest_cycle_seconds: float
+    promises: PromisesKept | None = None
+    """None: a workload without reservations."""
     seconds: float
     errors: tuple[str, ...] = ()
     origin: Origin

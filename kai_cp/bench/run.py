@@ -67,7 +67,13 @@ def run_suites(plan: Plan, settings: Settings, bar: Bar) -> Iterator[Result | st
 
             smoke = suite == "smoke"
             yield from run_gangs(
-                settings, plan.mine(plan.seeds or (1,)), bar, hours=1.0 if smoke else plan.hours, small=smoke
+                settings,
+                plan.mine(plan.seeds or (1,)),
+                bar,
+                hours=1.0 if smoke else plan.hours,
+                nodes=() if smoke else plan.nodes,
+                names=plan.shapes,
+                small=smoke,
             )
         if suite in ("matters", "smoke"):
             from kai_cp.bench.matters import run_matters

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Final
 
 from kai_cp.bench.records import (
     BoundResult,
@@ -25,7 +26,15 @@ def tables(results: Sequence[Result]) -> list[Section]:
     bounds = [result for result in results if isinstance(result, BoundResult)]
     simulations = [result for result in results if isinstance(result, SimulationResult)]
     matters = [result for result in results if isinstance(result, MattersResult)]
-    found = [_cases(cases), _policies(policies, bounds), _simulations(simulations), _matters(matters)]
+    dated = [result for result in simulations if result.promises is not None]
+    plain = [result for result in simulations if result.promises is None]
+    found = [
+        _cases(cases),
+        _policies(policies, bounds),
+        _simulations(plain),
+        _starts(dated),
+        _matters(matters),
+    ]
     return [section for section in found if section.rows]
 
 
@@ -129,6 +138,44 @@ def _simulations(runs: Sequence[SimulationResult]) -> Section:
         right=numbers,
         fixed=("Case", "Policy"),
         drop=("Moves", "Evictions", "Share error"),
+    )
+
+
+STARTS: Final = (
+    *("Wait to 8 GPUs", "16", "32+", "Longest 32+", "In use", "Idle held", "Lost GPU-h"),
+    *("Promises kept", "Broken by"),
+)
+
+
+def starts_row(run: SimulationResult) -> tuple[str, ...]:
+    """Waits in hours, what holding costs, and what promises are worth: the columns of ``STARTS``."""
+    promises = run.promises
+    assert promises is not None
+    small = [run.waiting_minutes[size] for size in ("1", "2-4", "8") if size in run.waiting_minutes]
+    due = promises.kept + sum(promises.broken.values())
+    return (
+        f"{fmean(small) / 60:.2f}" if small else "",
+        *(
+            f"{run.waiting_minutes[size] / 60:.2f}" if size in run.waiting_minutes else ""
+            for size in ("16", "32+")
+        ),
+        f"{run.longest_wait_minutes.get('32+', 0.0) / 60:.1f}",
+        f"{run.utilisation:.1%}",
+        f"{promises.idle_gpu_hours:.0f}",
+        f"{run.lost_gpu_hours:.0f}",
+        f"{promises.kept} of {due}" if due else "",
+        ", ".join(f"{cause} {number}" for cause, number in promises.broken.items()),
+    )
+
+
+def _starts(runs: Sequence[SimulationResult]) -> Section:
+    return Section(
+        "Reservations, simulated (waits in hours until the start)",
+        ("Case", "Policy", *STARTS),
+        [(f"{run.case} s{run.seed}", run.policy, *starts_row(run)) for run in runs],
+        right=STARTS[:-1],
+        fixed=("Case", "Policy"),
+        drop=("Lost GPU-h", "16"),
     )
 
 

@@ -1,7 +1,7 @@
-"""Reservations measured: the same gangs and small jobs without any, with one holder, and with several.
+"""Gangs among small jobs, run times declared as people do, and what reservations are measured against.
 
-Whole-node gangs among small jobs, run times lognormal, declared as one of a few usual values, some too short
-and some not at all. A promise is the first start that was announced.
+Whole-node gangs among jobs of up to a node, run times lognormal, declared as one of a few usual values, some
+too short and some not at all.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, Final
 
-from kai_cp.simulate.policies import engine
+from kai_cp.bench.records import PromisesKept
 from kai_cp.simulate.workload import NODE_GPUS, Job, Workload
-from kai_cp.simulate.world import Run, World
+from kai_cp.simulate.world import Run
 from kai_cp_models.settings import Settings
 
 USUAL: Final = tuple(minutes * 60.0 for minutes in (15, 30, 60, 120, 240, 480, 720, 1440))
@@ -28,17 +28,26 @@ SIGMA: Final = 1.1
 TOLERANCE_SECONDS: Final = 90.0
 """A start that is later than promised by less was kept: binding and looking take so long."""
 
-POLICIES: Final[dict[str, dict[str, Any]]] = {
+POLICIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "no reservation": {},
-    "one holder": {"reservations": {"enabled": True, "most": 1}},
-    "up to four holders": {"reservations": {"enabled": True}},
+    "EASY-like": {"enabled": True, "most": 1, "min_gpus": 1, "after_seconds": 0},
+    "one holder": {"enabled": True, "most": 1},
+    "the default": {"enabled": True},
 }
+"""Settings of ``reservations`` by name. EASY: the first that does not fit has a start, whatever its size."""
 
 
-def gangs_among_small_jobs(
+def with_policy(settings: Settings, policy: str) -> Settings:
+    """The settings with those of a policy in place of their own."""
+    document = settings.model_dump()
+    document["reservations"] = POLICIES[policy]
+    return Settings.model_validate(document)
+
+
+def declared(
     seed: int, *, nodes: int = 16, hours: float = 24.0, load: float = 1.05, mean_hours: float = 1.0
 ) -> Workload:
-    """Jobs of one queue at a rate that asks for ``load`` times the cluster."""
+    """Jobs of one queue at a rate that asks for ``load`` times the cluster, looked at every five minutes."""
     rng = random.Random(seed)
     sizes = [size for size in (2, 4, 8) if size <= nodes // 2]
     mean_gpus = (1 - GANGS) * 2.2 + GANGS * NODE_GPUS * fmean(sizes)
@@ -53,12 +62,13 @@ def gangs_among_small_jobs(
         else:
             gpus, pods = rng.choices((1, 2, 4, 8), weights=(5, 3, 2, 0.5))[0], 1
         name = f"job-{len(jobs):05}"
-        jobs.append(Job(name, "queue-00", now, gpus, pods, seconds, _declared(rng, seconds)))
+        jobs.append(Job(name, "queue-00", now, gpus, pods, seconds, _said(rng, seconds)))
     quotas = (("queue-00", float(nodes * NODE_GPUS)),)
     return Workload(nodes, quotas, tuple(jobs), hours * 3600, tick=300.0)
 
 
-def _declared(rng: random.Random, seconds: float) -> float | None:
+def _said(rng: random.Random, seconds: float) -> float | None:
+    """What the owner of a job says about how long it runs."""
     chance = rng.random()
     if chance < UNDECLARED:
         return None
@@ -68,66 +78,17 @@ def _declared(rng: random.Random, seconds: float) -> float | None:
     return next((usual for usual in USUAL if usual >= wanted), USUAL[-1])
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What one policy did with one workload. Hours, unless named otherwise."""
-
-    policy: str
-    seed: int
-    wait_of_gangs: float
-    wait_of_32: float
-    longest_wait_of_32: float
-    wait_of_small: float
-    utilisation: float
-    promises: int
-    kept: int
-    broken: dict[str, int]
-    idle_gpu_hours: float
-    lost_gpu_hours: float
-    cycles: int
-    slowest_cycle_seconds: float
-    errors: int
-
-
-def measure(policy: str, seed: int, *, nodes: int, hours: float) -> Measured:
-    """Run one policy on the workload of one seed."""
-    values = {**POLICIES[policy], "time": {"default_runtime_seconds": 8 * 3600}}
-    values["solver"] = {"budget_seconds": 5}
-    workload = gangs_among_small_jobs(seed, nodes=nodes, hours=hours)
-    run = World(workload, engine, Settings.model_validate(values)).run()
-    kept, broken = _promises(run, workload)
-
-    def mean(low: int, high: float = math.inf) -> float:
-        waits = [seconds for gpus, seconds in run.waits if low <= gpus < high]
-        return round(fmean(waits) / 3600, 2) if waits else 0.0
-
-    longest = max((seconds for gpus, seconds in run.waits if gpus >= 32), default=0.0)
-    return Measured(
-        policy,
-        seed,
-        mean(16),
-        mean(32),
-        round(longest / 3600, 2),
-        mean(1, 9),
-        round(run.utilisation, 4),
-        kept + sum(broken.values()),
-        kept,
-        dict(sorted(broken.items())),
-        round(run.idle_gpu_seconds / 3600, 1),
-        round(run.lost_gpu_seconds / 3600, 1),
-        run.cycles,
-        round(run.slowest_cycle, 2),
-        len(run.errors),
-    )
-
-
-def _promises(run: Run, workload: Workload) -> tuple[int, Counter[str]]:
+def promises_kept(run: Run, workload: Workload) -> PromisesKept:
     """How many first promises were kept, and why the others were not; those still open do not count."""
-    kept, broken = 0, Counter[str]()
+    kept = still_open = 0
+    broken = Counter[str]()
     for promise in run.promises:
         due = promise.promised + workload.tick + TOLERANCE_SECONDS
         if promise.started is not None and promise.started <= due:
             kept += 1
         elif due < workload.seconds:
             broken[promise.causes[-1] if promise.causes else "none"] += 1
-    return kept, broken
+        else:
+            still_open += 1
+    hours = round(run.idle_gpu_seconds / 3600, 1)
+    return PromisesKept(kept=kept, broken=dict(sorted(broken.items())), open=still_open, idle_gpu_hours=hours)

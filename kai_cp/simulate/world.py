@@ -194,12 +194,12 @@ class World:
             self._twin.note(key, notes)
         self._held_nodes = []
         for entry in plan.reservations or ():
-            if entry.start is None or entry.state not in ("made", "kept", "earlier", "later"):
-                continue
-            self._held_nodes.append(entry.nodes)
-            _, causes = self._promised.setdefault(entry.group.name, (entry.start - self._start, []))
-            if entry.cause is not None:
-                causes.append(entry.cause)
+            name = entry.group.name
+            if entry.start is not None and entry.state in ("made", "kept", "earlier", "later"):
+                self._held_nodes.append(entry.nodes)
+                self._promised.setdefault(name, (entry.start - self._start, []))
+            if entry.cause is not None and name in self._promised:
+                self._promised[name][1].append(entry.cause)
 
     def _idle_now(self) -> float:
         """GPUs that are held and not used at this moment."""

@@ -57,6 +57,7 @@ class MemoryCluster:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._born = itertools.count(1)
+        self._versions = itertools.count(1)
         self.log: list[tuple[float, str, str]] = []
         """What happened: (time, *bound* | *running* | *evicted* | *gone* | *failed*, namespace/name)."""
 
@@ -163,8 +164,8 @@ class MemoryCluster:
             labels[names.GPU_GROUP] = groups[0]
         elif groups:
             labels.update({f"{names.GPU_GROUP}/{group}": group for group in groups})
-        meta = {**pod["metadata"], "labels": labels} if labels else pod["metadata"]
         node = request["spec"]["selectedNode"]
+        meta = self._changed(pod, labels=labels) if labels else self._changed(pod)
         self._pods[key] = {**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": node}}
         self._note("bound", key)
         self._at(self.now + self._start_seconds, lambda: self._running(key, uid))
@@ -233,16 +234,20 @@ class MemoryCluster:
         if item is not None:
             merged = {**orders.annotations_of(item), **annotations}
             kept = {name: text for name, text in merged.items() if text is not None}
-            self._groups[group] = {**item, "metadata": {**item["metadata"], "annotations": kept}}
+            self._groups[group] = {**item, "metadata": self._changed(item, annotations=kept)}
 
     def _annotate(self, group: GroupKey, name: str) -> None:
         self.note(group, {name: orders.rfc3339(self.now)})
 
     def _change_pod(self, pod: Object, *, status: Object | None = None, **meta: Any) -> None:
-        changed = {**pod, "metadata": {**pod["metadata"], **meta}}
+        changed = {**pod, "metadata": self._changed(pod, **meta)}
         if status is not None:
             changed["status"] = {**(pod.get("status") or {}), **status}
         self._pods[_key(pod)] = changed
+
+    def _changed(self, item: Object, **meta: Any) -> Object:
+        """The metadata of a changed object: readers know by its version that it is another one."""
+        return {**item["metadata"], **meta, "resourceVersion": f"changed-{next(self._versions)}"}
 
     def _at(self, when: float, happen: Callable[[], None]) -> None:
         heapq.heappush(self._agenda, (when, next(self._order), happen))

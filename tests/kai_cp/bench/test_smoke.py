@@ -27,3 +27,19 @@ def test_smoke_suite_passes_its_audit(tmp_path: Path) -> None:
     waits = {r.policy: r.waiting_minutes["1"] for r in results if isinstance(r, SimulationResult)}
     assert waits["kai_cp"] < waits["first come"], "a suite on which all policies are equal shows nothing"
     assert sum(r.clusters for r in results if isinstance(r, MattersResult)) == 2
+
+
+def test_reservations_are_measured_beside_none(tmp_path: Path) -> None:
+    out, page = tmp_path / "gangs.jsonl", tmp_path / "gangs.html"
+    wanted = ["--suite", "gangs", "--shapes", "declared", "--nodes", "4", "--hours", "2", "--budget", "20"]
+    done = CliRunner().invoke(app, [*wanted, "--out", str(out), "--report", str(page)])
+    assert done.exit_code == 0, done.output
+    runs = [r for r in read(out) if isinstance(r, SimulationResult)]
+    assert [r.policy for r in runs] == ["no reservation", "EASY-like", "one holder", "the default"]
+    assert len({r.groups for r in runs}) == 1, "all meet the same jobs"
+    promises = [r.promises for r in runs]
+    assert promises[0] is not None
+    assert (promises[0].kept, promises[0].open, promises[0].idle_gpu_hours) == (0, 0, 0.0)
+    assert any(p is not None and p.kept + p.open for p in promises[1:]), "no promises show nothing"
+    assert "Reservations over time" in page.read_text("utf-8")
+    assert "EASY-like" in done.output

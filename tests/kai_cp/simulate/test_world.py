@@ -6,6 +6,7 @@ import pytest
 
 from kai_cp.simulate.policies import POLICIES
 from kai_cp.simulate.shares import fair_division, share_error
+from kai_cp.simulate.starts import promises_kept
 from kai_cp.simulate.workload import SIZES, Job, Workload, philly
 from kai_cp.simulate.world import World
 from kai_cp_models.settings import Settings
@@ -91,6 +92,23 @@ def test_a_gang_gets_its_date_while_small_jobs_fill_the_gap() -> None:
     assert waits[2] < 120  # backfilled at once
     assert 3500 <= waits[1] <= 3900  # both nodes, when the long job has ended
     assert waits[3] > 4000  # it would have taken the gang's node for two hours
-    assert [promise.gpus for promise in run.promises][:1] == [16]
+    promise = run.promises[0]
+    assert (promise.gpus, promise.causes) == (16, ())
+    # long runs from 66 s on: its end, and a minute's margin. The cycles between kept that start.
+    assert 3720 <= promise.promised <= 3790
+    found = promises_kept(run, workload)
+    assert (found.kept, found.broken, found.open) == (2, {}, 0), "that of the last job, too"
     without = World(workload, POLICIES["kai_cp"], Settings()).run()
     assert [seconds for _, seconds in without.waits][1] > 7000
+
+
+def test_a_broken_promise_has_the_cause_that_was_told_last() -> None:
+    """One node. The job before the gang runs twice as long as it said: its promise is broken by that."""
+    jobs = (
+        Job("job-00000", "queue-00", 10.0, 8, 1, 3600.0, 1800.0),
+        Job("job-00001", "queue-00", 70.0, 8, 1, 600.0, 600.0),
+    )
+    workload = Workload(1, (("queue-00", 8.0),), jobs, 2 * 3600.0)
+    settings = Settings.model_validate({"reservations": {"enabled": True, "after_seconds": 0}})
+    found = promises_kept(World(workload, POLICIES["kai_cp"], settings).run(), workload)
+    assert (found.kept, found.broken, found.share_without_overrun) == (0, {"Overrun": 1}, None)

@@ -6,7 +6,7 @@ import copy
 import time
 
 from kai_cp.kube.scheduler.memory import MemoryCluster
-from kai_cp.reader import parse
+from kai_cp.reader import ParseMemo, parse
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus
@@ -34,6 +34,21 @@ def test_a_pod_is_binding_then_bound_then_running() -> None:
     twin.advance(3.0)
     assert statuses(twin) == {"a": PodStatus.RUNNING, "b": PodStatus.PENDING}
     assert [what for _, what, _ in twin.log] == ["bound", "running"]
+
+
+def test_a_reader_that_remembers_sees_every_change() -> None:
+    """Objects that readers know by uid and resourceVersion, as the API server gives them."""
+    raw = snapshot(pods=[pod("a")], nodes=[node("n")], queues=[queue()], podGroups=[group("g", 1)])
+    for item in (item for items in raw["rawObjects"].values() for item in items):
+        item["metadata"] |= {"uid": item["metadata"]["name"], "resourceVersion": "1"}
+    twin, memo = MemoryCluster(raw, now=NOW), ParseMemo()
+    parse(twin.snapshot(), now=NOW, memo=memo)
+    twin.apply(Plan(decisions=(bind("a", "n"),)))
+    twin.note(GroupKey("ns", "g"), {"kai-cp/reserve": "true"})
+    seen = parse(twin.snapshot(), now=NOW, memo=memo)
+    assert seen.groups[0].last_start == NOW
+    assert seen.groups[0].notes == (("kai-cp/reserve", "true"),)
+    assert seen.pods[0].status is PodStatus.RUNNING
 
 
 def test_nothing_is_decided_twice() -> None:
