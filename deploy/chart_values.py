@@ -296,8 +296,18 @@ class Policies(Values):
 
     enabled: Annotated[
         bool,
-        Field(description="In mode enforce, bound what a stolen token of ours may change (SECURITY.md)."),
+        Field(
+            description="Where anything of ours writes (advise, enforce, controllers): bound what a stolen token of "
+            "ours may change (SECURITY.md)."
+        ),
     ] = True
+    otherSchedulers: Annotated[
+        list[Annotated[str, Field(pattern=r"^system:serviceaccount:[a-z0-9.-]+:[a-z0-9.-]+$")]],
+        Field(
+            description="Accounts of the schedulers of other releases in this cluster "
+            "(`system:serviceaccount:NAMESPACE:NAME`): they too write reservations of their pod groups."
+        ),
+    ] = []
 
 
 class Crds(Values):

@@ -62,6 +62,7 @@ OTHER: dict[str, Any] = {
     "controllers.enabled": ["podgrouper", "queue-controller"],
     "admission.failurePolicy": "Ignore",
     "monitoring.serviceMonitor.interval": "17s",
+    "policies.otherSchedulers": ["system:serviceaccount:tenant-b:kai-cp-scheduler"],
     "shards": [{"name": "a", "nodePool": "a"}, {"name": "b", "nodePool": "b"}],
     "networkPolicy.metricsFrom": [{"namespaceSelector": {}}],
     "networkPolicy.apiServer": [{"ipBlock": {"cidr": "10.9.0.1/32"}}],
@@ -154,6 +155,16 @@ def test_every_value_misspelt_is_refused_by_name() -> None:
         folder, _, name = path.rpartition(".")
         assert f"'{name}X'" in told[folder.replace(".", "/")], path
     assert "misspelt" in refused({"shards": [{"name": "a", "misspelt": 1}]})
+
+
+def test_every_value_of_a_wrong_type_is_refused_by_name() -> None:
+    """All at once, as above: text for what is none, a number for text."""
+    values: Object = {}
+    paths = dict(leaves(DEFAULTS))
+    for path, value in paths.items():
+        values = nested(path, 7 if isinstance(value, str) else "seven", values)
+    told = set(re.findall(r"at '/?([^']*)': ", refused(values)))
+    assert {path.replace(".", "/") for path in paths} - told == set()
 
 
 @pytest.mark.parametrize(
@@ -268,6 +279,42 @@ def test_policies_bound_the_accounts_of_this_release() -> None:
     assert "system:serviceaccount:held:kai-resource-reservation" in text
     assert "system:serviceaccount:kai-scheduler" not in text
     assert 'schedulerName == "mine"' in text
+
+
+@pytest.mark.parametrize(
+    ("values", "there"),
+    [
+        ({}, False),
+        ({"mode": "advise"}, True),
+        ({"mode": "enforce"}, True),
+        ({"controllers": {"enabled": ["podgrouper"]}}, True),
+        ({"mode": "enforce", "policies": {"enabled": False}}, False),
+    ],
+    ids=["observe", "advise", "enforce", "observe with controllers", "switched off"],
+)
+def test_policies_are_there_as_soon_as_anything_of_ours_writes(values: Object, there: bool) -> None:
+    """A token that writes to pod groups is bounded, and ``kai-cp/reservation`` protected, in any mode."""
+    names = {
+        item["metadata"]["name"]
+        for item in objects(template(values))
+        if item["kind"] == "ValidatingAdmissionPolicy"
+    }
+    assert bool(names) == there
+    assert not there or any(name.endswith("promises") for name in names)
+
+
+def test_the_scheduler_of_another_release_keeps_its_promises_too() -> None:
+    other = "system:serviceaccount:tenant-b:kai-cp-scheduler"
+    values = {"mode": "enforce", "policies": {"otherSchedulers": [other]}}
+    (promises,) = (
+        item
+        for item in objects(template(values, "kai-cp", "tenant-a"))
+        if item["kind"] == "ValidatingAdmissionPolicy" and item["metadata"]["name"].endswith("promises")
+    )
+    (condition,) = promises["spec"]["matchConditions"]
+    ours = "system:serviceaccount:tenant-a:kai-cp-scheduler"
+    assert condition["expression"] == f'!(request.userInfo.username in ["{ours}","{other}"])'
+    assert "otherSchedulers" in refused({"policies": {"otherSchedulers": ["anybody"]}})
 
 
 @pytest.mark.parametrize("shard", [{"nodePool": "a"}, {"schedulingShard": "s"}])

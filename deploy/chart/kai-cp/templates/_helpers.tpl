@@ -46,6 +46,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and (eq .Values.mode "enforce") .Values.binder.enabled -}}true{{- end -}}
 {{- end -}}
 
+{{- /* Whether anything installed writes more than its own status: a scheduler that observes does not, controllers do. */ -}}
+{{- define "kai-cp.writes" -}}
+{{- if or (ne .Values.mode "observe") .Values.controllers.enabled -}}true{{- end -}}
+{{- end -}}
+
 {{- /*
 A Deployment. Argument: dict with root, component ("scheduler"), name, process (values of Process), resources,
 args (list), settings (name of a ConfigMap, or "") and checksum.
