@@ -297,8 +297,8 @@ class Policies(Values):
     enabled: Annotated[
         bool,
         Field(
-            description="Where anything of ours writes (advise, enforce, controllers): bound what a stolen token of "
-            "ours may change (SECURITY.md)."
+            description="Where anything of ours writes (advise, enforce, controllers): bound what a stolen "
+            "token of ours may change (SECURITY.md)."
         ),
     ] = True
     otherSchedulers: Annotated[

@@ -274,6 +274,55 @@ CAPACITY: Final = Dashboard(
             "The most pods of that many GPUs that one domain of a level takes now.",
             columns=24,
         ),
+        Panel(
+            "Who holds reservations?",
+            (("{{queue}} {{state}}", "kai_cp_reservations"),),
+            "Pod groups with a start in the future, by queue and state.",
+            stacked=True,
+        ),
+        Panel(
+            "For whom do GPUs stand idle?",
+            (("{{queue_name}}", "kai_cp_reserved_idle_gpus"),),
+            "GPUs that are promised and idle now, by queue; a queue has what is below it, too.",
+        ),
+        Panel(
+            "Are promised starts kept?",
+            (("{{result}} {{cause}}", "sum by (result, cause) (increase(kai_cp_promises_total[1d]))"),),
+            "Starts that came within a day: kept to 90 s, earlier, or broken with the cause.",
+        ),
+        Panel(
+            "How true are declared run times?",
+            (
+                (
+                    "{{queue}}",
+                    "sum by (queue) (increase(kai_cp_runtime_error_ratio_sum[1d])) / "
+                    "sum by (queue) (increase(kai_cp_runtime_error_ratio_count[1d]))",
+                ),
+            ),
+            "Mean of actual by declared run time, of pod groups that ended within a day; 1: the truth.",
+        ),
+        Panel(
+            "What starts on places held for others?",
+            (("{{queue}}", "sum by (queue) (rate(kai_cp_backfilled_pods_total[$__rate_interval])) * 3600"),),
+            "Pods an hour that backfill, by queue.",
+        ),
+        Panel(
+            "What does backfill lose when a start comes?",
+            (
+                (
+                    "{{queue}}",
+                    "sum by (queue) (increase(kai_cp_backfill_evicted_gpu_seconds_total[1h])) / 3600",
+                ),
+            ),
+            "GPU hours of evicted backfill in the last hour, by the queue that loses them.",
+            unit="h",
+        ),
+        Panel(
+            "How far is defragmentation from its goal?",
+            (("{{goal}} now", "kai_cp_defrag_value"), ("{{goal}} wanted", "kai_cp_defrag_wanted")),
+            "What defrag.goal asks for, as it is and as it shall be.",
+            columns=24,
+        ),
     ),
 )
 
@@ -325,6 +374,11 @@ SOLVER: Final = Dashboard(
             "time, greedy (not tried), failure, checker (dropped).",
         ),
         Panel(
+            "What does the last cycle reach, and what could it?",
+            (("{{level}}", "kai_cp_objective_value"), ("{{level}} at best", "kai_cp_objective_bound")),
+            "Value and bound of each stage's goal.",
+        ),
+        Panel(
             "How large are the models?",
             (("variables", "kai_cp_model_variables"), ("constraints", "kai_cp_model_constraints")),
             "Of the last cycle, all models together.",
@@ -333,6 +387,58 @@ SOLVER: Final = Dashboard(
             "Do binds come through?",
             (("{{result}}", "sum by (result) (rate(kai_cp_binds_total[$__rate_interval]))"),),
             "Bind orders by result.",
+        ),
+        Panel(
+            "How long does a bind take?",
+            (
+                (
+                    "p50",
+                    "histogram_quantile(0.5, "
+                    "sum by (le) (rate(kai_cp_bind_seconds_bucket[$__rate_interval])))",
+                ),
+                (
+                    "p95",
+                    "histogram_quantile(0.95, "
+                    "sum by (le) (rate(kai_cp_bind_seconds_bucket[$__rate_interval])))",
+                ),
+            ),
+            "With reservation, volumes and claims.",
+            unit="s",
+        ),
+        Panel(
+            "Which binds are tried again?",
+            (
+                ("failed attempts", "sum(rate(kai_cp_bind_failures_total[$__rate_interval])) * 3600"),
+                ("ordered again", "sum(rate(kai_cp_bind_retries_total[$__rate_interval])) * 3600"),
+            ),
+            "An hour; steady growth means that something outside refuses.",
+        ),
+        Panel(
+            "Would we have done what the other scheduler did?",
+            (("{{outcome}}", "sum by (outcome) (rate(kai_cp_observed_total[$__rate_interval])) * 3600"),),
+            "In modes observe and advise: its placements and evictions an hour against our last plan.",
+            stacked=True,
+        ),
+        Panel(
+            "Does anybody else work on our pods?",
+            (
+                ("others' orders", "sum(increase(kai_cp_foreign_orders_total[1h]))"),
+                ("{{kind}} overtaken", "sum by (kind) (increase(kai_cp_state_mismatch_total[1h]))"),
+            ),
+            "Our pods that another program ordered or bound, and decisions that the cluster had overtaken.",
+        ),
+        Panel(
+            "Are there objects that cannot be used?",
+            (("objects", "kai_cp_set_aside_objects"),),
+            "Skipped in the last cycle; kai-cp inspect names them.",
+        ),
+        Panel(
+            "Do reports reach the API server?",
+            (
+                ("waiting", "sum(kai_cp_reports_waiting)"),
+                ("given up", "sum(increase(kai_cp_reports_dropped_total[1h]))"),
+            ),
+            "Events and conditions: what waits to be written, and what was given up in the last hour.",
         ),
         Panel(
             "How busy is the API server with us?",

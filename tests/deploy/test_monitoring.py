@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.port import Result
 from kai_cp.kube.api.resources import LEASES
+from kai_cp.kube.binder.process import BinderMetrics
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.queue import QueueMetrics
 from kai_cp.kube.demo.controlplane import free_port
@@ -30,7 +33,7 @@ from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Stage
+from kai_cp_models.snapshot import DefragReport, GroupKey, Plan, Reservation, Stage
 from tests.deploy.helm import CHART, Object
 from tests.kai_cp.kube.stub import StubServer
 
@@ -43,10 +46,39 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def busy_registry() -> tuple[CollectorRegistry, SchedulerMetrics, Cycle]:
-    """Metrics, and a cycle in which everything happens that a panel shows."""
+def on_the_time_axis(plan: Plan) -> Plan:
+    """A start that was kept, for which a pod is evicted, and one to come, on whose nodes another starts."""
+    bound = next(decision for decision in plan.decisions if decision.kind == "Bind")
+    lost = next(decision for decision in plan.decisions if decision.kind == "Evict")
+    giant = GroupKey("default", "giant")
+    held = Reservation(giant, "research", "made", NOW + 600, NOW + 600, NOW - 60, {bound.node: 8.0})
+    kept = Reservation(GroupKey("default", "legacy"), "research", "started", NOW, NOW, NOW - 60, {})
+    return replace(
+        plan,
+        decisions=tuple(replace(d, action="reservation") if d is lost else d for d in plan.decisions),
+        reservations=(held, kept),
+        defrag=DefragReport("nodes=4", 2, 4, "closed", ""),
+    )
+
+
+def ended_before(raw: Object, name: str) -> Object:
+    """The world in which a pod group runs that says how long it will, and that is gone from ``raw`` then."""
+    before: Object = copy.deepcopy(raw)
+    lists = raw["rawObjects"]
+    lists["pods"] = [pod for pod in lists["pods"] if not pod["metadata"]["name"].startswith(name)]
+    for group in before["rawObjects"]["podGroups"]:
+        if group["metadata"]["name"] == name:
+            notes = group["metadata"].setdefault("annotations", {})
+            notes["kai.scheduler/last-start-timestamp"] = "2026-11-20T11:00:00Z"
+            notes["kai-cp/expected-runtime"] = "1h"
+    return before
+
+
+def busy_registry() -> tuple[CollectorRegistry, SchedulerMetrics, Sequence[Cycle]]:
+    """Metrics, and cycles in which everything happens that a panel shows."""
     registry = CollectorRegistry()
     raw = json.loads((ROOT / "examples" / "demo-cluster.json").read_text("utf-8"))
+    before = ended_before(raw, "notebook-ann")
     snapshot = parse(raw, now=NOW)
     plan = decide(snapshot, Settings.model_validate({"solver": {"budget_seconds": 20}}))
     cut_short = Stage("reclaim: lost work", "FEASIBLE", 3, 2, 0.5, 0.1)
@@ -58,36 +90,52 @@ def busy_registry() -> tuple[CollectorRegistry, SchedulerMetrics, Cycle]:
         decisions=tuple(replace(d, kind="Nominate") if d is promised else d for d in plan.decisions),
         unscheduled=tuple(replace(entry, reason="NodeFragmented") for entry in plan.unscheduled),
     )
+    plan = on_the_time_axis(plan)
     seconds = {"snapshot": 0.1, "prepare": 0.2, "solve": 0.3, "check": 0.05, "write": 0.2, "report": 0.1}
     results = [Result(decision, "done") for decision in plan.decisions]
-    cycle = Cycle(1, NOW, raw, snapshot, plan, results, seconds, "hash")
-    return registry, SchedulerMetrics(registry), cycle
+    overtaken = [Result(plan.decisions[0], "conflict")]
+    cycles = (
+        Cycle(1, NOW, before, parse(before, now=NOW), Plan(plan.decisions[:1]), overtaken, seconds, "hash"),
+        Cycle(2, NOW, raw, snapshot, plan, results, seconds, "hash"),
+    )
+    return registry, SchedulerMetrics(registry), cycles
 
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Prometheus that has read our metrics for a few seconds."""
     folder = tmp_path_factory.mktemp("prometheus")
-    registry, metrics, cycle = busy_registry()
+    registry, metrics, cycles = busy_registry()
     stub = StubServer()
     writer = BackgroundWriter(1)
     transport = stub.transport()
     RequestMetrics(registry, transport, writer)
-    metrics.observe(cycle)
+    for cycle in cycles:
+        metrics.observe(cycle)
+    metrics.compared("same_node", 1)
     queues = QueueMetrics(registry, ControllerOptions())
-    for queue in cycle.raw["rawObjects"]["queues"]:
+    for queue in cycles[0].raw["rawObjects"]["queues"]:
         queues.show(queue, {"nvidia.com/gpu": 8000})
+    binder_registry = CollectorRegistry()
+    binder = BinderMetrics(binder_registry)
+    served = {"/metrics": registry, "/binder": binder_registry}
     target = HttpServer(
-        "127.0.0.1:0", {"/metrics": lambda _rest: Answer(generate_latest(registry), "text/plain")}
+        "127.0.0.1:0",
+        {
+            path: lambda _rest, one=one: Answer(generate_latest(one), "text/plain")
+            for path, one in served.items()
+        },
     )
     target.start()
     jobs = [
         {
-            "job_name": "kai-cp",
+            "job_name": path.strip("/"),
+            "metrics_path": path,
             "scrape_interval": "500ms",
             "scrape_timeout": "500ms",
             "static_configs": [{"targets": [f"127.0.0.1:{target.port}"]}],
         }
+        for path in served
     ]
     config = folder / "prometheus.yaml"
     config.write_text(yaml.safe_dump({"scrape_configs": jobs}))
@@ -106,7 +154,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         while not asked(address, "count_over_time(kai_cp_cycles_total[1m]) > 3"):
             assert process.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < end, (folder / "log").read_text()
-            metrics.observe(cycle)
+            for cycle in cycles:
+                metrics.observe(cycle)
+            binder.latency.observe(0.1)
             transport.get(LEASES, "kai-cp", "nobody")
             time.sleep(0.3)
         yield address
@@ -144,6 +194,15 @@ def test_every_panel_finds_something(prometheus: str, query: str) -> None:
     asks = query.replace("$queue", ".*").replace("$__rate_interval", "1m")
     assert "$" not in asks
     assert asked(prometheus, asks), query
+
+
+def test_every_metric_of_ours_is_on_a_dashboard_or_wakes_somebody() -> None:
+    page = (ROOT / "docs" / "in-a-cluster.md").read_text("utf-8")
+    documented = re.findall(r"(?m)^\| `(kai_cp_\w+)", page)
+    assert len(documented) > 40
+    asked_for = "\n".join(parameter.values[0] for parameter in queries())
+    asked_for += (CHART / "files" / "alerts.yaml").read_text("utf-8")
+    assert [name for name in documented if not re.search(rf"\b{name}(_bucket|_sum)?\b", asked_for)] == []
 
 
 def test_there_are_four_dashboards_and_no_panel_covers_another() -> None:
