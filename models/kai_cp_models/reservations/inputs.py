@@ -134,10 +134,11 @@ def _after(text: str) -> float:
 
 
 class Reader:
-    """Reads annotations; ``aside`` collects what could not be used."""
+    """Reads annotations; ``aside`` collects what could not be used. ``horizon``: of starts, in seconds."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, horizon: float) -> None:
         self._snapshot = snapshot
+        self._horizon = horizon
         self.aside: list[SetAside] = []
 
     def queue(self, queue: Queue) -> QueueNotes:
@@ -200,6 +201,9 @@ class Reader:
         start, promised = instant(document.get("start")), instant(document.get("promised"))
         if start < made:
             raise Unreadable("start: lies before made")
+        if start > now + self._horizon:
+            # Nothing that we write does: time only brings a start closer.
+            raise Unreadable("start: lies beyond the horizon")
         return Stored(start, promised, made, self._nodes(group, document.get("nodes")))
 
     def _nodes(self, group: PodGroup, nodes: Any) -> Mapping[str, float]:

@@ -34,7 +34,7 @@ class Times:
         self.snapshot = snapshot
         self.settings = settings
         self.now = snapshot.now
-        reader = Reader(snapshot)
+        reader = Reader(snapshot, float(settings.reservations.horizon_seconds))
         self._queues: dict[str, QueueNotes] = {queue.name: reader.queue(queue) for queue in snapshot.queues}
         self._groups: dict[GroupKey, GroupNotes] = {
             g.key: reader.group(g) for g in snapshot.groups if g.notes

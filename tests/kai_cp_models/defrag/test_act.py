@@ -16,10 +16,10 @@ from kai_cp_models.defrag.windows import opening, window
 from kai_cp_models.engine import decide
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, Snapshot
+from kai_cp_models.snapshot import Plan, Pod, PodGroup, Snapshot
 from tests.support.plans import evicted, nominated
 from tests.support.times import at, runs, stored, waits, world, written
-from tests.support.worlds import NOW, cluster, node
+from tests.support.worlds import NOW, cluster, group, node, pods, spec
 
 NODES = (node("n1"), node("n2"), node("n3"))
 MAY = {"preemptible": True, "priority": 50}
@@ -154,6 +154,49 @@ def test_nothing_moves_into_held_room() -> None:
     settings = chosen(goal="nodes=1", reservations={"enabled": True, "min_gpus": 1})
     assert state(solved(cluster(nodes=labelled, **world(*here)), settings)) == ("moved", 0)
     assert state(solved(cluster(nodes=labelled, **world(*here, hero)), settings)) == ("stuck", 0)
+
+
+def budget(allowed: int) -> dict[str, Any]:
+    """A PodDisruptionBudget of the pods of app a."""
+    protected = {
+        "metadata": {"name": "a", "namespace": "ns"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    return {"raw": {"podDisruptionBudgets": [protected]}}
+
+
+def protected(name: str, on: str, gpus: int) -> tuple[PodGroup, tuple[Pod, ...]]:
+    """A pod group of app a that may move."""
+    one, members = runs(name, on, gpus, since=90, **MAY)
+    return one, tuple(replace(pod, labels={"app": "a"}) for pod in members)
+
+
+def test_a_pod_that_a_budget_protects_stays() -> None:
+    """a would be the cheaper of the two, but its budget allows nothing; that is so with every rule off."""
+    members = world(protected("a", "n1", 2), runs("b", "n2", 4, since=90, **MAY))
+    plan = solved(cluster(nodes=NODES, extras=budget(0), **members), chosen())
+    assert (state(plan), evicted(plan)) == (("moved", 1), {"b-0"})
+    both = world(protected("a", "n1", 2), protected("b", "n2", 4))
+    plan = solved(cluster(nodes=NODES, extras=budget(0), **both), chosen())
+    assert (state(plan), plan.decisions) == (("stuck", 1), ())
+
+
+def test_a_gang_that_a_budget_would_tear_stays() -> None:
+    """One pod of app a may go, and the gang on n1 and n2 has two; with two allowed it goes to n3."""
+    gang = group("g", 2, last_start=at(-90), **MAY)
+    members = pods("g", 2, "n1", spec=spec(2), started=at(-90), labels={"app": "a"})
+    apart = (members[0], replace(members[1], node="n2"))
+    for allowed, moves in ((1, 0), (2, 2)):
+        snapshot = cluster(nodes=NODES, extras=budget(allowed), **world((gang, apart)))
+        assert len(evicted(solved(snapshot, chosen()))) == moves, allowed
+
+
+def test_of_two_that_one_budget_protects_one_goes_at_a_time() -> None:
+    """Both have to go for two more free nodes. One may, so the first cycle moves one of them only."""
+    members = world(protected("a", "n1", 2), protected("b", "n2", 2), runs("c", "n3", 2, since=90))
+    plan = solved(cluster(nodes=NODES, extras=budget(1), **members), chosen())
+    assert (state(plan), len(evicted(plan))) == (("moved", 0), 1)
 
 
 def test_a_goal_nobody_can_reach_says_so() -> None:

@@ -6,14 +6,12 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import FAILED, REJECTED, GroupKey, Plan, Reservation, Shares, Snapshot
-from tests.support.plans import bound, evicted, nominated, placed, reasons
+from tests.support.plans import evicted, nominated, placed, reasons
 from tests.support.times import at, entry, holds, runs, settings, stored, waits, world, written
 from tests.support.worlds import cluster, gpu_bound, node, nominate, queue
 
@@ -226,70 +224,6 @@ def test_who_ran_there_before_is_no_backfill() -> None:
     assert evicted(plan) == set()
     assert holds(plan)["hero"] == ("later", 20.0, ["n1"])
     assert entry(plan, "hero").cause == "Overrun"
-
-
-# --- what a user may write -----------------------------------------------------------------------
-
-HOSTILE = [
-    ("not JSON", "{"),
-    ("a list", "[]"),
-    ("another schema", json.dumps({"schema": "reservation/2"})),
-    ("made in the future", stored(30, {"n1": 8, "n2": 8}, made=1)),
-    ("made before the group came", stored(30, {"n1": 8, "n2": 8}, made=-61)),
-    ("a start before made", stored(-31, {"n1": 8, "n2": 8})),
-    ("more GPUs than the gang needs", stored(30, {"n1": 8, "n2": 16})),
-    ("negative GPUs", stored(30, {"n1": -8, "n2": 8})),
-    ("an unknown node", stored(30, {"n1": 8, "n9": 8})),
-    ("expired in the future", json.dumps({"schema": "reservation/1", "expired": written(1)})),
-    ("nodes are a list", json.dumps({**json.loads(stored(30, {})), "nodes": ["n1"]})),
-]
-
-
-@pytest.mark.parametrize(("what", "text"), HOSTILE, ids=[what for what, _ in HOSTILE])
-def test_an_unreadable_reservation_gives_nothing(what: str, text: str) -> None:
-    """It is named and planned anew: the room is what the rules give, whatever the annotation says."""
-    members = world(
-        runs("a", "n2", lasts="30m"), waits("big", 2, lasts="4h", reserve=True, waited=60, stored=text)
-    )
-    plan = solved(cluster(nodes=TWO, **members))
-    assert holds(plan)["big"] == ("made", 30.0, ["n1", "n2"]), what
-    assert [(one.item, "kai-cp/reservation" in one.field) for one in plan.set_aside] == [
-        ("PodGroup ns/big", True)
-    ]
-
-
-def test_a_forged_start_evicts_nobody_who_has_the_room_by_right() -> None:
-    """big writes a start of now on nodes where others run since before it came: they stay."""
-    forged = stored(0, {"n1": 8, "n2": 8}, made=-5)
-    members = world(
-        runs("a", "n1", since=30, preemptible=True, priority=50),
-        runs("b", "n2", since=30, preemptible=True, priority=50),
-        waits("big", 2, lasts="4h", reserve=True, waited=5, stored=forged),
-    )
-    assert evicted(solved(cluster(nodes=TWO, **members))) == set()
-
-
-def test_a_reservation_of_somebody_who_may_not_hold_is_dropped() -> None:
-    """big has waited five minutes and does not ask: its annotation holds nothing, w starts."""
-    members = world(
-        runs("a", "n2", lasts="30m"),
-        waits("big", 2, lasts="4h", waited=5, stored=stored(30, {"n1": 8, "n2": 8}, made=-4)),
-        waits("w", 1, 8, waited=1),
-    )
-    plan = solved(cluster(nodes=TWO, **members))
-    assert (holds(plan)["big"][0], entry(plan, "big").cause) == ("dropped", "OptedOut")
-    assert bound(plan) == {"w-0": "n1"}
-
-
-NONSENSE = ["soon", "-5m", "0s", "", "1d", "90", "٣m", "1h30", "1h -5m", "1e3s"]
-
-
-@pytest.mark.parametrize("text", NONSENSE)
-def test_a_run_time_that_cannot_be_read_counts_as_missing(text: str) -> None:
-    members = world(runs("a", "n1", lasts=text), waits("big", 1, reserve=True, waited=60))
-    plan = solved(cluster(nodes=(node("n1"),), **members))
-    assert holds(plan) == {}
-    assert [one.item for one in plan.set_aside] == ["PodGroup ns/a"]
 
 
 # --- off means off -------------------------------------------------------------------------------

@@ -1,0 +1,178 @@
+"""What users may write into annotations: nobody holds, or takes, what the rules do not give.
+
+No admission policy is asked here: what it forbids is there already, and gives nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.kai_cp_models.reservations.test_starts import TWO, solved
+from tests.support.plans import bound, evicted
+from tests.support.times import entry, holds, runs, settings, stored, waits, world, written
+from tests.support.worlds import cluster, gpu_bound, node, queue
+
+HOSTILE = [
+    ("not JSON", "{"),
+    ("a list", "[]"),
+    ("another schema", json.dumps({"schema": "reservation/2"})),
+    ("made in the future", stored(30, {"n1": 8, "n2": 8}, made=1)),
+    ("made before the group came", stored(30, {"n1": 8, "n2": 8}, made=-61)),
+    ("a start before made", stored(-31, {"n1": 8, "n2": 8})),
+    ("more GPUs than the gang needs", stored(30, {"n1": 8, "n2": 16})),
+    ("negative GPUs", stored(30, {"n1": -8, "n2": 8})),
+    ("an unknown node", stored(30, {"n1": 8, "n9": 8})),
+    ("expired in the future", json.dumps({"schema": "reservation/1", "expired": written(1)})),
+    ("nodes are a list", json.dumps({**json.loads(stored(30, {})), "nodes": ["n1"]})),
+]
+
+
+@pytest.mark.parametrize(("what", "text"), HOSTILE, ids=[what for what, _ in HOSTILE])
+def test_an_unreadable_reservation_gives_nothing(what: str, text: str) -> None:
+    """It is named and planned anew: the room is what the rules give, whatever the annotation says."""
+    members = world(
+        runs("a", "n2", lasts="30m"), waits("big", 2, lasts="4h", reserve=True, waited=60, stored=text)
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert holds(plan)["big"] == ("made", 30.0, ["n1", "n2"]), what
+    assert [(one.item, "kai-cp/reservation" in one.field) for one in plan.set_aside] == [
+        ("PodGroup ns/big", True)
+    ]
+
+
+def test_a_forged_start_evicts_nobody_who_has_the_room_by_right() -> None:
+    """big writes a start of now on nodes where others run since before it came: they stay."""
+    forged = stored(0, {"n1": 8, "n2": 8}, made=-5)
+    members = world(
+        runs("a", "n1", since=30, preemptible=True, priority=50),
+        runs("b", "n2", since=30, preemptible=True, priority=50),
+        waits("big", 2, lasts="4h", reserve=True, waited=5, stored=forged),
+    )
+    assert evicted(solved(cluster(nodes=TWO, **members))) == set()
+
+
+def test_a_reservation_of_somebody_who_may_not_hold_is_dropped() -> None:
+    """big has waited five minutes and does not ask: its annotation holds nothing, w starts."""
+    members = world(
+        runs("a", "n2", lasts="30m"),
+        waits("big", 2, lasts="4h", waited=5, stored=stored(30, {"n1": 8, "n2": 8}, made=-4)),
+        waits("w", 1, 8, waited=1),
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert (holds(plan)["big"][0], entry(plan, "big").cause) == ("dropped", "OptedOut")
+    assert bound(plan) == {"w-0": "n1"}
+
+
+NONSENSE = ["soon", "-5m", "0s", "", "1d", "90", "٣m", "1h30", "1h -5m", "1e3s"]
+
+
+@pytest.mark.parametrize("text", NONSENSE)
+def test_a_run_time_that_cannot_be_read_counts_as_missing(text: str) -> None:
+    members = world(runs("a", "n1", lasts=text), waits("big", 1, reserve=True, waited=60))
+    plan = solved(cluster(nodes=(node("n1"),), **members))
+    assert holds(plan) == {}
+    assert [one.item for one in plan.set_aside] == ["PodGroup ns/a"]
+
+
+DAY = 24 * 60.0
+
+
+def test_a_forged_start_beyond_the_horizon_holds_nothing() -> None:
+    """n1 is busy for eight days, seven are planned: big may hold nothing, so w starts on n2."""
+    forged = stored(9 * DAY, {"n1": 8, "n2": 8}, made=-5)
+    members = world(
+        runs("a", "n1", lasts="192h"),
+        waits("big", 2, lasts="4h", reserve=True, waited=60, stored=forged),
+        waits("w", 1, waited=1),
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert holds(plan) == {}
+    assert bound(plan) == {"w-0": "n2"}
+    assert [one.item for one in plan.set_aside] == ["PodGroup ns/big"]
+
+
+def test_a_forged_reservation_comes_after_those_that_were_made_before_its_group_came() -> None:
+    """Both want both nodes; honest holds since half an hour, forger came ten minutes ago."""
+    members = world(
+        runs("a", "n2", lasts="30m"),
+        waits("honest", 2, lasts="1h", reserve=True, waited=60, stored=stored(30, {"n1": 8, "n2": 8})),
+        waits(
+            "forger", 2, lasts="1h", reserve=True, waited=10, stored=stored(30, {"n1": 8, "n2": 8}, made=-10)
+        ),
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert holds(plan)["honest"] == ("kept", 30.0, ["n1", "n2"])
+    assert holds(plan)["forger"][1] == 90.0
+
+
+def test_a_reservation_of_a_group_that_runs_holds_nothing() -> None:
+    """a runs on n1 and writes a start on n2: w starts there."""
+    notes = (("kai-cp/reservation", stored(30, {"n2": 8})), ("kai-cp/reserve", "true"))
+    running, its_pods = runs("a", "n1", since=60)
+    members = world(
+        (replace(running, notes=notes), its_pods),
+        waits("w", 1, waited=1),
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert holds(plan) == {}
+    assert bound(plan) == {"w-0": "n2"}
+
+
+def test_a_node_that_the_gang_may_not_use_is_not_held() -> None:
+    """big is for nodes of kind a and writes n2, of kind b: n2 is free for w, big is planned on n1."""
+    members = world(
+        runs("a", "n1", lasts="30m"),
+        waits(
+            "big",
+            1,
+            lasts="1h",
+            reserve=True,
+            waited=60,
+            stored=stored(20, {"n2": 8}),
+            needs={"node_selector": (("kind", "a"),)},
+        ),
+        waits("w", 1, waited=1),
+    )
+    kinds = (node("n1", labels={"kind": "a"}), node("n2", labels={"kind": "b"}))
+    plan = solved(cluster(nodes=kinds, **members))
+    assert holds(plan)["big"] == ("later", 30.0, ["n1"])
+    assert bound(plan) == {"w-0": "n2"}
+
+
+def test_a_start_beyond_a_limit_is_dropped() -> None:
+    """The queue may use 8 GPUs at most and big writes 16: it holds nothing, w of another queue starts."""
+    queues = [queue("q"), queue("small", limit=gpu_bound(8))]
+    members = world(
+        runs("a", "n2", lasts="30m"),
+        waits(
+            "big",
+            2,
+            lasts="1h",
+            reserve=True,
+            waited=60,
+            queue="small",
+            stored=stored(30, {"n1": 8, "n2": 8}),
+        ),
+        waits("w", 1, waited=1),
+    )
+    plan = solved(cluster(nodes=TWO, queues=queues, **members))
+    assert (holds(plan)["big"][0], entry(plan, "big").cause) == ("dropped", "LimitLowered")
+    assert bound(plan) == {"w-0": "n1"}
+
+
+def test_an_accepted_price_evicts_nobody_where_the_queue_has_no_heroes() -> None:
+    """big offers a thousand GPU-hours; whether the settings know heroes or not, its queue does not."""
+    price = (("kai-cp/hero-price-gpu-hours", "1000"),)
+    members = world(
+        runs("a", "n1", lasts="30m", since=10, preemptible=True, priority=10, queue="other"),
+        runs("b", "n2", lasts="40m", since=10, preemptible=True, priority=10, queue="other"),
+        waits("big", 2, lasts="1h", reserve=True, waited=60, notes=price),
+    )
+    for hero in (False, True):
+        chosen = settings(reservations={"hero": hero})
+        plan = solved(cluster(nodes=TWO, queues=[queue("q"), queue("other")], **members), chosen)
+        assert evicted(plan) == set()
+        assert holds(plan)["big"] == ("made", 30.0, ["n1", "n2"])
