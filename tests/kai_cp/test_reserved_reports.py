@@ -12,6 +12,7 @@ from kai_cp.inspection import inspection
 from kai_cp.report import decisions, inspect
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
+from tests.support.plans import UNHURRIED
 from tests.support.times import runs, settings, stored, waits, world
 from tests.support.worlds import cluster, node
 
@@ -53,4 +54,4 @@ def test_solve_and_inspect_show_who_starts_when() -> None:
 
 @pytest.mark.parametrize("words", ["Start later", "Waits at most", "14:16:40", "≥"])
 def test_switched_off_nothing_of_it_is_shown(words: str) -> None:
-    assert all(words not in text for text in lines(Settings()))
+    assert all(words not in text for text in lines(UNHURRIED))

@@ -8,6 +8,8 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, Snapshot
 
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000, "workers": 1}})
+UNHURRIED = Settings.model_validate({"solver": {"budget_seconds": 60}})
+"""As by default, on a machine that may be busy."""
 ALL_RULES = Settings.model_validate(
     {
         "solver": SETTINGS.solver,

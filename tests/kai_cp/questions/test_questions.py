@@ -11,9 +11,9 @@ import pytest
 from kai_cp.questions.reduce import BadFact, Fact, reduced, units, without
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
-from kai_cp_models.settings import Settings
 from tests.kai_cp.kube.samples import group, node, pod, snapshot
 from tests.kai_cp.test_cli import run
+from tests.support.plans import UNHURRIED
 
 Object = dict[str, Any]
 NOW = "2026-11-20T12:00:00Z"
@@ -155,7 +155,7 @@ def test_two_snapshots_differ_by_object_and_field(tmp_path: Path) -> None:
 
 def holds(raw: Any, fact: Fact) -> bool:
     parsed = parse(raw, now=1_795_176_000.0)
-    return fact.holds(parsed, decide(parsed, Settings()))
+    return fact.holds(parsed, decide(parsed, UNHURRIED))
 
 
 def test_reducing_leaves_what_the_fact_needs_and_nothing_else() -> None:

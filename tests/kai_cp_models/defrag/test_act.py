@@ -17,7 +17,7 @@ from kai_cp_models.engine import decide
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, Pod, PodGroup, Snapshot
-from tests.support.plans import evicted, nominated
+from tests.support.plans import UNHURRIED, evicted, nominated
 from tests.support.times import at, runs, stored, waits, world, written
 from tests.support.worlds import NOW, cluster, group, node, pods, spec
 
@@ -217,7 +217,7 @@ def test_off_changes_nothing() -> None:
     members = two()
     group, pods = waits("w", 1, 4)
     members = {"groups": [*members["groups"], group], "pods": [*members["pods"], *pods]}
-    plain = decide(cluster(nodes=NODES, **members), Settings())
+    plain = decide(cluster(nodes=NODES, **members), UNHURRIED)
     assert decide(cluster(nodes=NODES, **members), chosen(goal="nodes=1")).decisions == plain.decisions
 
 

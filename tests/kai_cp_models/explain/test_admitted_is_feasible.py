@@ -11,13 +11,11 @@ from kai_cp.reader import parse
 from kai_cp_models.engine import decide
 from kai_cp_models.explain.blocking import blocking_of
 from kai_cp_models.explain.situation import Situation
-from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Snapshot
 from tests.support import objects as raw
 from tests.support.brute import worlds
 from tests.support.clusters import clusters, random_cluster
-
-SETTINGS = Settings()
+from tests.support.plans import UNHURRIED
 
 
 def without(situation: Situation, key: GroupKey) -> Situation:
@@ -31,7 +29,7 @@ def without(situation: Situation, key: GroupKey) -> Situation:
 
 def blocked_though_admitted(snapshot: Snapshot) -> list[str]:
     """Pod groups that the cycle admits and the model refuses."""
-    situation = Situation(snapshot, SETTINGS, decide(snapshot, SETTINGS))
+    situation = Situation(snapshot, UNHURRIED, decide(snapshot, UNHURRIED))
     found = []
     for group in snapshot.waiting_groups:
         if situation.state(group.key) != "admitted":

@@ -9,12 +9,13 @@ from kai_cp_models.explain.blocking import blocking_of
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.settings import OptionalRules, Settings
 from kai_cp_models.snapshot import GroupKey, Snapshot
+from tests.support.plans import UNHURRIED
 from tests.support.tiny import node, pod, world
 
 
 def sets_of(snapshot: Snapshot, settings: Settings | None = None) -> list[list[str]]:
     """The minimal blocking sets of pod group ``x`` after its cycle."""
-    chosen = settings or Settings()
+    chosen = settings or UNHURRIED
     situation = Situation(snapshot, chosen, decide(snapshot, chosen))
     group = snapshot.group_by_key[GroupKey("default", "x")]
     assert situation.state(group.key) == "pending"

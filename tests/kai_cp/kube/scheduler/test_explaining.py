@@ -15,12 +15,11 @@ from kai_cp.kube.serving.http import HttpServer, Query
 from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
-from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Unscheduled
 from tests.support import objects as raw
+from tests.support.plans import UNHURRIED
 from tests.support.tiny import node, pod, queue
 
-SETTINGS = Settings()
 NOW = raw.NOW.timestamp()
 
 
@@ -49,8 +48,8 @@ def explaining() -> Iterator[Explaining]:
     cluster = full_cluster()
     snapshot = parse(cluster, now=NOW)
     log = CycleLog()
-    log.add(Cycle(1, NOW, cluster, snapshot, decide(snapshot, SETTINGS), (), {}, "hash"))
-    found = Explaining(log, SETTINGS)
+    log.add(Cycle(1, NOW, cluster, snapshot, decide(snapshot, UNHURRIED), (), {}, "hash"))
+    found = Explaining(log, UNHURRIED)
     yield found
     found.stop()
 
@@ -154,7 +153,7 @@ def test_remedy_is_the_first_fix() -> None:
 
 
 def test_names_stay_hidden() -> None:
-    hidden = Explaining(CycleLog(), SETTINGS, anonymize=True)
+    hidden = Explaining(CycleLog(), UNHURRIED, anonymize=True)
     explain = hidden.routes()["/explain"]
     assert isinstance(explain, Query)
     assert explain.asked is not None

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,9 +15,10 @@ import pytest
 from kai_cp.kube.scheduler.worker_decider import Differ, Mirror, WorkerDecider, stretched
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
-from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Plan, Unscheduled
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import bind, group, node, pod, queue, snapshot
+from tests.support.plans import UNHURRIED
 
 NOW = 1_800_000_000.0
 
@@ -33,25 +33,25 @@ def test_only_changes_are_told_and_the_whole_is_known() -> None:
     differ, mirror = Differ(), Mirror()
     a, b, c = pod("a"), pod("b"), pod("c")
     first = raw(a, b)
-    task = differ.task(first, NOW, None, Settings())
+    task = differ.task(first, NOW, None, UNHURRIED)
     assert task.fresh
     assert mirror.apply(task) == first
     changed = {**b, "status": {"phase": "Failed"}}
     objects = {**first["rawObjects"], "pods": [changed, c]}
     second = {**first, "rawObjects": objects}
-    task = differ.task(second, NOW, None, Settings())
+    task = differ.task(second, NOW, None, UNHURRIED)
     assert set(task.lists) == {"pods"}
     assert task.lists["pods"] is not None
     assert orjson.loads(task.lists["pods"].upserts) == [changed, c]
     assert task.lists["pods"].removed == [("ns", "a")]
     assert mirror.apply(task) == second
     off = {**second, "rawObjects": {**objects, "pods": None}}
-    assert mirror.apply(differ.task(off, NOW, None, Settings())) == off
+    assert mirror.apply(differ.task(off, NOW, None, UNHURRIED)) == off
 
 
 @pytest.fixture
 def decider() -> Iterator[WorkerDecider]:
-    made = WorkerDecider(Settings())
+    made = WorkerDecider(UNHURRIED)
     yield made
     made.stop()
 
@@ -61,7 +61,7 @@ def test_it_decides_as_the_engine_in_this_process_does(decider: WorkerDecider) -
     for seen in (raw(a, pod("b")), raw(a, pod("c"))):
         ours, here = decider(seen, NOW, None), parse(seen, now=NOW)
         assert ours.problem == ""
-        assert ours.plan.decisions == decide(here, Settings()).decisions
+        assert ours.plan.decisions == decide(here, UNHURRIED).decisions
         assert len(ours.plan.decisions) == 2
         assert ours.snapshot == parse(seen, now=NOW, judged=False)
 
@@ -89,7 +89,7 @@ def test_a_dead_worker_costs_one_cycle(decider: WorkerDecider) -> None:
     assert process is not None
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
-    time.sleep(0.1)
+    process.join(PATIENCE_SECONDS)
     failed = decider(seen, NOW, None)
     assert failed.problem
     assert failed.plan.decisions == ()
