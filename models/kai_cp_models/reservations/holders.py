@@ -160,10 +160,11 @@ def cause_of_delay(times: Times, holder: Holder, bound: str | None, over: Sequen
         i = snapshot.node_index.get(name)
         if i is None or not any(part.mask[i] for part in holder.shape.parts):
             return "NodeLost"
-    if bound == "share":
-        return "BeyondShare"
     if bound is not None:
-        return "Overrun" if any(_overran(times, g) for g in _below(snapshot, over)) else "LimitLowered"
+        # Who runs too long holds what the queue was to have back by then.
+        if any(_overran(times, group) for group in _below(snapshot, over)):
+            return "Overrun"
+        return "BeyondShare" if bound == "share" else "LimitLowered"
     group = holder.ask.group
     for pod in snapshot.pods:
         owner = snapshot.group_by_key.get(pod.group) if pod.group is not None else None

@@ -67,6 +67,18 @@ def test_a_share_that_sank_ends_the_reservation() -> None:
     assert (holds(plan)["big"][0], entry(plan, "big").cause) == ("dropped", "BeyondShare")
 
 
+def test_a_job_that_overran_in_a_queue_with_the_whole_cluster_moves_the_start() -> None:
+    """16 GPUs are share and cluster. a was to end ten minutes ago: big starts when its doubled time is over."""
+    whole = queue("q", quota=gpu_bound(16), weight=Shares(0, 0, 0))
+    members = world(
+        runs("a", "n2", lasts="30m", since=40),
+        waits("big", 2, lasts="4h", reserve=True, waited=60, stored=stored(10, {"n1": 8, "n2": 8})),
+    )
+    plan = solved(cluster(nodes=TWO, queues=[whole], **members))
+    assert holds(plan)["big"][:2] == ("later", 20.0)
+    assert entry(plan, "big").cause == "Overrun"
+
+
 def test_a_limit_that_was_lowered_moves_the_start() -> None:
     """16 GPUs are the limit now; c holds 8 of it for an hour, so big starts after it, not at its promise."""
     limited = queue("q", limit=gpu_bound(16))
