@@ -33,6 +33,7 @@ POLICIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "EASY-like": {"enabled": True, "most": 1, "min_gpus": 1, "after_seconds": 0},
     "one holder": {"enabled": True, "most": 1},
     "the default": {"enabled": True},
+    "the default, at once": {"enabled": True, "after_seconds": 0},
 }
 """Settings of ``reservations`` by name. EASY: the first that does not fit has a start, whatever its size."""
 

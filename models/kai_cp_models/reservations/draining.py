@@ -82,6 +82,7 @@ def _begun(walk: Walk, ask: Ask, shape: Shape) -> bool:
         return False
     walk.turns.append(ask.group.key)
     begin(walk, keep(walk, holder, walk.now, found))
+    walk.stay()
     return True
 
 

@@ -43,6 +43,7 @@ def serve_holders(walk: Walk) -> None:
         walk.turns.append(hold.key)
         if hold.start <= walk.now:
             begin(walk, hold)
+    walk.stay()
 
 
 def _gpus_stored(walk: Walk, holder: Holder) -> dict[int, float]:

@@ -84,6 +84,7 @@ def reserve(walk: Walk, ask: Ask, why: Waiting) -> None:
 def _begin_new(walk: Walk, hold: Hold) -> None:
     """A hero that pays for a start at once."""
     begin(walk, hold)
+    walk.stay()
     # Others were admitted before it and stay where they are from now on.
     walk.movable = {}
 

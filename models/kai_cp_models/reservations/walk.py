@@ -151,6 +151,13 @@ class Walk:
         self.state = replace(self.state, bounds={**self.state.bounds, **leaving})
         self.changed()
 
+    def stay(self) -> None:
+        """What was in the way at a start is evicted; the rest stays for its own time."""
+        later = {key: start for key, start in self.state.bounds.items() if start > self.now}
+        if len(later) < len(self.state.bounds):
+            self.state = replace(self.state, bounds=later)
+            self.changed()
+
     @property
     def horizon(self) -> float:
         """How far ahead starts are promised [s]."""

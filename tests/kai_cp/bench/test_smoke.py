@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from kai_cp.bench.cli import app
 from kai_cp.bench.records import CaseResult, MattersResult, SimulationResult, read
+from kai_cp.simulate.starts import POLICIES
 
 
 def test_smoke_suite_passes_its_audit(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_reservations_are_measured_beside_none(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*wanted, "--out", str(out), "--report", str(page)])
     assert done.exit_code == 0, done.output
     runs = [r for r in read(out) if isinstance(r, SimulationResult)]
-    assert [r.policy for r in runs] == ["no reservation", "EASY-like", "one holder", "the default"]
+    assert [r.policy for r in runs] == list(POLICIES)
     assert len({r.groups for r in runs}) == 1, "all meet the same jobs"
     promises = [r.promises for r in runs]
     assert promises[0] is not None

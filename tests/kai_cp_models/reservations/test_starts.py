@@ -11,7 +11,7 @@ from kai_cp_models.engine import decide
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import FAILED, REJECTED, GroupKey, Plan, Reservation, Shares, Snapshot
-from tests.support.plans import evicted, nominated, placed, reasons
+from tests.support.plans import bound, evicted, nominated, placed, reasons
 from tests.support.times import at, entry, holds, runs, settings, stored, waits, world, written
 from tests.support.worlds import cluster, gpu_bound, node, nominate, queue
 
@@ -68,7 +68,7 @@ def test_a_share_that_sank_ends_the_reservation() -> None:
 
 
 def test_a_job_that_overran_in_a_queue_with_the_whole_cluster_moves_the_start() -> None:
-    """16 GPUs are share and cluster. a was to end ten minutes ago: big starts when its doubled time is over."""
+    """16 GPUs are share and cluster. a overran ten minutes ago: big starts when its doubled time is over."""
     whole = queue("q", quota=gpu_bound(16), weight=Shares(0, 0, 0))
     members = world(
         runs("a", "n2", lasts="30m", since=40),
@@ -224,6 +224,24 @@ def test_at_the_start_only_who_is_in_the_way_goes() -> None:
     assert evicted(plan) == {"y-0"}
     assert nominated(plan) == {"hero-0": "n1"}
     assert {d.action for d in plan.decisions} == {"reservation"}
+
+
+def test_backfill_on_places_that_the_holder_left_stays() -> None:
+    """big was to start on n1 and starts now on n2, which is free. s on n1 is in nobody's way and runs on for
+    55 minutes, so next starts then, and not when x ends in ten minutes on a node that is not for it."""
+    kind = {"node_selector": (("kind", "a"),)}
+    nodes = [node(name, labels={"kind": "a"}) for name in ("n1", "n2", "n3")]
+    members = world(
+        runs("s", "n1", lasts="1h", since=5, preemptible=True, priority=50),
+        runs("r", "n3", lasts="2h"),
+        runs("x", "n4", lasts="10m"),
+        waits("big", 1, lasts="4h", reserve=True, waited=60, stored=stored(30, {"n1": 8}), needs=kind),
+        waits("next", 1, lasts="4h", reserve=True, waited=50, needs=kind),
+    )
+    plan = solved(cluster(nodes=[*nodes, node("n4")], **members))
+    assert bound(plan) == {"big-0": "n2"}
+    assert evicted(plan) == set()
+    assert holds(plan)["next"] == ("made", 55.0, ["n1"])
 
 
 def test_who_ran_there_before_is_no_backfill() -> None:
