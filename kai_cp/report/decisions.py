@@ -15,7 +15,7 @@ from rich.text import Text
 
 from kai_cp.report.headline import as_of, headline
 from kai_cp.report.partition import partition
-from kai_cp.report.reserved import estimated, reserved
+from kai_cp.report.reserved import estimated, over_time, reserved
 from kai_cp.report.section import ROWS_SHOWN, Cell, Names, Section, Shortening, ignored, skipped
 from kai_cp.report.terminal import age, amount, is_whole
 from kai_cp.worker import End
@@ -63,6 +63,7 @@ def _sections(document: Document, stages: bool) -> Iterator[Section]:
     yield _evicted(of["Evict"], new_place)
     yield _starting(of["Bind"], [d for d in of["Nominate"] if _pod(d) not in evicted])
     yield reserved(document.get("reservations") or (), document.get("now", ""))
+    yield over_time(document.get("reservations") or (), document.get("now", ""))
     yield _localities(document.get("localities", ()))
     yield _queues(document["queues"])
     yield skipped([(entry["object"], entry["reason"]) for entry in document["setAside"]])

@@ -11,7 +11,7 @@ from rich.text import Text
 from kai_cp.report.headline import as_of
 from kai_cp.report.kinds import by_kind
 from kai_cp.report.partition import partition
-from kai_cp.report.reserved import longest_wait, reserved
+from kai_cp.report.reserved import longest_wait, over_time, reserved
 from kai_cp.report.section import ROWS_SHOWN, Section, Shortening, ignored, skipped
 from kai_cp.report.select import Selection
 from kai_cp.report.terminal import age, amount, is_whole, plural
@@ -56,6 +56,7 @@ class _Report:
         for section in (
             _waiting(document["waiting"]),
             reserved(document.get("reservations") or (), document["now"]),
+            over_time(document.get("reservations") or (), document["now"]),
             _queues(document["queues"], self._resource),
             by_kind(document["queues"]),
             _nodes(document["nodes"]),

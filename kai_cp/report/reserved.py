@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kai_cp.instants import from_rfc3339
 from kai_cp.report.section import Names, Section
 from kai_cp_models.reservations.instants import clock, span
 
 Document = Mapping[str, Any]
+
+_WIDTH: Final = 40
+"""Columns of a bar."""
+_BEYOND: Final = 1.25
+"""How far a bar goes, as a multiple of the time until the last start."""
 
 
 def reserved(entries: Sequence[Document], now: str) -> Section:
@@ -39,6 +45,31 @@ def reserved(entries: Sequence[Document], now: str) -> Section:
         fixed=("Pod group", "Queue"),
         drop=("Idle GPU-hours", "Promised"),
     )
+
+
+def over_time(entries: Sequence[Document], now: str) -> Section:
+    """The same as a picture, node by node: dots until the start, blocks from it on."""
+    held = sorted(
+        (name, from_rfc3339(entry["start"]), entry["podGroup"], gpus)
+        for entry in entries
+        if entry["start"]
+        for name, gpus in entry["nodes"].items()
+    )
+    begin = from_rfc3339(now) if held else 0.0
+    ahead = max((start for _, start, _, _ in held), default=begin) - begin
+    column = max(1, math.ceil(ahead * _BEYOND / _WIDTH / 60)) * 60
+    rows = [
+        (f"{name} ×{gpus}", group, _bar(min(_WIDTH, round(max(0.0, start - begin) / column))))
+        for name, start, group, gpus in held
+    ]
+    end = clock(begin + _WIDTH * column, begin)
+    times = f"{clock(begin, begin)} to {end} (UTC), {span(column)} a column"
+    title = f"Kept nodes over time: {times}, █ from the start on"
+    return Section(title, ("Node", "Pod group", "Time"), rows, fixed=("Node", "Pod group"), merged=("Node",))
+
+
+def _bar(before: int) -> str:
+    return "·" * before + "█" * (_WIDTH - before)
 
 
 def _cause(entry: Document) -> str:

@@ -52,6 +52,17 @@ def test_solve_and_inspect_show_who_starts_when() -> None:
     assert "nothing limits the run time of a" in waiting
 
 
-@pytest.mark.parametrize("words", ["Start later", "Waits at most", "14:16:40", "≥"])
+def test_kept_nodes_are_drawn_over_time() -> None:
+    """Half an hour is drawn as 32 of 40 columns of a minute, and the start comes after 30 of them."""
+    for text in lines(ON):
+        assert "13:46:40 to 14:26:40 (UTC), 1m a column" in text
+        bars = [line for line in text.splitlines() if "█" in line and "Kept" not in line]
+        assert [line.split() for line in bars] == [
+            ["n1", "×8", "hero", "·" * 30 + "█" * 10],
+            ["n2", "×8", "hero", "·" * 30 + "█" * 10],
+        ]
+
+
+@pytest.mark.parametrize("words", ["Kept nodes", "Start later", "Waits at most", "14:16:40", "≥"])
 def test_switched_off_nothing_of_it_is_shown(words: str) -> None:
     assert all(words not in text for text in lines(UNHURRIED))
