@@ -84,6 +84,10 @@ class Budget:
         worth = max(LEAST_VAIN_WORK, self.patience * useful)
         return max(0.0, min(self.work_left(), worth - self._vain))
 
+    def ended(self, least: float) -> bool:
+        """Whether no search may begin any more that needs ``least`` work."""
+        return self.work_worth() < least or self.passed()
+
     def seconds_left(self) -> float:
         """Seconds until the deadline; never negative."""
         return max(0.0, self.deadline - time.monotonic())

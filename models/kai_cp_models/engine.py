@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from kai_cp_models.actions.allocate import Pass, allocate
-from kai_cp_models.actions.evict import consolidation, preempt, reclaim
+from kai_cp_models.actions.evict import evict
 from kai_cp_models.actions.leftover import settle_room
 from kai_cp_models.actions.stale import evict_stale
 from kai_cp_models.blame import named_in, raised_for
@@ -25,6 +25,7 @@ from kai_cp_models.defrag.act import Looked, advance
 from kai_cp_models.devices import gpu_kinds
 from kai_cp_models.devices.mig import advised
 from kai_cp_models.explain import unscheduled
+from kai_cp_models.joint.policy import CONSOLIDATION, PREEMPT, RECLAIM
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.localities import localities
@@ -52,15 +53,14 @@ from kai_cp_models.snapshot import (
 )
 
 ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
-    "consolidation": consolidation,
-    "reclaim": reclaim,
-    "preempt": preempt,
+    "consolidation": partial(evict, policy=CONSOLIDATION),
+    "reclaim": partial(evict, policy=RECLAIM),
+    "preempt": partial(evict, policy=PREEMPT),
     "stalegangeviction": evict_stale,
 }
 
 _SHARE: Final[dict[ActionName, float]] = {"allocate": 0.5, "consolidation": 0.35, "reclaim": 0.55}
 """Share of the work left that the searches of an action may do; later ones get the rest."""
-
 
 _MOST_SHOWN: Final = 3
 """Faults of a refused plan that are shown."""

@@ -27,6 +27,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import FairOrder
+from kai_cp_models.fairness.reclaim import victim_conceivable, within
 from kai_cp_models.fairness.runtime import delayed, granted, protected
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Row
@@ -301,11 +302,8 @@ class Refuter:
         book, i = self._base.book, self._base.book.index(ask.group.queue)
         earlier = self._sums.up_to(i, before).asked
         lost = self._lost(self._reclaimed)[i]
-        bounds = book.fair_share_floor[i]
-        return all(
-            most == UNLIMITED or have - gone + more + wanted <= most
-            for have, gone, more, wanted, most in zip(book.held[i], lost, earlier, asked, bounds, strict=True)
-        )
+        least = amounts.add(amounts.subtract(book.held[i], lost), amounts.add(earlier, asked))
+        return within(least, book.fair_share_floor[i])
 
     def _reclaimable(self, queue: str, asked: Amounts) -> frozenset[_Source]:
         """The victims that the filter might let a batch of this size look at, whatever was given and lost."""
@@ -326,17 +324,7 @@ class Refuter:
         return tuple(queue for queue in self._snapshot.preemptible_groups if queue in leaves)
 
     def _might_lose(self, queue: str, asked: Amounts, victim: str, lost: Sequence[Amounts]) -> bool:
-        book = self._base.book
-        mine, theirs = _levelled(book.line(queue), book.line(victim))
-        held = [have + more for have, more in zip(book.held[theirs], self._gained[theirs], strict=True)]
-        if not _within(held, book.allocatable_share_floor[theirs]):
-            return True
-        least = [h - gone + a for h, gone, a in zip(book.held[mine], lost[mine], asked, strict=True)]
-        if not _within(least, book.quota[mine]):
-            return False
-        quota = book.quota[theirs]
-        wanted = [r for r in range(3) if asked[r] and quota[r] != UNLIMITED]
-        return any(held[r] > quota[r] for r in wanted) or not any(held[r] < quota[r] for r in wanted)
+        return victim_conceivable(self._base.book, queue, asked, victim, lost=lost, gained=self._gained)
 
     @cached_property
     def _gained(self) -> list[Amounts]:
@@ -398,10 +386,7 @@ class Refuter:
 
     def _moves(self, group: PodGroup, beside: int) -> bool:
         """Whether consolidation might move anything for the group or one of those beside it."""
-        policy = self._snapshot.policy
-        if "consolidation" not in self._actions or policy.max_consolidation_preemptees == 0:
-            return False
-        if "spread" in (policy.gpu_strategy, policy.cpu_strategy):
+        if "consolidation" not in self._actions or not self._snapshot.policy.consolidates:
             return False
         return beside > self._first_mover or self._may_move(group)
 
@@ -602,7 +587,7 @@ class Refuter:
         if known is None:
             leaving = self._gone(taken, moves)
             known = len(leaving) <= LIMITS.proof_leaving and any(
-                self._short(pods, leaving.values()) for pods in (_by_spec(ask.pods))
+                self._short(pods, leaving.values()) for pods in _by_spec(ask.pods)
             )
             self._alone[key] = known
         return known
@@ -665,15 +650,3 @@ def _by_spec(pods: Iterable[Pod]) -> Iterable[Sequence[Pod]]:
     for pod in pods:
         found.setdefault(id(pod.spec), []).append(pod)
     return found.values()
-
-
-def _levelled(mine: Sequence[int], theirs: Sequence[int]) -> tuple[int, int]:
-    """The first pair that differs on two lines of queues, from the roots down."""
-    for one, other in zip(reversed(mine), reversed(theirs), strict=False):
-        if one != other:
-            return one, other
-    return mine[0], theirs[0]
-
-
-def _within(held: Sequence[int], bounds: Amounts) -> bool:
-    return all(most == UNLIMITED or have <= most for have, most in zip(held, bounds, strict=True))

@@ -450,6 +450,12 @@ class Policy:
         """Whether the plugin ``name`` is active."""
         return name in self.plugins
 
+    @property
+    def consolidates(self) -> bool:
+        """Whether consolidation may move anybody; in spread mode it does not (1.5)."""
+        spread = "spread" in (self.gpu_strategy, self.cpu_strategy)
+        return self.max_consolidation_preemptees != 0 and not spread
+
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
@@ -748,6 +754,6 @@ class Plan:
     set_aside: tuple[SetAside, ...] = ()
     """What settings asked for and could not be read, beyond what the snapshot set aside."""
     again_at: float | None = None
+    """When time alone may change what the time axis decides."""
     defrag: DefragReport | None = None
     """Of a goal of defragmentation; None: there is none."""
-    """When time alone may change what the time axis decides."""

@@ -117,7 +117,7 @@ def _cost(group: PodGroup, pods: Sequence[Pod], kinds: dict[int, int], scale: fl
         if each not in kinds:
             kinds[each] = _kind(spec)
     count = len(pods)
-    extra = max(0, count - _minimum(group.root))
+    extra = max(0, count - sum(leaf.minimum for leaf in group.root.leaves()))
     own = _GROUP + _SUBGROUP * _leaves(group.root) + _POD * count + extra * count // _EXTRA
     return own + int(scale * sum(kinds[each] for each in found))
 
@@ -132,11 +132,6 @@ def _kind(spec: PodSpec) -> int:
 
 def _leaves(subgroup: Subgroup) -> int:
     return 1 + sum(_leaves(child) for child in subgroup.children)
-
-
-def _minimum(subgroup: Subgroup) -> int:
-    """Pods that all pod sets below need."""
-    return subgroup.minimum if subgroup.leaf else sum(map(_minimum, subgroup.children))
 
 
 def _parts(needs: Mapping[str, int], allowance: int) -> dict[str, int]:

@@ -6,8 +6,8 @@ Both plans are walked through together: as long as they agree, the fair order is
 
 from __future__ import annotations
 
-from kai_cp_models.actions.attempt import Attempts
 from kai_cp_models.actions.common import entry_of, waiting_groups
+from kai_cp_models.actions.victims import Victims
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.goals import Disruption
@@ -65,10 +65,10 @@ def _disturbed(plan: Plan, action: ActionName) -> set[PodKey]:
 def _values(cycle: Cycle, action: ActionName, plan: Plan, settings: Settings) -> tuple[int, ...]:
     gone = _disturbed(plan, action)
     again = {d.pod for d in plan.decisions if d.kind != "Evict"}
-    attempts = Attempts(cycle, POLICIES[action], cycle.ledger, waiting_groups(cycle, action))
-    lost = [all(p.key in gone - again for p in item.offer.pods) for item in attempts.ranked]
+    victims = Victims(cycle, POLICIES[action], cycle.ledger, waiting_groups(cycle, action))
+    lost = [all(p.key in gone - again for p in item.offer.pods) for item in victims.ranked]
     moved = frozenset(gone & again)
     keys = served(cycle.snapshot, plan, action)
-    asks = [ask for key, ask in attempts.asks.items() if key in keys]
+    asks = [ask for key, ask in victims.asks.items() if key in keys]
     step = MILLI * settings.objective.lost_beyond_step_gpus
-    return attempts.goals.values(Disruption(attempts.ranked, lost, moved, asks, step))
+    return victims.goals.values(Disruption(victims.ranked, lost, moved, asks, step))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.actions.scenario import put_back, settle_moves
-from kai_cp_models.joint.offers import Ranked, gpu_weight
+from kai_cp_models.joint.offers import Ranked, gpu_weight, within_ceiling
 from kai_cp_models.joint.problem import Ask, leaves_with_scopes
 from kai_cp_models.joint.realise import leave, may_leave
 from kai_cp_models.ledger import Ledger, Mask
@@ -89,11 +89,8 @@ class Clearing:
         fresh = [pod for pod in leaving if pod.key not in self.taken_by]
         if self.most_groups != UNLIMITED and len({pod.group for pod in fresh}) > self.most_groups:
             return False
-        if self.most_ratio == UNLIMITED:
-            return True
-        asked = sum(gpu_weight(pod) for one in (*self.served, ask) for pod in one.pods)
-        moved = sum(gpu_weight(self._movable[key]) for key in self.taken_by)
-        return moved + sum(gpu_weight(pod) for pod in fresh) <= self.most_ratio * asked
+        moved = (*(self._movable[key] for key in self.taken_by), *fresh)
+        return within_ceiling(self.most_ratio, moved, (*self.served, ask))
 
     def _made(self, ask: Ask, leaving: Sequence[Pod]) -> tuple[Ledger, tuple[Pod, ...]] | None:
         """The ledger with ``leaving`` moved and the ask placed, and all that moved, or None.

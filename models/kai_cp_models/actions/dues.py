@@ -7,13 +7,21 @@ from math import inf
 
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.reclaim import can_reclaim, levelled, validate, victim_allowed
-from kai_cp_models.joint.evicting import Bounds, Due
+from kai_cp_models.fairness.reclaim import (
+    Bounds,
+    can_reclaim,
+    due_bounds,
+    over,
+    validate,
+    victim_allowed,
+    within,
+)
+from kai_cp_models.joint.evicting import Due
 from kai_cp_models.joint.offers import Charges, Ranked, Reach, entitlement, gpu_weight
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GPU, UNLIMITED, GroupKey, Pod, PodKey
+from kai_cp_models.snapshot import GPU, GroupKey, Pod, PodKey
 
 Owners = Mapping[int, tuple[GroupKey, ...]]
 """For every lost unit, by position, the triggers it is lost to; the first one answers for it."""
@@ -152,35 +160,12 @@ def most_lost_milli_gpus(
 
 
 def _over_due(book: QueueBook, level: str, bounds: Bounds) -> bool:
-    """Whether the levelled queue holds more than its due in some resource; else nothing there may move."""
-    held = book.allocated_of(level)
-    return any(bound is not None and have > bound for have, bound in zip(held, bounds, strict=True))
+    return over(book.allocated_of(level), bounds)
 
 
 def _within_quota(book: QueueBook, queue: str, asked: amounts.Amounts) -> tuple[bool, ...]:
     """For every queue from the leaf up, whether it stays within its quota with the batch."""
-    return tuple(_fits_quota(book, i, asked) for i in book.line(queue))
-
-
-def _fits_quota(book: QueueBook, i: int, asked: amounts.Amounts) -> bool:
-    return all(
-        book.quota[i][r] == UNLIMITED or book.held[i][r] + asked[r] <= book.quota[i][r] for r in range(3)
-    )
-
-
-def due_bounds(book: QueueBook, queue: str, asked: amounts.Amounts, victim: str) -> tuple[str, Bounds]:
-    """What the victim's levelled queue must hold more than, in some resource, to lose a unit."""
-    mine, theirs = levelled(book, queue, victim)
-    i, v = book.index(mine), book.index(theirs)
-    entitled = _fits_quota(book, i, asked)
-    found: list[int | None] = []
-    for r in range(3):
-        options = [book.allocatable_share_floor[v][r]]
-        if entitled:
-            options.append(book.quota[v][r])
-        finite = [option for option in options if option != UNLIMITED]
-        found.append(min(finite) if finite else None)
-    return theirs, (found[0], found[1], found[2])
+    return tuple(within(amounts.add(book.held[i], asked), book.quota[i]) for i in book.line(queue))
 
 
 def may_take(base: Ledger, ask: Ask, pod: Pod, policy: EvictionPolicy) -> bool:

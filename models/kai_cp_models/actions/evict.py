@@ -8,29 +8,23 @@ which are admitted. Refusals of a class of equal triggers are proved once.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kai_cp_models.actions.attempt import (
-    NO_VICTIMS,
-    TOO_LITTLE,
-    Attempts,
-    Counted,
-    Failed,
-    Found,
-    out_of_time,
-)
 from kai_cp_models.actions.common import entry_of, waiting_groups
 from kai_cp_models.actions.dues import may_take
 from kai_cp_models.actions.early import refused_early
 from kai_cp_models.actions.first import first_plan
+from kai_cp_models.actions.found import NO_PLAN, NO_VICTIMS, OUT_OF_TIME, TOO_LITTLE, Failed, Found
+from kai_cp_models.actions.jointly import attempt, finish
 from kai_cp_models.actions.leftover import settle_room
+from kai_cp_models.actions.victims import Counted, Victims
 from kai_cp_models.actions.withdraw import settle
 from kai_cp_models.cycle import Cycle, Eviction, Waiting, in_words
 from kai_cp_models.fairness.order import Entry, FairOrder
 from kai_cp_models.joint.dead import DeadAsks
-from kai_cp_models.joint.policy import CONSOLIDATION, PREEMPT, RECLAIM, EvictionPolicy
+from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -46,88 +40,71 @@ _UNDECIDED: Final = Waiting(
 class _Run:
     """One run of an eviction action; ``open``: what is not decided yet."""
 
-    attempts: Attempts
+    victims: Victims
     dead: DeadAsks
     open: dict[GroupKey, Ask]
     entries: dict[GroupKey, Entry]
     found: Found | None = None
     spare: Found | None = None
     """A plan without a solver that serves some of the first triggers, where the solver finds none."""
-    refused: dict[GroupKey, tuple[Ask, Waiting]] = field(default_factory=dict)
+    refused: set[GroupKey] = field(default_factory=set)
 
     @property
     def cycle(self) -> Cycle:
-        return self.attempts.cycle
+        return self.victims.cycle
 
     @property
     def policy(self) -> EvictionPolicy:
-        return self.attempts.policy
+        return self.victims.policy
 
     @property
     def ledger(self) -> Ledger:
         """The state with everything admitted so far."""
-        return self.found.ledger if self.found is not None else self.attempts.base
+        return self.found.ledger if self.found is not None else self.victims.base
 
 
-def reclaim(cycle: Cycle) -> None:
-    """Reclaim from queues above their share (4.4)."""
-    _run(cycle, RECLAIM)
-
-
-def preempt(cycle: Cycle) -> None:
-    """Preempt lower priorities of the same queue (4.5)."""
-    _run(cycle, PREEMPT)
-
-
-def consolidation(cycle: Cycle) -> None:
-    """Move running pods so that waiting ones fit; none is lost (4.5). Not in spread mode (1.5)."""
-    policy = cycle.snapshot.policy
-    if policy.max_consolidation_preemptees != 0 and "spread" not in (
-        policy.gpu_strategy,
-        policy.cpu_strategy,
-    ):
-        if _worth_moving(cycle):
-            _run(cycle, CONSOLIDATION)
-        else:
-            _skip(cycle, CONSOLIDATION.name)
-
-
-def _worth_moving(cycle: Cycle) -> bool:
-    """Whether moves come before evictions: not where time is short and next to nothing is idle."""
-    if cycle.budget.plain_work <= cycle.settings.solver.budget_seconds:
-        return True
-    ledger, waiting = cycle.ledger, waiting_groups(cycle, "consolidation")
-    idle = (ledger.idle + ledger.releasing)[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum()
-    asked = sum(ledger.asked(batch)[2] for batch in waiting.values())
-    return bool(idle >= LIMITS.least_idle_share * asked)
-
-
-def _run(cycle: Cycle, policy: EvictionPolicy) -> None:
-    started = time.monotonic()
-    if cycle.out_of_time():
-        _skip(cycle, policy.name)
+def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
+    """Run the action: serve waiting groups, in the fair order, by evicting or moving what it lets them."""
+    if not policy.may_lose and not cycle.snapshot.policy.consolidates:
         return
+    started = time.monotonic()
+    waiting = waiting_groups(cycle, policy.name)
     runs: list[_Run] = []
-    for waiting in _parts(cycle, policy):
+    if cycle.out_of_time() or not (policy.may_lose or _worth_moving(cycle, waiting)):
+        # Time ended before the action began: nothing about it is decided.
+        for key in waiting:
+            _note(cycle, key, OUT_OF_TIME)
+        _record(cycle, policy.name, frozenset(waiting), (), time.monotonic() - started)
+        return
+    for part in _parts(cycle, policy, waiting):
         base = cycle.ledger
-        attempts = Attempts(cycle, policy, base, waiting)
-        entries = {key: entry_of(base, ask.group, ask.batch) for key, ask in attempts.asks.items()}
-        run = _Run(attempts, DeadAsks(base, policy), dict(attempts.asks), entries)
+        victims = Victims(cycle, policy, base, part)
+        entries = {key: entry_of(base, ask.group, ask.batch) for key, ask in victims.asks.items()}
+        run = _Run(victims, DeadAsks(base, policy), dict(victims.asks), entries)
         _admit_all(run)
         if run.found is not None:
             _finish(run, run.found)
         runs.append(run)
     if cycle.evicted_by:
         settle_room(cycle, policy.name)
-        for run in runs:
-            for key in [key for key in run.refused if key not in cycle.waiting]:
-                del run.refused[key]
-    _record(cycle, policy.name, runs, time.monotonic() - started)
+    refused = frozenset(key for run in runs for key in run.refused if key in cycle.waiting)
+    found = [run.found for run in runs if run.found is not None]
+    _record(cycle, policy.name, refused, found, time.monotonic() - started)
+
+
+def _worth_moving(cycle: Cycle, waiting: Mapping[GroupKey, Batch]) -> bool:
+    """Whether moves come before evictions: not where time is short and next to nothing is idle."""
+    if cycle.budget.plain_work <= cycle.settings.solver.budget_seconds:
+        return True
+    ledger = cycle.ledger
+    idle = (ledger.idle + ledger.releasing)[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum()
+    asked = sum(ledger.asked(batch)[2] for batch in waiting.values())
+    return bool(idle >= LIMITS.least_idle_share * asked)
 
 
 def _finish(run: _Run, found: Found) -> None:
     """Carry out the admission at the least disruption; nothing where none is needed."""
-    best = run.attempts.finish(found)
+    best = finish(run.victims, found)
     if isinstance(best, Found):
         run.found = best
         _commit(run, best)
@@ -138,29 +115,14 @@ def _finish(run: _Run, found: Found) -> None:
         _refuse(run, ask, best.why)
 
 
-def _skip(cycle: Cycle, action: ActionName) -> None:
-    """Time ended before the action began: nothing about it is decided."""
-    waiting = waiting_groups(cycle, action)
-    for key in waiting:
-        _note(cycle, key, out_of_time())
-    open_ = bool(waiting)
-    cycle.stages.append(
-        Stage(
-            f"{action}: admission",
-            "FEASIBLE" if open_ else "OPTIMAL",
-            objective=len(waiting),
-            gap=float(open_),
-        )
-    )
-
-
-def _parts(cycle: Cycle, policy: EvictionPolicy) -> list[dict[GroupKey, Batch]]:
+def _parts(
+    cycle: Cycle, policy: EvictionPolicy, waiting: Mapping[GroupKey, Batch]
+) -> Iterable[Mapping[GroupKey, Batch]]:
     """The waiting groups that are decided together.
 
     Preempt works queue by queue: what a queue loses goes to its own triggers, and whether other queues
     would come first in the room it gives up is no reason to keep its priorities waiting (4.5).
     """
-    waiting = waiting_groups(cycle, policy.name)
     if not policy.own_queue:
         return [waiting] if waiting else []
     parts: dict[str, dict[GroupKey, Batch]] = {}
@@ -184,16 +146,16 @@ def _parts(cycle: Cycle, policy: EvictionPolicy) -> list[dict[GroupKey, Batch]]:
 
 def _admit_all(run: _Run) -> None:
     chunk = _greedily(run)
-    if not run.policy.may_lose and len(run.attempts.ranked_so_far) > LIMITS.cleared_units:
+    if not run.policy.may_lose and len(run.victims.ranked_so_far) > LIMITS.cleared_units:
         # Moves for a few more are not worth the time that taking back what is owed will need.
         for ask in list(run.open.values()):
-            _refuse(run, ask, out_of_time())
+            _refuse(run, ask, OUT_OF_TIME)
         return
     step = LIMITS.chunk
     while run.open:
         if run.cycle.out_of_time():
             for ask in list(run.open.values()):
-                _refuse(run, ask, out_of_time())
+                _refuse(run, ask, OUT_OF_TIME)
             return
         chunk = chunk or _next(run, step)
         if not chunk:
@@ -210,11 +172,11 @@ def _greedily(run: _Run) -> list[Ask]:
     if run.cycle.out_of_time():
         return []
     chunk = _next(run, LIMITS.chunk)
-    found = first_plan(run.attempts, chunk) if chunk else None
+    found = first_plan(run.victims, chunk) if chunk else None
     if found is None:
         return chunk
     # A plan that leaves out an earlier trigger stands at once only where there are many.
-    many = len(chunk) > LIMITS.optional_chunk or len(run.attempts.ranked) > LIMITS.first_plan_units
+    many = len(chunk) > LIMITS.optional_chunk or len(run.victims.ranked) > LIMITS.first_plan_units
     if many or len(found.asks) == len(chunk):
         _accept(run, found, list(found.asks))
         return []
@@ -231,7 +193,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
     snapshot, ledger = run.cycle.snapshot, run.ledger
     counted: Counted | None = None
     # What a queue loses to others is no reason that it may reclaim itself.
-    book = run.attempts.base.book.copy()
+    book = run.victims.base.book.copy()
     for ask in run.found.asks if run.found else ():
         book.charge(ask.group.queue, run.ledger.asked(ask.batch), ask.group.preemptible)
     order = FairOrder(snapshot, book, {key: run.entries[key] for key in run.open})
@@ -249,13 +211,13 @@ def _next(run: _Run, step: int) -> list[Ask]:
         why = refused_early(ledger, book, ask, run.policy)
         if why is None and (not run.policy.may_lose or not (chunk or run.found)):
             # Later ones may live on what the victims of those before them leave over.
-            why = run.attempts.refused_by_sums(ask)
+            why = run.victims.refused_by_sums(ask)
         if why is None and counted is None:
             began = time.monotonic()
-            counted = run.attempts.counted(run.found)
+            counted = run.victims.counted(run.found)
             # Ranking the victims is not looking at triggers.
             until += time.monotonic() - began
-        if why is None and not run.attempts.takes_of(ask):
+        if why is None and not run.victims.takes_of(ask):
             why = NO_VICTIMS
         if why is None and counted is not None and not counted.fits(ask):
             why = TOO_LITTLE
@@ -282,26 +244,26 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
     many = run.found is not None and len(run.found.asks) > LIMITS.beside
     # In reclaim the fair order ends the admission, and halving finds where.
     fewest = 1 if many or run.policy.by_share else LIMITS.optional_chunk
-    result = run.attempts.attempt(run.found, chunk)
+    result = attempt(run.victims, run.found, chunk)
     unserved: list[Ask] = []
     while isinstance(result, Failed) and len(chunk) > fewest:
-        if result.why.reason == "FitsAsItIs":
+        if result.unneeded:
             break
         # Those that have their place in the plan that failed; the first alone where none has one.
         served = [ask for ask in chunk if ask.group.key in (result.served or ())]
         if 2 * len(served) > len(chunk) > len(served):
             unserved += [ask for ask in chunk if ask not in served]
             chunk = served
-            result = run.attempts.attempt(run.found, chunk, after=result)
+            result = attempt(run.victims, run.found, chunk, after=result)
         else:
             alone = result.served is not None and not served
             chunk = chunk[: 1 if alone else len(chunk) // 2]
-            result = run.attempts.attempt(run.found, chunk)
-    if isinstance(result, Failed) and len(chunk) > 1 and result.why.reason != "FitsAsItIs":
-        result = run.attempts.attempt(run.found, chunk, optional=True)
+            result = attempt(run.victims, run.found, chunk)
+    if isinstance(result, Failed) and len(chunk) > 1 and not result.unneeded:
+        result = attempt(run.victims, run.found, chunk, optional=True)
         if isinstance(result, Failed) and not result.why.proved:
             chunk = chunk[:1]
-            result = run.attempts.attempt(run.found, chunk)
+            result = attempt(run.victims, run.found, chunk)
     if run.spare is not None and _beats(run, run.spare, result):
         chunk, result = list(run.spare.asks), run.spare
     run.spare = None
@@ -313,7 +275,7 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
                 _refuse(run, ask, _UNDECIDED)
         return LIMITS.optional_chunk if len(chunk) <= LIMITS.optional_chunk else 2 * len(chunk)
     for ask in chunk:
-        if result.why.reason != "FitsAsItIs":
+        if not result.unneeded:
             _refuse(run, ask, result.why)
             run.dead.add(ask, result.why)
         elif ask.group.key in (result.served or ()):
@@ -326,7 +288,7 @@ def _beats(run: _Run, spare: Found, result: Found | Failed) -> bool:
     if isinstance(result, Failed):
         return not result.why.proved
     same = {ask.group.key for ask in spare.asks} == {ask.group.key for ask in result.asks}
-    return same and run.attempts.values(spare) < run.attempts.values(result)
+    return same and run.victims.values(spare) < run.victims.values(result)
 
 
 def _accept(run: _Run, found: Found, chunk: list[Ask]) -> None:
@@ -337,28 +299,23 @@ def _accept(run: _Run, found: Found, chunk: list[Ask]) -> None:
             run.cycle.waiting.pop(ask.group.key, None)
             del run.open[ask.group.key]
         else:
-            why = Waiting("NotPossible", "no permitted set of evictions frees enough capacity", found.proved)
-            _refuse(run, ask, why)
-            run.dead.add(ask, why)
+            _refuse(run, ask, NO_PLAN)
+            run.dead.add(ask, NO_PLAN)
 
 
 def _refuse(run: _Run, ask: Ask, why: Waiting) -> None:
     del run.open[ask.group.key]
-    run.refused[ask.group.key] = ask, why
+    run.refused.add(ask.group.key)
     _note(run.cycle, ask.group.key, why)
 
 
 def _note(cycle: Cycle, key: GroupKey, why: Waiting) -> None:
-    before = cycle.waiting.get(key)
-    # What one action may not take, another may: the missing room stays the reason, later actions add proof.
-    if before is None:
-        cycle.waiting[key] = why
-    elif not why.proved:
-        cycle.waiting[key] = Waiting(before.reason, before.message, False, before.pod, before.details)
+    # What one action may not take, another may: the missing room stays the reason.
+    cycle.waiting.setdefault(key, why)
 
 
 def _commit(run: _Run, found: Found) -> None:
-    cycle, base, action = run.cycle, run.attempts.base, run.policy.name
+    cycle, base, action = run.cycle, run.victims.base, run.policy.name
     cycle.ledger = found.ledger
     triggers = tuple(ask.group.key for ask in found.asks)
     withdrawn: set[GroupKey] = set()
@@ -427,13 +384,13 @@ def _named(
     return (users or takers)[: 1 if policy.may_lose else LIMITS.named]
 
 
-def _record(cycle: Cycle, action: ActionName, runs: Sequence[_Run], seconds: float) -> None:
-    cycle.refused[action] = frozenset(key for run in runs for key in run.refused)
-    reasons = [why for run in runs for _, why in run.refused.values()]
-    refused, unproved = len(reasons), sum(not why.proved for why in reasons)
-    found = [run.found for run in runs if run.found is not None]
+def _record(
+    cycle: Cycle, action: ActionName, refused: frozenset[GroupKey], found: Sequence[Found], seconds: float
+) -> None:
+    cycle.refused[action] = refused
+    # Proofs of refusals follow at the end of the cycle.
+    rows: dict[str, tuple[float, float, bool]] = {"admission": (len(refused), 0.0, not refused)}
     # Runs are independent of each other, so their values add up.
-    rows: dict[str, tuple[float, float, bool]] = {"admission": (refused, refused - unproved, unproved == 0)}
     for one in found:
         for stage in one.stages:
             objective, bound, proved = rows.get(stage.name, (0.0, 0.0, True))

@@ -10,44 +10,46 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from kai_cp_models.actions.attempt import Attempts, Found, out_of_time
 from kai_cp_models.actions.clearing import Clearing, fewest_moves
 from kai_cp_models.actions.dues import dues_of, overreaching, shared_out
+from kai_cp_models.actions.found import OUT_OF_TIME, Found
 from kai_cp_models.actions.scenario import probe
+from kai_cp_models.actions.victims import Victims
 from kai_cp_models.joint.dead import DeadAsks
-from kai_cp_models.joint.offers import Ranked, milli_gpus
+from kai_cp_models.joint.offers import Ranked, within_ceiling
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import shallow
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.snapshot import UNLIMITED
 
 
-def first_plan(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
+def first_plan(victims: Victims, chunk: Sequence[Ask]) -> Found | None:
     """A plan for those of the chunk that find room so; None when none does."""
-    return _cleared(attempts, chunk) if not attempts.policy.may_lose else _counted(attempts, chunk)
+    return _cleared(victims, chunk) if not victims.policy.may_lose else _counted(victims, chunk)
 
 
-def _counted(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
-    base, policy = attempts.base, attempts.policy
+def _counted(victims: Victims, chunk: Sequence[Ask]) -> Found | None:
+    base, policy = victims.base, victims.policy
     asks = list(chunk)
-    while asks and not attempts.cycle.out_of_time():
-        useful = attempts.taken_by(asks)
-        ranked = [item for item in attempts.ranked if item.rank in useful]
-        dues = dues_of(base, policy, asks, ranked, attempts.takes)
-        opened = shallow(attempts.counting, asks, ranked, dues, base.book)
+    while asks and not victims.cycle.out_of_time():
+        useful = victims.taken_by(asks)
+        ranked = [item for item in victims.ranked if item.rank in useful]
+        dues = dues_of(base, policy, asks, ranked, victims.takes)
+        opened = shallow(victims.counting, asks, ranked, dues, base.book)
         if not opened:
             return None
         ranked = [ranked[o] for o in opened]
-        until = time.monotonic() + LIMITS.placing_share * attempts.cycle.budget.seconds_left()
-        played = probe(base, asks, [item.offer for item in ranked], attempts.waiting, until)
-        attempts.cycle.budget.passed(until)
+        until = time.monotonic() + LIMITS.placing_share * victims.cycle.budget.seconds_left()
+        played = probe(base, asks, [item.offer for item in ranked], victims.waiting, until)
+        victims.cycle.budget.passed(until)
         if played.ledger is None:
             return None
         asks = [ask for ask in asks if ask.group.key in played.served]
-        found = _shown(attempts, asks, ranked, played.ledger)
-        if not _within_ceiling(attempts, found):
+        found = _shown(victims, asks, ranked, played.ledger)
+        moved = (base.snapshot.pod_by_key[key] for key in found.answer.moved)
+        if not within_ceiling(victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu, moved, asks):
+            # The model may find a plan that moves less.
             return None
         beyond = None
         if policy.by_share:
@@ -58,26 +60,19 @@ def _counted(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
     return None
 
 
-def _within_ceiling(attempts: Attempts, found: Found) -> bool:
-    """Whether the plan moves no more GPUs than the settings let it; the model may find one that does not."""
-    most = attempts.most_moved_milli_gpus(found.asks)
-    by_key = attempts.base.snapshot.pod_by_key
-    return most == UNLIMITED or sum(milli_gpus(by_key[key]) for key in found.answer.moved) <= most
-
-
-def _shown(attempts: Attempts, asks: list[Ask], ranked: list[Ranked], ledger: Ledger) -> Found:
+def _shown(victims: Victims, asks: list[Ask], ranked: list[Ranked], ledger: Ledger) -> Found:
     """The plan that ``ledger`` shows, its losses shared out among the asks."""
-    base = attempts.base
-    plan = attempts.disruption(ledger, ranked, asks)
+    base = victims.base
+    plan = victims.disruption(ledger, ranked, asks)
     lost, moved = list(plan.lost), plan.moved
-    takes = {ask.group.key: attempts.takes_of(ask) for ask in asks}
-    owners = shared_out(base, attempts.policy, asks, ranked, lost, moved, takes)
+    takes = {ask.group.key: victims.takes_of(ask) for ask in asks}
+    owners = shared_out(base, victims.policy, asks, ranked, lost, moved, takes)
     answer = Answer({}, (True,) * len(asks), tuple(lost), moved)
     gone = [item for item, yes in zip(ranked, lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.offer.pods]
     # By the sum of GPUs no plan loses less, wherever a victim could move; which units go is best when they
     # are the first of all.
-    spare = attempts.counting.spare_milli_gpus(asks, leaving) + attempts.counting.elsewhere_milli_gpus
+    spare = victims.counting.spare_milli_gpus(asks, leaving) + victims.counting.elsewhere_milli_gpus
     best = not moved and not spare and len(gone) == len(ranked)
     given = float(sum(item.weight for item in gone))
     least = given if best else max(0.0, given - max(spare, 0) - len(leaving))
@@ -93,62 +88,62 @@ def _shown(attempts: Attempts, asks: list[Ask], ranked: list[Ranked], ledger: Le
         tuple(stages),
         0,
         0,
-        complete=best and attempts.goals.default,
+        complete=best and victims.goals.default,
     )
 
 
-def _cleared(attempts: Attempts, chunk: Sequence[Ask]) -> Found | None:
+def _cleared(victims: Victims, chunk: Sequence[Ask]) -> Found | None:
     """Nodes cleared in the fair order; then those that were missed come first, while that serves more."""
     best: Clearing | None = None
     served: list[bool] = []
     order = list(chunk)
     for _ in range(LIMITS.clearing_orders):
-        clearing = _clearing(attempts, order)
+        clearing = _clearing(victims, order)
         now = {ask.group.key for ask in clearing.served}
         found = [ask.group.key in now for ask in chunk]
         if best is not None and found <= served:
             break
         best, served = clearing, found
         missed = [ask for ask in order if ask.group.key not in now]
-        if not missed or not now or attempts.cycle.budget.passed():
+        if not missed or not now or victims.cycle.budget.passed():
             break
         order = [*missed, *(ask for ask in order if ask.group.key in now)]
-    return _moves(attempts, best) if best is not None and best.served else None
+    return _moves(victims, best) if best is not None and best.served else None
 
 
-def _clearing(attempts: Attempts, order: Sequence[Ask]) -> Clearing:
+def _clearing(victims: Victims, order: Sequence[Ask]) -> Clearing:
     # A group that asks for more gives up nothing of what it has.
     asking = {ask.group.key for ask in order}
-    cycle = attempts.cycle
+    cycle = victims.cycle
     clearing = Clearing(
-        attempts.base,
-        [item for item in attempts.ranked if item.offer.group.key not in asking],
+        victims.base,
+        [item for item in victims.ranked if item.offer.group.key not in asking],
         most_groups=cycle.snapshot.policy.max_consolidation_preemptees,
         most_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
     )
-    missed = DeadAsks(attempts.base, attempts.policy)
+    missed = DeadAsks(victims.base, victims.policy)
     for ask in order:
         if cycle.budget.passed():
             break
         # An ask for no less than one that was missed is not worth the time.
         if missed.find(ask) is None and not clearing.serve(ask):
-            missed.add(ask, out_of_time())
+            missed.add(ask, OUT_OF_TIME)
     return clearing
 
 
-def _moves(attempts: Attempts, clearing: Clearing) -> Found:
-    base, ledger = attempts.base, clearing.settled()
+def _moves(victims: Victims, clearing: Clearing) -> Found:
+    base, ledger = victims.base, clearing.settled()
     pods = {key: base.snapshot.pod_by_key[key] for key in clearing.taken_by}
     moved = frozenset(key for key, pod in pods.items() if base.place_of(pod) != ledger.place_of(pod))
-    ranked = tuple(item for item in attempts.ranked if any(pod.key in moved for pod in item.offer.pods))
+    ranked = tuple(item for item in victims.ranked if any(pod.key in moved for pod in item.offer.pods))
     owners = {
         o: tuple(dict.fromkeys(clearing.taken_by[pod.key] for pod in item.offer.pods if pod.key in moved))
         for o, item in enumerate(ranked)
     }
     asks = tuple(clearing.served)
     answer = Answer({}, (True,) * len(asks), (False,) * len(ranked), moved)
-    least = fewest_moves(base, asks, attempts.ranked)
+    least = fewest_moves(base, asks, victims.ranked)
     stage = StageResult("moved pods", len(moved), least, len(moved) <= least, 0.0)
     return Found(
-        ledger, asks, ranked, answer, owners, (stage,), 0, 0, complete=not moved and attempts.goals.default
+        ledger, asks, ranked, answer, owners, (stage,), 0, 0, complete=not moved and victims.goals.default
     )

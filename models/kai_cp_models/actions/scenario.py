@@ -15,7 +15,7 @@ from kai_cp_models.actions.closer import closer
 from kai_cp_models.actions.common import entry_of
 from kai_cp_models.actions.withdraw import come_home
 from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.joint.offers import milli_gpus
+from kai_cp_models.joint.offers import within_ceiling
 from kai_cp_models.joint.problem import Answer, Ask, Offer
 from kai_cp_models.joint.realise import leave, may_leave, realise
 from kai_cp_models.ledger import Ledger
@@ -44,7 +44,7 @@ def play(
     answer: Answer,
     waiting: Mapping[GroupKey, Batch],
     *,
-    most_moved: int = UNLIMITED,
+    most_moved_ratio: float = UNLIMITED,
     lost_to: Mapping[GroupKey, frozenset[GroupKey]] | None = None,
 ) -> Played:
     """Evict what the answer names, then place asks and victims in the fair order, greedily.
@@ -53,7 +53,7 @@ def play(
     these have their places: each trigger is weighed against its own victims (4.7).
 
     Where the greedy scores do not place every ask although the order is right, or move more than
-    ``most_moved`` milli-GPUs, the model's own places are taken (formulation 1.4).
+    the settings let (``within_ceiling``), the model's own places are taken (formulation 1.4).
     """
     gone = _leaving(offers, answer)
     emptied = base.copy()
@@ -66,7 +66,7 @@ def play(
     if (
         played is not None
         and all(key in played.held or key not in played.changed for key in answer.moved)
-        and (most_moved == UNLIMITED or _moved(played, gone) <= most_moved)
+        and within_ceiling(most_moved_ratio, _moved(played, gone), placed)
     ):
         return replayed
     if replayed.early and any(answer.lost):
@@ -109,9 +109,9 @@ def _leaving(offers: Sequence[Offer], answer: Answer) -> list[Pod]:
     ]
 
 
-def _moved(ledger: Ledger, gone: Sequence[Pod]) -> int:
-    """Milli-GPUs of running pods that have another place."""
-    return sum(milli_gpus(pod) for pod in gone if pod.key in ledger.held and pod.status in ACTIVE_USED)
+def _moved(ledger: Ledger, gone: Sequence[Pod]) -> list[Pod]:
+    """The running pods that have another place."""
+    return [pod for pod in gone if pod.key in ledger.held and pod.status in ACTIVE_USED]
 
 
 def _replay(

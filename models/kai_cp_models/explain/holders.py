@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from kai_cp_models.actions.dues import due_bounds
 from kai_cp_models.explain.families import Families
 from kai_cp_models.explain.situation import Situation, Standing
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.reclaim import can_reclaim, levelled, victim_allowed
+from kai_cp_models.fairness.reclaim import Bounds, can_reclaim, due_bounds, levelled, victim_allowed
 from kai_cp_models.fairness.runtime import delayed, granted, protected
-from kai_cp_models.joint.evicting import Bounds
 from kai_cp_models.snapshot import (
     ActionName,
     GroupKey,

@@ -11,6 +11,8 @@ from kai_cp_models.fairness.gates import RESOURCE_NAMES, Refusal
 from kai_cp_models.fairness.totals import Floats
 from kai_cp_models.snapshot import UNLIMITED
 
+Bounds = tuple[int | None, int | None, int | None]
+"""Per resource what a queue must hold more than to lose a unit; None: the resource is no reason."""
 Unit = tuple[str, Amounts, Mask]
 """A lost unit: the victim's leaf queue, what it gives up, and the resources that this involves."""
 
@@ -41,11 +43,42 @@ def victim_allowed(book: QueueBook, trigger_queue: str, amounts: Amounts, victim
     """The victim filter: whether a batch of ``trigger_queue`` may look at victims of ``victim_queue``."""
     trigger, victim = _levelled(book, trigger_queue, victim_queue)
     held = book.held[victim]
-    quota = book.quota[victim]
-    if _within(add(book.held[trigger], amounts), book.quota[trigger]):
-        asked = [r for r in range(3) if amounts[r] != 0 and quota[r] != UNLIMITED]
-        return any(held[r] > quota[r] for r in asked) or not any(held[r] < quota[r] for r in asked)
-    return not _within(held, book.allocatable_share_floor[victim])
+    if within(add(book.held[trigger], amounts), book.quota[trigger]):
+        return _above_quota(held, book.quota[victim], amounts)
+    return not within(held, book.allocatable_share_floor[victim])
+
+
+def victim_conceivable(
+    book: QueueBook,
+    trigger_queue: str,
+    amounts: Amounts,
+    victim_queue: str,
+    *,
+    lost: Sequence[Amounts],
+    gained: Sequence[Amounts],
+) -> bool:
+    """Whether ``victim_allowed`` may hold in some state on the way; False is a proof that it never does.
+
+    ``lost`` and ``gained``: per queue what it may hold less and more than in ``book`` at most.
+    """
+    trigger, victim = _levelled(book, trigger_queue, victim_queue)
+    most = add(book.held[victim], gained[victim])
+    if not within(most, book.allocatable_share_floor[victim]):
+        return True
+    least = add(subtract(book.held[trigger], lost[trigger]), amounts)
+    return within(least, book.quota[trigger]) and _above_quota(most, book.quota[victim], amounts)
+
+
+def due_bounds(book: QueueBook, queue: str, amounts: Amounts, victim_queue: str) -> tuple[str, Bounds]:
+    """The victim's levelled queue, and what it must hold more than to lose a unit to a batch of ``queue``."""
+    trigger, victim = _levelled(book, queue, victim_queue)
+    entitled = within(add(book.held[trigger], amounts), book.quota[trigger])
+    return book.name(victim), _bounds(book, victim, entitled=entitled)
+
+
+def over(held: Sequence[int], bounds: Bounds) -> bool:
+    """Whether a queue holds more than its bound in some resource; else nothing of it may go."""
+    return any(bound is not None and have > bound for have, bound in zip(held, bounds, strict=True))
 
 
 def validate(
@@ -73,10 +106,9 @@ def validate(
     for victim_queue, given, mask in units:
         trigger, victim = _levelled(book, trigger_queue, victim_queue)
         held = remaining(victim)
-        if _within(held, book.allocatable_share_floor[victim]):
-            entitled = _within(add(remaining(trigger), amounts), book.quota[trigger])
-            if not entitled or _within(held, book.quota[victim]):
-                return _kept(book, trigger, victim, entitled)
+        entitled = within(add(remaining(trigger), amounts), book.quota[trigger])
+        if not over(held, _bounds(book, victim, entitled=entitled)):
+            return _kept(book, trigger, victim, entitled)
         for i in book.line(victim_queue):
             left[i] = subtract(remaining(i), given)
         masks[victim] = _either(masks.get(victim, (False, False, False)), mask)
@@ -113,7 +145,24 @@ def _levelled(book: QueueBook, trigger_queue: str, victim_queue: str) -> tuple[i
     return trigger[-1], victim[-1]
 
 
-def _within(amounts: Amounts, bounds: Amounts) -> bool:
+def _bounds(book: QueueBook, victim: int, *, entitled: bool) -> Bounds:
+    """A queue keeps its fair share; from a trigger within its quota it keeps no more than its own quota."""
+    share, quota = book.allocatable_share_floor[victim], book.quota[victim]
+    found: list[int | None] = []
+    for r in range(3):
+        options = (share[r], quota[r]) if entitled else (share[r],)
+        found.append(min((option for option in options if option != UNLIMITED), default=None))
+    return found[0], found[1], found[2]
+
+
+def _above_quota(held: Amounts, quota: Amounts, amounts: Amounts) -> bool:
+    """Above quota in a resource that is asked for, or at it in all of them."""
+    asked = [r for r in range(3) if amounts[r] != 0 and quota[r] != UNLIMITED]
+    return any(held[r] > quota[r] for r in asked) or not any(held[r] < quota[r] for r in asked)
+
+
+def within(amounts: Sequence[int], bounds: Amounts) -> bool:
+    """Whether no amount is above its bound."""
     return all(bound == UNLIMITED or have <= bound for have, bound in zip(amounts, bounds, strict=True))
 
 

@@ -111,7 +111,7 @@ class Admission:
         if not self.asks and len(ask.pods) == 1:
             # The greedy pass looked at every node for this pod, and nothing else could be elsewhere.
             return None, True
-        if not self._enabled or self._budget.work_worth() < LIMITS.admission_work or self._budget.passed():
+        if not self._enabled or self._budget.ended(LIMITS.admission_work):
             return None, False
         asks = [*self.asks, ask]
         try:

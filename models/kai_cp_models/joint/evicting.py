@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.reclaim import Bounds
 from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.offers import Ranked, milli_gpus
 from kai_cp_models.joint.policy import EvictionPolicy
@@ -21,9 +22,6 @@ from kai_cp_models.joint.search import Linear, Objective
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import MILLI, UNLIMITED, GroupKey
 from kai_cp_models.solver import cp_model
-
-Bounds = tuple[int | None, int | None, int | None]
-"""Per resource what a queue must hold more than; None: never a reason to take."""
 
 
 @dataclass(frozen=True, slots=True)

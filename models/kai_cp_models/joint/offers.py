@@ -18,6 +18,7 @@ from kai_cp_models.snapshot import (
     ACTIVE_USED,
     GPU,
     MILLI,
+    UNLIMITED,
     GroupKey,
     Pod,
     PodGroup,
@@ -63,6 +64,16 @@ def milli_gpus(pod: Pod) -> int:
     """Milli-GPUs of a pod: a share counts its portion, a memory share a whole device."""
     gpu = pod.spec.gpu
     return gpu.devices * (gpu.milli_portion or MILLI) if gpu.shares else pod.spec.requests[GPU]
+
+
+def within_ceiling(ratio: float, moved: Iterable[Pod], asks: Iterable[Ask]) -> bool:
+    """Whether no more GPUs move than the settings let for these asks.
+
+    ``ratio``: ``ObjectiveSettings.max_moved_gpus_per_admitted_gpu``.
+    """
+    if ratio == UNLIMITED:
+        return True
+    return sum(map(milli_gpus, moved)) <= ratio * sum(milli_gpus(pod) for ask in asks for pod in ask.pods)
 
 
 def gpu_weight(pod: Pod) -> int:

@@ -9,6 +9,7 @@ from itertools import accumulate
 import numpy as np
 
 from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.fairness.reclaim import over
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.evicting import Due
 from kai_cp_models.joint.offers import Ranked, gpu_weight
@@ -89,12 +90,8 @@ def _due_units(
     for o, item in enumerate(ranked):
         group = item.offer.group
         terms = [due.bounds[group.queue] for due in dues if group.queue in due.bounds and o in due.takes]
-        over = not left or any(
-            bound is not None and have > bound
-            for level, bounds in terms
-            for have, bound in zip(left[level], bounds, strict=True)
-        )
-        if o not in taken or not over or group.key in closed:
+        may_go = not left or any(over(left[level], bounds) for level, bounds in terms)
+        if o not in taken or not may_go or group.key in closed:
             closed.add(group.key)
             continue
         yield o

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.actions import attempt
+from kai_cp_models.actions import jointly
 from kai_cp_models.joint.search import Outcome
 from kai_cp_models.snapshot import Node, Plan, Pod, PodGroup, Snapshot, Topology, TopologyConstraint
 from tests.support.plans import evicted, lost, nominated, placed, solved
@@ -20,7 +20,7 @@ SEEDS = range(12)
 @pytest.fixture
 def speechless(monkeypatch: pytest.MonkeyPatch) -> None:
     """A solver that never finds anything."""
-    monkeypatch.setattr(attempt, "lexicographic", lambda *_, **__: (None, [], Outcome("unknown", False)))
+    monkeypatch.setattr(jointly, "lexicographic", lambda *_, **__: (None, [], Outcome("unknown", False)))
 
 
 def world(

@@ -6,14 +6,13 @@ Every world is solved twice: by the engine, and trigger by trigger without secon
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
 
 from kai_cp_models.actions.allocate import allocate
-from kai_cp_models.actions.evict import consolidation, preempt, reclaim
 from kai_cp_models.cycle import Cycle
+from kai_cp_models.engine import ACTIONS
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import (
     ActionName,
@@ -27,11 +26,6 @@ from kai_cp_models.snapshot import (
 from tests.support.plans import SETTINGS, bound, evicted, lost, placed, solved
 from tests.support.worlds import PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 
-RUN: Mapping[ActionName, Callable[[Cycle], object]] = {
-    "consolidation": consolidation,
-    "reclaim": reclaim,
-    "preempt": preempt,
-}
 RACK = TopologyConstraint("fabric", "rack")
 PACKING = PLUGINS | {"nodeplacement", "nodeavailability"}
 FABRIC = (Topology("fabric", ("rack",)),)
@@ -55,7 +49,7 @@ def one_by_one(snapshot: Snapshot, action: ActionName, *triggers: str) -> list[D
     for trigger in triggers:
         alone = replace(snapshot, pods=tuple(p for p in snapshot.pods if _concerns(p, trigger)))
         cycle = cycle_of(alone)
-        RUN[action](cycle)
+        ACTIONS[action](cycle)
         found += cycle.decisions()
         snapshot = _after(snapshot, cycle.decisions())
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.actions import attempt, evict
+from kai_cp_models.actions import evict, jointly
 from kai_cp_models.joint import prune
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.offers import Ranked
@@ -399,12 +399,12 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
         return found
 
     snapshot = hundred(seed)
-    monkeypatch.setattr(attempt, "shallow", noted)
+    monkeypatch.setattr(jointly, "shallow", noted)
     monkeypatch.setattr(evict, "first_plan", lambda attempts, chunk: None)
     found = outcome(snapshot)
     assert found[0]
     assert any(2 * depth < units for depth, units in looks)
-    monkeypatch.setattr(attempt, "LIMITS", replace(LIMITS, open_units=10**9))
+    monkeypatch.setattr(jointly, "LIMITS", replace(LIMITS, open_units=10**9))
     looks.clear()
     assert outcome(snapshot) == found
     assert looks == []

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kai_cp_models.actions.attempt import Attempts
 from kai_cp_models.actions.common import waiting_groups
 from kai_cp_models.actions.dues import dues_of
+from kai_cp_models.actions.victims import Victims
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.evicting import EvictingModel
@@ -46,27 +46,27 @@ def drawn(seed: int) -> Snapshot:
     return cluster(members, groups, [node("n1"), node("n2"), node("n3", gpus=2)], actions=("preempt",))
 
 
-def model_of(attempts: Attempts) -> EvictingModel:
-    asks = list(attempts.asks.values())
+def model_of(victims: Victims) -> EvictingModel:
+    asks = list(victims.asks.values())
     for ask in asks:
-        attempts.takes_of(ask)
-    base = attempts.base
-    placement = joint_model(base, asks, [item.offer for item in attempts.ranked])
-    dues = dues_of(base, attempts.policy, asks, attempts.ranked, attempts.takes)
+        victims.takes_of(ask)
+    base = victims.base
+    placement = joint_model(base, asks, [item.offer for item in victims.ranked])
+    dues = dues_of(base, victims.policy, asks, victims.ranked, victims.takes)
     return EvictingModel(
         placement,
-        attempts.policy,
-        attempts.ranked,
+        victims.policy,
+        victims.ranked,
         dues,
         required=0,
         lost_beyond_step_gpus=STEP_MILLI_GPUS // 1_000,
     )
 
 
-def attempts_of(snapshot: Snapshot, settings: Settings = SETTINGS) -> Attempts:
+def victims_of(snapshot: Snapshot, settings: Settings = SETTINGS) -> Victims:
     cycle = Cycle(snapshot, settings, Ledger.of(snapshot), float("inf"))
     cycle.budget.begin(1.0)
-    return Attempts(cycle, PREEMPT, cycle.ledger, waiting_groups(cycle, "preempt"))
+    return Victims(cycle, PREEMPT, cycle.ledger, waiting_groups(cycle, "preempt"))
 
 
 def solution(model: cp_model.CpModel) -> cp_model.CpSolver | None:
@@ -79,8 +79,8 @@ def solution(model: cp_model.CpModel) -> cp_model.CpSolver | None:
 @pytest.mark.parametrize("seed", range(6))
 def test_the_expression_of_a_plan_is_its_value(seed: int, objective: ObjectiveSettings) -> None:
     """Random losses and moves that the rows allow: the least value of each expression is the plan's."""
-    attempts = attempts_of(drawn(seed))
-    model = model_of(attempts)
+    victims = victims_of(drawn(seed))
+    model = model_of(victims)
     rng = Random(seed)
     for variable in (*model.lost, *model.moved.values()):
         if rng.random() < 0.6:

@@ -1,0 +1,64 @@
+"""What an attempt of an eviction action comes to: a plan, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kai_cp_models.actions.dues import Owners
+from kai_cp_models.cycle import Waiting
+from kai_cp_models.joint.offers import Ranked
+from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.search import StageResult
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import GroupKey
+
+NO_VICTIMS: Final = Waiting("NoVictims", "no running pod group may be disturbed for this one", True)
+TOO_LITTLE: Final = Waiting("NotPossible", "all permitted victims together do not free enough capacity", True)
+NO_PLAN: Final = Waiting("NotPossible", "no permitted set of evictions frees enough capacity")
+OUT_OF_TIME: Final = Waiting(
+    "NotDecidedInTime", "the time budget, or the patience of the settings, ended before it was decided"
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan that holds: the ledger it leads to and how it was reached."""
+
+    ledger: Ledger
+    asks: tuple[Ask, ...]
+    ranked: tuple[Ranked, ...]
+    answer: Answer
+    owners: Owners
+    stages: tuple[StageResult, ...]
+    variables: int
+    constraints: int
+    complete: bool
+    """All goals were pursued."""
+    caps: Mapping[str, int] = field(default_factory=dict)
+    """What the fair order lets queues lose; it lets them lose no more when more is admitted."""
+
+    @property
+    def disturbed(self) -> set[int]:
+        """Ranks of the units that are lost or moved."""
+        return {
+            item.rank
+            for item, lost in zip(self.ranked, self.answer.lost, strict=True)
+            if lost or any(pod.key in self.answer.moved for pod in item.offer.pods)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt that led to no plan.
+
+    ``served``: asks that have their place in the last plan tried; None: there was none to try. ``caps``:
+    what the fair order lets queues lose, as far as this attempt has learned. ``unneeded``: the asks fit as it
+    is, so no unit is to be disturbed for them.
+    """
+
+    why: Waiting
+    served: frozenset[GroupKey] | None = None
+    caps: Mapping[str, int] = field(default_factory=dict)
+    unneeded: bool = False

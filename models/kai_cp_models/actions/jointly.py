@@ -1,0 +1,362 @@
+"""Plans of the joint model: everything admitted so far and the next triggers, solved together.
+
+An answer is played through as KAI would, and cut where that does not hold. Small problems get all goals at
+once. In large ones an attempt only looks for room at little loss; the goals follow once, when the admission
+is settled (``finish``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kai_cp_models.actions.dues import Owners, dues_of, overreaching
+from kai_cp_models.actions.found import NO_PLAN, NO_VICTIMS, OUT_OF_TIME, Failed, Found
+from kai_cp_models.actions.scenario import Played, play
+from kai_cp_models.actions.victims import Victims
+from kai_cp_models.budget import Allowance
+from kai_cp_models.cycle import Waiting
+from kai_cp_models.joint.choose import joint_model
+from kai_cp_models.joint.evicting import Due, EvictingModel
+from kai_cp_models.joint.model import TooLarge
+from kai_cp_models.joint.offers import Ranked
+from kai_cp_models.joint.policy import EvictionPolicy
+from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.prune import near_empty, shallow
+from kai_cp_models.joint.realise import realise
+from kai_cp_models.joint.search import Outcome, StageResult, lexicographic, start_from
+from kai_cp_models.limits import LIMITS
+from kai_cp_models.snapshot import UNLIMITED, GroupKey
+from kai_cp_models.solver import cp_model
+
+
+def attempt(
+    victims: Victims,
+    before: Found | None,
+    chunk: Sequence[Ask],
+    *,
+    optional: bool = False,
+    after: Failed | None = None,
+) -> Found | Failed:
+    """Place everything admitted before and ``chunk``; with ``optional``, as much of it as can be.
+
+    ``after``: a failed attempt with more asks, whose lessons are taken over; a refusal is no proof then.
+
+    Only units that the chunk may take, or that are disturbed already, may be disturbed (formulation 1.3).
+    """
+    budget = victims.cycle.budget
+    if budget.ended(LIMITS.model_work):
+        return Failed(OUT_OF_TIME)
+    useful = victims.taken_by(chunk) | (before.disturbed if before else set())
+    asks = [*(before.asks if before else ()), *chunk]
+    required = len(asks) - len(chunk) if optional else len(asks)
+    caps = {**(before.caps if before else {}), **(after.caps if after else {})}
+    result: Found | Failed = Failed(OUT_OF_TIME)
+    for part in _prefixes(victims, asks, useful, before):
+        if budget.ended(LIMITS.model_work):
+            return result if isinstance(result, Failed) else Failed(OUT_OF_TIME)
+        began = budget.spent
+        whole = part == useful and (after is None or not after.caps)
+        result = _solved(victims, _Task(asks, required, part, caps=caps, whole=whole))
+        if isinstance(result, Found) and (not optional or len(result.asks) > required):
+            return result
+        if isinstance(result, Found) or not result.why.proved:
+            budget.in_vain(budget.spent - began)
+        if isinstance(result, Failed) and (result.unneeded or result.served):
+            return result
+    return result
+
+
+def _prefixes(
+    victims: Victims, asks: Sequence[Ask], useful: set[int], before: Found | None
+) -> Iterator[set[int]]:
+    """Ever more of the useful units, least deserving first, found by counting (formulation 1.4)."""
+    if victims.policy.may_lose and len(useful) > LIMITS.open_units and victims.goals.by_policy:
+        ranked = [item for item in victims.ranked if item.rank in useful]
+        dues = dues_of(victims.base, victims.policy, asks, ranked, victims.takes)
+        opened = shallow(victims.counting, asks, ranked, dues, victims.base.book)
+        depth = opened[-1] + 1 if opened else len(ranked)
+        while (depth := max(depth, LIMITS.open_units)) < len(ranked) * LIMITS.nearly_all_share:
+            part = {item.rank for item in ranked[:depth]}
+            yield part | (before.disturbed if before else set())
+            depth *= LIMITS.deeper
+    yield useful
+
+
+def finish(victims: Victims, found: Found) -> Found | Failed:
+    """The same admission with all goals pursued; ``found`` itself when there is no time for that.
+
+    Fails only where it turns out that no unit has to be disturbed for these asks.
+    """
+    budget = victims.cycle.budget
+    began = budget.spent
+    best = _finish(victims, found)
+    budget.in_vain(budget.spent - began)
+    return best
+
+
+def _finish(victims: Victims, found: Found) -> Found | Failed:
+    budget = victims.cycle.budget
+    too_large = found.variables > LIMITS.finished_variables or len(found.ranked) > LIMITS.weighed_units
+    if found.complete or too_large or budget.ended(LIMITS.model_work):
+        return found
+    useful = victims.taken_by(found.asks) | found.disturbed
+    if victims.policy.may_lose and len(useful) > LIMITS.policy_units and victims.goals.by_policy:
+        # The threshold need not be deeper than it is (formulation 1.4).
+        deepest = max(found.disturbed)
+        useful = {rank for rank in useful if rank <= deepest}
+    for threshold in (True, False):
+        task = _Task(
+            found.asks,
+            len(found.asks),
+            useful,
+            final=True,
+            threshold=threshold,
+            rough_again=threshold and not found.variables,
+            known=found,
+        )
+        best = _solved(victims, task)
+        if isinstance(best, Found):
+            # What the model is sure of may turn out otherwise when it is played through.
+            return best if victims.values(best) <= victims.values(found) else found
+        if best.unneeded:
+            return best
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What one model is asked for: places for ``asks``, the first ``required`` of them in any case.
+
+    ``useful``: ranks of the units that may be disturbed. ``whole``: nothing else may, so that a refusal is a
+    proof. ``final``: the goals are what is asked for; unless ``threshold`` those that lead the list are
+    rough; ``rough_again``: a model too large for all goals is solved for the rough one. ``known``: a plan for
+    these asks to start from. ``caps``: the most that a leaf queue may lose, as earlier cuts have shown.
+    """
+
+    asks: Sequence[Ask]
+    required: int
+    useful: set[int]
+    final: bool = False
+    threshold: bool = True
+    whole: bool = True
+    rough_again: bool = True
+    known: Found | None = None
+    caps: Mapping[str, int] = field(default_factory=dict)
+
+
+def _solved(victims: Victims, task: _Task) -> Found | Failed:
+    """The plan of the joint model for the task, or why there is none."""
+    ranked, whole = _candidates(victims, task)
+    if not ranked:
+        return Failed(NO_VICTIMS)
+    try:
+        search = _Search(victims, task, ranked, whole=whole)
+    except TooLarge:
+        return Failed(Waiting("NotDecidedInTime", "the joint problem is too large for the time budget"))
+    if task.final and not search.complete and not task.rough_again:
+        return Failed(Waiting("NotDecidedInTime", "the joint problem is too large for the last goals"))
+    return search.run()
+
+
+def _candidates(victims: Victims, task: _Task) -> tuple[list[Ranked], bool]:
+    """The units that the model knows, and whether nothing else may be disturbed."""
+    ranked = [item for item in victims.ranked if item.rank in task.useful]
+    if victims.policy.may_lose or len(ranked) <= LIMITS.moving_units:
+        return ranked, task.whole
+    keep = task.known.disturbed if task.known is not None else frozenset[int]()
+    return near_empty(victims.base, task.asks, ranked, keep), False
+
+
+class _Search:
+    """The model of one task, and what the plans that did not hold have taught it."""
+
+    def __init__(self, victims: Victims, task: _Task, ranked: Sequence[Ranked], *, whole: bool) -> None:
+        """Raises ``TooLarge`` where the model would be."""
+        self._victims, self._task, self._ranked, self._whole = victims, task, ranked, whole
+        self._policy = victims.policy
+        self._dues = dues_of(victims.base, victims.policy, task.asks, ranked, victims.takes)
+        settings = victims.cycle.settings.objective
+        offers = [item.offer for item in ranked]
+        self._placement = joint_model(victims.base, task.asks, offers, may_lose=victims.policy.may_lose)
+        most_groups = victims.cycle.snapshot.policy.max_consolidation_preemptees
+        self._model = EvictingModel(
+            self._placement,
+            victims.policy,
+            ranked,
+            self._dues,
+            required=task.required,
+            max_moved_groups=UNLIMITED if victims.policy.may_lose else most_groups,
+            max_moved_ratio=settings.max_moved_gpus_per_admitted_gpu,
+            lost_beyond_step_gpus=settings.lost_beyond_step_gpus,
+        )
+        for queue, most in task.caps.items():
+            self._model.cap_loss(queue, most)
+        most = LIMITS.finished_variables if task.final else LIMITS.full_variables
+        self.complete = len(self._model.cp.proto.variables) <= most
+        """All goals are pursued."""
+        self._short = self.complete and (task.final or len(ranked) > LIMITS.open_units)
+        """The fair order is asked of a short solve first; the other goals hardly ever change its verdict."""
+        self._sure = True
+        """No cut refused a plan that might hold after all."""
+        self._served: frozenset[GroupKey] | None = None
+
+    def run(self) -> Found | Failed:
+        """Solve, play through and cut, until a plan holds or there is none."""
+        task, model, settings = self._task, self._model, self._victims.cycle.settings.solver
+        listed = self._victims.goals
+        pursued = listed.objectives(model, threshold=task.threshold) if self.complete else listed.rough(model)
+        goals = [*model.admission_goals(), *pursued]
+        allowance = self._allowance()
+        if task.known is not None and not task.known.variables:
+            start_from(model.cp, _choices(model, task.known), settings, allowance)
+        for _ in range(LIMITS.cuts if self.complete else LIMITS.rough_cuts):
+            solver, stages, first = lexicographic(
+                model.cp.clone(),
+                goals[: LIMITS.rough_goals] if self._short else goals,
+                settings,
+                allowance,
+                gap=0.0 if self.complete else LIMITS.rough_gap,
+            )
+            if solver is None:
+                return self._infeasible(first)
+            answer = self._placement.answer(solver)
+            if not any(answer.admitted):
+                return Failed(replace(NO_PLAN, proved=self._exact and _all_proved(stages)))
+            if not any(answer.lost) and not answer.moved:
+                if (fits := self._as_it_is(answer)) is not None:
+                    return fits
+                continue
+            found = self._held(answer, stages, solver)
+            if found is not None:
+                return found
+        return Failed(
+            Waiting("NotDecidedInTime", "the fair order refused every plan that was tried"),
+            self._served,
+            dict(model.caps),
+        )
+
+    @property
+    def _exact(self) -> bool:
+        """Whether what the model cannot do cannot be done."""
+        return self._sure and self._model.exact and self._whole
+
+    def _allowance(self) -> Allowance:
+        """What solving may take: at least as much work as building the model was."""
+        budget = self._victims.cycle.budget
+        variables = len(self._model.cp.proto.variables)
+        built = LIMITS.variable_work * variables + LIMITS.unit_work * len(self._victims.ranked)
+        budget.spend(built)
+        share = 1.0 if self.complete else LIMITS.rough_share
+        return Allowance(budget, min(share * budget.work_left(), max(budget.work_worth(), built)))
+
+    def _infeasible(self, first: Outcome) -> Failed:
+        proved = first.status == "infeasible" and first.proved and self._exact
+        return Failed(replace(NO_PLAN, proved=proved), self._served, dict(self._model.caps))
+
+    def _as_it_is(self, answer: Answer) -> Failed | None:
+        """That the asks fit without evictions; None where the counts fit and the places do not."""
+        asks = self._task.asks
+        if realise(self._victims.base, asks, self._placement.offers, answer, pipeline_only=True) is None:
+            self._sure = False
+            self._model.disturb_some()
+            return None
+        why = Waiting("FitsAsItIs", "it fits without evictions; allocate places it", True)
+        return Failed(why, frozenset(ask.group.key for ask in _admitted(asks, answer)), unneeded=True)
+
+    def _held(self, answer: Answer, stages: Sequence[StageResult], solver: cp_model.CpSolver) -> Found | None:
+        """The plan of an answer that holds when it is played through; None: it was short, or it is cut."""
+        victims, asks, ranked = self._victims, self._task.asks, self._ranked
+        placed = _admitted(asks, answer)
+        owners = _owners(self._model, self._dues, answer, solver)
+        by_share = self._policy.by_share
+        played = play(
+            victims.base,
+            asks,
+            self._placement.offers,
+            answer,
+            victims.waiting,
+            most_moved_ratio=victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
+            lost_to=_lost_to(ranked, owners) if by_share else None,
+        )
+        if played.ledger is not None and self._short:
+            self._short = False
+            return None
+        if played.ledger is None or (
+            by_share and overreaching(victims.base, placed, ranked, played.ledger, owners) is not None
+        ):
+            self._served = played.served
+            self._sure = _cut(self._model, answer, played, self._policy) and self._sure
+            return None
+        return Found(
+            played.ledger,
+            tuple(placed),
+            tuple(ranked),
+            answer,
+            owners,
+            tuple(stages),
+            len(self._model.cp.proto.variables),
+            len(self._model.cp.proto.constraints),
+            self.complete,
+            dict(self._model.caps),
+        )
+
+
+def _admitted(asks: Sequence[Ask], answer: Answer) -> list[Ask]:
+    return [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
+
+
+def _all_proved(stages: Sequence[StageResult]) -> bool:
+    """Whether it is proved which of the optional asks are admitted."""
+    return all(stage.proved for stage in stages if stage.name.startswith("admitted"))
+
+
+def _cut(model: EvictingModel, answer: Answer, played: Played, policy: EvictionPolicy) -> bool:
+    """Forbid an answer that played through does not hold; whether the cut may be part of a proof."""
+    if played.early and policy.own_queue:
+        # In another plan they might find no place to come back to.
+        model.keep_some(answer, played.early, played.served)
+        return False
+    if played.early:
+        model.keep_more(answer, played.early, played.served)
+        return True
+    # The counts were right; if the places were not, others might be.
+    model.forbid(answer, played.served)
+    return played.ledger is not None
+
+
+def _owners(
+    model: EvictingModel, dues: Sequence[Due], answer: Answer, solver: cp_model.CpSolver
+) -> dict[int, tuple[GroupKey, ...]]:
+    """For every disturbed unit the admitted triggers that take it, or may move it."""
+    moved = {
+        o for o, item in enumerate(model.ranked) if any(pod.key in answer.moved for pod in item.offer.pods)
+    }
+    found: dict[int, tuple[GroupKey, ...]] = {}
+    for due, part in zip(dues, model.taken, strict=True):
+        owners = tuple(model.asks[a].group.key for a in due.asks if answer.admitted[a])
+        if not owners:
+            continue
+        for o, literal in part.items():
+            if solver.value(literal) or (o in moved and not answer.lost[o]):
+                found[o] = (*found.get(o, ()), *owners)
+    return found
+
+
+def _lost_to(ranked: Sequence[Ranked], owners: Owners) -> dict[GroupKey, frozenset[GroupKey]]:
+    """For every disturbed pod group the triggers that answer for its units."""
+    found: dict[GroupKey, frozenset[GroupKey]] = {}
+    for o, takers in owners.items():
+        key = ranked[o].offer.group.key
+        found[key] = found.get(key, frozenset()) | {takers[0]}
+    return found
+
+
+def _choices(model: EvictingModel, known: Found) -> list[tuple[cp_model.IntVar, bool]]:
+    """What a plan for all asks of the model decides: what is admitted, lost and moved."""
+    lost = {item.rank for item, yes in zip(known.ranked, known.answer.lost, strict=True) if yes}
+    return [
+        *((admitted, True) for admitted in model.admitted),
+        *((var, item.rank in lost) for item, var in zip(model.ranked, model.lost, strict=True)),
+        *((var, key in known.answer.moved) for key, var in model.moved.items()),
+    ]

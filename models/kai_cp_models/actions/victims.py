@@ -1,0 +1,202 @@
+"""What the waiting groups of one run of an eviction action may disturb, and what counting says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kai_cp_models.actions.dues import most_lost_milli_gpus
+from kai_cp_models.actions.found import TOO_LITTLE, Found
+from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.joint.counting import Counting, Families, Row
+from kai_cp_models.joint.goals import Disruption, GoalList, Values
+from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, ranked_offers
+from kai_cp_models.joint.policy import EvictionPolicy
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.returning import Returning
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
+from kai_cp_models.snapshot import MILLI, GroupKey
+from kai_cp_models.units import Batch
+
+
+@dataclass
+class Victims:
+    """Who asks in one run of an action, and what each of them may disturb."""
+
+    cycle: Cycle
+    policy: EvictionPolicy
+    base: Ledger
+    waiting: Mapping[GroupKey, Batch]
+    takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
+    """Ranks of the units by entitlement, for those that ``takes_of`` was asked about."""
+    _scopes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
+    _rooms: dict[tuple[object, ...], Row] = field(default_factory=dict)
+    _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
+
+    @cached_property
+    def goals(self) -> GoalList:
+        """What makes a plan of this action better."""
+        return GoalList(self.cycle.settings.objective, moves_only=not self.policy.may_lose)
+
+    def values(self, found: Found) -> Values:
+        """What the plan is worth by the goals, as it was played through and beside all that could go."""
+        return self.goals.values(self.disruption(found.ledger, self.ranked, found.asks))
+
+    def disruption(self, ledger: Ledger, ranked: Sequence[Ranked], asks: Sequence[Ask]) -> Disruption:
+        """What the plan that led to ``ledger`` disturbs of ``ranked``."""
+        step = MILLI * self.cycle.settings.objective.lost_beyond_step_gpus
+        return Disruption.of(self.base, ledger, ranked, asks, step)
+
+    @cached_property
+    def asks(self) -> Mapping[GroupKey, Ask]:
+        """All waiting groups as asks."""
+        snapshot = self.cycle.snapshot
+        return {
+            key: Ask(snapshot.group_by_key[key], self.base.fixed.gangs[key], batch)
+            for key, batch in self.waiting.items()
+        }
+
+    @cached_property
+    def ranked(self) -> tuple[Ranked, ...]:
+        """All that any waiting group may disturb, in the reverse fair order of the action's start."""
+        return tuple(ranked_offers(self.cycle, list(self.asks.values()), self.policy))
+
+    @property
+    def ranked_so_far(self) -> tuple[Ranked, ...]:
+        """``ranked`` once it was asked for; nothing before."""
+        return self.ranked if "ranked" in self.__dict__ else ()
+
+    def entitlement(self, ask: Ask) -> tuple[object, ...]:
+        """Asks with equal entitlement may take the same units."""
+        return entitlement(self.base, ask, self.policy)
+
+    def takes_of(self, ask: Ask) -> frozenset[int]:
+        """Ranks of the units that the ask may take."""
+        key = self.entitlement(ask)
+        found = self.takes.get(key)
+        if found is None:
+            reach = Reach(self.base, ask, self.policy)
+            scope = reach.scope(self._victim_queues)
+            found = self._scopes.get(scope)
+            if found is None:
+                found = reach.takes_all(self._by_queue)
+                self._scopes[scope] = found
+            self.takes[key] = found
+        return found
+
+    def taken_by(self, asks: Iterable[Ask]) -> set[int]:
+        """Ranks of the units that some of the asks may take; there are many asks and few sets."""
+        return set[int]().union(*{self.takes_of(ask) for ask in asks})
+
+    @cached_property
+    def _by_queue(self) -> Mapping[str, Sequence[Ranked]]:
+        found: dict[str, list[Ranked]] = {}
+        for item in self.ranked:
+            found.setdefault(item.offer.group.queue, []).append(item)
+        return found
+
+    @cached_property
+    def _victim_queues(self) -> list[str]:
+        return sorted(self._by_queue)
+
+    @cached_property
+    def counting(self) -> Counting:
+        """Room and demand at the action's start."""
+        everywhere = not self.policy.may_lose
+        shapes = {self.base.shape(batch) for batch in self.waiting.values()}
+        asking = (pod for shape in shapes for pod in shape.examples)
+        return Counting(self.base, asking, everywhere=everywhere)
+
+    @cached_property
+    def _families(self) -> Families:
+        for ask in self.asks.values():
+            self.takes_of(ask)
+        return Families(self.counting, self.ranked, self.takes, moved=not self.policy.may_lose)
+
+    def refused_by_sums(self, ask: Ask) -> Waiting | None:
+        """The refusal of an ask that finds no room by counting even alone, all gone that it may disturb.
+
+        Asked before victims are ranked, which takes longer; it is a proof.
+        """
+        wanted = self.counting.demand(ask.pods)
+        if not self.policy.may_lose:
+            short = (wanted > self.counting.idle_room)[self.counting.totals] & (
+                wanted[self.counting.totals] > 0
+            )
+            message = "moving pods cannot help: there is too little free capacity in all"
+            return Waiting("NoRoomInSum", message, True) if short.any() else None
+        reach = Reach(self.base, ask, self.policy)
+        victims = self.cycle.snapshot.preemptible_groups
+        scope = reach.scope(victims)
+        room = self._rooms.get(scope)
+        if room is None:
+            queues = [ask.group.queue] if self.policy.own_queue else list(victims)
+            groups = (group for queue in queues for group in victims.get(queue, ()))
+            pods = [
+                pod
+                for group in groups
+                if reach.disturbs(group)
+                for pod in self.base.fixed.gangs[group.key].pods
+            ]
+            room = self._rooms[scope] = self.counting.room(pods)
+        enough = bool((wanted <= room)[wanted > 0].all()) and self._within_dues(ask, reach)
+        return None if enough else TOO_LITTLE
+
+    def _within_dues(self, ask: Ask, reach: Reach) -> bool:
+        if not self.policy.by_share:
+            return True
+        allowed = reach.scope(self.cycle.snapshot.preemptible_groups)[1:]
+        units = {queue: most for queue, most in self._largest_units.items() if queue in allowed}
+        asked = self.base.asked(ask.batch)
+        lost = most_lost_milli_gpus(self.base.book, ask, asked, units)
+        return self.counting.spare_milli_gpus([ask], ()) + self.counting.elsewhere_milli_gpus + lost >= 0
+
+    @cached_property
+    def _largest_units(self) -> Mapping[str, int]:
+        """Milli-GPUs of the largest preemptible pod group of every queue."""
+        gangs = self.base.fixed.gangs
+        return {
+            queue: max(sum(milli_gpus(pod) for pod in gangs[group.key].pods) for group in groups)
+            for queue, groups in self.cycle.snapshot.preemptible_groups.items()
+        }
+
+    def counted(self, before: Found | None) -> Counted:
+        """Room by counting, when every unit that may be taken is, beside what was admitted ``before``."""
+        counted = Counted(self, self._families.copy())
+        for ask in before.asks if before else ():
+            counted.hold(ask)
+        return counted
+
+    @cached_property
+    def _returning(self) -> Returning:
+        return Returning(self.base)
+
+    def beside(self, ask: Ask) -> frozenset[int] | None:
+        """Ranks of the units that may be lost while the ask is admitted; None: none is known to be kept."""
+        if not self.policy.own_queue or len(self.waiting) * len(self.ranked) > LIMITS.requeue_pairs:
+            return None
+        found = self._beside.get(ask.group.key)
+        if found is None:
+            first = self._returning.before((item.offer for item in self.ranked), ask)
+            found = self._beside[ask.group.key] = frozenset(
+                item.rank for item, comes_first in zip(self.ranked, first, strict=True) if not comes_first
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What counting says of more asks, one after the other."""
+
+    victims: Victims
+    families: Families
+
+    def fits(self, ask: Ask) -> bool:
+        """Whether the ask may have a place beside all held ones; False is a proof."""
+        return self.families.fits(ask, self.victims.entitlement(ask), self.victims.beside(ask))
+
+    def hold(self, ask: Ask) -> None:
+        """The ask has its place."""
+        self.families.hold(ask, self.victims.entitlement(ask), self.victims.beside(ask))
