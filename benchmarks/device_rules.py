@@ -19,9 +19,9 @@ from unittest.mock import patch
 
 from kai_cp.reader import parse
 from kai_cp.reader.container import load
-from kai_cp_models import devices
-from kai_cp_models.devices.quantity import quantity
 from kai_cp_models.engine import decide
+from kai_cp_models.rules import stateful
+from kai_cp_models.rules.stateful.quantity import quantity
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan
 
@@ -156,7 +156,7 @@ def row(raw: Raw) -> dict[str, float]:
         add(variants[name])
     least: dict[str, float] = {}
     for _ in range(TURNS):
-        with patch.object(devices, "RULES", ()):
+        with patch.object(stateful, "RULES", ()):
             least["without"] = min(seconds(raw), least.get("without", float("inf")))
         for name, one in variants.items():
             least[name] = min(seconds(one), least.get(name, float("inf")))

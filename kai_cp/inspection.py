@@ -9,11 +9,11 @@ from typing import Any, Final
 from kai_cp.decisions import rfc3339, version
 from kai_cp.reader.recorded_usage import FETCHED_AT
 from kai_cp.report.waiting import Waiter, waiters
-from kai_cp_models.devices import gpu_kinds
-from kai_cp_models.devices.mig import mig_report
 from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.mig_advice import mig_report
 from kai_cp_models.reservations.bounds import wait_bounds
 from kai_cp_models.reservations.times import Times
+from kai_cp_models.rules.stateful import gpu_kinds
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     ACTIVE_USED,

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import orjson
 
-from kai_cp_models.devices.dra.hardware import gpus_by_node, shared_attributes
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.rules.stateful.dra.hardware import gpus_by_node, shared_attributes
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Snapshot
 from kai_cp_topology.draw import picture
 from kai_cp_topology.records import NodeFacts

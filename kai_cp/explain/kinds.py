@@ -14,7 +14,7 @@ from kai_cp.explain.trials import Candidate, Fix, Trials
 from kai_cp_models.explain.families import kind_of, subject_of
 from kai_cp_models.explain.own import own_faults
 from kai_cp_models.fairness import amounts
-from kai_cp_models.rules.taints import REFUSING, tolerates
+from kai_cp_models.rules.static.taints import REFUSING, tolerates
 from kai_cp_models.snapshot import MILLI, UNLIMITED, GpuKind, PodStatus, Subgroup, Taint
 
 _MOST_QUEUES: Final = 8

@@ -10,7 +10,7 @@ from kai_cp_models.explain.ask import classes_of
 from kai_cp_models.explain.blocking import Blocking
 from kai_cp_models.explain.families import VICTIM_RULES, Families, kind_of, ordered, subject_of
 from kai_cp_models.explain.situation import Situation
-from kai_cp_models.rules.size import amount
+from kai_cp_models.rules.static.size import amount
 from kai_cp_models.snapshot import GPU, MILLI, PodGroup, Unscheduled
 
 _KEPT: Final = {

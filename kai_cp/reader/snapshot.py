@@ -26,8 +26,8 @@ from kai_cp.reader.recorded_usage import FETCHED_AT, recorded_usage
 from kai_cp.reader.subgroups import lowered
 from kai_cp.reader.topologies import read_topologies, report_outside
 from kai_cp_models.collection import no_collection
-from kai_cp_models.devices import enriched
-from kai_cp_models.devices.dra.judging import JUDGED, LIMITS, MEMORY, Paid
+from kai_cp_models.rules.stateful import enriched
+from kai_cp_models.rules.stateful.dra.judging import JUDGED, LIMITS, MEMORY, Paid
 from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import (
     GroupKey,

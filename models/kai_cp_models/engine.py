@@ -22,13 +22,12 @@ from kai_cp_models.check import Start, violations
 from kai_cp_models.collection import collector_held
 from kai_cp_models.cycle import Cycle, MustStay
 from kai_cp_models.defrag.act import Looked, advance
-from kai_cp_models.devices import gpu_kinds
-from kai_cp_models.devices.mig import advised
+from kai_cp_models.domains.localities import localities
 from kai_cp_models.explain import unscheduled
 from kai_cp_models.joint.policy import CONSOLIDATION, PREEMPT, RECLAIM
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.localities import localities
+from kai_cp_models.mig_advice import advised
 from kai_cp_models.proof import UNCONDITIONAL, Proof, Refuter
 from kai_cp_models.reservations.allocate import allocate_in_time, settle
 from kai_cp_models.reservations.maxruntime import end_overdue
@@ -37,6 +36,7 @@ from kai_cp_models.reservations.report import estimated, reservations
 from kai_cp_models.reservations.state import TimeState
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.reservations.upcoming import next_instant
+from kai_cp_models.rules.stateful import gpu_kinds
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     CUT,

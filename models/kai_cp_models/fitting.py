@@ -1,6 +1,6 @@
 """Which nodes have room for a pod, and in which order they score: kept by spec, followed node by node.
 
-The room of static node rules, requests and shared devices only; device rules come on top (``Ledger.fits``).
+The room of static node rules, requests and shared devices only; stateful rules come on top (``Ledger.fits``).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.rules.scores import Ranking
-from kai_cp_models.rules.table import accepting
+from kai_cp_models.rules.static.table import accepting
+from kai_cp_models.scores import Ranking
 from kai_cp_models.snapshot import GPU, MILLI, PODS, GpuKind, Pod
 
 if TYPE_CHECKING:

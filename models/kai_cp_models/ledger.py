@@ -16,16 +16,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.devices import open_rules
-from kai_cp_models.devices.protocol import RuleState
+from kai_cp_models.domains.closeness import Fabric, fabric_of
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fitting import Fitting
 from kai_cp_models.loading import loaded, taken
 from kai_cp_models.room import Room, Row
-from kai_cp_models.rules.closeness import Fabric, fabric_of
-from kai_cp_models.rules.table import NodeTable
+from kai_cp_models.rules.stateful import open_rules
+from kai_cp_models.rules.stateful.protocol import RuleState
+from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.shapes import Shape, Shapes
 from kai_cp_models.sharing import Device, share_mib
@@ -291,7 +291,7 @@ class Ledger:
     def fits(self, pod: Pod, *, now: bool) -> Mask:
         """[N] nodes with room for the pod: idle now, or once everything releasing is gone (2.6).
 
-        Static node rules and device rules are included.
+        Static node rules and stateful rules are included.
         """
         view = self._fitting.view(self, pod)
         mask: Mask = (view.now if now else view.later).copy()
@@ -313,7 +313,7 @@ class Ledger:
         """The node that scores best for the pod, and whether its room is idle; -1: none has room.
 
         The same answer as ``fits`` and ``scores`` give ``within`` these nodes (None: all), without scoring
-        every node; None where that takes more than ranks: device rules, GPU memory, a nominated
+        every node; None where that takes more than ranks: stateful rules, GPU memory, a nominated
         node, spreading.
         """
         spec = pod.spec
@@ -391,7 +391,7 @@ class Ledger:
         return free
 
     def extra_score(self, pod: Pod) -> NDArray[np.float64] | None:
-        """[N] sum of the scores of the device rules for the pod (6), or None."""
+        """[N] sum of the scores of the stateful rules for the pod (6), or None."""
         found = [value for rule in self.rules if (value := rule.score(pod)) is not None]
         return sum(found[1:], start=found[0]) if found else None
 

@@ -38,7 +38,7 @@ from kai_cp_models.joint.realise import leave
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.rules.table import accepting
+from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
     ACTIVE_USED,
@@ -559,7 +559,7 @@ class Refuter:
     ) -> Mask:
         """[N] nodes that may take the pod when ``leaving`` are gone; with ``company`` others come as well.
 
-        A device rule has its say where no pod that leaves is its concern and those that come only take room.
+        A stateful rule has its say where no pod that leaves is its concern; those that come only take room.
         """
         mask = accepting(self._base.fixed.table, pod).copy()
         for rule in self._base.rules:

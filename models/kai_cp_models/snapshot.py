@@ -452,7 +452,7 @@ class Policy:
 
     @property
     def consolidates(self) -> bool:
-        """Whether consolidation may move anybody; in spread mode it does not (1.5)."""
+        """Whether consolidation may move pods; in spread mode it does not (1.5)."""
         spread = "spread" in (self.gpu_strategy, self.cpu_strategy)
         return self.max_consolidation_preemptees != 0 and not spread
 

@@ -33,7 +33,7 @@ class _WithoutPandas(Loader):
 
 @contextmanager
 def _stand_in() -> Iterator[None]:
-    """Whoever imports pandas meanwhile gets a stand-in, afterwards the real one; one that is there stays."""
+    """An import of pandas meanwhile gives a stand-in, afterwards the real one; one that is there stays."""
     if _UNUSED in sys.modules:
         yield
         return

@@ -14,7 +14,7 @@ from kai_cp.reader import parse
 from kai_cp_models import fitting
 from kai_cp_models.fitting import Fitting
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.rules.scores import scores
+from kai_cp_models.scores import scores
 from kai_cp_models.snapshot import (
     ALLOCATED,
     GPU,

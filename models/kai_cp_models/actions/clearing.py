@@ -21,7 +21,7 @@ from kai_cp_models.joint.realise import leave, may_leave
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import Placer, gate
-from kai_cp_models.rules.table import accepting
+from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey
 
 _NEVER: Final = np.inf

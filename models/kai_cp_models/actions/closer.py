@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from kai_cp_models.domains.closeness import Fabric
 from kai_cp_models.joint.offers import milli_gpus
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
-from kai_cp_models.rules.closeness import Fabric
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, GroupKey, PodStatus
 from kai_cp_models.units import Gang
 

@@ -9,7 +9,7 @@ from kai_cp_models.fairness.reclaim import can_reclaim
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.rules.table import accepting
+from kai_cp_models.rules.static.table import accepting
 
 
 def refused_early(ledger: Ledger, book: QueueBook, ask: Ask, policy: EvictionPolicy) -> Waiting | None:

@@ -9,26 +9,26 @@ from kai_cp_models.check import (
     affinity,
     budgets,
     capacity,
-    claims,
-    existence,
+    dra,
     gangs,
     gpu_kinds,
     locality,
     nodes,
+    numa,
     ports,
     protocol,
     queues,
     reclaim,
+    references,
     runtime,
     sharing,
     shrinking,
     spread,
     stale,
     starts,
+    storage,
     topology,
     victims,
-    volumes,
-    zones,
 )
 from kai_cp_models.check.start import Start
 from kai_cp_models.check.world import World
@@ -57,16 +57,16 @@ SUBJECTS: Final[tuple[Subject, ...]] = (
 )
 """Every rule there is; one line each."""
 
-DEVICE_RULES: Final[tuple[Subject, ...]] = (
-    existence.broken,
-    claims.broken,
-    zones.broken,
-    volumes.broken,
+STATEFUL_RULES: Final[tuple[Subject, ...]] = (
+    references.broken,
+    dra.broken,
+    numa.broken,
+    storage.broken,
     spread.broken,
     budgets.broken,
     gpu_kinds.broken,
 )
-"""Claimed devices, NUMA zones, volumes, ConfigMaps, and rules that KAI lacks; same shape."""
+"""Rules of ``rules.stateful`` by the same names; same shape."""
 
 
 def violations(
@@ -81,4 +81,4 @@ def violations(
         return []
     rules = options if options is not None else OptionalRules.model_validate({})
     world = World(snapshot, plan, rules, start)
-    return [fault for subject in (*SUBJECTS, *DEVICE_RULES) for fault in subject(world)]
+    return [fault for subject in (*SUBJECTS, *STATEFUL_RULES) for fault in subject(world)]

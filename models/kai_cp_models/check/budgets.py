@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check.world import World
-from kai_cp_models.devices.budgets import allowance, read
+from kai_cp_models.rules.stateful.budgets import allowance, read
 from kai_cp_models.snapshot import PodStatus
 
 

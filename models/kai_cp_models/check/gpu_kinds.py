@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.world import World
-from kai_cp_models.devices.gpu_kinds import kinds_of, read
+from kai_cp_models.rules.stateful.gpu_kinds import kinds_of, read
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, UNLIMITED, Pod
 
 _Sums = Counter[tuple[str, str, bool]]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import gcd
 
 from kai_cp_models.check.world import World
-from kai_cp_models.devices.dra.hardware import hardware_labels
+from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Node, Topology
 from kai_cp_topology.records import CLIQUE_LABEL, HOSTNAME_LABEL, PRODUCT_LABEL, Locality
 from kai_cp_topology.systems import System, system_of_product

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kai_cp_models.check.world import World
-from kai_cp_models.rules import STATIC_RULES
+from kai_cp_models.rules.static import STATIC_RULES
 from kai_cp_models.snapshot import Node, Pod, Snapshot
 
 _RULES: Final = tuple(rule for rule in STATIC_RULES if rule.NAME != "size")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kai_cp_models.check.affinity import selects
 from kai_cp_models.check.world import World
-from kai_cp_models.rules import selector
+from kai_cp_models.rules.static import selector
 from kai_cp_models.snapshot import Node, Pod, SpreadConstraint
 
 

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.defrag.notes import moved
-from kai_cp_models.devices.budgets import Budget, allowance, read
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.held import NAME as HELD
 from kai_cp_models.reservations.inputs import DEFRAG
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.reservations.vectors import Vector, demand
-from kai_cp_models.rules.table import accepting
+from kai_cp_models.rules.stateful.budgets import Budget, allowance, read
+from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,

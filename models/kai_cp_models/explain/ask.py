@@ -10,7 +10,7 @@ import numpy as np
 from kai_cp_models.explain.families import DEVICE_FAMILY, STATIC_FAMILY, Family
 from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.ledger import Ledger, Mask, Vector
-from kai_cp_models.rules import STATIC_RULES, size
+from kai_cp_models.rules.static import STATIC_RULES, size
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod, Subgroup
 from kai_cp_models.units import Batch, Gang
 
@@ -82,7 +82,7 @@ def _missing(ledger: Ledger, pod: Pod) -> str:
 
 
 def device_families(ledger: Ledger, classes: list[PodClass]) -> list[tuple[Family, int]]:
-    """(family, position of the rule in the ledger) of the device rules that concern the ask."""
+    """(family, position of the rule in the ledger) of the stateful rules that concern the ask."""
     found: list[tuple[Family, int]] = []
     for i, rule in enumerate(ledger.rules):
         family = DEVICE_FAMILY.get(rule.name)

@@ -1,6 +1,6 @@
 """The most GPUs that any scheduler could have in use at once without stopping a pod.
 
-Every running pod of a pod group is kept but free to move, gangs start whole, node rules, device rules and
+Every running pod of a pod group is kept but free to move, gangs start whole, node rules, stateful rules and
 required topology hold; queues and the order are ignored. The rows are those of the engine's joint model.
 """
 

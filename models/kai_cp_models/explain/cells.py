@@ -19,7 +19,7 @@ from kai_cp_models.explain.holders import Holder
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.joint.offers import Charges
 from kai_cp_models.ledger import Ledger, Mask, Vector
-from kai_cp_models.rules.table import accepting
+from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import GPU, Pod, PodKey, Subgroup
 
 MOST_NODES: Final = 64
@@ -102,7 +102,7 @@ def partition(
     """The cells for an ask of ``queue``.
 
     ``bounded``: queues on its path whose limit or quota matters. ``apart``: nodes are told apart whatever
-    their number (device rules, shares). ``most_cells``: keep that many that promise most and leave out the
+    their number (stateful rules, shares). ``most_cells``: keep that many that promise most and leave out the
     rest: nothing enters or leaves there, which allows less than the rules do.
     """
     exact = len(ledger.idle) <= MOST_NODES and len(holders) <= MOST_HOLDERS

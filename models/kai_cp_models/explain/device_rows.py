@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
-from kai_cp_models.devices.protocol import Row, RuleState
 from kai_cp_models.explain.capacity_rows import MOST_KINDS
 from kai_cp_models.explain.families import Family
 from kai_cp_models.explain.variables import Variables
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.rules.stateful.protocol import Row, RuleState
 from kai_cp_models.snapshot import Pod, PodKey
 from kai_cp_models.solver import cp_model
 

@@ -2,7 +2,7 @@
 
 One literal per family; a row that belongs to families is enforced only when all of their literals hold.
 Everything else is hard. The rows are those of the engine: masks of the static rules, rows and masks of
-the device rules, limits, quotas, dues, chains. Where a row allows more than its rule the model is a
+the stateful rules, limits, quotas, dues, chains. Where a row allows more than its rule the model is a
 relaxation, so *infeasible* is always a proof.
 """
 

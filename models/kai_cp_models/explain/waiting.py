@@ -8,8 +8,8 @@ from functools import partial
 
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.rules.size import amount
-from kai_cp_models.rules.table import accepting, refusals
+from kai_cp_models.rules.static.size import amount
+from kai_cp_models.rules.static.table import accepting, refusals
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Pod, PodStatus, Unscheduled
 
 

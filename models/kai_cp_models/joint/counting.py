@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kai_cp_models.joint.offers import Ranked, milli_gpus
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger, Mask
-from kai_cp_models.rules.table import accepting
+from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import GPU, MILLI, PODS, Pod, PodKey, PodSpec
 
 Row = NDArray[np.int64]

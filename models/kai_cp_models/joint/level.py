@@ -78,9 +78,9 @@ class LevelModel(JointModel):
         if (self._free < 0).any():
             raise TooLarge("a node is over its capacity")
         if any(rule.concerns(item.example) for rule in self.ledger.rules for item in classes):
-            raise TooLarge("a device rule has a say")
+            raise TooLarge("a stateful rule has a say")
         if any(rule.concerns(pod) for rule in self.ledger.rules for pod in self._leaver.values()):
-            raise TooLarge("a device rule has a say in what leaves")
+            raise TooLarge("a stateful rule has a say in what leaves")
         others = [d for d in range(self._free.shape[1]) if d != GPU]
         ratios = np.zeros(len(others))
         for item in classes:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kai_cp_models.joint.problem import Ask, leaves_with_scopes
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.vectors import Vector, demand
-from kai_cp_models.rules.table import accepting
+from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodKey, PodSpec, Subgroup
 
 Mask = NDArray[np.bool_]

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.devices.protocol import Mask, Row, RuleState
 from kai_cp_models.reservations.times import EXTRA, NEVER, Times
 from kai_cp_models.reservations.vectors import Vector, demand
+from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Pod, PodKey, SetAside, Snapshot
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kai_cp_models.devices.gpu_kinds import told_apart
 from kai_cp_models.reservations.state import window_of
 from kai_cp_models.reservations.times import EXTRA, Times
+from kai_cp_models.rules.stateful.gpu_kinds import told_apart
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     ACTIVE_USED,

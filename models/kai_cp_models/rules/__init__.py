@@ -1,16 +1,4 @@
-"""Static node rules: what a pod's spec and a node say about each other, whatever else runs (7).
+"""Node rules, each stated for the engine here and for the checker in ``check``.
 
-``STATIC_RULES`` is the one list of them. Each rule states itself twice: ``mask`` over all nodes for
-the solver, ``broken`` for one pod and node in plain Python for the checker and for explanations.
-To add one: write its module, name it here, test both statements with one table.
+``static`` depends on one pod and one node alone, ``stateful`` on who else is there.
 """
-
-from __future__ import annotations
-
-from typing import Final
-
-from kai_cp_models.rules import conditions, gpu_kind, selector, size, taints, workers
-from kai_cp_models.rules.protocol import StaticRule
-
-STATIC_RULES: Final[tuple[StaticRule, ...]] = (size, gpu_kind, conditions, taints, selector, workers)
-"""In the order in which a refusal is named."""

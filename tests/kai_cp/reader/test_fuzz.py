@@ -18,7 +18,7 @@ from kai_cp.reader.facts import FactReader
 from kai_cp.reader.fields import Malformed
 from kai_cp.reader.memo import Remembered
 from kai_cp.reader.podspec import SpecDraft
-from kai_cp_models.devices.dra.catalog import EXTRA
+from kai_cp_models.rules.stateful.dra.catalog import EXTRA
 from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import ACTIVE_USED, Snapshot
 from tests.kai_cp.reader.raw import NOW

@@ -1,0 +1,276 @@
+"""Claimed devices (2.5): what the decisions allocate exists, fits the request, and is given out once.
+
+Read from the sentences of the DRA API, request by request and device by device; nothing is searched.
+The parsed records and the CEL evaluation are shared with the rule, its accounting and search are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from kai_cp_models.check.world import World
+from kai_cp_models.rules.stateful.dra import cel
+from kai_cp_models.rules.stateful.dra.amounts import gpus_of
+from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of, catalog_of
+from kai_cp_models.rules.stateful.dra.objects import ALL, Claim, Counter, DeviceId, Wanted
+from kai_cp_models.rules.stateful.dra.refs import refs_of
+from kai_cp_models.rules.stateful.nodes import selected
+from kai_cp_models.rules.stateful.quantity import quantity
+from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodStatus
+
+MAX_USERS = 256
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Use:
+    """One allocation that is in force, and whose claim it belongs to."""
+
+    claim: str
+    raw: Mapping[str, Any]
+    placed: bool
+
+
+def broken(world: World) -> Iterator[str]:
+    """Placed pods whose claims are not or wrongly allocated; devices given out twice."""
+    snapshot = world.snapshot
+    if not snapshot.policy.plugin("dynamicresources") or not any(
+        world.pod(key).spec.claims or "extendedResourceClaimAllocation" in decision.details
+        for key, decision in world.placed.items()
+    ):
+        return
+    catalog = catalog_of(snapshot)
+    for key in sorted(world.placed):
+        yield from _pod(world, catalog, world.pod(key))
+    for now in (True, False):
+        yield from _users(world, catalog, now=now)
+        yield from _once(catalog, list(_in_force(world, catalog, now=now)), "now" if now else "in the end")
+
+
+def _pod(world: World, catalog: Catalog, pod: Pod) -> Iterator[str]:
+    decision = world.placed[pod.key]
+    written = {
+        each["name"]: each["allocation"] for each in decision.details.get("resourceClaimAllocations", ())
+    }
+    for ref in refs_of(world.snapshot, pod):
+        claim = catalog.claims.get((pod.key.namespace, ref.claim))
+        where = f"claims: pod {pod.key} on node {decision.node}: claim {ref.claim or ref.template}"
+        if claim is None:
+            yield f"{where} does not exist"
+            continue
+        group = world.group_of(pod)
+        if claim.deleted:
+            yield f"{where} is being deleted"
+        if ref.template and claim.owner_uid != pod.uid:
+            yield f"{where} belongs to another pod"
+        if group is not None and not ref.template and gpus_of(claim) and claim.queue != group.queue:
+            yield f"{where} is a shared GPU claim of queue {claim.queue}, the pod's queue is {group.queue}"
+        allocation = written.get(ref.name)
+        if allocation is None:
+            yield f"{where} gets no allocation"
+            continue
+        fault = _elsewhere(world, catalog, allocation, decision.node)
+        if fault:
+            yield f"{where}: {fault}"
+        if claim.allocation is None or _devices(claim.allocation) != _devices(allocation):
+            # What is all of them depends on the node that the claim is allocated for: that of one user.
+            sharers = (key for key in world.placed if claim.key in _uses(world, world.pod(key)))
+            nodes = dict.fromkeys((decision.node, *(world.placed[key].node for key in sharers)))
+            faults = [list(_contents(world, catalog, claim, allocation, node)) for node in nodes]
+            yield from (f"{where}: {text}" for text in (faults[0] if all(faults) else ()))
+
+
+def _elsewhere(world: World, catalog: Catalog, allocation: Mapping[str, Any], node: str) -> str:
+    index = world.snapshot.node_index[node]
+    allowed = selected(world.snapshot, allocation.get("nodeSelector"))
+    if allowed is not None and not allowed[index]:
+        return f"its allocation is not for node {node}"
+    for device in _devices(allocation):
+        found = catalog.index.get(device)
+        if found is not None and not catalog.reaches(found, index):
+            return f"device {'/'.join(device)} is not within reach of node {node}"
+    return ""
+
+
+def _contents(
+    world: World, catalog: Catalog, claim: Claim, allocation: Mapping[str, Any], node: str
+) -> Iterator[str]:
+    """Whether a fresh allocation satisfies every request and constraint."""
+    results = (allocation.get("devices") or {}).get("results") or ()
+    by_request: dict[str, list[DeviceId]] = {}
+    for result in results:
+        device = DeviceId(result["driver"], result["pool"], result["device"])
+        by_request.setdefault(result["request"], []).append(device)
+        if device not in catalog.index:
+            yield f"device {'/'.join(device)} does not exist"
+            return
+    for alternatives in claim.requests:
+        chosen = [wanted for wanted in alternatives if wanted.name in by_request]
+        if len(chosen) != 1:
+            yield f"request {alternatives[0].name} is served {len(chosen)} times"
+            continue
+        wanted = chosen[0]
+        given = by_request[wanted.name]
+        if not all(_fits(catalog, wanted, device) for device in given):
+            yield f"request {wanted.name} gets devices that do not satisfy it"
+        need = wanted.count
+        if wanted.mode == ALL:
+            within = (catalog.devices[i].id for i in catalog.reachable(world.snapshot.node_index[node]))
+            need = sum(_matches(catalog, wanted, device) for device in within)
+        if len(set(given)) != need:
+            yield f"request {wanted.name} gets {len(set(given))} devices, wants {need}"
+    for constraint in claim.constraints:
+        names = constraint.requests
+        values = [
+            dict(catalog.devices[catalog.index[device]].view.attributes).get(constraint.attribute)
+            for request, devices in by_request.items()
+            if not names or request in names or request.split("/")[0] in names
+            for device in devices
+        ]
+        wrong = len(set(values)) < len(values) if constraint.distinct else len(set(values)) > 1
+        if wrong or None in values:
+            yield f"devices do not keep the constraint on {'/'.join(constraint.attribute)}"
+
+
+def _fits(catalog: Catalog, wanted: Wanted, device: DeviceId) -> bool:
+    """Whether a device may serve the request: what it means, and none of its taints is in the way."""
+    return _matches(catalog, wanted, device) and all(
+        any(
+            t.effect in ("", taint.effect)
+            and (t.key == taint.key or (t.key == "" and t.operator == "Exists"))
+            and (t.operator == "Exists" or t.value == taint.value)
+            for t in wanted.tolerations
+        )
+        for taint in catalog.devices[catalog.index[device]].taints
+    )
+
+
+def _matches(catalog: Catalog, wanted: Wanted, device: DeviceId) -> bool:
+    found = catalog.devices[catalog.index[device]]
+    if wanted.device_class not in catalog.classes:
+        return False
+    expressions = (*catalog.classes[wanted.device_class].selectors, *wanted.selectors)
+    capacity = dict(found.view.capacity)
+    return all(cel.matches(expression, found.view) for expression in expressions) and all(
+        capacity.get(capacity_of(found, name), Fraction(-1)) >= amount for name, amount in wanted.capacity
+    )
+
+
+def _devices(allocation: Mapping[str, Any]) -> list[DeviceId]:
+    results = (allocation.get("devices") or {}).get("results") or ()
+    return [DeviceId(r["driver"], r["pool"], r["device"]) for r in results]
+
+
+def _uses(world: World, pod: Pod) -> set[Key]:
+    return {(pod.key.namespace, ref.claim) for ref in refs_of(world.snapshot, pod) if ref.claim}
+
+
+def _gone(world: World, pod: Pod) -> bool:
+    """Whether the pod's old place is empty in the end."""
+    ended = (PodStatus.RELEASING, PodStatus.SUCCEEDED, PodStatus.FAILED)
+    return pod.status in ended or pod.key in world.evictions
+
+
+def _old_users(world: World, claim: Claim, *, now: bool) -> set[str]:
+    """UIDs that the claim is reserved for without the placements of this plan."""
+    by_uid = {pod.uid: pod for pod in world.snapshot.pods}
+    users = set(claim.reserved)
+    users |= {p.uid for p in world.snapshot.pods if p.node is not None and claim.key in _uses(world, p)}
+    if now:
+        return users
+    return {uid for uid in users if uid not in by_uid or not _gone(world, by_uid[uid])}
+
+
+def _users(world: World, catalog: Catalog, *, now: bool) -> Iterator[str]:
+    added: dict[Key, set[str]] = {}
+    for key in world.binds if now else world.placed:
+        for claim in _uses(world, world.pod(key)):
+            added.setdefault(claim, set()).add(world.pod(key).uid)
+    for name, uids in added.items():
+        if name in catalog.claims:
+            users = len(_old_users(world, catalog.claims[name], now=now) | uids)
+            if users > MAX_USERS:
+                yield f"claims: claim {'/'.join(name)} has {users} users, at most {MAX_USERS} are allowed"
+
+
+def _in_force(world: World, catalog: Catalog, *, now: bool) -> Iterator[Use]:
+    """Every allocation in force, each claim once per set of devices."""
+    seen: set[tuple[Key, tuple[DeviceId, ...]]] = set()
+
+    def fresh(key: Key, raw: Mapping[str, Any]) -> bool:
+        identity = (key, tuple(sorted(_devices(raw))))
+        known = identity in seen
+        seen.add(identity)
+        return not known
+
+    promised = {
+        (pod.key.namespace, ref.claim): pod.claim_allocations[ref.name]
+        for pod in world.snapshot.pods
+        if pod.node is not None
+        for ref in refs_of(world.snapshot, pod)
+        if ref.name in pod.claim_allocations
+    }
+    for key, claim in catalog.claims.items():
+        raw = claim.allocation or promised.get(key)
+        before, after = _old_users(world, claim, now=True), _old_users(world, claim, now=now)
+        if raw and (after or not before) and fresh(key, raw):
+            yield Use("/".join(key), raw, False)
+    known = {(uid, key) for key, claim in catalog.claims.items() for uid in claim.reserved}
+    for pod in world.snapshot.pods:
+        raw = pod.claim_allocations.get(EXTENDED_RESOURCES)
+        if not raw or pod.node is None or (not now and _gone(world, pod)):
+            continue
+        # Once its claim exists, that one counts.
+        if not any(uid == pod.uid and key not in _uses(world, pod) for uid, key in known):
+            yield Use(f"extended resources of {pod.key}", raw, False)
+    for pod_key in sorted(world.binds if now else world.placed):
+        pod = world.pod(pod_key)
+        details = world.placed[pod_key].details
+        written = {e["name"]: e["allocation"] for e in details.get("resourceClaimAllocations", ())}
+        for ref in refs_of(world.snapshot, pod):
+            key = (pod.key.namespace, ref.claim)
+            if ref.name in written and fresh(key, written[ref.name]):
+                yield Use("/".join(key), written[ref.name], True)
+        extended = details.get("extendedResourceClaimAllocation")
+        if extended:
+            yield Use(f"extended resources of {pod_key}", extended["allocation"], True)
+
+
+def _once(catalog: Catalog, uses: list[Use], when: str) -> Iterator[str]:
+    """No device, counter or capacity is given out beyond what there is."""
+    new = {use.claim for use in uses if use.placed}
+    holders: dict[DeviceId, list[str]] = {}
+    taken: dict[tuple[DeviceId, tuple[str, str]], Fraction] = {}
+    for use in uses:
+        for result in (use.raw.get("devices") or {}).get("results") or ():
+            device = DeviceId(result["driver"], result["pool"], result["device"])
+            if result.get("adminAccess") or device not in catalog.index:
+                continue
+            holders.setdefault(device, []).append(use.claim)
+            found = catalog.devices[catalog.index[device]]
+            asked = {
+                capacity_of(found, n): quantity(v) for n, v in (result.get("consumedCapacity") or {}).items()
+            }
+            for name, amount in (asked or dict(found.view.capacity)).items():
+                taken[device, name] = taken.get((device, name), Fraction(0)) + amount
+    for device, claims in holders.items():
+        found = catalog.devices[catalog.index[device]]
+        if found.view.shareable:
+            for name, total in found.view.capacity:
+                if taken.get((device, name), Fraction(0)) > total and new & set(claims):
+                    yield f"claims: capacity {name[1]} of device {'/'.join(device)} is exceeded {when}"
+        elif len(claims) > 1 and new & set(claims):
+            yield f"claims: device {'/'.join(device)} is given to {', '.join(sorted(claims))} {when}"
+    drawn: dict[Counter, Fraction] = {}
+    for device in holders:
+        for counter, amount in catalog.devices[catalog.index[device]].consumes:
+            drawn[counter] = drawn.get(counter, Fraction(0)) + amount
+    fresh = {device for device, claims in holders.items() if new & set(claims)}
+    touched = {c for device in fresh for c, _ in catalog.devices[catalog.index[device]].consumes}
+    for counter in sorted(touched):
+        if drawn[counter] > catalog.counters.get(counter, Fraction(0)):
+            place = f"{counter.counter_set}/{counter.counter} of pool {counter.pool}"
+            yield f"claims: counter {place} is exceeded {when}"

@@ -1,0 +1,127 @@
+"""NUMA zones: a node whose Topology Manager refuses unaligned pods gets aligned ones only (6).
+
+The plan itself says in ``numaZones`` where it expects each pod. What it says must add up to what the
+pod asks for, lie in few enough zones, and fit beside the other pods whose zones are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import combinations
+from typing import Any
+
+from kai_cp_models.check.world import Resident, World
+from kai_cp_models.rules.stateful.numa.zones import (
+    RESTRICTED,
+    SINGLE,
+    Topology,
+    dimension,
+    is_device,
+    topologies,
+    written,
+)
+from kai_cp_models.snapshot import Pod
+
+Amounts = dict[str, int]
+ByZone = Mapping[str, Mapping[str, int]]
+
+
+def broken(world: World) -> Iterator[str]:
+    """Placed pods that are not aligned, and zones promised beyond what they have."""
+    if not world.snapshot.policy.plugin("numa"):
+        return
+    for found in topologies(world.snapshot, []):
+        name = world.snapshot.nodes[found.node].name
+        if found.policy in (SINGLE, RESTRICTED) and world.arriving(name):
+            yield from _node(world, name, found)
+
+
+def _node(world: World, name: str, found: Topology) -> Iterator[str]:
+    empty = tuple(tuple(amounts.items()) for amounts in found.allocatable)
+    listed = {dim for amounts in found.allocatable for dim in amounts}
+    ignored = {dimension(n) for n in world.snapshot.policy.numa_ignore}
+    for resident in world.arriving(name):
+        pod = resident.pod
+        wants = {
+            dim: amount
+            for dim, amount in _requests(world, pod).items()
+            if dim in listed and dim not in ignored and (pod.spec.guaranteed or is_device(dim))
+        }
+        if not wants:
+            continue
+        given = _predicted(world, resident)
+        sums = {dim: sum(amounts.get(dim, 0) for amounts in given.values()) for dim in wants}
+        if sums != wants:
+            yield f"zones: pod {pod.key} on node {name} wants {wants}, its zones {sorted(given)} give {sums}"
+        elif not found.by_container or len(pod.spec.container_requests) < 2:
+            widest = 1 if found.policy == SINGLE or len(given) < 2 else _fewest(empty, tuple(wants.items()))
+            if len(given) > widest:
+                fault = f"spans {len(given)} zones, {found.policy} allows {widest}"
+                yield f"zones: pod {pod.key} on node {name} {fault}"
+    for when, residents in (("now", world.now(name)), ("in the end", world.end(name))):
+        if when == "now" and name not in world.bound_nodes:
+            continue
+        yield from _sums(world, name, when, residents, found)
+
+
+def _sums(
+    world: World, name: str, when: str, residents: tuple[Resident, ...], found: Topology
+) -> Iterator[str]:
+    used: dict[str, Amounts] = {zone: {} for zone in found.zones}
+    touched: set[str] = set()
+    for resident in residents:
+        zones = _predicted(world, resident) if resident.placed else _known(resident.pod)
+        touched |= zones.keys() if resident.placed else set()
+        _add(used, zones)
+    room: dict[str, Mapping[str, int]] = dict(zip(found.zones, found.allocatable, strict=True))
+    if not world.snapshot.policy.numa_reconstruct:
+        # What is reported as available lacks what the pods there use already.
+        reported = {zone: dict(amounts) for zone, amounts in zip(found.zones, found.available, strict=True)}
+        for resident in world.before(name):
+            _add(reported, _known(resident.pod))
+        room = dict(reported)
+    for zone in sorted(touched & room.keys()):
+        for dim, amount in used[zone].items():
+            have = max(room[zone].get(dim, 0), 0)
+            if dim in room[zone] and amount > have:
+                yield f"zones: node {name} zone {zone} {when}: {dim} {amount} used of {have}"
+
+
+def _add(into: dict[str, Amounts], zones: ByZone) -> None:
+    for zone, amounts in zones.items():
+        for dim, amount in amounts.items() if zone in into else ():
+            into[zone][dim] = into[zone].get(dim, 0) + amount
+
+
+@lru_cache(maxsize=4096)
+def _fewest(empty: tuple[tuple[tuple[str, int], ...], ...], wants: tuple[tuple[str, int], ...]) -> int:
+    """Zones that an empty node would need."""
+    zones = [dict(amounts) for amounts in empty]
+    for size in range(1, len(zones) + 1):
+        for chosen in combinations(zones, size):
+            if all(sum(zone.get(dim, 0) for zone in chosen) >= need for dim, need in wants):
+                return size
+    return 0
+
+
+def _requests(world: World, pod: Pod) -> Amounts:
+    return {dim: n for dim, n in zip(world.snapshot.dimensions, pod.spec.requests, strict=True) if n}
+
+
+def _known(pod: Pod) -> ByZone:
+    return {zone: dict(amounts) for zone, amounts in pod.numa_zones}
+
+
+def _predicted(world: World, resident: Resident) -> ByZone:
+    """Zones in the decision; a moved pod's old zones are its old resident's."""
+    entries = world.placed[resident.pod.key].details.get("numaZones") or ()
+    return {entry["zone"]: _parsed(entry.get("amount") or {}) for entry in entries}
+
+
+def _parsed(amounts: Mapping[str, Any]) -> Amounts:
+    found: Amounts = {}
+    for name, value in amounts.items():
+        dim = dimension(name)
+        found[dim] = found.get(dim, 0) + written(value, dim)
+    return found

@@ -1,0 +1,33 @@
+"""Objects a pod needs: ConfigMaps and PersistentVolumeClaims of its namespace exist (7.1, 2.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kai_cp_models.check.world import World
+from kai_cp_models.rules.stateful.raw import Raw, collect_named, mapping
+
+
+def broken(world: World) -> Iterator[str]:
+    """Placed pods that miss an object, or whose volume claim is being deleted."""
+    if not world.snapshot.policy.plugin("predicates"):
+        return
+    if not any(world.pod(key).spec.config_maps or world.pod(key).spec.volume_claims for key in world.placed):
+        return
+    kind = "PersistentVolumeClaim"
+    claims = dict(collect_named(world.snapshot, "persistentVolumeClaims", kind, _metadata, []))
+    for key in world.placed:
+        spec = world.pod(key).spec
+        for name in spec.config_maps:
+            if (key.namespace, name) not in world.snapshot.config_maps:
+                yield f"objects: pod {key} needs ConfigMap {name}, which does not exist"
+        for name in spec.volume_claims:
+            meta = claims.get((key.namespace, name))
+            if meta is None:
+                yield f"objects: pod {key} needs PersistentVolumeClaim {name}, which does not exist"
+            elif meta.get("deletionTimestamp"):
+                yield f"objects: pod {key} needs PersistentVolumeClaim {name}, which is being deleted"
+
+
+def _metadata(item: Raw) -> Raw:
+    return mapping(item, "metadata")

@@ -1,0 +1,202 @@
+"""Volumes (2.7): placed pods reach theirs, new ones can be made where they go, attach limits hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kai_cp_models.check.world import World
+from kai_cp_models.rules.stateful.nodes import labelled, selected, selects
+from kai_cp_models.rules.stateful.storage.objects import STATIC_ONLY, Capacity, Objects, VolumeClaim, read
+from kai_cp_models.snapshot import Pod, PodKey, PodStatus
+
+
+def broken(world: World) -> Iterator[str]:
+    """Placed pods without a usable volume; capacities and attach limits that are exceeded."""
+    if not world.snapshot.policy.plugin("predicates"):
+        return
+    if not any(world.pod(key).spec.volume_claims for key in world.placed):
+        return
+    objects = read(world.snapshot, [])
+    for key in sorted(world.placed):
+        pod, node = world.pod(key), world.placed[key].node
+        for claim in _claims(objects, pod):
+            fault = _fault(world, objects, claim, node)
+            if fault:
+                yield f"volumes: pod {key} on node {node}: {fault}"
+    yield from _given(world, objects)
+    for now in (True, False):
+        yield from _capacities(world, objects, now=now)
+        yield from _alone(world, objects, now=now)
+        yield from _attached(world, objects, now=now)
+
+
+def _claims(objects: Objects, pod: Pod) -> list[VolumeClaim]:
+    keys = dict.fromkeys(PodKey(pod.key.namespace, name) for name in pod.spec.volume_claims)
+    return [objects.claims[key] for key in keys if key in objects.claims]
+
+
+def _reaches(world: World, objects: Objects, volume: str, node: str) -> bool:
+    nodes = selected(world.snapshot, objects.volumes[volume].affinity)
+    return nodes is None or bool(nodes[world.snapshot.node_index[node]])
+
+
+def _fault(world: World, objects: Objects, claim: VolumeClaim, node: str) -> str:
+    if claim.volume:
+        if claim.volume not in objects.volumes:
+            return f"volume {claim.volume} of claim {claim.key} does not exist"
+        if not _reaches(world, objects, claim.volume, node):
+            return f"volume {claim.volume} of claim {claim.key} is not within reach"
+        return ""
+    storage_class = objects.classes.get(claim.storage_class)
+    if storage_class is None or not storage_class.waits:
+        return f"claim {claim.key} is not bound and does not wait for its first consumer"
+    if claim.selected_node not in ("", node):
+        return f"claim {claim.key} is being made for node {claim.selected_node}"
+    return "" if _standing(world, objects, claim, {node}) else _not_made(world, objects, claim, node)
+
+
+def _standing(world: World, objects: Objects, claim: VolumeClaim, nodes: set[str]) -> list[str]:
+    """Volumes that the claim may be bound to and that all the nodes reach."""
+    return [
+        volume.name
+        for volume in objects.volumes.values()
+        if volume.usable
+        and all(_reaches(world, objects, volume.name, node) for node in nodes)
+        and (
+            volume.claim == claim.key
+            or (
+                volume.claim is None
+                and volume.storage_class == claim.storage_class
+                and volume.bytes >= claim.bytes
+                and volume.modes >= claim.modes
+                and volume.block == claim.block
+                and (claim.selector is None or selects(claim.selector, volume.labels))
+            )
+        )
+    ]
+
+
+def _not_made(world: World, objects: Objects, claim: VolumeClaim, node: str) -> str:
+    """Why no volume can be made for the claim on the node; "" if one can."""
+    storage_class = objects.classes[claim.storage_class]
+    labels = world.node(node).labels
+    terms = storage_class.topologies
+    allowed = not terms or any(all(labels.get(key) in values for key, values in term) for term in terms)
+    if storage_class.provisioner == STATIC_ONLY or claim.selector is not None or not allowed:
+        return f"no volume for claim {claim.key} exists there or can be made there"
+    if storage_class.provisioner in objects.tracked:
+        options = _options(world, objects, claim, node)
+        if not any(min(c.largest, _bytes(world, objects, c)) >= claim.bytes for c in options):
+            return f"no storage capacity has {claim.bytes} bytes for claim {claim.key}"
+    return ""
+
+
+def _given(world: World, objects: Objects) -> Iterator[str]:
+    """Volumes that two claims would need, or that do not reach all pods of a claim."""
+    users: dict[PodKey, set[str]] = {}
+    for key in sorted(world.placed):
+        for claim in _claims(objects, world.pod(key)):
+            users.setdefault(claim.key, set()).add(world.placed[key].node)
+    options: dict[PodKey, list[str]] = {}
+    for key, nodes in users.items():
+        claim = objects.claims[key]
+        if not claim.volume and any(_fault(world, objects, claim, node) for node in nodes):
+            continue  # Said already.
+        if not claim.volume and (len(nodes) > 1 or _not_made(world, objects, claim, min(nodes))):
+            options[key] = _standing(world, objects, claim, nodes)
+    holders: dict[str, PodKey] = {}
+
+    def finds(key: PodKey, tried: set[str]) -> bool:
+        for name in options[key]:
+            if name not in tried:
+                tried.add(name)
+                if name not in holders or finds(holders[name], tried):
+                    holders[name] = key
+                    return True
+        return False
+
+    for key in options:
+        if not finds(key, set()):
+            where = ", ".join(sorted(users[key]))
+            yield f"volumes: no volume is left that claim {key} can have on node {where}"
+
+
+def _options(world: World, objects: Objects, claim: VolumeClaim, node: str) -> list[Capacity]:
+    index = world.snapshot.node_index[node]
+    return [
+        capacity
+        for capacity in objects.capacities
+        if capacity.storage_class == claim.storage_class
+        and (nodes := labelled(world.snapshot, capacity.nodes)) is not None
+        and nodes[index]
+    ]
+
+
+def _capacities(world: World, objects: Objects, *, now: bool) -> Iterator[str]:
+    """New volumes against capacities, where only one capacity and no standing volume is in question."""
+    standing = {v.storage_class for v in objects.volumes.values() if v.usable and v.claim is None}
+    reserved = {v.claim for v in objects.volumes.values()}
+    needed: dict[str, int] = {}
+    seen: set[PodKey] = set()
+    for key in sorted(world.binds if now else world.placed):
+        for claim in _claims(objects, world.pod(key)):
+            storage_class = objects.classes.get(claim.storage_class)
+            fresh = not claim.volume and claim.key not in seen | reserved and storage_class is not None
+            if fresh and storage_class and storage_class.provisioner in objects.tracked:
+                options = _options(world, objects, claim, world.placed[key].node)
+                if len(options) == 1 and claim.storage_class not in standing:
+                    seen.add(claim.key)
+                    needed[options[0].name] = needed.get(options[0].name, 0) + claim.bytes
+    for capacity in objects.capacities:
+        need, have = needed.get(capacity.name, 0), capacity.bytes if now else _bytes(world, objects, capacity)
+        if need > have:
+            when = "now" if now else "in the end"
+            yield f"volumes: storage capacity {capacity.name} has {have} bytes, the plan needs {need} {when}"
+
+
+def _bytes(world: World, objects: Objects, capacity: Capacity) -> int:
+    """Bytes in the end; with ``--schedule-csi-storage`` also of volumes that go with leaving pods."""
+    total = capacity.bytes
+    if not world.snapshot.policy.schedule_csi_storage:
+        return total
+    for pod in world.snapshot.pods:
+        gone = pod.status is PodStatus.RELEASING or pod.key in world.evictions
+        for claim in _claims(objects, pod) if gone and pod.node in world.snapshot.node_index else ():
+            if claim.volume and claim.owner_uid == pod.uid and pod.node is not None:
+                total += claim.bytes * (capacity in _options(world, objects, claim, pod.node))
+    return total
+
+
+def _alone(world: World, objects: Objects, *, now: bool) -> Iterator[str]:
+    """A claim with ReadWriteOncePod has one user in the cluster."""
+    names = [node.name for node in world.snapshot.nodes]
+    users: dict[PodKey, dict[PodKey, bool]] = {}
+    for _, resident in world.occupants(names, now=now):
+        for claim in _claims(objects, resident.pod):
+            if "ReadWriteOncePod" in claim.modes:
+                found = users.setdefault(claim.key, {})
+                found[resident.pod.key] = found.get(resident.pod.key, False) or resident.placed
+    for key, pods in users.items():
+        if len(pods) > 1 and any(pods.values()):
+            named = ", ".join(str(pod) for pod in sorted(pods))
+            when = "now" if now else "in the end"
+            yield f"volumes: claim {key} is for one pod alone and used by {named} {when}"
+
+
+def _attached(world: World, objects: Objects, *, now: bool) -> Iterator[str]:
+    for name in world.bound_nodes if now else world.target_nodes:
+        volumes: dict[str, set[str]] = {}
+        new: set[str] = set()
+        for resident in world.now(name) if now else world.end(name):
+            for claim in _claims(objects, resident.pod):
+                volume = objects.volumes.get(claim.volume)
+                storage_class = objects.classes.get(claim.storage_class)
+                driver = volume.driver if volume else storage_class.provisioner if storage_class else ""
+                volumes.setdefault(driver, set()).add(volume.handle if volume else str(claim.key))
+                new |= {driver} if resident.placed else set()
+        for driver in sorted(new):
+            most = objects.limits.get(driver, {}).get(name)
+            if most is not None and len(volumes[driver]) > most:
+                when = "now" if now else "in the end"
+                count = f"{len(volumes[driver])} volumes of {driver}, at most {most}"
+                yield f"volumes: node {name} has {count} {when}"

@@ -1,0 +1,171 @@
+"""Closeness: a gang of GPUs goes to the closest place that has room for all of it.
+
+Places are those of ``kai_cp_topology.scales``: NVLink domains, racks, blocks. It is a preference and never a
+reason to wait: where no place has the room now, any nodes will do, and few places are better than many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from kai_cp_models.domains.tree import Vector
+from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
+from kai_cp_models.rules.static.protocol import Mask
+from kai_cp_models.scores import Score
+from kai_cp_models.snapshot import GPU, MILLI, Pod, Snapshot
+from kai_cp_topology.scales import Scale, scales
+
+_NO_NODES: Final = np.zeros(0, dtype=np.int64)
+
+_MOST_TRIED: Final = 3
+"""Places of one scale that are tried for a batch."""
+
+CLOSE: Final = 20
+"""A node of the place that is filled now, per scale: above packing, below whether the room is free now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Equal pods that want a place together; ``slots``: [N] how many of them each node takes."""
+
+    count: int
+    milli_gpus: int
+    slots: Vector
+
+
+class Fabric:
+    """The places of all nodes at every scale, from close to far.
+
+    ``labels`` and ``gpus``: what is known of each node's hardware.
+    ``places[s]``: [N] number of the node's place at scale s, 0 for none. ``shared[s]``: the same, but
+    0 also where a place is a single node.
+    """
+
+    def __init__(
+        self, labels: Sequence[Mapping[str, str]], gpus: Sequence[int], found: Sequence[Scale]
+    ) -> None:
+        self.labels = labels
+        self.gpus = gpus
+        self.scales = tuple(found)
+        self.places: list[Vector] = [scale.places for scale in found]
+        self.shared = [np.where(np.bincount(place)[place] > 1, place, 0) for place in self.places]
+        self._counts = [int(place.max()) + 1 for place in self.places]
+        self.closest = next((s for s, place in enumerate(self.shared) if place.any()), len(self.shared))
+        """Position of the closest scale at which nodes share places."""
+
+    def apart(self, nodes: Vector) -> int:
+        """Position of the closest scale at which ``nodes`` share a place, counted from 1; 0 for one node."""
+        if len(nodes) < 2:
+            return 0
+        for position, place in enumerate(self.places, 1):
+            first = place[nodes[0]]
+            if first and (place[nodes] == first).all():
+                return position
+        return len(self.places) + 1
+
+    def holding(
+        self,
+        kinds: Sequence[Kind],
+        gpus: Vector,
+        within: Mask | None,
+        present: Vector,
+        *,
+        begun: Vector | None = None,
+        below: int,
+        single: bool = True,
+    ) -> Iterator[tuple[int, Mask]]:
+        """The places that may hold all pods, in the order to try: position of the scale, [N] nodes.
+
+        Closest first, then that of the fullest node which takes all, then those with the fewest free GPUs
+        ``within`` (None: everywhere); pods that have others of theirs on nodes (``present``) go where these
+        are. ``begun``: for a part of a gang, where the gang is: places there come first, then those with most
+        room, so that the whole lies in few. ``gpus``: [N] free milli-GPUs. ``below``: scales from
+        this position on are not looked at; ``single``: whether one node may be a place.
+        """
+        free = np.maximum(gpus, 0)
+        if within is not None:
+            free = np.where(within, free, 0)
+            kinds = [replace(kind, slots=np.where(within, kind.slots, 0)) for kind in kinds]
+        if any(int(kind.slots.sum()) < kind.count for kind in kinds):
+            return
+        # Where pods of one kind fit on one node, packing will put them on the fullest such one.
+        holders = np.flatnonzero(kinds[0].slots >= kinds[0].count) if len(kinds) == 1 else _NO_NODES
+        asked = sum(kind.count * kind.milli_gpus for kind in kinds)
+        for position, place in enumerate((self.places if single else self.shared)[:below]):
+            count = self._counts[position]
+            total = _sums(place, free, count)
+            enough = total >= asked
+            for kind in kinds:
+                enough &= _sums(place, kind.slots, count) >= kind.count
+            enough[0] = False
+            if len(present):
+                held = np.unique(place[present])
+                others = np.arange(count) != held[0]
+                enough &= ~others if len(held) == 1 else False
+            if not enough.any():
+                continue
+            rank = total
+            if begun is not None:
+                rank = -total
+                rank[place[begun]] -= int(total.sum())
+            elif len(holders):
+                rank = total + int(total.max())
+                np.minimum.at(rank, place[holders], gpus[holders])
+            for number in _smallest(rank, np.flatnonzero(enough), _MOST_TRIED):
+                yield position, place == number
+
+    def filling(self, pod: Pod, free: Vector, usable: Mask, present: Vector) -> tuple[Score, Mask]:
+        """[N] scores for a pod of a gang (``present``: where its pods are), and the nodes that score most.
+
+        From far to close, the place that has pods of the gang already, or the most room: so a gang that
+        spans places fills one before the next, the largest first, and lies in few.
+        """
+        score: Score = np.zeros(len(usable))
+        inside = usable
+        for place in reversed(self.shared):
+            nodes = np.flatnonzero(inside)
+            count = int(place.max()) + 1
+            room = _sums(place[nodes], _slots(free[nodes], pod), count)
+            room[0] = 0
+            if not room.any():
+                continue
+            begun = np.zeros(count, dtype=bool)
+            begun[place[present]] = True
+            best = place == int(np.argmax(np.where(begun, room, 0) if room[begun].any() else room))
+            score += CLOSE * best
+            inside = inside & best
+        return score, inside
+
+
+def _smallest(rank: Vector, numbers: Vector, most: int) -> list[int]:
+    """The first ``numbers`` by rank, then by number."""
+    if len(numbers) > most:
+        ranks = rank[numbers]
+        numbers = numbers[ranks <= np.partition(ranks, most - 1)[most - 1]]
+    return sorted(numbers.tolist(), key=lambda number: (rank[number], number))[:most]
+
+
+def fabric_of(snapshot: Snapshot) -> Fabric | None:
+    """The fabric of a snapshot; None when nothing is known of which nodes are close to each other."""
+    labels = hardware_labels(snapshot)
+    gpus = [node.allocatable[GPU] // MILLI for node in snapshot.nodes]
+    found = scales(labels, gpus, {topology.name: topology.levels for topology in snapshot.topologies})
+    return Fabric(labels, gpus, found) if found else None
+
+
+def _sums(place: Vector, weights: Vector, count: int) -> Vector:
+    """[count] sums of ``weights`` by place."""
+    return np.bincount(place, weights=weights, minlength=count).astype(np.int64)
+
+
+def _slots(free: Vector, pod: Pod) -> Vector:
+    """Pods of this kind that the free room of each node takes; at least 1, for it is asked where one fits."""
+    found: Vector = np.full(len(free), np.iinfo(np.int64).max)
+    for dimension, amount in enumerate(pod.spec.requests):
+        if amount:
+            np.minimum(found, free[:, dimension] // amount, out=found)
+    return np.maximum(found, 1, out=found)

@@ -1,0 +1,252 @@
+"""Room of topology domains for one batch: KAI's estimate, a bound that never refuses too much, and the
+words when there is none (8.3 steps 2, 3 and 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.domains.tree import TopologyTree, Vector
+from kai_cp_models.rules.static.protocol import Mask
+from kai_cp_models.rules.static.size import amount
+from kai_cp_models.snapshot import BASE_DIMENSIONS, GPU, MILLI, PODS, GpuKind, Pod, PodSpec
+
+Score = NDArray[np.float64]
+
+_MAGNITUDE: Final = 100_000
+_STEPS: Final = 10
+_NO_ROOM: Final = 1_000.0
+"""Dominant ratio against a domain with nothing free (8.3 step 3)."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a batch asks for: [K, D] requests of its distinct specs and how often each occurs.
+
+    GPU entries are milli_gpus, shares included: ``portion * devices``; shares by memory count 0.
+    """
+
+    specs: tuple[PodSpec, ...]
+    requests: Vector
+    counts: Vector
+
+    @classmethod
+    def of(cls, pods: Sequence[Pod]) -> Demand:
+        seen: dict[int, int] = {}
+        spec_of: dict[int, PodSpec] = {}
+        for pod in pods:
+            key = id(pod.spec)
+            seen[key] = seen.get(key, 0) + 1
+            spec_of[key] = pod.spec
+        found: dict[PodSpec, int] = {}
+        for key, count in seen.items():
+            found[spec_of[key]] = found.get(spec_of[key], 0) + count
+        requests = np.array([spec.requests for spec in found], dtype=np.int64)
+        for i, spec in enumerate(found):
+            if spec.gpu.kind is GpuKind.FRACTION:
+                requests[i, GPU] = spec.gpu.milli_portion * spec.gpu.devices
+        return cls(tuple(found), requests, np.array(list(found.values()), dtype=np.int64))
+
+    @property
+    def pods(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def total(self) -> Vector:
+        total: Vector = self.counts @ self.requests
+        return total
+
+    @property
+    def largest(self) -> Vector:
+        largest: Vector = self.requests.max(axis=0)
+        return largest
+
+    @property
+    def homogeneous(self) -> bool:
+        """All or none of the pods use GPU, and each extended resource (8.3 step 2)."""
+        gpu = {spec.needs_gpu for spec in self.specs}
+        uses = self.requests[:, len(BASE_DIMENSIONS) :] > 0
+        return len(gpu) == 1 and bool((uses == uses[0]).all())
+
+
+class Room:
+    """Room per domain, for one batch. Arrays over nodes are in the order of ``tree.order``."""
+
+    def __init__(
+        self,
+        tree: TopologyTree,
+        valid: Mask,
+        demand: Demand,
+        free: Vector,
+        shared_free: NDArray[np.float64],
+    ) -> None:
+        self.tree = tree
+        self.demand = demand
+        self.valid: Mask = valid[tree.order]
+        self.free: Vector = free[tree.order]
+        # Rounded up: the bound may be generous, never too small.
+        self.shared = np.ceil(shared_free[tree.order] * MILLI - 1e-6).astype(np.int64)
+        self.homogeneous = demand.homogeneous
+        self._node_pods = self._pods_per_node(demand.largest) if self.homogeneous else None
+        self._most = [self._most_of(i) for i in range(len(demand.specs))]
+
+    def common_level(self, deepest: int) -> int:
+        """The deepest level, at most ``deepest``, at which all valid nodes share one domain."""
+        level = 0
+        while level < deepest and np.count_nonzero(self.present(level + 1)) == 1:
+            level += 1
+        return level
+
+    def eligible(self, required: int, active_nodes: Vector) -> list[Mask]:
+        """Per level, the domains that running pods leave open (8.3 step 6)."""
+        tree = self.tree
+        found = [np.ones(tree.count(level), dtype=bool) for level in range(len(tree.ids))]
+        if required and len(active_nodes):
+            held = tree.domain[required, active_nodes]
+            found[required][:] = False
+            found[required][held[held >= 0]] = True
+            for level in range(required + 1, len(tree.ids)):
+                found[level] = found[level - 1][tree.parent[level]]
+        return found
+
+    def present(self, level: int) -> Mask:
+        """Domains with at least one valid node."""
+        found: Mask = self._summed(level, np.ones(len(self.valid), dtype=np.int64)) > 0
+        return found
+
+    def ranks(self, deepest: int) -> list[Vector]:
+        """Per level down to ``deepest``, the position of every domain in tree order (8.3 step 7).
+
+        Siblings: largest dominant ratio first, then by id.
+        """
+        ranks: list[Vector] = [np.zeros(1, dtype=np.int64)]
+        for level in range(1, deepest + 1):
+            ratio = self.ratio(level)
+            order = np.lexsort((np.arange(len(ratio)), -ratio, ranks[-1][self.tree.parent[level]]))
+            rank = np.empty(len(ratio), dtype=np.int64)
+            rank[order] = np.arange(len(ratio))
+            ranks.append(rank)
+        return ranks
+
+    def ratio(self, level: int) -> Score:
+        """Dominant ratio of the whole batch against every domain; the pod count is ignored."""
+        asked = self.demand.total.copy()
+        asked[PODS] = 0
+        used = np.flatnonzero(asked)
+        if not len(used):
+            return np.zeros(self.tree.count(level))
+        free = self._summed(level, self.free[:, used])
+        ratios = np.where(free > 0, asked[used] / np.maximum(free, 1), _NO_ROOM)
+        dominant: Score = ratios.max(axis=1)
+        return dominant
+
+    def fits(self, level: int) -> Mask:
+        """Domains with room by KAI's estimate (8.3 step 3)."""
+        if self._node_pods is None:
+            fitting: Mask = self.ratio(level) <= 1
+            return fitting
+        room: Mask = self._summed(level, self._node_pods) >= self.demand.pods
+        return room
+
+    def may_fit(self, level: int) -> Mask:
+        """Domains that no count rules out: each spec alone, and the sum of all requests."""
+        result = np.ones(self.tree.count(level), dtype=bool)
+        for i in range(len(self.demand.specs)):
+            result &= self._summed(level, self._most[i]) >= self.demand.counts[i]
+        total = self.demand.total
+        used = np.flatnonzero(total)
+        open_room = np.maximum(self.free, 0)
+        # A share may also use what is left of shared GPUs.
+        open_room[:, GPU] += self.shared
+        result &= (self._summed(level, open_room[:, used]) >= total[used]).all(axis=1)
+        return result
+
+    def score(self, rank: Vector, preferred: int, common: int) -> Score:
+        """[N] topology score (8.4): later, that is roomier, preferred domains score higher."""
+        tree = self.tree
+        above = tree.domain[common, tree.order[np.argmax(self.valid)]]
+        inside = tree.domain[common] == above
+        below = np.unique(tree.domain[preferred, inside])
+        place = np.full(tree.count(preferred), -1, dtype=np.int64)
+        place[below[np.argsort(rank[below], kind="stable")]] = np.arange(len(below))
+        result = np.full(len(tree.member), np.nan)
+        result[inside] = _STEPS * (place[tree.domain[preferred, inside]] + 1) // len(below) * _MAGNITUDE
+        return result
+
+    def failure(self, level: int, eligible: Mask, pinned: bool) -> str:
+        """Why no domain of the level has room, with numbers."""
+        allowed = self.present(level) & eligible
+        name = self.tree.levels[level - 1] if level else f"topology {self.tree.name}"
+        where = "the domain of its running pods" if pinned else "one domain" if level else "it"
+        if not allowed.any():
+            return f"{name}: {where} has no usable node"
+        count = self.demand.pods
+        for i, spec in enumerate(self.demand.specs):
+            room = int(self._summed(level, self._most[i])[allowed].max())
+            if room < self.demand.counts[i]:
+                asked = int(self.demand.counts[i])
+                kind = "" if asked == count else f" with {_gpus(spec)}"
+                return f"{name}: needs {asked} pods{kind} in {where}, largest free has {room}"
+        total = self.demand.total
+        free = self._summed(level, np.maximum(self.free, 0))[allowed].max(axis=0)
+        short = int(np.argmax(total / np.maximum(free, 1)))
+        if total[short] <= free[short]:
+            return f"{name}: {count} pods in {where}: each has too little of something free"
+        what = BASE_DIMENSIONS[short] if short < len(BASE_DIMENSIONS) else "of an extended resource"
+        return (
+            f"{name}: needs {amount(short, int(total[short]))} {what} for {count} pods in {where}, "
+            f"largest free has {amount(short, int(free[short]))}"
+        )
+
+    def _summed(self, level: int, values: Vector) -> Vector:
+        """Sums over the valid nodes of every domain of a level."""
+        tree = self.tree
+        counted = np.where(self.valid if values.ndim == 1 else self.valid[:, None], values, 0)
+        summed = np.empty((tree.count(level), *values.shape[1:]), dtype=np.int64)
+        summed[tree.started[level]] = np.add.reduceat(counted, tree.starts[level], axis=0)
+        return summed
+
+    def _pods_per_node(self, request: Vector) -> Vector:
+        """KAI's estimate: how many pods of one request each node takes (8.3 step 2)."""
+        free = self.free
+        if 0 < request[GPU] < MILLI:
+            free = free.copy()
+            free[:, GPU] += self.shared
+        return _quotient(free, request)
+
+    def _most_of(self, i: int) -> Vector:
+        """Per node, an upper bound on the pods of the i-th spec alone."""
+        gpu = self.demand.specs[i].gpu
+        if not gpu.shares:
+            return _quotient(self.free, self.demand.requests[i])
+        request, free = self.demand.requests[i].copy(), self.free.copy()
+        request[GPU] = 0
+        # An overdrawn GPU account does not keep a share from joining a shared GPU.
+        free[:, GPU] = np.maximum(free[:, GPU], 0) + self.shared
+        portion = gpu.milli_portion * np.ones(len(free), dtype=np.int64)
+        if gpu.kind is GpuKind.MEMORY:
+            # A request for several devices' worth of memory still takes one device (2.3).
+            portion = np.minimum(MILLI * gpu.memory_mib // self.tree.gpu_memory_mib[self.tree.order], MILLI)
+        by_gpu = free[:, GPU] // np.maximum(portion * gpu.devices, 1)
+        most: Vector = np.minimum(_quotient(free, request), by_gpu)
+        return most
+
+
+def _quotient(free: Vector, request: Vector) -> Vector:
+    """How many pods of one request each node takes; 0 where any dimension is overdrawn."""
+    room: Vector = np.where((free >= 0).all(axis=1), np.iinfo(np.int64).max, 0)
+    for i in np.flatnonzero(request).tolist():
+        np.minimum(room, free[:, i] // request[i], out=room, where=room > 0)
+    return room
+
+
+def _gpus(spec: PodSpec) -> str:
+    """The size of a spec in a message."""
+    if spec.gpu.shares:
+        return f"a share of {spec.gpu.devices} gpu"
+    return f"{amount(GPU, spec.requests[GPU])} gpu"

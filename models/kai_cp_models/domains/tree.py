@@ -1,0 +1,83 @@
+"""The domains of a Topology as arrays over all nodes (8.1).
+
+A domain at a level is a set of nodes that agree on every label from the widest level down to it. Only
+nodes that carry all labels of a Topology belong to its tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.rules.static.protocol import Mask
+from kai_cp_models.snapshot import Node, Topology
+
+Vector = NDArray[np.int64]
+
+
+class TopologyTree:
+    """The domains of one Topology. Level 0 is the virtual root, level i the i-th level label.
+
+    ``domain``: [levels + 1, N] position of the node's domain at every level, -1 for nodes outside the
+    tree. Domains of a level are numbered in the order of their ids. ``parent[i]``: for every domain of
+    level i its domain at level i - 1. ``ids[i]``: their label values joined with ".".
+    """
+
+    def __init__(self, topology: Topology, nodes: Sequence[Node]) -> None:
+        self.name = topology.name
+        self.levels = topology.levels
+        values = [
+            tuple(node.labels[key] for key in topology.levels)
+            if all(key in node.labels for key in topology.levels)
+            else None
+            for node in nodes
+        ]
+        self.member: Mask = np.array([value is not None for value in values], dtype=bool)
+        self.domain: Vector = np.full((len(self.levels) + 1, len(nodes)), -1, dtype=np.int64)
+        self.domain[0, self.member] = 0
+        self.ids: list[tuple[str, ...]] = [("",)]
+        self.parent: list[Vector] = [np.zeros(1, dtype=np.int64)]
+        above: dict[tuple[str, ...], int] = {(): 0}
+        for level in range(1, len(self.levels) + 1):
+            paths = sorted(
+                {value[:level] for value in values if value is not None}, key=lambda p: (".".join(p), p)
+            )
+            here = {path: i for i, path in enumerate(paths)}
+            for i, value in enumerate(values):
+                if value is not None:
+                    self.domain[level, i] = here[value[:level]]
+            self.ids.append(tuple(".".join(path) for path in paths))
+            self.parent.append(np.array([above[path[:-1]] for path in paths], dtype=np.int64))
+            above = here
+        self.gpu_memory_mib: Vector = np.array([node.gpu_memory_mib for node in nodes], dtype=np.int64)
+        members = np.flatnonzero(self.member)
+        self.order: Vector = members[np.lexsort(self.domain[::-1, members])]
+        """Nodes of the tree, sorted so that the nodes of every domain stand together."""
+        sorted_domain = self.domain[:, self.order]
+        changed = np.diff(sorted_domain, axis=1, prepend=-1) != 0
+        self.starts: list[Vector] = [np.flatnonzero(row) for row in changed]
+        """Per level, where in ``order`` each domain begins."""
+        self.started: list[Vector] = [
+            row[start] for row, start in zip(sorted_domain, self.starts, strict=True)
+        ]
+        """Per level, which domain begins there."""
+
+    def level_of(self, label: str) -> int | None:
+        """Position of a level label; "" is the root, None an unknown one."""
+        if not label:
+            return 0
+        return self.levels.index(label) + 1 if label in self.levels else None
+
+    def domain_at(self, label: str) -> Vector:
+        """[N] domain of every node at a level label ("": the root), -1 outside the tree."""
+        level = self.level_of(label)
+        if level is None:
+            return np.full(len(self.member), -1, dtype=np.int64)
+        found: Vector = self.domain[level]
+        return found
+
+    def count(self, level: int) -> int:
+        """Number of domains of a level."""
+        return len(self.ids[level])

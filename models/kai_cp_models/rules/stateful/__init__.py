@@ -1,0 +1,82 @@
+"""Node rules with a memory: host ports, affinity, claimed devices, NUMA zones, volumes, budgets, kinds.
+
+``RULES`` is the one list of them. A snapshot that has nothing for a rule does not pay for it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kai_cp_models.reservations import held
+from kai_cp_models.rules.stateful import (
+    affinity,
+    budgets,
+    dra,
+    enrich,
+    gpu_kinds,
+    numa,
+    ports,
+    references,
+    spread,
+    storage,
+)
+from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState, Scores, StatefulRule
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import SetAside, Snapshot
+
+__all__ = [
+    "RULES",
+    "Mask",
+    "Row",
+    "RuleState",
+    "Scores",
+    "StatefulRule",
+    "claims_wait",
+    "enriched",
+    "open_rules",
+    "set_aside",
+]
+
+RULES: Final[tuple[StatefulRule, ...]] = (
+    references,
+    ports,
+    affinity,
+    dra,
+    numa,
+    storage,
+    spread,
+    budgets,
+    gpu_kinds,
+    held,
+)
+
+
+OPTIONS: Final = "optional_rules"
+"""Key in ``Snapshot.extras`` under which a cycle carries its ``OptionalRules``; absent: all off."""
+
+
+def open_rules(snapshot: Snapshot, options: OptionalRules | None = None) -> tuple[RuleState, ...]:
+    """The states of the active rules, in the order of ``RULES``."""
+    return tuple(rule.open(snapshot) for rule in _active(snapshot, options))
+
+
+def set_aside(snapshot: Snapshot, options: OptionalRules | None = None) -> tuple[SetAside, ...]:
+    """Objects that active rules could not use, in the order of ``RULES``."""
+    return tuple(item for rule in _active(snapshot, options) for item in rule.set_aside(snapshot))
+
+
+def enriched(snapshot: Snapshot) -> Snapshot:
+    """The snapshot as all rules read it, with what device objects add; see :mod:`.enrich`."""
+    parsed = enrich.with_catalog(snapshot)
+    return enrich.enriched(parsed, set_aside(parsed))
+
+
+def claims_wait(snapshot: Snapshot) -> bool:
+    """Whether claims wait for a later cycle, because selectors took all that this one spends on them."""
+    return enrich.claims_wait(snapshot)
+
+
+def _active(snapshot: Snapshot, options: OptionalRules | None) -> tuple[StatefulRule, ...]:
+    chosen = options if options is not None else snapshot.extras.get(OPTIONS)
+    chosen = chosen if chosen is not None else OptionalRules.model_validate({})
+    return tuple(rule for rule in RULES if rule.active(snapshot, chosen))

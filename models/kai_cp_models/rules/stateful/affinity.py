@@ -1,0 +1,428 @@
+"""Inter-pod affinity and anti-affinity (7.1, InterPodAffinity), required and preferred.
+
+Required terms are hard: an anti-affinity term keeps matching pods out of the topology domain of its
+holder and its holder out of theirs (symmetry); affinity needs a pod that matches *all* required
+terms in the domain of every term. Where no pod of the cluster matches, a pod that matches its own
+terms opens the first domain. Nodes without the topology label have no domain: anti-affinity holds
+there, affinity cannot.
+
+Preferred terms are scored by the plugin ``podaffinity`` (6): 1,000,000 times the sum of weights over
+the pods of the node's domains, in both directions; required affinity of a standing pod attracts with
+the Kubernetes default weight 1. Pods placed in the cycle count like standing ones.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState, Scores
+from kai_cp_models.rules.stateful.tally import Counts, Effect, TalliedState
+from kai_cp_models.rules.stateful.terms import Domains, matches
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import Pod, PodAffinityTerm, PodKey, SetAside, Snapshot
+
+NAME: Final = "affinity"
+SCORE: Final = 1_000_000
+"""Score of one weight unit (6)."""
+HARD_WEIGHT: Final = 1
+"""Weight with which the required affinity of a standing pod attracts matching pods."""
+
+_MOST_STANDING: Final = 8
+"""Standing pods for each of which a row says that a class has to join them."""
+
+Terms = tuple[PodAffinityTerm, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Counts pods that match all ``terms``, by domain of ``topology_key``."""
+
+    terms: Terms
+    topology_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Counts pods that have the required anti-affinity ``term``, by its domain."""
+
+    term: PodAffinityTerm
+    topology_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Sums the weights with which pods prefer (or, negative, avoid) pods that match ``term``."""
+
+    term: PodAffinityTerm
+    topology_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Counts pods that match a preferred ``term``."""
+
+    term: PodAffinityTerm
+    topology_key: str
+
+
+class Profile(NamedTuple):
+    """What a pod means to the rule: what it counts as where it stands, and which keys it reads."""
+
+    effects: tuple[Effect, ...]
+    affine: tuple[Matching, ...]
+    """Required affinity: each must be present."""
+    opens: bool
+    """The pod matches its own required affinity, so it may be the first."""
+    repelled: tuple[Hashable, ...]
+    """Keys that must be absent from the domain."""
+    wished: tuple[tuple[Hashable, int], ...]
+    """Keys to be scored, with the weight of one count."""
+
+
+def active(snapshot: Snapshot, options: OptionalRules) -> bool:
+    """Whether any pod has an (anti-)affinity term."""
+    return any(spec.pod_affinity or spec.pod_anti_affinity for spec in snapshot.specs)
+
+
+def open(snapshot: Snapshot) -> RuleState:
+    """Counts of the terms' holders and matching pods per domain."""
+    return AffinityState(snapshot)
+
+
+def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
+    """Affinity has no objects of its own."""
+    yield from ()
+
+
+class AffinityState(TalliedState):
+    """Counts per topology domain of term holders and of matching pods."""
+
+    name = NAME
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self.domains = Domains(snapshot)
+        self._hard = snapshot.policy.plugin("predicates")
+        self._soft = snapshot.policy.plugin("podaffinity")
+        specs = snapshot.specs
+        sets: dict[Terms, None] = {}
+        anti: dict[PodAffinityTerm, None] = {}
+        wishes: dict[PodAffinityTerm, None] = {}
+        for spec in specs:
+            sets |= {found: None for found in [_required(spec.pod_affinity)] if found and self._hard}
+            anti |= {term: None for term in _required(spec.pod_anti_affinity) if self._hard}
+            if self._soft:
+                wishes |= {term: None for term, _ in _weights(spec.pod_affinity, spec.pod_anti_affinity)}
+                wishes |= {term: None for term in _required(spec.pod_affinity)}
+        self._sets, self._anti, self._wishes = tuple(sets), tuple(anti), tuple(wishes)
+        self._profiles: dict[tuple[object, ...], Profile] = {}
+        self.opened: dict[PodKey, tuple[Matching, ...]] = {}
+        """Pods that this cycle places as the first of their kind, and what was nowhere then."""
+        self._load()
+
+    def profile(self, pod: Pod) -> Profile:
+        """The pod's profile; pods of equal spec, namespace and labels share it."""
+        identity = (id(pod.spec), pod.key.namespace, tuple(sorted(pod.labels.items())))
+        if identity not in self._profiles:
+            self._profiles[identity] = self._profile(pod)
+        return self._profiles[identity]
+
+    def _profile(self, pod: Pod) -> Profile:
+        effects: list[Effect] = []
+        repelled: list[Hashable] = []
+        wished: list[tuple[Hashable, int]] = []
+        for terms in self._sets:
+            if all(matches(term, pod) for term in terms):
+                effects += [(Matching(terms, key), 1) for key in _keys(terms)]
+        for term in self._anti:
+            if matches(term, pod):
+                effects.append((Matching((term,), term.topology_key), 1))
+                repelled.append(Holding(term, term.topology_key))
+        own = _required(pod.spec.pod_affinity)
+        avoided = _required(pod.spec.pod_anti_affinity)
+        if self._hard:
+            effects += [(Holding(term, term.topology_key), 1) for term in avoided]
+            repelled += [Matching((term,), term.topology_key) for term in avoided]
+        if self._soft:
+            preferred = _weights(pod.spec.pod_affinity, pod.spec.pod_anti_affinity)
+            wished += [(_present(term), weight) for term, weight in preferred]
+            effects += [(Wish(term, term.topology_key), weight) for term, weight in preferred]
+            effects += [(Wish(term, term.topology_key), HARD_WEIGHT) for term in own]
+            for term in self._wishes:
+                if matches(term, pod):
+                    effects.append((_present(term), 1))
+                    wished.append((Wish(term, term.topology_key), 1))
+        return Profile(
+            effects=_summed(effects),
+            affine=tuple(Matching(own, key) for key in _keys(own)) if self._hard else (),
+            opens=all(matches(term, pod) for term in own),
+            repelled=tuple(dict.fromkeys(repelled)),
+            wished=tuple(wished),
+        )
+
+    def _size(self, key: Hashable) -> int:
+        return self.domains.count(_topology_key(key))
+
+    def _where(self, key: Hashable, node: int) -> int:
+        return int(self.domains.of(_topology_key(key))[node])
+
+    def _effects(self, pod: Pod) -> Iterable[Effect]:
+        return self.profile(pod).effects
+
+    def identity(self, pod: Pod) -> Hashable:
+        return self.profile(pod)
+
+    def concerns(self, pod: Pod) -> bool:
+        found = self.profile(pod)
+        return bool(found.effects or found.affine or found.repelled or found.wished)
+
+    def helped(self, pod: Pod) -> bool:
+        return bool(self.profile(pod).affine)
+
+    def mask(self, pod: Pod, *, now: bool) -> Mask | None:
+        found = self.profile(pod)
+        mask = self._attracted(found, now=now)
+        for key in found.repelled:
+            held = self.tally.counts(key, now=now)
+            if held is not None and held.any():
+                clear = self._at_nodes(key, held) <= 0
+                mask = clear if mask is None else mask & clear
+        if pod.key in self.left and pod.node is not None and self._was_missed(found):
+            # A pod that returns to its node has never left: then others were not the first.
+            mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if mask is None else mask
+            mask[self.snapshot.node_index[pod.node]] = False
+        return mask
+
+    def _was_missed(self, found: Profile) -> bool:
+        """Whether a pod would have been company for one that came as the first of its kind."""
+        return any(_has(found, key) for keys in self.opened.values() for key in keys)
+
+    def copy(self) -> AffinityState:
+        twin = super().copy()
+        assert isinstance(twin, AffinityState)
+        twin.opened = dict(self.opened)
+        return twin
+
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+        found = self.profile(pod)
+        if found.affine and self._comes_first(found, now=False):
+            self.opened[pod.key] = found.affine
+        return super().place(pod, node, pipelined=pipelined)
+
+    def remove(self, pod: Pod, node: int) -> None:
+        self.opened.pop(pod.key, None)
+        super().remove(pod, node)
+
+    def _comes_first(self, found: Profile, *, now: bool) -> bool:
+        """Whether the pod is what it looks for, and there is no other."""
+        counts = (self.tally.counts(key, now=now) for key in found.affine)
+        return found.opens and not any(held is not None and (held > 0).any() for held in counts)
+
+    def _attracted(self, found: Profile, *, now: bool) -> Mask | None:
+        """Nodes whose domains have what the pod's required affinity needs."""
+        if not found.affine:
+            return None
+        first = self._comes_first(found, now=now)
+        mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_)
+        for key in found.affine:
+            held = self.tally.counts(key, now=now)
+            if first:
+                mask &= self.domains.of(key.topology_key) >= 0
+            elif held is None:
+                mask[:] = False
+            else:
+                mask &= self._at_nodes(key, held) > 0
+        return mask
+
+    def _at_nodes(self, key: Hashable, held: Counts) -> Counts:
+        """A key's count at every node; 0 where the node has no domain."""
+        domains = self.domains.of(_topology_key(key))
+        counts: Counts = np.where(domains >= 0, held[domains], 0) if held.size else np.zeros_like(domains)
+        return counts
+
+    def score(self, pod: Pod) -> Scores | None:
+        total: Scores | None = None
+        for key, weight in self.profile(pod).wished:
+            held = self.tally.counts(key, now=False)
+            if held is not None and held.any():
+                part = self._at_nodes(key, held).astype(np.float64)
+                part *= weight * SCORE
+                total = part if total is None else np.add(total, part)
+        return total
+
+    def refusals(self, pod: Pod) -> str:
+        found = self.profile(pod)
+        reasons = []
+        near = self._attracted(found, now=True)
+        if near is not None and not near.all():
+            reasons.append(f"{np.count_nonzero(~near)} node(s) didn't match pod affinity rules")
+        mask = self.mask(pod, now=True)
+        apart = 0 if mask is None else np.count_nonzero(~mask & (True if near is None else near))
+        if apart:
+            reasons.append(f"{apart} node(s) didn't match pod anti-affinity rules")
+        return "; ".join(reasons)
+
+    def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
+        """Exact between standing and new pods, and for a class that repels itself.
+
+        Relaxed: two different classes that repel each other and may both have several pods in a
+        domain (a sum instead of a choice), and which domain a class that opens its own takes where
+        no pod stands there that it would have to join.
+        """
+        profiles = [self.profile(pod) for pod in classes]
+        standing = [(pod.key, node, self.profile(pod)) for pod, node in self._staying()]
+        for term in self._anti:
+            key = term.topology_key
+            matching, holding = Matching((term,), key), Holding(term, key)
+            sides = [(holding, matching), (matching, holding)]
+            members = [[c for c, p in enumerate(profiles) if _has(p, side)] for side, _ in sides]
+            for domain, inside in self._inside(key, nodes):
+                for (_, other), entering in zip(sides, members, strict=True):
+                    yield from self._against_standing(other, domain, inside, entering, sizes, standing)
+                yield from self._among_new(inside, members[0], members[1], sizes)
+        for c, profile in enumerate(profiles):
+            for wanted in profile.affine:
+                if profile.opens:
+                    yield from self._first(wanted, c, profiles, sizes[c], nodes, standing)
+                else:
+                    yield from self._together(wanted, c, profiles, sizes, nodes, standing)
+
+    def _inside(self, key: str, nodes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+        """The domains of a topology key that hold some of ``nodes``, with those nodes."""
+        domains = self.domains.of(key)
+        grouped: defaultdict[int, list[int]] = defaultdict(list)
+        for node in nodes:
+            if domains[node] >= 0:
+                grouped[int(domains[node])].append(node)
+        yield from sorted(grouped.items())
+
+    def _against_standing(
+        self,
+        other: Hashable,
+        domain: int,
+        inside: Sequence[int],
+        entering: Sequence[int],
+        sizes: Sequence[int],
+        standing: Sequence[tuple[PodKey, int, Profile]],
+    ) -> Iterator[Row]:
+        """No pod enters the domain while a standing pod of the other side is there."""
+        held = self.tally.counts(other, now=False)
+        if not entering or held is None or held[domain] <= 0:
+            return
+        cells = {(c, node): 1 for c in entering for node in inside}
+        most = sum(sizes[c] for c in entering)
+        leavers = [
+            pod
+            for pod, node, profile in standing
+            if _has(profile, other) and self._where(other, node) == domain
+        ]
+        if len(leavers) < held[domain]:
+            yield Row(cells, 0, {}, NAME)
+        for pod in leavers:
+            yield Row(cells, 0, {pod: most}, NAME)
+
+    def _among_new(
+        self, inside: Sequence[int], holders: Sequence[int], matching: Sequence[int], sizes: Sequence[int]
+    ) -> Iterator[Row]:
+        """New pods of one domain that repel each other."""
+        both = [c for c in holders if c in matching]
+        if both:
+            yield Row({(c, node): 1 for c in both for node in inside}, 1, {}, NAME)
+        for c in holders:
+            for d in matching:
+                if c != d and not (c in both and d in both):
+                    most_c, most_d = (1 if e in both else sizes[e] for e in (c, d))
+                    cells = {(c, node): most_d for node in inside} | {(d, node): most_c for node in inside}
+                    yield Row(cells, most_c * most_d, {}, NAME)
+
+    def _together(
+        self,
+        wanted: Matching,
+        entering: int,
+        profiles: Sequence[Profile],
+        sizes: Sequence[int],
+        nodes: Sequence[int],
+        standing: Sequence[tuple[PodKey, int, Profile]],
+    ) -> Iterator[Row]:
+        """A class enters a domain only with, or beside, a pod that it wants to be near."""
+        held = self.tally.counts(wanted, now=False)
+        most = sizes[entering]
+        friends = [c for c, profile in enumerate(profiles) if _has(profile, wanted)]
+        for domain, inside in self._inside(wanted.topology_key, nodes):
+            cells = {(c, node): -most for c in friends for node in inside}
+            cells |= {(entering, node): 1 for node in inside}
+            leaving = {
+                pod: -most
+                for pod, node, profile in standing
+                if _has(profile, wanted) and self._where(wanted, node) == domain
+            }
+            yield Row(cells, most * (0 if held is None else int(held[domain])), leaving, NAME)
+        homeless = [node for node in nodes if self.domains.of(wanted.topology_key)[node] < 0]
+        if homeless:
+            yield Row({(entering, node): 1 for node in homeless}, 0, {}, NAME)
+
+    def _first(
+        self,
+        wanted: Matching,
+        entering: int,
+        profiles: Sequence[Profile],
+        most: int,
+        nodes: Sequence[int],
+        standing: Sequence[tuple[PodKey, int, Profile]],
+    ) -> Iterator[Row]:
+        """While a pod that a class wants to be near stays elsewhere, the class cannot open a domain."""
+        held = self.tally.counts(wanted, now=False)
+        if held is None:
+            return
+        present = [(pod, self._where(wanted, node)) for pod, node, p in standing if _has(p, wanted)]
+        # A pod that wants the same company cannot be the first of it.
+        friends = [c for c, p in enumerate(profiles) if _has(p, wanted) and wanted not in p.affine]
+        for domain, inside in self._inside(wanted.topology_key, nodes):
+            cells = {(c, node): -most for c in friends for node in inside}
+            cells |= {(entering, node): 1 for node in inside}
+            here = {pod: -most for pod, where in present if where == domain}
+            elsewhere = [pod for pod, where in present if where not in (domain, -1)]
+            lasting = int(held.sum() - held[domain]) > len(elsewhere)
+            for other in [None] if lasting else elsewhere[:_MOST_STANDING]:
+                leaving = here if other is None else {**here, other: most}
+                yield Row(cells, most * int(held[domain]), leaving, NAME)
+
+
+def _required(terms: Terms) -> Terms:
+    return tuple(term for term in terms if term.weight == 0)
+
+
+def _weights(affinity: Terms, anti: Terms) -> list[tuple[PodAffinityTerm, int]]:
+    """Preferred terms without their weight, and the weight with its sign."""
+    signed = [(term, term.weight) for term in affinity] + [(term, -term.weight) for term in anti]
+    return [(replace(term, weight=0), weight) for term, weight in signed if weight]
+
+
+def _present(term: PodAffinityTerm) -> Hashable:
+    return Present(term, term.topology_key)
+
+
+def _keys(terms: Terms) -> list[str]:
+    return list(dict.fromkeys(term.topology_key for term in terms))
+
+
+def _topology_key(key: Hashable) -> str:
+    assert isinstance(key, Matching | Holding | Wish | Present)
+    return key.topology_key
+
+
+def _has(profile: Profile, key: Hashable) -> bool:
+    return any(found == key for found, _ in profile.effects)
+
+
+def _summed(effects: Iterable[Effect]) -> tuple[Effect, ...]:
+    total: dict[Hashable, int] = {}
+    for key, amount in effects:
+        # Present and matching keys are facts, wishes are sums: only these may meet twice.
+        total[key] = total.get(key, 0) + amount if isinstance(key, Wish) else amount
+    return tuple(total.items())

@@ -1,0 +1,163 @@
+"""PodDisruptionBudgets, an option that KAI lacks: when on, no eviction goes beyond a budget.
+
+What a budget allows is its status; without one it is counted: running pods that it selects, against
+``minAvailable`` or ``maxUnavailable``. A pod selected by several budgets needs room in all of them.
+Pods that do not run yet need none.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kai_cp_models.rules.stateful.nodes import selects
+from kai_cp_models.rules.stateful.protocol import Row, RuleState
+from kai_cp_models.rules.stateful.raw import Malformed, Raw, collect, mapping, selector, whole, word
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import Pod, PodKey, PodStatus, SetAside, Snapshot
+
+NAME: Final = "budgets"
+_PERCENT: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A PodDisruptionBudget. ``allowed``: from its status, or None to be counted."""
+
+    namespace: str
+    name: str
+    pods: Raw | None
+    allowed: int | None
+    minimum: str | int | None
+    maximum: str | int | None
+
+    def selects(self, pod: Pod) -> bool:
+        """Whether the budget protects the pod; one without a selector protects none."""
+        same = pod.key.namespace == self.namespace
+        return same and self.pods is not None and selects(self.pods, pod.labels)
+
+
+def active(snapshot: Snapshot, options: OptionalRules) -> bool:
+    """Whether the option is on and there are budgets."""
+    return options.pod_disruption_budgets and bool(snapshot.extras.get("raw", {}).get("podDisruptionBudgets"))
+
+
+def open(snapshot: Snapshot) -> RuleState:
+    """Evictions that the budgets still allow."""
+    return BudgetState(snapshot)
+
+
+def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
+    """Budgets that cannot be read."""
+    problems: list[SetAside] = []
+    read(snapshot, problems)
+    yield from problems
+
+
+def read(snapshot: Snapshot, problems: list[SetAside]) -> tuple[Budget, ...]:
+    """The budgets by name; what cannot be read goes to ``problems``."""
+    return tuple(collect(snapshot, "podDisruptionBudgets", "PodDisruptionBudget", _budget, problems))
+
+
+def _budget(item: Raw) -> Budget:
+    meta, spec, status = mapping(item, "metadata"), mapping(item, "spec"), mapping(item, "status")
+    allowed = whole(status, "disruptionsAllowed", -1)
+    return Budget(
+        word(meta, "namespace", ""),
+        word(meta, "name"),
+        selector(spec, "selector"),
+        allowed if allowed >= 0 else None,
+        _bound(spec, "minAvailable"),
+        _bound(spec, "maxUnavailable"),
+    )
+
+
+def _bound(spec: Raw, field: str) -> str | int | None:
+    value = spec.get(field)
+    number = isinstance(value, int) and not isinstance(value, bool)
+    percent = isinstance(value, str) and value.endswith("%") and value[:-1].isdigit() and value.isascii()
+    if value is not None and not number and not percent:
+        raise Malformed(f"{field}: {value!r} is neither a number nor a percentage")
+    return value if number or percent else None
+
+
+def allowance(budget: Budget, running: int, expected: int) -> int:
+    """Evictions that a budget allows, of ``running`` pods where ``expected`` are wanted."""
+    if budget.allowed is not None:
+        return budget.allowed
+    if budget.maximum is not None:
+        return max(0, running - (expected - _pods(budget.maximum, expected)))
+    return max(0, running - _pods(budget.minimum if budget.minimum is not None else 1, expected))
+
+
+def _pods(bound: str | int, expected: int) -> int:
+    if isinstance(bound, int):
+        return bound
+    return -(-int(bound[:-1]) * expected // _PERCENT)
+
+
+class BudgetState(RuleState):
+    """Evictions made per budget."""
+
+    name = NAME
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._budgets = read(snapshot, [])
+        self._of: Mapping[PodKey, tuple[int, ...]] = {
+            pod.key: found
+            for pod in snapshot.pods
+            if (found := tuple(i for i, budget in enumerate(self._budgets) if budget.selects(pod)))
+        }
+        running, expected = [0] * len(self._budgets), [0] * len(self._budgets)
+        self._needs: set[PodKey] = set()
+        ended = (PodStatus.SUCCEEDED, PodStatus.FAILED)
+        for pod in snapshot.pods:
+            for i in self._of.get(pod.key, ()):
+                expected[i] += pod.status not in ended
+                if pod.status is PodStatus.RUNNING:
+                    running[i] += 1
+                    self._needs.add(pod.key)
+        self._left = [allowance(b, running[i], expected[i]) for i, b in enumerate(self._budgets)]
+        self._gone: set[PodKey] = set()
+
+    def copy(self) -> BudgetState:
+        twin = copy.copy(self)
+        twin.detach()
+        return twin
+
+    def detach(self) -> None:
+        """Own what changes, after a shallow copy."""
+        self._left = list(self._left)
+        self._gone = set(self._gone)
+
+    def concerns(self, pod: Pod) -> bool:
+        return pod.key in self._of
+
+    def identity(self, pod: Pod) -> Hashable:
+        return self._of.get(pod.key, ())
+
+    def evictable(self, pod: Pod) -> bool:
+        needs = pod.key in self._needs and pod.key not in self._gone
+        return not needs or all(self._left[i] > 0 for i in self._of[pod.key])
+
+    def evict(self, pod: Pod) -> None:
+        self._count(pod, 1)
+        self._gone.add(pod.key)
+
+    def unevict(self, pod: Pod) -> None:
+        self._count(pod, -1)
+        self._gone.discard(pod.key)
+
+    def _count(self, pod: Pod, sign: int) -> None:
+        for i in self._of.get(pod.key, ()) if pod.key in self._needs else ():
+            self._left[i] -= sign
+
+    def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
+        """Exact: evictions against what every budget still allows."""
+        for i, budget in enumerate(self._budgets):
+            pods = [key for key in sorted(self._needs - self._gone) if i in self._of[key]]
+            if pods:
+                name = f"{NAME} {budget.namespace}/{budget.name}"
+                yield Row({}, max(self._left[i], 0), {key: -1 for key in pods}, name)

@@ -1,0 +1,310 @@
+"""What the cluster offers and what claims mean there: devices by node, and which satisfy a request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.rules.stateful.dra import cel
+from kai_cp_models.rules.stateful.dra.judging import JUDGED, LIMITS, MEMORY, Account, Judge, Paid, TooCostly
+from kai_cp_models.rules.stateful.dra.objects import (
+    REFUSING,
+    Claim,
+    Device,
+    DeviceClass,
+    TaintRule,
+    Wanted,
+    claim,
+    device_class,
+    slices,
+    taint_rule,
+)
+from kai_cp_models.rules.stateful.nodes import selected
+from kai_cp_models.rules.stateful.protocol import Mask
+from kai_cp_models.rules.stateful.raw import collect
+from kai_cp_models.settings import Limits
+from kai_cp_models.snapshot import SetAside, Snapshot, Taint, Toleration
+
+IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the extended resource that every device class has by its name."""
+
+
+EXTRA: Final = "dra"
+"""Key in ``Snapshot.extras`` of the catalog that was made when the snapshot was read."""
+
+
+def catalog_of(snapshot: Snapshot) -> Catalog:
+    """The snapshot's catalog: the one it carries, if that was made of the same nodes and objects."""
+    carried = snapshot.extras.get(EXTRA)
+    if isinstance(carried, Catalog) and carried.made_of(snapshot):
+        return carried
+    return Catalog(snapshot)
+
+
+class Catalog:
+    """Parsed devices, classes and claims of a snapshot; constant through a cycle."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        problems: list[SetAside] = []
+        self.snapshot = snapshot
+        found = slices(snapshot, problems)
+        self.classes = {
+            c.name: c for c in collect(snapshot, "deviceClasses", "DeviceClass", device_class, problems)
+        }
+        self._bad_classes = {name: _cel_problem(c.selectors) for name, c in self.classes.items()}
+        self.devices: tuple[Device, ...] = self._ruled(found.devices, problems)
+        self.counters = found.counters
+        self.index = {device.id: i for i, device in enumerate(self.devices)}
+        where = snapshot.node_index
+        self.node_of = np.array([where.get(device.node or "", -1) for device in self.devices], dtype=np.int64)
+        self.local: dict[int, list[int]] = {}
+        self.reach: dict[int, Mask] = {}
+        for i, device in enumerate(self.devices):
+            if self.node_of[i] >= 0:
+                self.local.setdefault(int(self.node_of[i]), []).append(i)
+            else:
+                # A device of a node that does not exist (the slice may name nodes per device).
+                anywhere = np.full(len(snapshot.nodes), device.node is None)
+                chosen = selected(snapshot, device.selector)
+                self.reach[i] = anywhere if chosen is None else chosen
+        parse = claim(snapshot.policy.queue_label)
+        self.claims = {
+            c.key: c for c in collect(snapshot, "resourceClaims", "ResourceClaim", parse, problems)
+        }
+        extras = snapshot.extras
+        self.judge = Judge(
+            [device.view for device in self.devices],
+            extras.get(LIMITS, Limits()),
+            extras.get(MEMORY) or Paid(),
+        )
+        self._same_amounts = _alike([(d.id.driver, d.view.capacity) for d in self.devices])
+        self._same_taints = _alike([d.taints for d in self.devices])
+        self._refused: dict[Hashable, str] = {}
+        self._judged = bool(extras.get(JUDGED, True))
+        self._suiting: dict[tuple[object, ...], Mask] = {}
+        self._members: dict[str, Mask] = {}
+        self._vectors: dict[Hashable, Mask] = {}
+        self._taints: dict[tuple[Toleration, ...], Mask] = {}
+        self.waiting = False
+        """Whether claims wait for a later cycle, because the selectors of others took this one's steps."""
+        self.dead = self._dead_claims()
+        bad = ((f"DeviceClass {name}", reason) for name, reason in self._bad_classes.items() if reason)
+        problems += [SetAside(*entry) for entry in bad]
+        problems += [SetAside(f"ResourceClaim {'/'.join(key)}", reason) for key, reason in self.dead.items()]
+        self.problems = tuple(problems)
+
+    def _ruled(self, devices: tuple[Device, ...], problems: list[SetAside]) -> tuple[Device, ...]:
+        """The devices with the taints that DeviceTaintRules add."""
+        rules = []
+        for rule in collect(self.snapshot, "deviceTaintRules", "DeviceTaintRule", taint_rule, problems):
+            if rule.taint.effect not in REFUSING:
+                continue
+            reason = _cel_problem(rule.selectors)
+            if rule.device_class and rule.device_class not in self.classes:
+                reason = f"device class {rule.device_class} does not exist"
+            elif rule.device_class:
+                reason = reason or self._bad_classes[rule.device_class]
+            if reason:
+                problems.append(SetAside(f"DeviceTaintRule {rule.name}", reason))
+            else:
+                rules.append(rule)
+        if not rules:
+            return devices
+        return tuple(
+            replace(device, taints=device.taints + added)
+            if (added := tuple(rule.taint for rule in rules if self._means(rule, device)))
+            else device
+            for device in devices
+        )
+
+    def _means(self, rule: TaintRule, device: Device) -> bool:
+        named = zip((rule.driver, rule.pool, rule.device), device.id, strict=True)
+        chosen = rule.selectors
+        if rule.device_class:
+            chosen += self.classes[rule.device_class].selectors
+        return all(name in (None, own) for name, own in named) and all(
+            cel.matches(expression, device.view) for expression in chosen
+        )
+
+    def made_of(self, snapshot: Snapshot) -> bool:
+        """Whether nodes and raw objects are those that the catalog was made of."""
+        mine, other = self.snapshot, snapshot
+        return (
+            mine.extras.get("raw") is other.extras.get("raw")
+            and len(mine.nodes) == len(other.nodes)
+            and all(
+                a is b or (a.name == b.name and a.labels is b.labels)
+                for a, b in zip(mine.nodes, other.nodes, strict=True)
+            )
+        )
+
+    def _dead_claims(self) -> dict[tuple[str, str], str]:
+        """Claims that cannot be allocated, and why. One of each namespace is judged at a time."""
+        ranks: Counter[str] = Counter()
+        order = []
+        for key, found in sorted(self.claims.items()):
+            ranks[key[0]] += 1
+            order.append((ranks[key[0]], key, found))
+        dead = {}
+        for _, key, found in sorted(order, key=lambda entry: entry[:2]):
+            reason = self._dead(found)
+            if reason:
+                dead[key] = reason
+        return dead
+
+    def _dead(self, found: Claim) -> str:
+        """Why the claim cannot be allocated; "" if nothing is wrong with it."""
+        if found.allocation:
+            return ""
+        account = Account(self.judge, found.key[0])
+        try:
+            for alternatives in found.requests:
+                reasons = [self._unusable(wanted, account) for wanted in alternatives]
+                if all(reasons):
+                    return reasons[0]
+        except TooCostly as problem:
+            self.waiting |= problem.later
+            wanted = (_question(w) for alternatives in found.requests for w in alternatives)
+            self._refused |= dict.fromkeys(wanted, str(problem))
+            return str(problem)
+        return ""
+
+    def _unusable(self, wanted: Wanted, account: Account | None = None) -> str:
+        name = wanted.device_class
+        if name not in self.classes:
+            return f"device class {name} does not exist"
+        if self._bad_classes[name]:
+            return f"device class {name}: {self._bad_classes[name]}"
+        question = _question(wanted)
+        if not self._judged or question in self._vectors:
+            return ""
+        if account is None:
+            return self._refused.get(question) or _cel_problem(wanted.selectors)
+        account.charge(sum(map(len, wanted.selectors)), hash(wanted.selectors))
+        problem = _cel_problem(wanted.selectors)
+        if not problem:
+            self._matching(wanted, account)
+        return problem
+
+    def usable(self, wanted: Wanted) -> bool:
+        """Whether the request's class exists and all its selectors can be parsed."""
+        return not self._unusable(wanted)
+
+    def satisfying(self, wanted: Wanted) -> Mask:
+        """Devices that satisfy a request by class, selectors, taints and (unshared) capacity."""
+        key = (wanted.device_class, wanted.selectors, wanted.tolerations, wanted.capacity)
+        if key not in self._suiting:
+            self._suiting[key] = self._matching(wanted) & ~self._tainted(wanted.tolerations)
+        return self._suiting[key]
+
+    def spoiling(self, wanted: Wanted) -> Mask:
+        """Devices that a request for all of them means and cannot have, as it does not tolerate a taint."""
+        return self._matching(wanted) & self._tainted(wanted.tolerations)
+
+    def _matching(self, wanted: Wanted, account: Account | None = None) -> Mask:
+        question = _question(wanted)
+        if question not in self._vectors:
+            found = self._of_class(wanted.device_class)
+            if wanted.capacity:
+                first, same = self._same_amounts
+                enough = [holds_capacity(self.devices[i], wanted.capacity) for i in first]
+                found = found & np.array(enough, dtype=np.bool_)[same]
+            self._vectors[question] = self.judge.holding(wanted.selectors, account, among=found)
+        return self._vectors[question]
+
+    def _of_class(self, name: str) -> Mask:
+        """Devices that a class means; its author is no tenant."""
+        if name not in self._members:
+            self._members[name] = self.judge.holding(self.classes[name].selectors)
+        return self._members[name]
+
+    def _tainted(self, tolerations: tuple[Toleration, ...]) -> Mask:
+        if tolerations not in self._taints:
+            first, same = self._same_taints
+            refused = [any(not _tolerated(t, tolerations) for t in self.devices[i].taints) for i in first]
+            self._taints[tolerations] = np.array(refused, dtype=np.bool_)[same]
+        return self._taints[tolerations]
+
+    def reaches(self, device: int, node: int) -> bool:
+        """Whether a node can use a device."""
+        own = int(self.node_of[device])
+        return own == node if own >= 0 else bool(self.reach[device][node])
+
+    def reachable(self, node: int) -> list[int]:
+        """Devices a node can use: its own first."""
+        return self.local.get(node, []) + [i for i, mask in self.reach.items() if mask[node]]
+
+    def per_node(self, devices: Mask) -> NDArray[np.int64]:
+        """How many devices of a set each node can use."""
+        own = devices & (self.node_of >= 0)
+        counts = np.bincount(self.node_of[own], minlength=len(self.snapshot.nodes)).astype(np.int64)
+        for i, mask in self.reach.items():
+            if devices[i]:
+                counts += mask
+        return counts
+
+    def extended(self) -> Mapping[str, DeviceClass]:
+        """Extended resources that device classes back, by resource name (2.5).
+
+        Where two classes name the same resource the newer one counts, then the first by name.
+        """
+        found = {IMPLICIT_RESOURCE + name: c for name, c in sorted(self.classes.items())}
+        for each in sorted(self.classes.values(), key=lambda c: c.name, reverse=True):
+            name = each.extended_resource
+            if name and (name not in found or found[name].created <= each.created):
+                found[name] = each
+        return found
+
+
+def capacity_of(device: Device, name: str) -> tuple[str, str]:
+    """Domain and name of a capacity that a request names with or without the domain."""
+    domain, _, plain = name.rpartition("/")
+    return (domain or device.id.driver, plain)
+
+
+def holds_capacity(device: Device, needs: tuple[tuple[str, Fraction], ...]) -> bool:
+    """Whether the whole device has the capacities that a request asks for."""
+    have = dict(device.view.capacity)
+    return all(have.get(capacity_of(device, name), Fraction(-1)) >= amount for name, amount in needs)
+
+
+def _question(wanted: Wanted) -> Hashable:
+    """What of a request decides which devices satisfy it, taints aside."""
+    return (wanted.device_class, wanted.selectors, wanted.capacity)
+
+
+def _alike(values: Sequence[Hashable]) -> tuple[list[int], NDArray[np.int64]]:
+    """The first of equal values by place, and for every value the number of its first one."""
+    numbers: dict[Hashable, int] = {}
+    first: list[int] = []
+    same = np.empty(len(values), dtype=np.int64)
+    for i, value in enumerate(values):
+        if value not in numbers:
+            numbers[value] = len(numbers)
+            first.append(i)
+        same[i] = numbers[value]
+    return first, same
+
+
+def _cel_problem(selectors: tuple[str, ...]) -> str:
+    for expression in selectors:
+        try:
+            cel.check(expression)
+        except cel.SelectorError as error:
+            return str(error)
+    return ""
+
+
+def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+    return any(
+        (not t.effect or t.effect == taint.effect)
+        and (t.key == taint.key or (not t.key and t.operator == "Exists"))
+        and (t.operator == "Exists" or t.value == taint.value)
+        for t in tolerations
+    )

@@ -1,0 +1,530 @@
+"""The DRA rule's state: which nodes can serve a pod's claims, and with which devices."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.rules.stateful.dra.amounts import gpus_of
+from kai_cp_models.rules.stateful.dra.catalog import Catalog, catalog_of
+from kai_cp_models.rules.stateful.dra.extended import Extended
+from kai_cp_models.rules.stateful.dra.holdings import ClaimKey, Holding, Holdings
+from kai_cp_models.rules.stateful.dra.near import Gpus, gpus_of_node, nearest_first
+from kai_cp_models.rules.stateful.dra.objects import ALL, Claim, Wanted, check_allocation
+from kai_cp_models.rules.stateful.dra.refs import refs_of
+from kai_cp_models.rules.stateful.dra.results import Allocation, read, write
+from kai_cp_models.rules.stateful.dra.rows import rows
+from kai_cp_models.rules.stateful.dra.search import Open, Pick, Problem, Search
+from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState
+from kai_cp_models.rules.stateful.raw import Raw
+from kai_cp_models.rules.stateful.tally import holding
+from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodKey, PodStatus, Snapshot
+
+NAME: Final = "dra"
+MAX_USERS: Final = 256
+"""Pods that one claim can be reserved for (ResourceClaimReservedForMaxSize)."""
+
+
+class Joined(NamedTuple):
+    """A claim that a placement of this cycle uses; ``added``: the pod was not reserved before."""
+
+    claim: ClaimKey
+    added: bool
+
+
+class Given(NamedTuple):
+    """A claim that this cycle allocates on a node; its devices may still be changed for others."""
+
+    claim: Claim
+    now: bool
+
+
+class DraState(RuleState):
+    """Claims in use, devices in use, and the searches over them.
+
+    Devices that this cycle gives are promised to no pod yet: where a further pod has room on a node
+    only if earlier ones take other devices, they do (``details`` tells which ones they have in the end).
+    """
+
+    name = NAME
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.catalog = catalog_of(snapshot)
+        self.extended = Extended(self.catalog)
+        self._holdings = Holdings(self.catalog)
+        self._placed: dict[PodKey, tuple[Joined, ...]] = {}
+        self._given: dict[int, tuple[Given, ...]] = {}
+        self._gpus: dict[int, Gpus] = {}
+        self._left: set[PodKey] = set()
+        self._problems: dict[Hashable, Problem] = {}
+        self._dead_ends: dict[PodKey, str] = {}
+        self._known: dict[Hashable, tuple[int, bool]] = {}
+        self._used_by: dict[str, list[ClaimKey]] = {}
+        self._queues = {group.key: group.queue for group in snapshot.groups}
+        self._sharers: dict[ClaimKey, int] = {}
+        for pod in snapshot.pods:
+            for key in self._keys(pod):
+                self._sharers[key] = self._sharers.get(key, 0) + 1
+        self._load()
+
+    def _load(self) -> None:
+        """Account what claims and BindRequests say is allocated."""
+        statuses = {pod.uid: pod.status for pod in self.snapshot.pods}
+        ended = (PodStatus.SUCCEEDED, PodStatus.FAILED, PodStatus.RELEASING)
+        promised: dict[ClaimKey, Raw] = {}
+        users: dict[ClaimKey, set[str]] = {}
+        for pod, _, _ in holding(self.snapshot):
+            for ref in refs_of(self.snapshot, pod):
+                key = (pod.key.namespace, ref.claim)
+                if key in self.catalog.claims:
+                    users.setdefault(key, set()).add(pod.uid)
+                    if ref.name in pod.claim_allocations:
+                        promised[key] = _promised(pod, ref.name)
+        for key, claim in self.catalog.claims.items():
+            raw = claim.allocation or promised.get(key)
+            uids = claim.reserved | users.get(key, set())
+            leave = frozenset(uid for uid in uids if statuses.get(uid) in ended)
+            for uid in uids:
+                self._used_by.setdefault(uid, []).append(key)
+            if raw or uids:
+                before = read(self.catalog, raw) if raw else None
+                self._holdings.set(key, Holding(before, frozenset(uids) - leave, leave))
+        for pod, node, leaving in holding(self.snapshot):
+            self.extended.count_plugin(pod, node, 1, leaving=leaving)
+            known = set(self._used_by.get(pod.uid, ())) - set(self._keys(pod))
+            if EXTENDED_RESOURCES in pod.claim_allocations and not known:
+                # The claim that this promise becomes is not there yet.
+                before = read(self.catalog, _promised(pod, EXTENDED_RESOURCES))
+                key = (pod.key.namespace, f"{pod.key.name}-extended-resources")
+                user = frozenset({pod.uid})
+                none: frozenset[str] = frozenset()
+                self._holdings.set(key, Holding(before, none if leaving else user, user if leaving else none))
+                self._used_by.setdefault(pod.uid, []).append(key)
+
+    def copy(self) -> DraState:
+        twin = copy.copy(self)
+        twin.detach()
+        return twin
+
+    def detach(self) -> None:
+        """Own what changes, after a shallow copy."""
+        self._holdings = self._holdings.copy()
+        self._placed = dict(self._placed)
+        self._given = dict(self._given)
+        self._left = set(self._left)
+        self.extended = self.extended.copy()
+
+    # --- what a pod needs ------------------------------------------------------------------------
+
+    def _keys(self, pod: Pod) -> tuple[ClaimKey, ...]:
+        """The pod's claims that exist by name."""
+        if not pod.spec.claims:
+            return ()
+        return tuple(
+            dict.fromkeys((pod.key.namespace, ref.claim) for ref in refs_of(self.snapshot, pod) if ref.claim)
+        )
+
+    def concerns(self, pod: Pod) -> bool:
+        return bool(pod.spec.claims) or self.extended.concerns(pod) or pod.uid in self._used_by
+
+    def identity(self, pod: Pod) -> Hashable:
+        parts: list[Hashable] = [self.dead_end(pod)]
+        for key in self._keys(pod):
+            claim = self.catalog.claims.get(key)
+            own = self._sharers.get(key, 0) <= 1 and self._holdings.of(key) == Holding()
+            alike = claim is not None and own
+            known = pod.uid in self._holdings.of(key).users(now=False)
+            parts.append((claim.requests, claim.constraints) if claim is not None and alike else (key, known))
+        return tuple(parts)
+
+    def dead_end(self, pod: Pod) -> str:
+        if pod.key not in self._dead_ends:
+            reasons = (self._dead(pod, ref.claim, ref.template) for ref in refs_of(self.snapshot, pod))
+            self._dead_ends[pod.key] = next(filter(None, reasons), "")
+        return self._dead_ends[pod.key]
+
+    def _dead(self, pod: Pod, name: str, template: str) -> str:
+        if not name:
+            return f"the claim of template {template} is not created yet" if template else ""
+        label = f"ResourceClaim {pod.key.namespace}/{name}"
+        claim = self.catalog.claims.get((pod.key.namespace, name))
+        if claim is None:
+            return f"{label} does not exist"
+        if claim.deleted:
+            return f"{label} is being deleted"
+        if template and claim.owner_uid != pod.uid:
+            return f"{label} was not made for pod {pod.key}"
+        queue = self._queues.get(pod.group) if pod.group is not None else None
+        if queue is not None and not template and gpus_of(claim) and claim.queue != queue:
+            return (
+                f"pod {pod.key} cannot be scheduled: DRA claim {name} is a shared GPU claim with wrong queue "
+                f"label (expected queue: {queue}, claim queue label: {claim.queue or ''})"
+            )
+        reason = self.catalog.dead.get(claim.key, "")
+        return f"{label}: {reason}" if reason else self._too_large(claim, label)
+
+    def _too_large(self, claim: Claim, label: str) -> str:
+        """Whether no node could serve a request even if no device were held."""
+        if claim.allocation or not claim.requests:
+            return ""
+        for alternatives in claim.requests:
+            if not any(self._ever(wanted) for wanted in alternatives):
+                wanted = alternatives[0]
+                need = f"{wanted.count} device(s) of class {wanted.device_class}"
+                return f"{label}: no node has {need} that satisfy the request"
+        return ""
+
+    def _ever(self, wanted: Wanted) -> bool:
+        """Whether some node has enough devices for a request by itself, held or not."""
+        if not self.catalog.usable(wanted):
+            return False
+        most = self.catalog.per_node(self.catalog.satisfying(wanted)).max(initial=0)
+        return bool(most >= (1 if wanted.mode == ALL else wanted.count))
+
+    # --- which nodes ------------------------------------------------------------------------------
+
+    def mask(self, pod: Pod, *, now: bool) -> Mask | None:
+        if self.dead_end(pod):
+            mask = np.zeros(len(self.snapshot.nodes), dtype=np.bool_)
+            self._admit_home(pod, mask)
+            return mask
+        pinned, opened = self._claims(pod, now=now)
+        if pinned is not None and not pinned.any():
+            return pinned
+        mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if pinned is None else pinned
+        for synthetic, nodes in self.extended.parts(pod):
+            claims = opened if synthetic is None else [*opened, synthetic]
+            chosen = mask & nodes
+            if claims and chosen.any():
+                mask[chosen] = self._fitting(claims, np.flatnonzero(chosen), now=now)
+        self._admit_home(pod, mask)
+        plugin = self.extended.plugin_room(pod, now=now)
+        return mask if plugin is None else mask & plugin
+
+    def _admit_home(self, pod: Pod, mask: Mask) -> None:
+        """An evicted pod that returns to its node is not evicted: it keeps the devices that it has."""
+        if pod.key in self._left and pod.node is not None:
+            kept = [self._holdings.of(key) for key in self._used_by.get(pod.uid, ())]
+            if all(found.before is not None for found in kept):
+                # A claim that was allocated anew is elsewhere now.
+                mask[self.snapshot.node_index[pod.node]] = all(
+                    found.fresh is None and (not found.leaving or self._holdings.fits_again(found.before))
+                    for found in kept
+                    if found.before is not None
+                )
+
+    def _claims(self, pod: Pod, *, now: bool) -> tuple[Mask | None, list[Claim]]:
+        """Nodes to which allocated claims pin the pod (None: all), and the claims still open."""
+        pinned: Mask | None = None
+        opened = []
+        for key in self._keys(pod):
+            holding = self._holdings.of(key)
+            if len(holding.users(now=now) | {pod.uid}) > MAX_USERS:
+                return np.zeros(len(self.snapshot.nodes), dtype=np.bool_), []
+            allocation = holding.pinned(now=now)
+            if allocation is None:
+                opened.append(self.catalog.claims[key])
+            elif allocation.nodes is not None:
+                pinned = allocation.nodes.copy() if pinned is None else pinned & allocation.nodes
+        return pinned, opened
+
+    def _problem(self, claims: Sequence[Claim]) -> Problem:
+        key = tuple((claim.requests, claim.constraints) for claim in claims)
+        if key not in self._problems:
+            requests = [Open(c, request) for c, claim in enumerate(claims) for request in claim.requests]
+            constraints = [(c, each) for c, claim in enumerate(claims) for each in claim.constraints]
+            self._problems[key] = Problem(self.catalog, requests, constraints)
+        return self._problems[key]
+
+    def _fitting(self, claims: Sequence[Claim], nodes: NDArray[np.int64], *, now: bool) -> Mask:
+        """For each node, whether its devices satisfy the claims."""
+        problem = self._problem(claims)
+        fits: Mask = problem.enough(self._holdings.free(now=now))[nodes]
+        if not problem.counting:
+            for i in np.flatnonzero(fits):
+                fits[i] = self._remembered(
+                    problem, int(nodes[i]), now, lambda node: self._search(problem, node, now)
+                )
+        if self._given:
+            for i in np.flatnonzero(~fits):
+                if int(nodes[i]) in self._given:
+                    fits[i] = self._remembered(
+                        (problem, "again"),
+                        int(nodes[i]),
+                        now,
+                        lambda node: self._rearranged(claims, node, now),
+                    )
+        return fits
+
+    def _remembered(self, what: Hashable, node: int, now: bool, ask: Callable[[int], object]) -> bool:
+        """Whether ``ask`` has an answer for a node; asked again when what is in use there has changed."""
+        key, stamp = (what, node, now), self._holdings.stamp(node)
+        known = self._known.get(key)
+        if known is None or known[0] != stamp:
+            known = (stamp, ask(node) is not None)
+            self._known[key] = known
+        return known[1]
+
+    def _search(self, problem: Problem, node: int, now: bool) -> bool | None:
+        candidates = self.catalog.reachable(node)
+        return problem.solvable(candidates, self._holdings.room(candidates, now=now)) or None
+
+    def _rearranged(
+        self, claims: Sequence[Claim], node: int, now: bool
+    ) -> tuple[list[Claim], tuple[Pick, ...]] | None:
+        """Picks for the claims together with those that the cycle gives on the node; None: there are none.
+
+        What leaves is nothing for claims that are bound now.
+        """
+        given = self._given.get(node, ())
+        if len({(claim.requests, claim.constraints) for claim in (*(g.claim for g in given), *claims)}) < 2:
+            # Claims that want the same: other devices for one would be missed by the other.
+            return None
+        everyone = [*(entry.claim for entry in given), *claims]
+        problem = self._problem(everyone)
+        modes = [*(entry.now for entry in given), *(now for _ in claims)]
+        if len(set(modes)) > 1 and not problem.plain:
+            return None
+        candidates = self.catalog.reachable(node)
+        without = self._holdings.copy()
+        for entry in given:
+            without.set(entry.claim.key, replace(without.of(entry.claim.key), fresh=None))
+        room = without.room(candidates, now=all(modes))
+        if problem.short(candidates, room):
+            return None
+        leaving = frozenset(np.flatnonzero(without.free(now=False) & ~without.free(now=True)).tolist())
+        barred = {c: leaving for c, mode in enumerate(modes) if mode}
+        picks = Search(problem, candidates, room, barred).run()
+        return None if picks is None else (everyone, picks)
+
+    # --- pods come and go ------------------------------------------------------------------------
+
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+        now = not pipelined
+        self.extended.count_plugin(pod, node, 1, leaving=False)
+        opened, joined = [], []
+        for key in self._keys(pod):
+            holding = self._holdings.of(key)
+            allocation = holding.pinned(now=now)
+            if allocation is None and holding.before is not None and holding.before.usable(node):
+                # Its users leave, but nothing says that their devices must be given back.
+                allocation = holding.before if self._holdings.fits_again(holding.before) else None
+            if allocation is None:
+                opened.append(self.catalog.claims[key])
+            joined.append(Joined(key, pod.uid not in holding.stay | holding.joined))
+        synthetic = self.extended.claim(pod, node)
+        if synthetic is not None:
+            opened.append(synthetic)
+            joined.append(Joined(synthetic.key, True))
+        fresh = self._allocate(pod, opened, node, now=now)
+        for entry in joined:
+            if entry.added:
+                self._holdings.join(entry.claim, pod.uid, fresh.get(entry.claim))
+        self._placed[pod.key] = tuple(joined)
+        return self.details(pod, node)
+
+    def _allocate(
+        self, pod: Pod, claims: Sequence[Claim], node: int, *, now: bool
+    ) -> dict[ClaimKey, Allocation]:
+        """Allocations of the claims; those of earlier pods change where that is needed."""
+        if not claims:
+            return {}
+        candidates = self.catalog.reachable(node)
+        room = self._holdings.room(candidates, now=now)
+        if node not in self._gpus:
+            self._gpus[node] = gpus_of_node(self.catalog, node)
+        near = nearest_first(self._gpus[node], candidates, room.held, claims)
+        picks = Search(self._problem(claims), near, room).run()
+        found = (list(claims), picks) if picks is not None else self._rearranged(claims, node, now)
+        if found is None:
+            raise ValueError(f"{pod.key}: node {self.snapshot.nodes[node].name} lacks devices for its claims")
+        fresh = {
+            claim.key: write(self.catalog, claim, [pick for pick in found[1] if pick.claim == c], node)
+            for c, claim in enumerate(found[0])
+        }
+        for claim in found[0][: -len(claims)]:
+            self._holdings.set(claim.key, replace(self._holdings.of(claim.key), fresh=fresh[claim.key]))
+        local = [
+            Given(claim, now)
+            for claim in claims
+            if all(self.catalog.node_of[share.device] == node for share in fresh[claim.key].shares)
+        ]
+        self._given[node] = (*self._given.get(node, ()), *local)
+        return fresh
+
+    def details(self, pod: Pod, node: int) -> Mapping[str, Any]:
+        """What the binder writes: allocations by the name of the claim in the pod (1.3)."""
+        found = []
+        for ref in refs_of(self.snapshot, pod):
+            allocation = (
+                self._holdings.of((pod.key.namespace, ref.claim)).pinned(now=True) if ref.claim else None
+            )
+            if allocation is not None:
+                found.append({"name": ref.name, "allocation": allocation.raw})
+        details: dict[str, Any] = {"resourceClaimAllocations": found} if found else {}
+        synthetic = self.extended.claim(pod, node)
+        if synthetic is not None:
+            allocation = self._holdings.of(synthetic.key).fresh
+            assert allocation is not None
+            details["extendedResourceClaimAllocation"] = self.extended.details(synthetic, allocation.raw)
+        return details
+
+    def remove(self, pod: Pod, node: int) -> None:
+        self.extended.count_plugin(pod, node, -1, leaving=False)
+        for entry in self._placed.pop(pod.key, ()):
+            if entry.added:
+                self._holdings.part(entry.claim, pod.uid)
+        if node in self._given:
+            kept = tuple(g for g in self._given[node] if self._holdings.of(g.claim.key).fresh is not None)
+            self._given[node] = kept
+
+    def evict(self, pod: Pod) -> None:
+        self._leave(pod, 1)
+        self._left.add(pod.key)
+        for key in self._used_by.get(pod.uid, ()):
+            self._holdings.leave(key, pod.uid)
+
+    def unevict(self, pod: Pod) -> None:
+        self._leave(pod, -1)
+        self._left.discard(pod.key)
+        if pod.status is not PodStatus.RELEASING:
+            for key in self._used_by.get(pod.uid, ()):
+                self._holdings.come_back(key, pod.uid)
+
+    def _leave(self, pod: Pod, sign: int) -> None:
+        if pod.node is not None and pod.status is not PodStatus.RELEASING:
+            node = self.snapshot.node_index[pod.node]
+            self.extended.count_plugin(pod, node, -sign, leaving=False)
+            self.extended.count_plugin(pod, node, sign, leaving=True)
+
+    # --- words and rows ----------------------------------------------------------------------------
+
+    def refusals(self, pod: Pod) -> str:
+        reason = self.dead_end(pod)
+        if reason:
+            return reason
+        mask = self.mask(pod, now=True)
+        refused = 0 if mask is None else int(np.count_nonzero(~mask))
+        if not refused:
+            return ""
+        free = self._holdings.free(now=True)
+        parts = []
+        for key in self._keys(pod):
+            holding = self._holdings.of(key)
+            users = len(holding.users(now=True) | {pod.uid})
+            if users > MAX_USERS:
+                parts.append(f"claim {key[1]} would have {users} users, at most {MAX_USERS} are allowed")
+            elif (allocation := holding.pinned(now=True)) is not None:
+                parts.append(f"claim {key[1]} is allocated on {_count(allocation.nodes)} node(s)")
+            else:
+                parts += [_lack(self.catalog, key[1], r, free) for r in self.catalog.claims[key].requests]
+        return f"{refused} node(s) cannot allocate all claims" + (f": {'; '.join(parts)}" if parts else "")
+
+    def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
+        """Counting rows over the devices that requests of the classes accept, and users of shared claims.
+
+        Exact where devices are free or not and few requests overlap; with constraints, counters,
+        shareable devices or shared open claims a relaxation, of which is left that no pod enters a node
+        that refuses it as it is while all that hold devices there stay.
+        """
+        yield from self._user_rows(classes, nodes)
+        opened = [
+            [
+                claim
+                for key in self._keys(pod)
+                if (claim := self.catalog.claims.get(key)) is not None and self._opens(pod, key)
+            ]
+            for pod in classes
+        ]
+        wants = [[request for claim in claims for request in claim.requests] for claims in opened]
+        releases = dict(self._releases())
+        yield from rows(self.catalog, wants, nodes, self._holdings.free(now=False), releases)
+        yield from self._refused_rows(classes, sizes, opened, nodes, releases)
+
+    def _refused_rows(
+        self,
+        classes: Sequence[Pod],
+        sizes: Sequence[int],
+        opened: Sequence[Sequence[Claim]],
+        nodes: Sequence[int],
+        releases: Mapping[PodKey, Sequence[int]],
+    ) -> Iterator[Row]:
+        """For what counting does not say: nodes that serve a class only once a pod leaves."""
+        local: dict[int, set[PodKey]] = {}
+        anywhere: set[PodKey] = set()
+        for key, devices in releases.items():
+            for device in devices:
+                node = int(self.catalog.node_of[device])
+                # Counters of a pool may be drawn from several nodes.
+                shared = node < 0 or self.catalog.devices[device].consumes
+                (anywhere if shared else local.setdefault(node, set())).add(key)
+        for c, pod in enumerate(classes):
+            for synthetic, served in self.extended.parts(pod):
+                claims = [*opened[c], *([synthetic] if synthetic is not None else [])]
+                if not claims or (synthetic is None and self._problem(claims).counting):
+                    continue
+                chosen = np.array([node for node in nodes if served[node]], dtype=np.int64)
+                for node in chosen[~self._fitting(claims, chosen, now=False)].tolist():
+                    leaving = dict.fromkeys(local.get(node, set()) | anywhere, sizes[c])
+                    yield Row({(c, node): 1}, 0, leaving, NAME)
+
+    def _opens(self, pod: Pod, key: ClaimKey) -> bool:
+        """Whether a claim of the pod's own needs devices where the pod is placed or moved to."""
+        found = self._holdings.of(key)
+        own = pod.node is not None and found.fresh is None and found.stay == {pod.uid}
+        return self._sharers.get(key, 0) <= 1 and (own or found.pinned(now=False) is None)
+
+    def _user_rows(self, classes: Sequence[Pod], nodes: Sequence[int]) -> Iterator[Row]:
+        """No shared claim gets more users than the API allows."""
+        joining: dict[ClaimKey, list[int]] = {}
+        for c, pod in enumerate(classes):
+            for key in self._keys(pod):
+                if self._sharers.get(key, 0) > 1 and pod.uid not in self._holdings.of(key).users(now=False):
+                    joining.setdefault(key, []).append(c)
+        keys = {pod.uid: pod.key for pod in self.snapshot.pods} if joining else {}
+        for key, members in joining.items():
+            users = self._holdings.of(key).stay
+            entering = {(c, node): 1 for c in members for node in nodes}
+            leaving = {keys[uid]: 1 for uid in users if uid in keys}
+            bound = MAX_USERS - len(self._holdings.of(key).users(now=False))
+            yield Row(entering, bound, leaving, NAME)
+
+    def _releases(self) -> Iterator[tuple[PodKey, list[int]]]:
+        """Devices that come free when a staying pod is evicted.
+
+        Where several pods share a claim, the first is taken for all of them: a relaxation.
+        """
+        by_uid = {pod.uid: pod.key for pod, _, leaving in holding(self.snapshot) if not leaving}
+        for key in sorted({key for keys in self._used_by.values() for key in keys}):
+            found = self._holdings.of(key)
+            users = sorted(uid for uid in found.stay if uid in by_uid)
+            if users and found.before is not None:
+                yield by_uid[users[0]], [share.device for share in found.before.shares if not share.admin]
+
+
+def _promised(pod: Pod, name: str) -> Raw:
+    """What a BindRequest allocates; nothing if it cannot be read."""
+    allocation = pod.claim_allocations[name]
+    try:
+        check_allocation(allocation)
+    except (ValueError, AttributeError):
+        return {}
+    return dict(allocation)
+
+
+def _count(nodes: Mask | None) -> str:
+    return "all" if nodes is None else str(int(np.count_nonzero(nodes)))
+
+
+def _lack(catalog: Catalog, name: str, request: Sequence[Any], free: Mask) -> str:
+    """A request in numbers: what it asks for, and the most that one node has free."""
+    wanted = request[0]
+    most = int(catalog.per_node(catalog.satisfying(wanted) & free).max(initial=0))
+    need = "all" if wanted.mode == ALL else wanted.count
+    return f"claim {name} needs {need} of class {wanted.device_class}, a node has at most {most} free"

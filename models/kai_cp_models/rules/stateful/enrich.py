@@ -1,0 +1,88 @@
+"""What device objects add to a snapshot before it is read: amounts, capacities, set-aside objects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kai_cp_models.rules.stateful.dra.amounts import claim_milli_gpus
+from kai_cp_models.rules.stateful.dra.catalog import EXTRA, Catalog
+from kai_cp_models.rules.stateful.dra.judging import JUDGED
+from kai_cp_models.rules.stateful.dra.objects import Wanted
+from kai_cp_models.rules.stateful.dra.refs import classed
+from kai_cp_models.rules.stateful.dra.state import DraState
+from kai_cp_models.snapshot import MILLI, Node, SetAside, Snapshot
+
+SERVED: Final = "dra_served"
+"""Key in ``Snapshot.extras``: node names by dimension where DRA serves an extended resource."""
+
+
+def with_catalog(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with its DRA objects parsed, once for all; itself where it has none."""
+    raw = snapshot.extras.get("raw", {})
+    if not any(raw.get(name) for name in ("deviceClasses", "resourceSlices", "resourceClaims")):
+        return snapshot
+    return replace(snapshot, extras={**snapshot.extras, EXTRA: Catalog(snapshot)})
+
+
+def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
+    """The snapshot with what its device objects mean for all others; itself where there are none.
+
+    ``set_aside``: objects that the stateful rules could not use. Claims count as GPUs in queues
+    (``extras["claim_milli_gpus"]``, 2.5). Where DRA serves an extended resource that the node does not
+    advertise, the node's vector gets the number of devices, so that vector checks are necessary and
+    the DRA rule alone decides. Pods that only the names of their own claims tell apart get one spec. Where
+    nothing is decided (``extras["selectors_judged"]`` is False) no selector is evaluated for any of this.
+    """
+    extras = dict(snapshot.extras)
+    catalog = extras.get(EXTRA)
+    served: dict[int, dict[str, int]] = {}
+    judged = bool(extras.get(JUDGED, True))
+    if isinstance(catalog, Catalog):
+        claims = claim_milli_gpus(snapshot, catalog.claims)
+        served = _served(snapshot, catalog) if judged else {}
+        if claims:
+            extras["claim_milli_gpus"] = claims
+        if served:
+            extras[SERVED] = {d: frozenset(counts) for d, counts in served.items()}
+    elif not set_aside:
+        return snapshot
+    found = replace(
+        snapshot,
+        nodes=tuple(_with_devices(node, served) for node in snapshot.nodes) if served else snapshot.nodes,
+        set_aside=(*snapshot.set_aside, *set_aside),
+        extras=extras,
+    )
+    known = isinstance(catalog, Catalog) and judged
+    return classed(found, DraState(found).identity) if known else found
+
+
+def claims_wait(snapshot: Snapshot) -> bool:
+    """Whether claims wait for a later cycle, because selectors took all that this one spends on them."""
+    catalog = snapshot.extras.get(EXTRA)
+    return isinstance(catalog, Catalog) and catalog.waiting
+
+
+def _served(snapshot: Snapshot, catalog: Catalog) -> dict[int, dict[str, int]]:
+    """Devices by node name, for every dimension that a class backs, where nothing is advertised."""
+    backed = catalog.extended()
+    found: dict[int, dict[str, int]] = {}
+    for d, name in enumerate(snapshot.dimensions):
+        wanted = Wanted("", backed[name].name) if name in backed else None
+        if wanted is not None and catalog.usable(wanted):
+            counts = catalog.per_node(catalog.satisfying(wanted))
+            found[d] = {
+                snapshot.nodes[i].name: int(counts[i])
+                for i in np.flatnonzero(counts)
+                if snapshot.nodes[i].allocatable[d] <= 0
+            }
+    return {d: counts for d, counts in found.items() if counts}
+
+
+def _with_devices(node: Node, served: dict[int, dict[str, int]]) -> Node:
+    added = {d: counts[node.name] * MILLI for d, counts in served.items() if node.name in counts}
+    if not added:
+        return node
+    return replace(node, allocatable=tuple(added.get(d, v) for d, v in enumerate(node.allocatable)))

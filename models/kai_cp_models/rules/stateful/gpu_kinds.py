@@ -1,0 +1,394 @@
+"""Kinds of GPUs in queues, an option that KAI lacks: limits and quotas for one product (docs/gpu-kinds.md).
+
+A queue says in ``kai-cp/gpu-kinds`` how many GPUs of a kind it, with all below it, may hold (limit), and its
+non-preemptible pods (quota). The kind of a GPU is the product of its node, by label or as DRA tells it. What
+a pod costs depends on its place then, so the rule stands with those of nodes: a mask where pods are placed
+one by one, and one row per queue, kind and bound where a model places them together.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.fairness import amounts
+from kai_cp_models.reservations.inputs import Fields, Unreadable, shown
+from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
+from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    GPU,
+    MILLI,
+    UNLIMITED,
+    GpuKind,
+    Pod,
+    PodKey,
+    PodSpec,
+    SetAside,
+    Snapshot,
+)
+from kai_cp_topology.records import PRODUCT_LABEL
+
+NAME: Final = "gpu_kinds"
+NOTE: Final = "kai-cp/gpu-kinds"
+REASON: Final = "OverGpuKind"
+"""Token of a pod group that waits for nothing but such a bound."""
+UNKNOWN: Final = "unknown"
+"""Kind of GPUs whose product neither label nor driver tells."""
+
+_MOST_GPUS: Final = 1e9
+_ANY: Final = 2**62
+"""More than all GPUs there are."""
+_FIELDS: Final = ("limit", "quota")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a queue may hold of a kind, in milli-GPUs; -1: any number. ``quota``: if not preemptible."""
+
+    limit: int = UNLIMITED
+    quota: int = UNLIMITED
+
+
+QueueBounds = Mapping[str, Mapping[str, Bounds]]
+"""By queue and kind."""
+
+
+class Cell(NamedTuple):
+    """A bound: what ``queue`` holds of ``kind``, or what its non-preemptible (``firm``) pods do."""
+
+    queue: str
+    kind: str
+    firm: bool
+
+
+def active(snapshot: Snapshot, options: OptionalRules) -> bool:
+    """Whether the option is on and a queue says anything."""
+    return options.gpu_kinds and any(_note(queue.notes) for queue in snapshot.queues)
+
+
+def open(snapshot: Snapshot) -> RuleState:
+    """What queues hold of every kind that is bounded."""
+    return KindState(snapshot)
+
+
+def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
+    """Annotations that cannot be read, and kinds that no node has."""
+    problems: list[SetAside] = []
+    read(snapshot, problems)
+    yield from problems
+
+
+def problems(snapshot: Snapshot, options: OptionalRules) -> tuple[SetAside, ...]:
+    """``set_aside`` where the option is on."""
+    return tuple(set_aside(snapshot)) if active(snapshot, options) else ()
+
+
+def kinds_of(snapshot: Snapshot) -> tuple[str, ...]:
+    """The kind of the GPUs of every node."""
+    return tuple(labels.get(PRODUCT_LABEL) or UNKNOWN for labels in hardware_labels(snapshot))
+
+
+def read(snapshot: Snapshot, problems: list[SetAside]) -> QueueBounds:
+    """What queues say; what cannot be read, or names a kind that no node has, goes to ``problems``."""
+    found: dict[str, Mapping[str, Bounds]] = {}
+    known = {*kinds_of(snapshot), UNKNOWN}
+    for queue in snapshot.queues:
+        item = f"Queue {queue.name}"
+        said = Fields(item, queue.notes, problems).read(NOTE, _document)
+        bounds = {}
+        for kind, entry in sorted((said or {}).items()):
+            field = f"metadata.annotations[{NOTE}].{kind}"
+            try:
+                bounds[kind] = _bounds(entry)
+            except Unreadable as problem:
+                problems.append(SetAside(item, f"{field}: {problem}; read as absent", field))
+                continue
+            if kind not in known:
+                there = ", ".join(sorted(known - {UNKNOWN})) or "none that is known"
+                problems.append(SetAside(item, f"{field}: no node has such GPUs; there are {there}", field))
+        if bounds:
+            found[queue.name] = bounds
+    return found
+
+
+def told_apart(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with specs that tell pods under different bounds apart: many count pods by spec."""
+    bounds = read(snapshot, [])
+    finished: dict[tuple[int, str], PodSpec] = {}
+    pods = []
+    for pod in snapshot.pods:
+        group = snapshot.group_by_key.get(pod.group) if pod.group is not None else None
+        path = () if group is None else snapshot.queue_path.get(group.queue, ())
+        if group is None or not any(name in bounds for name in path):
+            pods.append(pod)
+            continue
+        key = f"{pod.spec.scheduling_key}|kinds of {group.queue} {group.preemptible}"
+        spec = finished.get((id(pod.spec), key))
+        if spec is None:
+            spec = finished[id(pod.spec), key] = replace(pod.spec, scheduling_key=key)
+        pods.append(replace(pod, spec=spec))
+    return replace(snapshot, pods=tuple(pods)) if bounds else snapshot
+
+
+class Holding(NamedTuple):
+    """What a queue holds of a kind, everything below it included, in milli-GPUs."""
+
+    queue: str
+    kind: str
+    bounds: Bounds
+    held: int
+    firm: int
+    """Of ``held``, by non-preemptible pods."""
+
+
+def holdings(snapshot: Snapshot) -> tuple[Holding, ...]:
+    """What queues hold of the kinds for which they state bounds, by queue and kind."""
+    return KindState(snapshot).holdings()
+
+
+def _note(notes: Iterable[tuple[str, str]]) -> bool:
+    return any(name == NOTE for name, _ in notes)
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Unreadable("is not JSON") from None
+    if not isinstance(document, dict):
+        raise Unreadable("is not an object of kinds")
+    return document
+
+
+def _bounds(entry: Any) -> Bounds:
+    if not isinstance(entry, dict) or not entry:
+        raise Unreadable(f"{shown(entry)} is not an object with limit or quota")
+    for name in entry:
+        if name not in _FIELDS:
+            raise Unreadable(f"there is no {shown(name)}, only limit and quota")
+    return Bounds(*(_milli(name, entry.get(name, UNLIMITED)) for name in _FIELDS))
+
+
+def _milli(name: str, value: Any) -> int:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (value == UNLIMITED or 0 <= value <= _MOST_GPUS):
+        raise Unreadable(f"{name}: {shown(value)} is not a number of GPUs; -1 is any number")
+    return UNLIMITED if value == UNLIMITED else int(value * MILLI + 1e-6)
+
+
+class KindState(RuleState):
+    """What is held under every bound, in milli-GPUs: by who stays, and by who leaves in this cycle."""
+
+    name = NAME
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._bounds = read(snapshot, [])
+        self._kinds = kinds_of(snapshot)
+        named = {kind for bounds in self._bounds.values() for kind in bounds}
+        self._on = {kind: np.array([one == kind for one in self._kinds], dtype=np.bool_) for kind in named}
+        self._cells: dict[tuple[str, bool], tuple[Cell, ...]] = {}
+        self._charges: dict[tuple[int, int], NDArray[np.int64]] = {}
+        """[N] what alike pods cost on every node."""
+        self._staying: dict[Cell, int] = {}
+        self._leaving: dict[Cell, int] = {}
+        self._new: dict[Cell, int] = {}
+        """Of what stays, by pods that had no place before the cycle."""
+        self._left: set[PodKey] = set()
+        self._placed: dict[PodKey, tuple[Pod, int]] = {}
+        index = snapshot.node_index
+        self._running = tuple(
+            (pod, index[pod.node])
+            for pod in snapshot.pods
+            if pod.node in index and pod.status in ACTIVE_ALLOCATED and self.concerns(pod)
+        )
+        for pod, node in self._running:
+            self._count(self._staying, pod, node, 1)
+        self._start = dict(self._staying)
+
+    def copy(self) -> KindState:
+        twin = copy.copy(self)
+        twin.detach()
+        return twin
+
+    def detach(self) -> None:
+        """Own what changes, after a shallow copy."""
+        self._staying, self._leaving, self._new = dict(self._staying), dict(self._leaving), dict(self._new)
+        self._left, self._placed = set(self._left), dict(self._placed)
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """What every queue with bounds holds at the start."""
+        return tuple(
+            Holding(name, kind, at, *(self._start.get(Cell(name, kind, firm), 0) for firm in (False, True)))
+            for name, bounds in self._bounds.items()
+            for kind, at in bounds.items()
+        )
+
+    # --- who is meant ----------------------------------------------------------------------------
+
+    def concerns(self, pod: Pod) -> bool:
+        return bool(self._cells_of(pod)) and bool(self._charge(pod).any())
+
+    def identity(self, pod: Pod) -> Hashable:
+        return self._cells_of(pod)
+
+    def _cells_of(self, pod: Pod) -> tuple[Cell, ...]:
+        """The bounds on a pod: of its queue and all above it."""
+        group = self._snapshot.group_by_key.get(pod.group) if pod.group is not None else None
+        if group is None:
+            return ()
+        key = group.queue, group.preemptible
+        known = self._cells.get(key)
+        if known is None:
+            known = self._cells[key] = tuple(
+                Cell(name, kind, firm)
+                for name in self._snapshot.queue_path.get(group.queue, ())
+                for kind in self._bounds.get(name, {})
+                for firm in ((False,) if group.preemptible else (False, True))
+            )
+        return known
+
+    def _charge(self, pod: Pod) -> NDArray[np.int64]:
+        key = id(pod.spec), amounts.claim_milli_gpus(self._snapshot, pod)
+        known = self._charges.get(key)
+        if known is None:
+            snapshot = self._snapshot
+            if pod.spec.gpu.kind is GpuKind.MEMORY:
+                found = [amounts.accepted(snapshot, pod, node)[GPU] for node in snapshot.nodes]
+            else:
+                found = [amounts.without_shared_memory(snapshot, pod)[GPU]] * len(snapshot.nodes)
+            known = self._charges[key] = np.array(found, dtype=np.int64)
+        return known
+
+    def _bound(self, cell: Cell) -> int:
+        bounds = self._bounds[cell.queue][cell.kind]
+        found = bounds.quota if cell.firm else bounds.limit
+        return _ANY if found == UNLIMITED else found
+
+    def _room(self, cell: Cell, pod: Pod | None = None, *, now: bool = False) -> int:
+        """What may still come under a bound; negative where it is exceeded.
+
+        A pod that leaves may come back or move as long as no more is held than before and no new pod came.
+        """
+        bound = self._bound(cell)
+        if pod is not None and pod.key in self._left and not self._new.get(cell):
+            bound = max(bound, self._start.get(cell, 0))
+        return bound - self._staying.get(cell, 0) - (self._leaving.get(cell, 0) if now else 0)
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def mask(self, pod: Pod, *, now: bool) -> Mask | None:
+        allowed: Mask | None = None
+        charge = self._charge(pod)
+        for cell in self._cells_of(pod):
+            fits = ~self._on[cell.kind] | (charge <= max(0, self._room(cell, pod, now=now)))
+            allowed = fits if allowed is None else allowed & fits
+        return allowed
+
+    def refusals(self, pod: Pod) -> str:
+        charge = self._charge(pod)
+        refusing = [
+            (cell, int(charge[self._on[cell.kind]].min()))
+            for cell in self._cells_of(pod)
+            if (self._on[cell.kind] & (charge > max(0, self._room(cell)))).any()
+        ]
+        return "; ".join(self._words(cell, need) for cell, need in refusing)
+
+    def alone(self, pods: Sequence[Pod], accepting: Callable[[Pod], Mask]) -> tuple[str, str] | None:
+        concerned = [pod for pod in pods if self.concerns(pod)]
+        if not concerned:
+            return None
+        cells = self._cells_of(concerned[0])
+        reachable = np.zeros(len(self._kinds), dtype=np.bool_)
+        need = most = 0
+        for pod in concerned:
+            nodes = accepting(pod)
+            reachable |= nodes
+            least = int(self._charge(pod)[nodes].min(initial=self._charge(pod).max()))
+            need, most = need + least, max(most, least)
+        kinds = {self._kinds[n] for n in np.flatnonzero(reachable)}
+        rooms = {
+            kind: min((max(0, self._room(cell)) for cell in cells if cell.kind == kind), default=_ANY)
+            for kind in kinds
+        }
+        free = rooms.values()
+        if not rooms or (need <= sum(free) and most <= max(free)):
+            return None
+        short = [cell for cell in cells if cell.kind in rooms and self._room(cell) < need]
+        return REASON, "; ".join(self._words(cell, need) for cell in short)
+
+    def _words(self, cell: Cell, need: int) -> str:
+        bound, used = self._bound(cell) / MILLI, self._staying.get(cell, 0) / MILLI
+        what, who = ("quota", " by non-preemptible pods") if cell.firm else ("limit", "")
+        return (
+            f"queue {cell.queue}: {what} {bound:.10g} GPUs of {cell.kind}, used{who} {used:.10g}, "
+            f"needs {need / MILLI:.10g}"
+        )
+
+    # --- accounting ------------------------------------------------------------------------------
+
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+        self._enter(pod, node, 1)
+        self._placed[pod.key] = pod, node
+        return {}
+
+    def remove(self, pod: Pod, node: int) -> None:
+        self._enter(pod, node, -1)
+        self._placed.pop(pod.key, None)
+
+    def evict(self, pod: Pod) -> None:
+        self._leave(pod, 1)
+        self._left.add(pod.key)
+
+    def unevict(self, pod: Pod) -> None:
+        self._leave(pod, -1)
+        self._left.discard(pod.key)
+
+    def _enter(self, pod: Pod, node: int, sign: int) -> None:
+        self._count(self._staying, pod, node, sign)
+        if pod.key not in self._left:
+            self._count(self._new, pod, node, sign)
+
+    def _leave(self, pod: Pod, sign: int) -> None:
+        node = self._snapshot.node_index.get(pod.node or "")
+        if node is not None and pod.status in ACTIVE_ALLOCATED:
+            self._count(self._staying, pod, node, -sign)
+            self._count(self._leaving, pod, node, sign)
+
+    def _count(self, held: dict[Cell, int], pod: Pod, node: int, sign: int) -> None:
+        charge = int(self._charge(pod)[node])
+        for cell in self._cells_of(pod):
+            if cell.kind == self._kinds[node]:
+                held[cell] = held.get(cell, 0) + sign * charge
+
+    def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
+        """Exact where no bound is exceeded already; then nothing may come, and the mask knows how much has
+        to leave before."""
+        asking: dict[Cell, list[int]] = {}
+        for c, pod in enumerate(classes):
+            for cell in self._cells_of(pod):
+                asking.setdefault(cell, []).append(c)
+        holding: dict[Cell, dict[PodKey, int]] = {cell: {} for cell in asking}
+        staying = (one for one in self._running if one[0].key not in self._left)
+        for pod, node in (*staying, *self._placed.values()):
+            for cell in self._cells_of(pod):
+                if cell in holding and cell.kind == self._kinds[node]:
+                    holding[cell][pod.key] = int(self._charge(pod)[node])
+        for cell, members in asking.items():
+            entering = {
+                (c, n): int(self._charge(classes[c])[n])
+                for c in members
+                for n in nodes
+                if self._kinds[n] == cell.kind and self._charge(classes[c])[n]
+            }
+            if entering and self._bound(cell) < _ANY:
+                name = f"{NAME} {cell.queue} {cell.kind}"
+                yield Row(entering, max(0, self._room(cell)), holding[cell], name)

@@ -1,0 +1,42 @@
+"""NUMA alignment (6, 7; opt-in plugin ``numa``): policies of the Topology Manager per node.
+
+``single-numa-node`` and ``restricted`` refuse nodes for Guaranteed pods and pods that ask for devices;
+all policies but ``none`` are scored by the number of zones that the pod would span. Whatever the
+zones list and ``ignoreList`` does not name is aligned. With ``reconstructAvailable`` a zone has what it
+can allocate less what pods are known to use there; otherwise the reported availability counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kai_cp_models.rules.stateful.numa.state import NAME as STATE_NAME
+from kai_cp_models.rules.stateful.numa.state import NumaState
+from kai_cp_models.rules.stateful.numa.zones import parse
+from kai_cp_models.rules.stateful.protocol import RuleState
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import SetAside, Snapshot
+
+__all__ = ["NAME", "active", "open", "set_aside"]
+
+NAME: Final = STATE_NAME
+
+
+def active(snapshot: Snapshot, options: OptionalRules) -> bool:
+    """Whether the plugin is on and there are NodeResourceTopologies."""
+    return snapshot.policy.plugin("numa") and bool(
+        snapshot.extras.get("raw", {}).get("nodeResourceTopologies")
+    )
+
+
+def open(snapshot: Snapshot) -> RuleState:
+    """Zones and what is in use there."""
+    return NumaState(snapshot)
+
+
+def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
+    """Topologies without zones, of unknown nodes, or with bad amounts."""
+    problems: list[SetAside] = []
+    parse(snapshot, problems)
+    yield from problems

@@ -1,0 +1,372 @@
+"""The NUMA rule's state: what the zones of every node have left (6, plugin ``numa``)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.rules.stateful.numa.spans import Amounts, first_set, spans, spread_over
+from kai_cp_models.rules.stateful.numa.zones import (
+    NONE,
+    RESTRICTED,
+    SINGLE,
+    dimension,
+    in_milli,
+    is_device,
+    parse,
+)
+from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState, Scores
+from kai_cp_models.rules.stateful.remembered import Remembered
+from kai_cp_models.rules.stateful.tally import holding
+from kai_cp_models.snapshot import MILLI, Pod, PodKey, PodSpec, PodStatus, SetAside, Snapshot
+
+NAME: Final = "numa"
+SCORE: Final = 100.0
+"""Score of a node on which the pod needs one zone (6)."""
+
+
+class NumaState(RuleState):
+    """Amounts in use per zone, staying and leaving, and where the cycle's pods are expected.
+
+    What a node answers depends on its zones and on what is free there alone. Such states are numbered,
+    and each is asked once per demand: a large cluster has few of them.
+    """
+
+    name = NAME
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        problems: list[SetAside] = []
+        self.zones = parse(snapshot, problems)
+        self.problems = tuple(problems)
+        policy = snapshot.policy
+        ignored = {dimension(name) for name in policy.numa_ignore}
+        self._aligned = np.array([name not in ignored for name in snapshot.dimensions], dtype=np.bool_)
+        self._device = np.array([is_device(name) for name in snapshot.dimensions], dtype=np.bool_)
+        self._position = {name: i for i, name in enumerate(snapshot.dimensions)}
+        self._refusing = (self.zones.policy == SINGLE) | (self.zones.policy == RESTRICTED)
+        self._scored = (self.zones.policy != "") & (self.zones.policy != NONE)
+        self._used = (np.zeros_like(self.zones.allocatable), np.zeros_like(self.zones.allocatable))
+        self._any_refusing, self._all_refusing = bool(self._refusing.any()), bool(self._refusing.all())
+        self._any_scored = bool(self._scored.any())
+        self._remembered = Remembered(len(snapshot.nodes))
+        self._kinds = self.zones.kinds()
+        self._states: dict[tuple[int, bytes], int] = {}
+        self._answers: dict[Hashable, dict[int, Any]] = {}
+        self._demands: dict[int, Hashable] = {}
+        self._fits_empty: dict[Hashable, bool] = {}
+        self._placed: dict[PodKey, tuple[int, Amounts]] = {}
+        self._left: set[PodKey] = set()
+        total = np.zeros_like(self.zones.allocatable)
+        for pod, node, leaving in holding(snapshot):
+            known = self._known(pod, node)
+            if known is not None:
+                self._used[leaving][node] += known
+                total[node] += known
+        # A reported availability already lacks what the known pods use.
+        self._base = self.zones.allocatable if policy.numa_reconstruct else self.zones.available + total
+        self._more: tuple[dict[int, Amounts], dict[int, Amounts]] = ({}, {})
+        """What the cycle adds to ``_used``, by node."""
+
+    def copy(self) -> NumaState:
+        twin = copy.copy(self)
+        twin.detach()
+        return twin
+
+    def detach(self) -> None:
+        """Own what changes, after a shallow copy."""
+        self._more = (dict(self._more[0]), dict(self._more[1]))
+        self._remembered = self._remembered.copy()
+        self._placed = dict(self._placed)
+        self._left = set(self._left)
+
+    # --- amounts -----------------------------------------------------------------------------------
+
+    def _known(self, pod: Pod, node: int) -> Amounts | None:
+        """[Z, D] what a pod is known to use on its node; None: nothing is known."""
+        names = self.zones.names.get(node)
+        if names is None or not pod.numa_zones:
+            return None
+        used: Amounts = np.zeros_like(self.zones.allocatable[node])
+        for zone, amounts in pod.numa_zones:
+            for name, amount in amounts:
+                if zone in names and name in self._position:
+                    used[names.index(zone), self._position[name]] += amount
+        return used
+
+    def _wanted(self, spec: PodSpec, requests: Sequence[int]) -> Amounts:
+        """[D] what is aligned: everything of a Guaranteed pod, devices of any pod."""
+        amounts = np.array(requests, dtype=np.int64)
+        wanted: Amounts = np.where(
+            self._aligned if spec.guaranteed else self._aligned & self._device, amounts, 0
+        )
+        return wanted
+
+    def _free(self, nodes: NDArray[np.int64], *, now: bool) -> Amounts:
+        """[n, Z, D] what the zones of some nodes have left."""
+        free: Amounts = self._base[nodes] - self._used[0][nodes]
+        if now:
+            free -= self._used[1][nodes]
+        for more in self._more if now else self._more[:1]:
+            if more:
+                for i, node in enumerate(nodes.tolist()):
+                    if node in more:
+                        free[i] -= more[node]
+        return free
+
+    def _use(self, node: int, amounts: Amounts, *, leaving: bool) -> None:
+        """Add to what is in use on a node."""
+        more = self._more[leaving]
+        more[node] = more[node] + amounts if node in more else amounts
+        self._remembered.change(node)
+
+    def _asks(self, spec: PodSpec) -> bool:
+        """Whether anything of the pod is aligned."""
+        return self._demand(spec) is not None
+
+    def _demand(self, spec: PodSpec) -> Hashable:
+        """Equal for pods that align the same amounts; None: nothing is aligned."""
+        if id(spec) not in self._demands:
+            pod, containers = spec.requests, spec.container_requests
+            parts = [self._wanted(spec, row).tobytes() for row in (pod, *containers)]
+            self._demands[id(spec)] = tuple(parts) if self._wanted(spec, pod).any() else None
+        return self._demands[id(spec)]
+
+    def _numbers(self, *, now: bool) -> NDArray[np.int64]:
+        """[N] number of every node's state."""
+
+        def numbered(nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+            states, kinds = self._states, self._kinds[nodes].tolist()
+            rows = [row.tobytes() for row in self._free(nodes, now=now)]
+            found = [states.setdefault(key, len(states)) for key in zip(kinds, rows, strict=True)]
+            return np.array(found, dtype=np.int64)
+
+        return self._remembered.answer(("state", now), numbered)
+
+    def _answer(
+        self, what: Hashable, now: bool, ask: Callable[[NDArray[np.int64]], NDArray[Any]]
+    ) -> NDArray[Any]:
+        """[N] what ``ask`` says of every node; it is asked for one node of every new state."""
+
+        def compute(nodes: NDArray[np.int64]) -> NDArray[Any]:
+            known = self._answers.setdefault(what, {})
+            numbers = self._numbers(now=now)[nodes].tolist()
+            new = {
+                number: node
+                for number, node in zip(numbers, nodes.tolist(), strict=True)
+                if number not in known
+            }
+            if new:
+                known |= zip(new, ask(np.array(list(new.values()), dtype=np.int64)).tolist(), strict=True)
+            return np.array([known[number] for number in numbers])
+
+        return self._remembered.answer((what, now), compute)
+
+    def concerns(self, pod: Pod) -> bool:
+        return bool(pod.numa_zones) or self._asks(pod.spec)
+
+    def identity(self, pod: Pod) -> Hashable:
+        return None
+
+    # --- which nodes -----------------------------------------------------------------------------
+
+    def mask(self, pod: Pod, *, now: bool) -> Mask | None:
+        back = self._own_node(pod)
+        if back is None and not (self._any_refusing and self._asks(pod.spec)):
+            return None
+        mask: Mask = self._answer(
+            (self._demand(pod.spec), "fits"),
+            now,
+            lambda nodes: self._accepting(pod.spec, nodes, self._free(nodes, now=now)),
+        )
+        if back is not None:
+            node, known = back
+            mask = mask.copy()
+            mask[node] = bool((known <= np.maximum(self._free(np.array([node]), now=now)[0], 0)).all())
+        return mask
+
+    def _own_node(self, pod: Pod) -> tuple[int, Amounts] | None:
+        """Node and zones of an evicted pod: if it returns there its eviction is taken back, so that it
+        keeps its zones."""
+        if pod.key not in self._left or pod.node is None:
+            return None
+        node = self.snapshot.node_index[pod.node]
+        known = self._known(pod, node)
+        return None if known is None else (node, known)
+
+    def _accepting(self, spec: PodSpec, nodes: NDArray[np.int64], free: Amounts) -> Mask:
+        """Of some nodes those whose policy admits a pod, with so much free in their zones."""
+        mask = np.ones(len(nodes), dtype=np.bool_)
+        for scope, demands in self._parts(spec):
+            chosen = np.flatnonzero((scope & self._refusing)[nodes])
+            if chosen.size:
+                mask[chosen] = self._align(nodes[chosen], free[chosen], demands)
+        return mask
+
+    def _parts(self, spec: PodSpec) -> Iterable[tuple[Mask, list[Amounts]]]:
+        """Nodes by scope, with the demands that are aligned one after the other there."""
+        containers = (
+            self.zones.by_container if len(spec.container_requests) > 1 else np.zeros_like(self._refusing)
+        )
+        yield ~containers, [self._wanted(spec, spec.requests)]
+        if containers.any():
+            yield containers, [self._wanted(spec, row) for row in spec.container_requests]
+
+    def _align(self, nodes: NDArray[np.int64], free: Amounts, demands: Sequence[Amounts]) -> Mask:
+        exists, listed = self.zones.exists[nodes], self.zones.listed[nodes]
+        if len(demands) == 1:
+            demand = np.where(listed, demands[0], 0)
+            return self._narrow_enough(nodes, free, demand)
+        mask = np.ones(len(nodes), dtype=np.bool_)
+        left = free.copy()
+        for each in demands:
+            demand = np.where(listed, each, 0)
+            mask &= self._narrow_enough(nodes, left, demand)
+            for i in np.flatnonzero(mask):
+                chosen = first_set(left[i], demand[i], int(exists[i].sum()))
+                left[i] -= spread_over(left[i], demand[i], chosen)
+        return mask
+
+    def _narrow_enough(self, nodes: NDArray[np.int64], free: Amounts, demand: Amounts) -> Mask:
+        """Single: one zone holds the demand. Restricted: no more zones than an empty node would need."""
+        exists = self.zones.exists[nodes]
+        restricted = self.zones.policy[nodes] == RESTRICTED
+        widest = free.shape[1] if restricted.any() else 1
+        have = spans(free, demand, exists, widest=widest)
+        if not restricted.any():
+            single: Mask = have == 1
+            return single
+        least = spans(self.zones.allocatable[nodes], demand, exists, widest=widest)
+        narrow: Mask = (have > 0) & (have == np.where(restricted, least, 1))
+        return narrow
+
+    def score(self, pod: Pod) -> Scores | None:
+        if not self._any_scored or not self._asks(pod.spec):
+            return None
+        wanted = self._wanted(pod.spec, pod.spec.requests)
+        worst = max(self.zones.exists.shape[1], 1)
+
+        def spanning(nodes: NDArray[np.int64]) -> Scores:
+            demand = np.where(self.zones.listed[nodes], wanted, 0)
+            found = spans(self._free(nodes, now=False), demand, self.zones.exists[nodes], widest=worst)
+            score: Scores = SCORE / np.where(self._scored[nodes] & (found > 0), found, worst)
+            return score
+
+        return self._answer((self._demand(pod.spec), "score"), False, spanning)
+
+    # --- pods come and go ----------------------------------------------------------------------
+
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+        given = self._expected(pod, node, now=not pipelined)
+        self._placed[pod.key] = (node, given)
+        if given.any():
+            self._use(node, given, leaving=False)
+        names, resources = self.zones.names.get(node, ()), self.zones.resources.get(node, {})
+        zones = [
+            {"zone": name, "amount": self._written(given[z], resources)}
+            for z, name in enumerate(names)
+            if given[z].any()
+        ]
+        return {"numaZones": zones} if zones else {}
+
+    def _expected(self, pod: Pod, node: int, *, now: bool) -> Amounts:
+        """[Z, D] where the kubelet is expected to put the pod: the lowest of the smallest zone sets."""
+        given: Amounts = np.zeros_like(self.zones.allocatable[node])
+        back = self._own_node(pod)
+        if back is not None and back[0] == node:
+            return back[1]
+        if not self._scored[node]:
+            return given
+        free = self._free(np.array([node]), now=now)[0]
+        zones = int(self.zones.exists[node].sum())
+        for nodes, demands in self._parts(pod.spec):
+            for each in demands if nodes[node] else ():
+                demand = np.where(self.zones.listed[node], each, 0)
+                if demand.any():
+                    given += spread_over(free - given, demand, first_set(free - given, demand, zones))
+        return given
+
+    def _written(self, amounts: Amounts, resources: Mapping[str, str]) -> dict[str, str]:
+        found = {}
+        for name, amount in zip(self.snapshot.dimensions, amounts.tolist(), strict=True):
+            if amount:
+                whole, rest = divmod(amount, MILLI)
+                milli = f"{amount}m" if rest else str(whole)
+                found[resources.get(name, name)] = milli if in_milli(name) else str(amount)
+        return found
+
+    def remove(self, pod: Pod, node: int) -> None:
+        place = self._placed.pop(pod.key, None)
+        if place is not None:
+            self._use(place[0], -place[1], leaving=False)
+
+    def evict(self, pod: Pod) -> None:
+        self._leave(pod, 1)
+        self._left.add(pod.key)
+
+    def unevict(self, pod: Pod) -> None:
+        self._leave(pod, -1)
+        self._left.discard(pod.key)
+
+    def _leave(self, pod: Pod, sign: int) -> None:
+        if pod.node is None or pod.status is PodStatus.RELEASING:
+            return
+        node = self.snapshot.node_index[pod.node]
+        known = self._known(pod, node)
+        if known is not None:
+            self._use(node, -sign * known, leaving=False)
+            self._use(node, sign * known, leaving=True)
+
+    # --- words and rows ----------------------------------------------------------------------------
+
+    def refusals(self, pod: Pod) -> str:
+        mask = self.mask(pod, now=True)
+        refused = 0 if mask is None else int(np.count_nonzero(~mask))
+        if not refused:
+            return ""
+        return f"{refused} node(s) cannot NUMA-align the pod's resources under their Topology Manager policy"
+
+    def dead_end(self, pod: Pod) -> str:
+        if not self._all_refusing or not self._asks(pod.spec):
+            return ""
+        demand = self._demand(pod.spec)
+        if demand not in self._fits_empty:
+            _, some = np.unique(self._kinds, return_index=True)
+            fits = self._accepting(pod.spec, some, self.zones.allocatable[some])
+            self._fits_empty[demand] = bool(fits.any())
+        if self._fits_empty[demand]:
+            return ""
+        return "no node could NUMA-align the pod's resources under its Topology Manager policy, even if empty"
+
+    def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
+        """Relaxed: per class, no more pods than its zones hold one class at a time; only on nodes with
+        policy ``single-numa-node`` and pod scope. How classes share zones is left to ``place``."""
+        plain = (self.zones.policy == SINGLE) & ~self.zones.by_container
+        chosen = np.array([node for node in nodes if plain[node]], dtype=np.int64)
+        leaving: dict[int, list[tuple[PodKey, Amounts]]] = {}
+        for pod, node, gone in holding(self.snapshot):
+            if plain[node] and not gone and pod.key not in self._left:
+                known = self._known(pod, node)
+                if known is not None:
+                    leaving.setdefault(node, []).append((pod.key, known))
+        free = np.maximum(self._free(chosen, now=False), 0)
+        for c, pod in enumerate(classes):
+            wanted = self._wanted(pod.spec, pod.spec.requests)
+            for i, node in enumerate(chosen.tolist()):
+                demand = np.where(self.zones.listed[node], wanted, 0)
+                asked = demand > 0
+                if asked.any():
+                    hold = (free[i][:, asked] // demand[asked]).min(axis=1)
+                    yield Row(
+                        {(c, node): 1},
+                        int(hold[self.zones.exists[node]].sum()),
+                        {
+                            key: int((-(-known[:, asked] // demand[asked])).max(axis=1).sum())
+                            for key, known in leaving.get(node, ())
+                        },
+                        NAME,
+                    )

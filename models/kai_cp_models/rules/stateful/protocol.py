@@ -1,0 +1,134 @@
+"""What every stateful rule offers to the greedy ledger, to the joint model and to the checker.
+
+A stateful rule is a node rule with a memory: whether a node accepts a pod depends on the other pods
+there (host ports, inter-pod affinity, claimed devices, NUMA zones, volumes). Each rule is a module
+with the names of :class:`StatefulRule`; its accounting is a :class:`RuleState`.
+
+A state keeps three kinds of pods apart: pods that *stay*, pods placed in this cycle (``place``), and
+pods that are *leaving* (already releasing, or ``evict``). Leaving pods count for ``now=True`` and not
+for ``now=False``. A moved pod is both: leaving its old node and placed on the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import Pod, PodKey, SetAside, Snapshot
+
+Mask = NDArray[np.bool_]
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One linear row: sum(entering * count) - sum(leaving * evicted) <= bound.
+
+    ``entering``: coefficient by (class, node) of the pods of that class newly placed on the node;
+    ``leaving``: coefficient by pod that holds a place, of the boolean "is evicted". ``bound`` counts
+    all of them as staying and the pods that are already releasing as gone.
+    """
+
+    entering: Mapping[tuple[int, int], int]
+    bound: int
+    leaving: Mapping[PodKey, int] = field(default_factory=dict)
+    name: str = ""
+
+
+class RuleState:
+    """Accounting of one rule inside a ledger. The defaults are those of a rule without an opinion.
+
+    Nodes are positions in ``Snapshot.nodes``. When ``concerns`` is False for a pod, the pod neither
+    is restricted by the rule nor restricts others by it: no other method needs to be called for it.
+    """
+
+    name: ClassVar[str] = ""
+    """The rule's ``NAME``."""
+
+    def copy(self) -> RuleState:
+        """An independent state for a trial; constants are shared."""
+        raise NotImplementedError
+
+    def concerns(self, pod: Pod) -> bool:
+        """Whether the pod matters to this rule at all."""
+        raise NotImplementedError
+
+    def identity(self, pod: Pod) -> Hashable:
+        """What makes the pod special to this rule: pods of equal spec and identity are one class."""
+        return None
+
+    def mask(self, pod: Pod, *, now: bool) -> Mask | None:
+        """Nodes that accept the pod; None: all. ``now``: leaving pods count as still there."""
+        return None
+
+    def helped(self, pod: Pod) -> bool:
+        """Whether others that come may open a node to the pod, so that a refusal does not last."""
+        return False
+
+    def score(self, pod: Pod) -> Scores | None:
+        """Extra score per node in the magnitudes of section 6; None: none."""
+        return None
+
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+        """Account a placement that ``mask`` allows; returns ``Decision.details`` for it."""
+        return {}
+
+    def details(self, pod: Pod, node: int) -> Mapping[str, Any] | None:
+        """``Decision.details`` of a place of this cycle as they are by now; None: as ``place`` gave them."""
+        return None
+
+    def remove(self, pod: Pod, node: int) -> None:
+        """Undo a ``place`` of this cycle."""
+
+    def evict(self, pod: Pod) -> None:
+        """A pod that holds a place since before the cycle becomes leaving."""
+
+    def unevict(self, pod: Pod) -> None:
+        """Undo an ``evict``."""
+
+    def evictable(self, pod: Pod) -> bool:
+        """Whether the rule lets a pod be evicted in the present state."""
+        return True
+
+    def refusals(self, pod: Pod) -> str:
+        """Why nodes are refused, in words with numbers; "" when the rule refuses none."""
+        return ""
+
+    def alone(self, pods: Sequence[Pod], accepting: Callable[[Pod], Mask]) -> tuple[str, str] | None:
+        """(reason token, message) where this rule alone keeps pods from starting together; else None.
+
+        ``accepting``: nodes that a pod may go to as static rules have it.
+        """
+        return None
+
+    def dead_end(self, pod: Pod) -> str:
+        """Why no eviction can ever help the pod (4.3); "" when one might."""
+        return ""
+
+    def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
+        """The rule for ``classes`` (one pod of each; ``sizes`` pods exist) as rows over ``nodes``.
+
+        Every placement that the rule allows satisfies the rows; a rule whose rows allow more says so
+        in its docstring, and ``mask`` and ``place`` decide when the counts are realised.
+        """
+        return ()
+
+
+class StatefulRule(Protocol):
+    """A module of this package."""
+
+    NAME: str
+
+    def active(self, snapshot: Snapshot, options: OptionalRules) -> bool:
+        """Whether the snapshot has anything for this rule; cheap."""
+
+    def open(self, snapshot: Snapshot) -> RuleState:
+        """Parsed tables and the accounting of the pods that hold a place."""
+
+    def set_aside(self, snapshot: Snapshot) -> Iterator[SetAside]:
+        """Objects of this rule that could not be used, and why."""

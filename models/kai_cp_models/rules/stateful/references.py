@@ -1,0 +1,97 @@
+"""Objects that must exist: ConfigMaps and PersistentVolumeClaims in the pod's namespace (7.1, 2.7).
+
+A missing one, or a claim that is being deleted, refuses every node and no eviction helps (4.3).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterator
+from typing import Final
+
+import numpy as np
+
+from kai_cp_models.rules.stateful.protocol import Mask, RuleState
+from kai_cp_models.rules.stateful.raw import Raw, collect_named, mapping
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import Pod, PodKey, SetAside, Snapshot
+
+NAME: Final = "references"
+
+
+def active(snapshot: Snapshot, options: OptionalRules) -> bool:
+    """Whether any pod needs a ConfigMap or a volume claim."""
+    return snapshot.policy.plugin("predicates") and any(
+        spec.config_maps or spec.volume_claims for spec in snapshot.specs
+    )
+
+
+def open(snapshot: Snapshot) -> RuleState:
+    """The objects that exist."""
+    return ObjectState(snapshot)
+
+
+def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
+    """Nothing: a missing object is the pod's problem, and its reason says so."""
+    yield from ()
+
+
+class ObjectState(RuleState):
+    """Existence of objects, constant through a cycle, and the pods evicted in it."""
+
+    name = NAME
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self.left: set[PodKey] = set()
+        self._claims: dict[tuple[str, str], bool] = {}
+        for key, deleted in collect_named(
+            snapshot, "persistentVolumeClaims", "PersistentVolumeClaim", _deleted, []
+        ):
+            self._claims[key] = deleted
+
+    def copy(self) -> ObjectState:
+        twin = copy.copy(self)
+        twin.left = set(self.left)
+        return twin
+
+    def concerns(self, pod: Pod) -> bool:
+        return bool(pod.spec.config_maps or pod.spec.volume_claims)
+
+    def identity(self, pod: Pod) -> Hashable:
+        return pod.key.namespace if self.concerns(pod) else None
+
+    def mask(self, pod: Pod, *, now: bool) -> Mask | None:
+        if not self.dead_end(pod):
+            return None
+        mask = np.zeros(len(self._snapshot.nodes), dtype=np.bool_)
+        if pod.key in self.left and pod.node is not None:
+            # A victim may stay where it is: it does not start again.
+            mask[self._snapshot.node_index[pod.node]] = True
+        return mask
+
+    def evict(self, pod: Pod) -> None:
+        self.left.add(pod.key)
+
+    def unevict(self, pod: Pod) -> None:
+        self.left.discard(pod.key)
+
+    def refusals(self, pod: Pod) -> str:
+        return self.dead_end(pod)
+
+    def dead_end(self, pod: Pod) -> str:
+        namespace = pod.key.namespace
+        maps = [name for name in pod.spec.config_maps if (namespace, name) not in self._snapshot.config_maps]
+        if maps:
+            return f"missing required ConfigMap(s) in namespace {namespace}: {', '.join(sorted(maps))}"
+        for name in pod.spec.volume_claims:
+            deleted = self._claims.get((namespace, name))
+            if deleted is None:
+                return f'persistentvolumeclaim "{name}" not found in namespace {namespace}'
+            if deleted:
+                return f'persistentvolumeclaim "{name}" in namespace {namespace} is being deleted'
+        return ""
+
+
+def _deleted(item: Raw) -> bool:
+    return bool(mapping(item, "metadata").get("deletionTimestamp"))

@@ -1,0 +1,219 @@
+"""Topology spread (``DoNotSchedule``), an option that KAI lacks: hard when on.
+
+A pod may enter a domain if the number of matching pods there, with it, exceeds the smallest number in
+any eligible domain by at most ``maxSkew``. Eligible are the domains of nodes that the pod's node
+selector and affinity allow; a node without one of the topology labels is refused. Matching pods are
+those of the pod's namespace that the constraint's selector selects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState
+from kai_cp_models.rules.stateful.tally import Effect, TalliedState
+from kai_cp_models.rules.stateful.terms import Domains, selects
+from kai_cp_models.rules.static import selector
+from kai_cp_models.rules.static.table import NodeTable
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import LabelSelector, Pod, PodKey, SetAside, Snapshot, SpreadConstraint
+
+NAME: Final = "spread"
+MOST_DOMAINS: Final = 24
+"""Domains of a topology key up to which the rule is stated as rows (one for each pair)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Counts the pods of a namespace that a selector selects, by domain."""
+
+    namespace: str
+    selector: LabelSelector | None
+    topology_key: str
+
+
+def active(snapshot: Snapshot, options: OptionalRules) -> bool:
+    """Whether the option is on and any pod has a constraint."""
+    return options.topology_spread and any(spec.spread for spec in snapshot.specs)
+
+
+def open(snapshot: Snapshot) -> RuleState:
+    """Matching pods per domain."""
+    return SpreadState(snapshot)
+
+
+def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
+    """Spread constraints have no objects of their own."""
+    yield from ()
+
+
+class SpreadState(TalliedState):
+    """Matching pods per domain of every constraint."""
+
+    name = NAME
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self.domains = Domains(snapshot)
+        self._table = NodeTable(snapshot)
+        found = {
+            (p.key.namespace, c.selector, c.topology_key): None for p in snapshot.pods for c in p.spec.spread
+        }
+        self._keys = tuple(Matching(*key) for key in found)
+        self._effects_of: dict[tuple[object, ...], tuple[Effect, ...]] = {}
+        self.placed: dict[PodKey, tuple[Pod, int]] = {}
+        """Pods with constraints that this cycle places, and their nodes."""
+        self._load()
+
+    def _size(self, key: Hashable) -> int:
+        assert isinstance(key, Matching)
+        return self.domains.count(key.topology_key)
+
+    def _where(self, key: Hashable, node: int) -> int:
+        assert isinstance(key, Matching)
+        return int(self.domains.of(key.topology_key)[node])
+
+    def _effects(self, pod: Pod) -> Iterable[Effect]:
+        identity = (pod.key.namespace, tuple(sorted(pod.labels.items())))
+        if identity not in self._effects_of:
+            self._effects_of[identity] = tuple(
+                (key, 1)
+                for key in self._keys
+                if key.namespace == pod.key.namespace and selects(key.selector, pod.labels)
+            )
+        return self._effects_of[identity]
+
+    def concerns(self, pod: Pod) -> bool:
+        return bool(pod.spec.spread) or super().concerns(pod)
+
+    def identity(self, pod: Pod) -> Hashable:
+        return (tuple(self._effects(pod)), pod.key.namespace if pod.spec.spread else "")
+
+    def helped(self, pod: Pod) -> bool:
+        return bool(pod.spec.spread)
+
+    def mask(self, pod: Pod, *, now: bool) -> Mask | None:
+        mask: Mask | None = None
+        for constraint in pod.spec.spread:
+            allowed = self._allowed(pod, constraint, now=now)
+            mask = allowed if mask is None else mask & allowed
+        if pod.key in self.left and pod.node is not None:
+            mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if mask is None else mask
+            mask[self.snapshot.node_index[pod.node]] = self._may_stay(pod)
+        return mask
+
+    def _may_stay(self, pod: Pod) -> bool:
+        """Whether an evicted pod can return to its node, which takes the eviction back.
+
+        It never left then: its own constraints are not asked, but those of pods placed meanwhile are.
+        """
+        assert pod.node is not None
+        home = self.snapshot.node_index[pod.node]
+        self._count(pod, home, 1, leaving=False)
+        allowed = all(
+            self._skew(other, constraint, node) <= constraint.max_skew
+            for other, node in self.placed.values()
+            for constraint in other.spec.spread
+        )
+        self._count(pod, home, -1, leaving=False)
+        return allowed
+
+    def _skew(self, pod: Pod, constraint: SpreadConstraint, node: int) -> int:
+        """How many more there are in a placed pod's domain than in the emptiest one."""
+        counts = self._counts(pod, constraint, now=False)
+        eligible = self._eligible(pod, constraint.topology_key)
+        here = counts[self.domains.of(constraint.topology_key)[node]]
+        return int(here - counts[eligible].min(initial=here))
+
+    def copy(self) -> SpreadState:
+        twin = super().copy()
+        assert isinstance(twin, SpreadState)
+        twin.placed = dict(self.placed)
+        return twin
+
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+        if pod.spec.spread:
+            self.placed[pod.key] = (pod, node)
+        return super().place(pod, node, pipelined=pipelined)
+
+    def remove(self, pod: Pod, node: int) -> None:
+        self.placed.pop(pod.key, None)
+        super().remove(pod, node)
+
+    def _allowed(self, pod: Pod, constraint: SpreadConstraint, *, now: bool) -> Mask:
+        domains = self.domains.of(constraint.topology_key)
+        counts = self._counts(pod, constraint, now=now)
+        eligible = self._eligible(pod, constraint.topology_key)
+        if not eligible.any():
+            return np.zeros(len(domains), dtype=np.bool_)
+        most = counts[eligible].min() + constraint.max_skew - self._own(pod, constraint)
+        allowed: Mask = (domains >= 0) & (counts[domains] <= most)
+        return allowed
+
+    def _counts(self, pod: Pod, constraint: SpreadConstraint, *, now: bool) -> NDArray[np.int64]:
+        key = Matching(pod.key.namespace, constraint.selector, constraint.topology_key)
+        found = self.tally.counts(key, now=now)
+        return np.zeros(self._size(key), dtype=np.int64) if found is None else found
+
+    def _own(self, pod: Pod, constraint: SpreadConstraint) -> int:
+        """1 if the pod itself is one of those that are counted."""
+        return int(selects(constraint.selector, pod.labels))
+
+    def _eligible(self, pod: Pod, key: str) -> NDArray[np.bool_]:
+        """Domains with a node that the pod's selector and affinity allow and that has all its keys."""
+        allowed = selector.mask(self._table, pod)
+        nodes = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if allowed is None else allowed.copy()
+        for constraint in pod.spec.spread:
+            nodes &= self.domains.of(constraint.topology_key) >= 0
+        eligible = np.zeros(self.domains.count(key), dtype=np.bool_)
+        eligible[self.domains.of(key)[nodes]] = True
+        return eligible
+
+    def refusals(self, pod: Pod) -> str:
+        mask = self.mask(pod, now=True)
+        refused = 0 if mask is None else int(np.count_nonzero(~mask))
+        return f"{refused} node(s) didn't match pod topology spread constraints" if refused else ""
+
+    def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
+        """Relaxed: for every class and pair of eligible domains, what the class's matching pods make of
+        the skew if no pod leaves the emptier one; not for keys with many domains."""
+        for c, pod in enumerate(classes):
+            for constraint in pod.spec.spread:
+                count = self.domains.count(constraint.topology_key)
+                if count <= MOST_DOMAINS and self._own(pod, constraint):
+                    yield from self._pairs(c, constraint, classes, sizes[c], nodes)
+
+    def _pairs(
+        self,
+        c: int,
+        constraint: SpreadConstraint,
+        classes: Sequence[Pod],
+        most: int,
+        nodes: Sequence[int],
+    ) -> Iterator[Row]:
+        pod = classes[c]
+        key = Matching(pod.key.namespace, constraint.selector, constraint.topology_key)
+        domains = self.domains.of(key.topology_key)
+        counts = self._counts(pod, constraint, now=False)
+        matching = [d for d, other in enumerate(classes) if any(k == key for k, _ in self._effects(other))]
+        held: dict[int, list[PodKey]] = {}
+        for other, node in self._staying():
+            if domains[node] >= 0 and any(k == key for k, _ in self._effects(other)):
+                held.setdefault(int(domains[node]), []).append(other.key)
+        eligible = np.flatnonzero(self._eligible(pod, key.topology_key))
+        for full in np.unique(domains[list(nodes)][domains[list(nodes)] >= 0]).tolist():
+            for low in eligible.tolist():
+                if full == low:
+                    continue
+                room = int(constraint.max_skew + counts[low] - counts[full])
+                # Of n > 0 that enter, n - room are made up for: they leave, or enter the emptier domain.
+                each, scale = (1, 1) if room >= 0 else (most - room, most)
+                cells = {(c, node): each for node in nodes if domains[node] == full}
+                cells |= {(d, node): -scale for d in matching for node in nodes if domains[node] == low}
+                leaving = dict.fromkeys(held.get(full, ()), scale)
+                yield Row(cells, max(room, 0), leaving, NAME)

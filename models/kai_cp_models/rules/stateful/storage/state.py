@@ -1,0 +1,405 @@
+"""The storage rule's state: where volumes can be used or made, and what is left to make them from."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from kai_cp_models.rules.stateful.nodes import labelled, selected, selects
+from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState
+from kai_cp_models.rules.stateful.storage.attached import Attached
+from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
+from kai_cp_models.rules.stateful.storage.objects import (
+    STATIC_ONLY,
+    Capacity,
+    StorageClass,
+    Volume,
+    VolumeClaim,
+    read,
+)
+from kai_cp_models.rules.stateful.tally import holding
+from kai_cp_models.snapshot import Pod, PodKey, PodStatus, SetAside, Snapshot
+
+NAME: Final = "storage"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a waiting claim gets its volume in this cycle, and the pods that rely on it.
+
+    ``nodes``: nodes that can use the volume then. ``volume``: an existing one; ``capacity``: position
+    of the capacity that a new one is made from.
+    """
+
+    nodes: Mask
+    users: frozenset[PodKey]
+    volume: str = ""
+    capacity: int = -1
+
+
+class StorageState(RuleState):
+    """Volumes and capacities promised in the cycle, and what leaving pods give back."""
+
+    name = NAME
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        problems: list[SetAside] = []
+        self.objects = read(snapshot, problems)
+        self.problems = tuple(problems)
+        self.attached = Attached(snapshot, self.objects)
+        self.exclusive = Exclusive(self.objects)
+        self._masks: dict[Hashable, Mask] = {}
+        self._reserved = {v.claim: v.name for v in self.objects.volumes.values() if v.claim is not None}
+        capacities = self.objects.capacities
+        self._room = (
+            np.array([c.bytes for c in capacities], dtype=np.int64),
+            np.zeros(len(capacities), dtype=np.int64),
+        )
+        self._sources: dict[PodKey, Source] = {}
+        self._left: set[PodKey] = set()
+        self._users = Counter(claim.key for pod in snapshot.pods for claim in self._claims(pod))
+        for pod, node, leaving in holding(snapshot):
+            if pod.spec.volume_claims:
+                self.attached.count(pod, node, 1, leaving=leaving)
+                self.exclusive.count(pod, 1, leaving=leaving)
+                if leaving:
+                    self._give_back(pod, node, 1)
+
+    def copy(self) -> StorageState:
+        twin = copy.copy(self)
+        twin.detach()
+        return twin
+
+    def detach(self) -> None:
+        """Own what changes, after a shallow copy."""
+        self.attached = self.attached.copy()
+        self.exclusive = self.exclusive.copy()
+        self._room = (self._room[0].copy(), self._room[1].copy())
+        self._sources = dict(self._sources)
+        self._left = set(self._left)
+
+    # --- masks that do not change ------------------------------------------------------------------
+
+    def _everywhere(self) -> Mask:
+        return np.ones(len(self.snapshot.nodes), dtype=np.bool_)
+
+    def _volume_nodes(self, volume: Volume) -> Mask:
+        key = ("volume", volume.name)
+        if key not in self._masks:
+            found = selected(self.snapshot, volume.affinity)
+            self._masks[key] = self._everywhere() if found is None else found
+        return self._masks[key]
+
+    def _capacity_nodes(self, capacity: Capacity) -> Mask:
+        """Nodes of a capacity; without a topology it has none (storage.k8s.io)."""
+        key = ("capacity", capacity.name, capacity.storage_class)
+        if key not in self._masks:
+            found = labelled(self.snapshot, capacity.nodes)
+            self._masks[key] = ~self._everywhere() if found is None else found
+        return self._masks[key]
+
+    def _class_nodes(self, storage_class: StorageClass) -> Mask:
+        key = ("class", storage_class.name)
+        if key not in self._masks:
+            terms = storage_class.topologies
+            self._masks[key] = np.array(
+                [
+                    not terms
+                    or any(all(node.labels.get(k) in values for k, values in term) for term in terms)
+                    for node in self.snapshot.nodes
+                ],
+                dtype=np.bool_,
+            )
+        return self._masks[key]
+
+    # --- claims -----------------------------------------------------------------------------------
+
+    def _claims(self, pod: Pod) -> list[VolumeClaim]:
+        """The pod's claims, the smallest first: in this order volumes are given to them."""
+        keys = dict.fromkeys(PodKey(pod.key.namespace, name) for name in pod.spec.volume_claims)
+        found = (self.objects.claims[key] for key in keys if key in self.objects.claims)
+        return sorted(found, key=lambda claim: (claim.bytes, claim.key))
+
+    def concerns(self, pod: Pod) -> bool:
+        return bool(pod.spec.volume_claims)
+
+    def identity(self, pod: Pod) -> Hashable:
+        return pod.key.namespace if pod.spec.volume_claims else None
+
+    def dead_end(self, pod: Pod) -> str:
+        for claim in self._claims(pod):
+            if claim.volume:
+                if claim.volume not in self.objects.volumes:
+                    return f'persistentvolume "{claim.volume}" of claim {claim.key} not found'
+                continue
+            found = self.objects.classes.get(claim.storage_class)
+            if found is None and claim.storage_class and claim.key not in self._reserved:
+                return f'storageclass "{claim.storage_class}" of claim {claim.key} not found'
+            if found is None or not found.waits:
+                return f"pod has unbound immediate PersistentVolumeClaims: {claim.key}"
+        return ""
+
+    def mask(self, pod: Pod, *, now: bool) -> Mask | None:
+        if not pod.spec.volume_claims:
+            return None
+        mask = self.attached.mask(pod, now=now)
+        home = self._home(pod)
+        stays = False
+        if home is not None:
+            # Returning there takes the eviction back, and with it the room that the pod would give.
+            self._give_back(pod, home, -1)
+            room = bool((self._room[0] + self._room[1] >= 0).all())
+            stays = bool(mask[home]) and room and self.exclusive.free(pod, now=False)
+            self._give_back(pod, home, 1)
+        if self.dead_end(pod) or not self.exclusive.free(pod, now=now):
+            mask[:] = False
+        else:
+            for _, nodes in self._claim_nodes(pod, now=now):
+                mask &= nodes
+        if home is not None:
+            mask[home] = stays
+        return mask
+
+    def _home(self, pod: Pod) -> int | None:
+        """The node of a pod that was evicted in this cycle."""
+        return self.snapshot.node_index[pod.node] if pod.key in self._left and pod.node is not None else None
+
+    def _waiting(self, pod: Pod, storage_class: str) -> int:
+        """Bytes that the pod's waiting claims of a class need together."""
+        return sum(
+            claim.bytes
+            for claim in self._claims(pod)
+            if not claim.volume and claim.storage_class == storage_class and claim.key not in self._sources
+        )
+
+    def _claim_nodes(self, pod: Pod, *, now: bool) -> Iterator[tuple[VolumeClaim, Mask]]:
+        """Nodes on which each claim's volume can be used, or made beside the pod's other ones."""
+        given: dict[str, Mask] = {}
+        for claim in self._claims(pod):
+            if claim.volume:
+                yield claim, self._volume_nodes(self.objects.volumes[claim.volume])
+            elif claim.key in self._sources:
+                yield claim, self._sources[claim.key].nodes
+            else:
+                mask = self._standing(claim, given) | self._made(pod, claim, now=now)
+                if claim.selected_node:
+                    mask &= np.array(
+                        [node.name == claim.selected_node for node in self.snapshot.nodes], dtype=np.bool_
+                    )
+                yield claim, mask
+
+    def _standing(self, claim: VolumeClaim, given: dict[str, Mask]) -> Mask:
+        """Nodes with a free volume for the claim; ``given``: where the pod's other claims take which."""
+        mask = ~self._everywhere()
+        for volume in self._candidates(claim):
+            taken = given.get(volume.name, ~self._everywhere())
+            here = self._volume_nodes(volume) & ~taken & ~mask
+            given[volume.name] = taken | here
+            mask |= here
+        return mask
+
+    def _made(self, pod: Pod, claim: VolumeClaim, *, now: bool) -> Mask:
+        """Nodes on which a volume can be made for the claim."""
+        storage_class = self.objects.classes[claim.storage_class]
+        if storage_class.provisioner == STATIC_ONLY or claim.selector is not None:
+            return ~self._everywhere()
+        made = self._class_nodes(storage_class)
+        if storage_class.provisioner in self.objects.tracked:
+            return made & self._with_room(claim, self._waiting(pod, claim.storage_class), now=now)
+        return made
+
+    def _candidates(self, claim: VolumeClaim) -> list[Volume]:
+        """Free volumes that the claim may be bound to, smallest first; a reserved one alone."""
+        taken = {source.volume for source in self._sources.values()}
+        if claim.key in self._reserved:
+            volume = self.objects.volumes[self._reserved[claim.key]]
+            return [volume] if volume.usable else []
+        found = [
+            v
+            for v in self.objects.volumes.values()
+            if v.usable
+            and v.claim is None
+            and v.name not in taken
+            and v.storage_class == claim.storage_class
+            and v.bytes >= claim.bytes
+            and v.modes >= claim.modes
+            and v.block == claim.block
+            and (claim.selector is None or selects(claim.selector, v.labels))
+        ]
+        return sorted(found, key=lambda v: (v.bytes, v.name))
+
+    def _with_room(self, claim: VolumeClaim, need: int, *, now: bool) -> Mask:
+        mask = ~self._everywhere()
+        for i, capacity in enumerate(self.objects.capacities):
+            if self._fits(i, capacity, claim, need, now=now):
+                mask |= self._capacity_nodes(capacity)
+        return mask
+
+    def _fits(self, i: int, capacity: Capacity, claim: VolumeClaim, need: int, *, now: bool) -> bool:
+        room = int(self._room[0][i] + (0 if now else self._room[1][i]))
+        same = capacity.storage_class == claim.storage_class
+        return same and claim.bytes <= capacity.largest and need <= room
+
+    # --- pods come and go ------------------------------------------------------------------------
+
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+        self.attached.count(pod, node, 1, leaving=False)
+        self.exclusive.count(pod, 1, leaving=False)
+        if node == self._home(pod):
+            self._give_back(pod, node, -1)
+        for claim in self._claims(pod):
+            if claim.volume:
+                continue
+            source = self._sources.get(claim.key) or self._choose(claim, node, now=not pipelined)
+            self._sources[claim.key] = Source(
+                source.nodes, source.users | {pod.key}, source.volume, source.capacity
+            )
+        return {}
+
+    def _choose(self, claim: VolumeClaim, node: int, *, now: bool) -> Source:
+        """The smallest fitting volume, else a new one from the first capacity with room."""
+        for volume in self._candidates(claim):
+            if self._volume_nodes(volume)[node]:
+                return Source(self._volume_nodes(volume), frozenset(), volume=volume.name)
+        # Which nodes will reach a volume that does not exist yet is for the driver to say.
+        here = np.arange(len(self.snapshot.nodes)) == node
+        for i, capacity in enumerate(self.objects.capacities):
+            if self._fits(i, capacity, claim, claim.bytes, now=now) and self._capacity_nodes(capacity)[node]:
+                self._room[0][i] -= claim.bytes
+                return Source(here, frozenset(), capacity=i)
+        return Source(here, frozenset())
+
+    def remove(self, pod: Pod, node: int) -> None:
+        self.attached.count(pod, node, -1, leaving=False)
+        self.exclusive.count(pod, -1, leaving=False)
+        if node == self._home(pod):
+            self._give_back(pod, node, 1)
+        for claim in self._claims(pod):
+            source = self._sources.get(claim.key)
+            if source is None or pod.key not in source.users:
+                continue
+            users = source.users - {pod.key}
+            if users:
+                self._sources[claim.key] = Source(source.nodes, users, source.volume, source.capacity)
+                continue
+            del self._sources[claim.key]
+            if source.capacity >= 0:
+                self._room[0][source.capacity] += claim.bytes
+
+    def evict(self, pod: Pod) -> None:
+        self._leave(pod, 1)
+        self._left.add(pod.key)
+
+    def unevict(self, pod: Pod) -> None:
+        self._leave(pod, -1)
+        self._left.discard(pod.key)
+
+    def _leave(self, pod: Pod, sign: int) -> None:
+        if pod.node is None or pod.status is PodStatus.RELEASING:
+            return
+        node = self.snapshot.node_index[pod.node]
+        self.attached.count(pod, node, -sign, leaving=False)
+        self.attached.count(pod, node, sign, leaving=True)
+        self.exclusive.count(pod, -sign, leaving=False)
+        self.exclusive.count(pod, sign, leaving=True)
+        self._give_back(pod, node, sign)
+
+    def _give_back(self, pod: Pod, node: int, sign: int) -> None:
+        """Volumes that go away with the pod are room for new ones, with ``--schedule-csi-storage``."""
+        if not self.snapshot.policy.schedule_csi_storage:
+            return
+        for claim in self._claims(pod):
+            if claim.volume and claim.owner_uid == pod.uid:
+                source = self._source_of(claim, node)
+                if source is not None:
+                    self._room[1][source] += sign * claim.bytes
+
+    # --- words and rows ----------------------------------------------------------------------------
+
+    def refusals(self, pod: Pod) -> str:
+        reason = self.dead_end(pod)
+        if reason or not pod.spec.volume_claims:
+            return reason
+        reasons = []
+        for claim, nodes in self._claim_nodes(pod, now=True):
+            refused = int(np.count_nonzero(~nodes))
+            if refused and claim.volume:
+                reasons.append(f"{refused} node(s) had volume node affinity conflict with {claim.volume}")
+            elif refused:
+                size = f"{claim.bytes} bytes of class {claim.storage_class}"
+                reasons.append(
+                    f"{refused} node(s) did not have enough free storage for claim {claim.key}: {size}"
+                )
+        full = int(np.count_nonzero(~self.attached.mask(pod, now=True)))
+        if full:
+            reasons.append(f"{full} node(s) exceed max volume count")
+        if not self.exclusive.free(pod, now=True):
+            reasons.append("a ReadWriteOncePod volume claim is in use by another pod")
+        return "; ".join(reasons)
+
+    def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
+        """Exact for claims of one pod alone. Relaxed: attach limits and capacities, of pods that are alone in
+        their class (pods of one class share their claims, hence their volumes). The choice of volumes is left
+        to ``place``."""
+        staying = [(pod, node) for pod, node, leaving in holding(self.snapshot) if not leaving]
+        yield from self.attached.rows(classes, sizes, nodes, staying)
+        yield from self.exclusive.rows(classes, nodes, staying)
+        alone = [(c, pod) for c, pod in enumerate(classes) if sizes[c] == 1]
+        for i, capacity in enumerate(self.objects.capacities):
+            entering = {
+                (c, node): need
+                for c, pod in alone
+                for node in nodes
+                if self._capacity_nodes(capacity)[node] and (need := self._drawn(pod, i, node))
+            }
+            if entering:
+                leaving = {
+                    pod.key: given
+                    for pod, node in staying
+                    if pod.key not in self._left and (given := self._returned(pod, node, i))
+                }
+                room = int(self._room[0][i] + self._room[1][i])
+                yield Row(entering, max(room, 0), leaving, NAME)
+
+    def _drawn(self, pod: Pod, capacity: int, node: int) -> int:
+        """Bytes that the pod's own claims can only take of this capacity on a node."""
+        total = 0
+        for claim in self._claims(pod):
+            storage_class = self.objects.classes.get(claim.storage_class)
+            tracked = storage_class is not None and storage_class.provisioner in self.objects.tracked
+            if claim.volume or claim.key in self._sources or not tracked or self._users[claim.key] > 1:
+                continue
+            here = [
+                i
+                for i, other in enumerate(self.objects.capacities)
+                if other.storage_class == claim.storage_class and self._capacity_nodes(other)[node]
+            ]
+            if here == [capacity] and not self._candidates(claim):
+                total += claim.bytes
+        return total
+
+    def _returned(self, pod: Pod, node: int, capacity: int) -> int:
+        """Bytes of a capacity that come free when the pod leaves its node."""
+        if not self.snapshot.policy.schedule_csi_storage:
+            return 0
+        owned = (claim for claim in self._claims(pod) if claim.volume and claim.owner_uid == pod.uid)
+        return sum(claim.bytes for claim in owned if self._source_of(claim, node) == capacity)
+
+    def _source_of(self, claim: VolumeClaim, node: int) -> int | None:
+        """The capacity that a volume on a node was made from, as far as can be told."""
+        for i, capacity in enumerate(self.objects.capacities):
+            if capacity.storage_class == claim.storage_class and self._capacity_nodes(capacity)[node]:
+                return i
+        return None
+
+
+def _allowed(storage_class: StorageClass, labels: Mapping[str, str]) -> bool:
+    """Whether a class may make volumes for a node with these labels."""
+    terms = storage_class.topologies
+    return not terms or any(all(labels.get(key) in values for key, values in term) for term in terms)

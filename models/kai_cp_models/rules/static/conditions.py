@@ -1,0 +1,25 @@
+"""Conditions: a node that is cordoned, not Ready or under pressure takes no pod (7.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kai_cp_models.rules.static.protocol import Mask
+from kai_cp_models.snapshot import Node, Pod, Snapshot
+
+if TYPE_CHECKING:
+    from kai_cp_models.rules.static.table import NodeTable
+
+NAME: Final = "conditions"
+
+
+def mask(table: NodeTable, pod: Pod) -> Mask | None:
+    """Nodes that take pods at all."""
+    return table.ready if table.predicates else None
+
+
+def broken(snapshot: Snapshot, pod: Pod, node: Node) -> str | None:
+    """Why the node takes no pods, or None."""
+    if snapshot.policy.plugin("predicates") and node.not_ready:
+        return f"node not ready: {node.not_ready}"
+    return None

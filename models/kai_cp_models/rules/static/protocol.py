@@ -1,0 +1,36 @@
+"""What every static node rule offers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.snapshot import Node, Pod, Snapshot
+
+if TYPE_CHECKING:  # the table applies the rules, so it cannot be imported by them
+    from kai_cp_models.rules.static.table import NodeTable
+
+Mask = NDArray[np.bool_]
+"""[N] one flag per node, in the order of ``Snapshot.nodes``."""
+
+
+class StaticRule(Protocol):
+    """A module of this package. Both statements depend on the pod's ``spec`` alone, never on its name."""
+
+    NAME: str
+
+    def mask(self, table: NodeTable, pod: Pod) -> Mask | None:
+        """Nodes that accept the pod; None: all of them."""
+
+    def broken(self, snapshot: Snapshot, pod: Pod, node: Node) -> str | None:
+        """Why the node refuses the pod, or None.
+
+        The text names no node, so that nodes with one reason are counted together.
+        """
+
+
+def asks_gpu(snapshot: Snapshot, pod: Pod) -> bool:
+    """Whether the pod asks for a GPU in any way, claims included; otherwise it is CPU-only (2.2, 2.5)."""
+    return pod.spec.needs_gpu or snapshot.extras.get("claim_milli_gpus", {}).get(pod.key, 0) > 0

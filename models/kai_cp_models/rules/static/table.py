@@ -1,0 +1,165 @@
+"""The node table: what the static rules and scores read about all nodes at once, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.domains.tree import TopologyTree
+from kai_cp_models.migs import MIG_PREFIX
+from kai_cp_models.rules.static import STATIC_RULES, size
+from kai_cp_models.rules.static.protocol import Mask
+from kai_cp_models.rules.static.taints import REFUSING
+from kai_cp_models.snapshot import ACTIVE_USED, GPU, Pod, PodSpec, Snapshot, Taint
+
+Vector = NDArray[np.int64]
+
+
+class Column:
+    """One label over all nodes: ``codes`` [N] is the position of the node's value, -1 without the label."""
+
+    def __init__(self, values: Iterable[str | None]) -> None:
+        self.code: dict[str, int] = {}
+        self.codes: Vector = np.array(
+            [-1 if value is None else self.code.setdefault(value, len(self.code)) for value in values],
+            dtype=np.int64,
+        )
+
+    def among(self, values: Iterable[str]) -> Mask:
+        """Nodes that carry one of the values."""
+        return np.isin(self.codes, [self.code[value] for value in values if value in self.code])
+
+    def where(self, holds: Callable[[str], bool]) -> Mask:
+        """Nodes that carry a value for which ``holds``; it is asked once per distinct value."""
+        # Code -1 (no label) reads the last entry.
+        truth: Mask = np.array([*map(holds, self.code), False], dtype=bool)[self.codes]
+        return truth
+
+
+class NodeTable:
+    """Arrays over ``snapshot.nodes``, in their order. All are read-only for callers."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        nodes = snapshot.nodes
+        count, width = len(nodes), len(snapshot.dimensions)
+        self.snapshot = snapshot
+        self.predicates = snapshot.policy.plugin("predicates")
+        """Whether Kubernetes' own node rules apply at all."""
+        self.allocatable: Vector = np.array([node.allocatable for node in nodes], dtype=np.int64).reshape(
+            count, width
+        )
+        self.gpu_memory_mib: Vector = np.array([node.gpu_memory_mib for node in nodes], dtype=np.int64)
+        self.gpu_memory_synced: Mask = np.array([node.gpu_memory_synced for node in nodes], dtype=bool)
+        self.gpu_count: Vector = np.array([node.gpu_count for node in nodes], dtype=np.int64)
+        self.mig_enabled: Mask = np.array([node.mig_enabled for node in nodes], dtype=bool)
+        strategies = [node.mig_strategy if node.mig_enabled else "" for node in nodes]
+        self.mig_single: Mask = np.array([strategy == "single" for strategy in strategies], dtype=bool)
+        self.mig_mixed: Mask = np.array([strategy == "mixed" for strategy in strategies], dtype=bool)
+        self.dra_gpus: Mask = np.array([node.dra_gpus > 0 for node in nodes], dtype=bool)
+        self.ready: Mask = np.array([not node.not_ready for node in nodes], dtype=bool)
+        self._columns: dict[str, Column] = {}
+        self._by_identity: dict[int, tuple[PodSpec, Mask]] = {}
+        self._by_value: dict[PodSpec, Mask] = {}
+
+    def __len__(self) -> int:
+        return len(self.snapshot.nodes)
+
+    def label(self, key: str) -> Column:
+        """The column of a node label."""
+        column = self._columns.get(key)
+        if column is None:
+            column = self._columns[key] = Column(node.labels.get(key) for node in self.snapshot.nodes)
+        return column
+
+    @cached_property
+    def name_column(self) -> Column:
+        """Node names as a column."""
+        return Column(node.name for node in self.snapshot.nodes)
+
+    @cached_property
+    def largest(self) -> Vector:
+        """[D] the largest allocatable amount of any node, per dimension."""
+        largest: Vector = self.allocatable.max(axis=0, initial=0)
+        return largest
+
+    @cached_property
+    def taints(self) -> Mapping[Taint, Mask]:
+        """Every distinct taint that refuses pods, with the nodes that carry it."""
+        found: dict[Taint, Mask] = {}
+        for i, node in enumerate(self.snapshot.nodes):
+            for taint in node.taints:
+                if taint.effect in REFUSING:
+                    found.setdefault(taint, np.zeros(len(self), dtype=bool))[i] = True
+        return found
+
+    @cached_property
+    def legacy_mig(self) -> Mask:
+        """Nodes that hold a legacy MIG pod (2.4)."""
+        found = np.zeros(len(self), dtype=bool)
+        for pod in self.snapshot.pods:
+            if pod.spec.legacy_mig and pod.status in ACTIVE_USED and pod.node in self.snapshot.node_index:
+                found[self.snapshot.node_index[pod.node]] = True
+        return found
+
+    @cached_property
+    def cpu_only(self) -> Mask:
+        """Nodes without GPUs of any kind: whole, MIG or DRA (6, resourcetype)."""
+        gpus = [
+            i for i, name in enumerate(self.snapshot.dimensions) if i == GPU or name.startswith(MIG_PREFIX)
+        ]
+        found: Mask = (self.allocatable[:, gpus] <= 0).all(axis=1) & ~self.dra_gpus
+        return found
+
+    @cached_property
+    def trees(self) -> dict[str, TopologyTree]:
+        """The domain tree of every Topology, by name."""
+        return {
+            topology.name: TopologyTree(topology, self.snapshot.nodes)
+            for topology in self.snapshot.topologies
+        }
+
+    def accepting(self, pod: Pod) -> Mask:
+        """See the function of this name."""
+        spec = pod.spec
+        seen = self._by_identity.get(id(spec))
+        if seen is not None:
+            return seen[1]
+        mask = self._by_value.get(spec)
+        if mask is None:
+            mask = np.ones(len(self), dtype=bool)
+            for rule in STATIC_RULES:
+                allowed = rule.mask(self, pod)
+                if allowed is not None:
+                    mask &= allowed
+            mask.flags.writeable = False
+            self._by_value[spec] = mask
+        # The spec is kept beside its mask, so its id cannot be given to another one.
+        self._by_identity[id(spec)] = (spec, mask)
+        return mask
+
+
+def accepting(table: NodeTable, pod: Pod) -> Mask:
+    """Nodes that every static rule lets the pod use; computed once per spec, read-only."""
+    return table.accepting(pod)
+
+
+def refusals(table: NodeTable, pod: Pod) -> dict[str, int]:
+    """Why static rules refuse the pod, with the number of nodes; each node is counted once."""
+    snapshot = table.snapshot
+    found: dict[str, int] = {}
+    left = np.ones(len(table), dtype=bool)
+    for rule in STATIC_RULES:
+        allowed = rule.mask(table, pod)
+        if allowed is None:
+            continue
+        if rule is size and not allowed.all():
+            # One reason for all nodes; asking it of each would cost a pass over the nodes each time.
+            return {size.too_large(snapshot, pod) or size.NAME: len(table)}
+        for i in np.flatnonzero(left & ~allowed).tolist():
+            why = rule.broken(snapshot, pod, snapshot.nodes[i]) or rule.NAME
+            found[why] = found.get(why, 0) + 1
+        left &= allowed
+    return found

@@ -1,0 +1,52 @@
+"""Taints: every NoSchedule and NoExecute taint of the node is tolerated by the pod (7.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kai_cp_models.rules.static.protocol import Mask
+from kai_cp_models.snapshot import Node, Pod, Snapshot, Taint, Toleration
+
+if TYPE_CHECKING:
+    from kai_cp_models.rules.static.table import NodeTable
+
+NAME: Final = "taints"
+
+REFUSING: Final = ("NoSchedule", "NoExecute")
+"""Effects that refuse pods; PreferNoSchedule does nothing (6)."""
+
+
+def mask(table: NodeTable, pod: Pod) -> Mask | None:
+    """Nodes without a taint that the pod does not tolerate."""
+    if not table.predicates:
+        return None
+    refused = [
+        nodes
+        for taint, nodes in table.taints.items()
+        if not any(tolerates(toleration, taint) for toleration in pod.spec.tolerations)
+    ]
+    return ~np.logical_or.reduce(refused) if refused else None
+
+
+def broken(snapshot: Snapshot, pod: Pod, node: Node) -> str | None:
+    """The first taint that the pod does not tolerate, or None."""
+    if not snapshot.policy.plugin("predicates"):
+        return None
+    for taint in node.taints:
+        if taint.effect not in REFUSING:
+            continue
+        if not any(tolerates(toleration, taint) for toleration in pod.spec.tolerations):
+            value = f"={taint.value}" if taint.value else ""
+            return f"taint {taint.key}{value}:{taint.effect} not tolerated"
+    return None
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Kubernetes' rule: empty effect or key match all; ``Exists`` ignores the value."""
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"

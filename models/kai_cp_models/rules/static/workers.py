@@ -1,0 +1,37 @@
+"""Workers: under restricted node scheduling, pods with GPUs need a GPU worker, others a CPU worker (7.3).
+
+The label's presence counts, not its value; a node may carry both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kai_cp_models.rules.static.protocol import Mask, asks_gpu
+from kai_cp_models.snapshot import Node, Pod, Snapshot
+
+if TYPE_CHECKING:
+    from kai_cp_models.rules.static.table import NodeTable
+
+NAME: Final = "workers"
+
+
+def mask(table: NodeTable, pod: Pod) -> Mask | None:
+    """Nodes whose worker label fits the pod's kind."""
+    policy = table.snapshot.policy
+    if not policy.restrict_node_scheduling or not table.predicates:
+        return None
+    gpu = asks_gpu(table.snapshot, pod)
+    label = table.label(policy.gpu_worker_label if gpu else policy.cpu_worker_label)
+    present: Mask = label.codes >= 0
+    return present
+
+
+def broken(snapshot: Snapshot, pod: Pod, node: Node) -> str | None:
+    """Which worker label the node lacks, or None."""
+    policy = snapshot.policy
+    if not policy.restrict_node_scheduling or not policy.plugin("predicates"):
+        return None
+    if asks_gpu(snapshot, pod):
+        return None if policy.gpu_worker_label in node.labels else "not a GPU worker node"
+    return None if policy.cpu_worker_label in node.labels else "not a CPU worker node"

@@ -1,0 +1,134 @@
+"""Inter-pod affinity: required, symmetric, preferred; moves; the first pod of a set."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kai_cp_models.check import affinity as check
+from kai_cp_models.check.world import World
+from kai_cp_models.rules.stateful import affinity
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import Decision, Node, Plan, Pod, PodAffinityTerm
+from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec, term
+
+NODES = [
+    Node("n0", (64_000, 2**40, 0, 110), {"zone": "a"}),
+    Node("n1", (64_000, 2**40, 0, 110), {"zone": "a"}),
+    Node("n2", (64_000, 2**40, 0, 110), {"zone": "b"}),
+    Node("n3", (64_000, 2**40, 0, 110)),
+]
+
+
+def near(name: str, node: str | None = None, *, near: tuple[PodAffinityTerm, ...] = (),
+         apart: tuple[PodAffinityTerm, ...] = (), **labels: str) -> Pod:  # fmt: skip
+    return pod(name, node, wants=spec(pod_affinity=near, pod_anti_affinity=apart), labels=labels)
+
+
+def accepted(pods: list[Pod], new: Pod, *, now: bool = True) -> list[bool]:
+    mask = affinity.open(snapshot([*pods, new], NODES)).mask(new, now=now)
+    return [True] * len(NODES) if mask is None else [bool(x) for x in mask]
+
+
+@pytest.mark.parametrize(
+    ("standing", "new", "expected"),
+    [
+        ([near("db", "n0", app="db")], near("x", near=(term(app="db"),)), [1, 1, 0, 0]),
+        ([near("db", "n3", app="db")], near("x", near=(term(app="db"),)), [0, 0, 0, 0]),
+        ([], near("x", near=(term(app="db"),)), [0, 0, 0, 0]),
+        ([], near("x", near=(term(app="x"),), app="x"), [1, 1, 1, 0]),
+        ([near("y", "n2", app="x")], near("x", near=(term(app="x"),), app="x"), [0, 0, 1, 0]),
+        ([near("db", "n0", app="db")], near("x", apart=(term(app="db"),)), [0, 0, 1, 1]),
+        ([near("db", "n0", apart=(term(app="x"),))], near("x", app="x"), [0, 0, 1, 1]),
+        ([near("db", "n0", apart=(term(app="y"),))], near("x", app="x"), [1, 1, 1, 1]),
+        # Two terms: one pod must match both, two pods with one each do not do.
+        (
+            [near("p", "n0", a="1"), near("q", "n0", b="1")],
+            near("x", near=(term(a="1"), term(b="1"))),
+            [0, 0, 0, 0],
+        ),
+        ([near("p", "n0", a="1", b="1")], near("x", near=(term(a="1"), term(b="1"))), [1, 1, 0, 0]),
+    ],
+)
+def test_required(standing: list[Pod], new: Pod, expected: list[int]) -> None:
+    assert accepted(standing, new) == [bool(x) for x in expected]
+
+
+def test_moves_count_as_they_will_be() -> None:
+    db, x = near("db", "n0", app="db"), near("x", near=(term(app="db"),))
+    state = affinity.open(snapshot([db, x], NODES))
+    state.evict(db)
+    gone = state.mask(x, now=False)
+    assert gone is not None
+    assert not gone.any()
+    state.place(db, 2, pipelined=True)
+    moved = state.mask(x, now=False)
+    assert moved is not None
+    assert list(moved) == [False, False, True, False]
+
+
+def test_company_that_was_missed_does_not_return_home() -> None:
+    """x opened a domain because y had left; y back on its node would never have left."""
+    y, x = near("y", "n0", app="x"), near("x", near=(term(app="x"),), app="x")
+    state = affinity.open(snapshot([y, x], NODES))
+    state.evict(y)
+    state.place(x, 2, pipelined=True)
+    back = state.mask(y, now=False)
+    assert back is not None
+    assert list(back) == [False, True, True, True]
+    state.remove(x, 2)
+    assert state.mask(y, now=False) is None
+
+
+def test_preferred_scores_both_directions() -> None:
+    fan = near("fan", "n2", near=(term(weight=7, app="x"),))
+    pods = [near("db", "n0", app="db"), fan]
+    new = near("x", near=(term(weight=5, app="db"),), apart=(term(weight=2, app="db"),), app="x")
+    score = affinity.open(snapshot([*pods, new], NODES)).score(new)
+    assert score is not None
+    assert list(score) == [3_000_000, 3_000_000, 7_000_000, 0]
+
+
+LABELS = st.fixed_dictionaries({"app": st.sampled_from("ab")})
+TERMS = st.lists(st.sampled_from([term(app="a"), term(app="b")]), max_size=1).map(tuple)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(LABELS, TERMS, TERMS, st.sampled_from([0, 2])), min_size=1, max_size=3))
+def test_every_allowed_placement_satisfies_the_rows(drawn: list[tuple[dict[str, str], tuple[PodAffinityTerm, ...], tuple[PodAffinityTerm, ...], int]]) -> None:  # fmt: skip  # noqa: E501
+    """Whatever order of ``place`` the masks allow, the counts it ends in satisfy every row."""
+    news = [near(f"p{i}", near=a, apart=b, **labels) for i, (labels, a, b, _) in enumerate(drawn)]
+    olds = [near(f"o{i}", NODES[n].name, apart=b, **labels) for i, (labels, _, b, n) in enumerate(drawn[:1])]
+    state = affinity.open(snapshot([*olds, *news], NODES))
+    rows = list(state.rows(news, [1] * len(news), range(len(NODES))))
+    for places in product([None, *range(len(NODES))], repeat=len(news)):
+        trial = state.copy()
+        for new, place in zip(news, places, strict=True):
+            if place is not None:
+                mask = trial.mask(new, now=False)
+                if mask is not None and not mask[place]:
+                    break
+                trial.place(new, place, pipelined=False)
+        else:
+            for row in rows:
+                used = sum(row.entering.get((c, p), 0) for c, p in enumerate(places) if p is not None)
+                assert used <= row.bound, (places, row)
+
+
+def test_check_lets_a_first_pod_be_followed_elsewhere() -> None:
+    """A pod that opens its own domain is legal although a later pod without affinity matches it."""
+    first = near("first", near=(term(app="y"),), app="y")
+    later, twin = near("later", app="y"), near("twin", near=(term(app="y"),), app="y")
+    found = snapshot([first, later, twin], NODES)
+
+    def faults(*places: tuple[Pod, str]) -> list[str]:
+        plan = Plan(tuple(Decision("Bind", p.key, p.group, node, "allocate") for p, node in places))
+        return list(check.broken(World(found, plan, OptionalRules.model_validate({}))))
+
+    assert faults((first, "n0"), (later, "n2")) == []
+    assert faults((first, "n0"), (twin, "n1")) == []
+    assert len(faults((first, "n0"), (twin, "n2"))) == 1
+    assert len(faults((first, "n3"))) == 1

@@ -1,0 +1,157 @@
+"""The checkers of the stateful rules: a legal plan of the state passes, every altered one is named."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kai_cp_models.check import dra as check_dra
+from kai_cp_models.check import numa as check_numa
+from kai_cp_models.check import references as check_references
+from kai_cp_models.check.world import World
+from kai_cp_models.rules.stateful import dra, numa
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import Decision, Plan, Pod, Snapshot
+from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
+from tests.kai_cp_models.rules.stateful.test_dra import (
+    TWO,
+    claim,
+    cluster,
+    device,
+    exact,
+    held,
+    slice_of,
+    user,
+)
+from tests.kai_cp_models.rules.stateful.test_numa import FOUR, nrt, want
+from tests.kai_cp_models.rules.stateful.test_numa import cluster as numa_cluster
+from tests.kai_cp_models.rules.stateful.test_references import pvc
+
+Subject = Callable[[World], Any]
+
+
+def faults(subject: Subject, found: Snapshot, *decisions: Decision) -> list[str]:
+    options = OptionalRules(topology_spread=False, pod_disruption_budgets=False)
+    return list(subject(World(found, Plan(decisions), options)))
+
+
+def decide(which: Pod, node: str, details: Any, kind: Any = "Bind") -> Decision:
+    return Decision(kind, which.key, which.group, node, "allocate", details=details)
+
+
+def placed(rule: Any, found: Snapshot, *places: tuple[Pod, int]) -> list[Decision]:
+    """Decisions as the rule's state makes them."""
+    state = rule.open(found)
+    return [
+        decide(which, found.nodes[node].name, state.place(which, node, pipelined=False))
+        for which, node in places
+    ]
+
+
+def altered(decision: Decision, change: Callable[[Any], None]) -> Decision:
+    details = copy.deepcopy(dict(decision.details))
+    change(details)
+    return replace(decision, details=details)
+
+
+def allocation(details: Any) -> Any:
+    return details["resourceClaimAllocations"][0]["allocation"]
+
+
+def results(details: Any) -> Any:
+    return allocation(details)["devices"]["results"]
+
+
+def test_claims_a_legal_plan_passes() -> None:
+    runs, x, y = user("runs", "e", node="n0"), user("x", "c"), user("y", "c")
+    found = cluster([runs, x, y], TWO, [claim("c", exact()), claim("e", exact(), allocation=held("n0", "a"))])
+    assert faults(check_dra.broken, found, *placed(dra, found, (x, 0), (y, 0))) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.clear(), "gets no allocation"),
+        (lambda d: results(d)[0].update(device="a"), "is given to ns/c, ns/e now"),
+        (lambda d: results(d)[0].update(device="z"), "does not exist"),
+        (lambda d: results(d)[0].update(pool="n1", device="a"), "not within reach of node n0"),
+        (lambda d: results(d).clear(), "is served 0 times"),
+        (lambda d: results(d)[0].update(request="other"), "is served 0 times"),
+        (lambda d: allocation(d).update(nodeSelector={"nodeSelectorTerms": []}), "not for node n0"),
+    ],
+)  # fmt: skip
+def test_claims_wrong_devices(change: Callable[[Any], None], words: str) -> None:
+    runs, x = user("runs", "e", node="n0"), user("x", "c")
+    found = cluster([runs, x], TWO, [claim("c", exact()), claim("e", exact(), allocation=held("n0", "a"))])
+    (decision,) = placed(dra, found, (x, 0))
+    assert results(decision.details)[0]["device"] == "b"
+    assert any(words in fault for fault in faults(check_dra.broken, found, altered(decision, change)))
+
+
+def test_claims_unsatisfying_device_and_count() -> None:
+    slices = [
+        slice_of(
+            "n0", device("a"), device("b", taints=[{"key": "sick", "effect": "NoSchedule"}]), device("c")
+        )
+    ]
+    x = user("x", "c")
+    found = cluster([x], slices, [claim("c", exact(2))])
+    (decision,) = placed(dra, found, (x, 0))
+    sick = altered(decision, lambda d: results(d)[0].update(device="b"))
+    assert any("do not satisfy" in fault for fault in faults(check_dra.broken, found, sick))
+    twice = altered(decision, lambda d: results(d)[0].update(device="c"))
+    assert any("gets 1 devices, wants 2" in fault for fault in faults(check_dra.broken, found, twice))
+
+
+def test_claims_pinned_owner_queue_and_users() -> None:
+    runs, x = user("runs", "c", node="n0"), user("x", "c")
+    found = cluster([runs, x], TWO, [claim("c", exact(), allocation=held("n0", "a"))])
+    wrong = decide(x, "n1", {"resourceClaimAllocations": [{"name": "c0", "allocation": held("n0", "a")}]})
+    assert any("not within reach" in fault for fault in faults(check_dra.broken, found, wrong))
+    for made, words in (
+        (claim("c", exact(), queue="other"), "shared GPU claim of queue other"),
+        (claim("c", exact(), reservedFor=[{"uid": f"u{i}"} for i in range(256)]), "257 users"),
+    ):
+        found = cluster([x], TWO, [made])
+        details = {"resourceClaimAllocations": [{"name": "c0", "allocation": held("n0", "a")}]}
+        assert any(words in fault for fault in faults(check_dra.broken, found, decide(x, "n0", details)))
+
+
+def test_claims_of_a_victim_are_free_in_the_end_only() -> None:
+    runs, x = user("runs", "c", node="n1"), user("x", "d")
+    found = cluster([runs, x], TWO, [claim("c", exact(), allocation=held("n1", "a")), claim("d", exact())])
+    details = {"resourceClaimAllocations": [{"name": "c0", "allocation": held("n1", "a")}]}
+    evict = Decision("Evict", runs.key, runs.group, "n1", "reclaim")
+    assert faults(check_dra.broken, found, evict, decide(x, "n1", details, "Nominate")) == []
+    assert any("now" in fault for fault in faults(check_dra.broken, found, evict, decide(x, "n1", details)))
+
+
+def test_zones_a_legal_plan_passes_and_altered_ones_do_not() -> None:
+    pods = [want("x", 3), want("y", 3)]
+    held_zone = want("r", 1, node="n0", zones=[("zone-0", {"cpu": 1000})])
+    found = numa_cluster([held_zone, *pods], nrt("n0", *FOUR))
+    both = placed(numa, found, (pods[0], 0), (pods[1], 0))
+    assert faults(check_numa.broken, found, *both) == []
+
+    def clear(details: Any) -> None:
+        details.clear()
+
+    def crowd(details: Any) -> None:
+        details["numaZones"][0]["zone"] = "zone-0"
+
+    def halve(details: Any) -> None:
+        details["numaZones"] = [{"zone": f"zone-{i}", "amount": {"cpu": "1500m"}} for i in (0, 1)]
+
+    for change, words in ((clear, "zones [] give"), (crowd, "7000 used of 4000"), (halve, "spans 2 zones")):
+        found_faults = faults(check_numa.broken, found, both[0], altered(both[1], change))
+        assert any(words in fault for fault in found_faults), (words, found_faults)
+
+
+def test_existence() -> None:
+    x = pod("x", wants=spec(volume_claims=("gone", "going"), config_maps=("map",)))
+    found = snapshot([x], raw={"persistentVolumeClaims": [pvc("going", deletionTimestamp="now")]})
+    assert len(faults(check_references.broken, found, decide(x, "n0", {}))) == 3

@@ -1,0 +1,689 @@
+"""DRA: what a node's devices can serve, table by table, and against a brute-force oracle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations, product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kai_cp_models.rules.stateful import dra, enriched
+from kai_cp_models.rules.stateful.dra import cel
+from kai_cp_models.rules.stateful.dra.judging import JUDGED, LIMITS, MEMORY, Paid
+from kai_cp_models.rules.stateful.dra.state import DraState
+from kai_cp_models.settings import Limits, OptionalRules
+from kai_cp_models.snapshot import (
+    BASE_DIMENSIONS,
+    EXTENDED_RESOURCES,
+    ClaimRef,
+    GpuKind,
+    GpuRequest,
+    Node,
+    Pod,
+    PodStatus,
+    Snapshot,
+)
+from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
+
+DRIVER = "gpu.example.com"
+Raw = dict[str, Any]
+
+
+def device(name: str, **fields: Any) -> Raw:
+    return {"name": name, **fields}
+
+
+def attributes(**values: Any) -> Raw:
+    kinds = {bool: "bool", int: "int", str: "string"}
+    return {name: {kinds[type(value)]: value} for name, value in values.items()}
+
+
+def slice_of(node: str, *devices: Raw, driver: str = DRIVER, **fields: Any) -> Raw:
+    place = {} if "allNodes" in fields or "nodeSelector" in fields else {"nodeName": node}
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "pool": pool, "devices": list(devices), **place, **fields}
+    return {"metadata": {"name": f"slice-{node}-{driver}"}, "spec": spec}
+
+
+def klass(name: str = "gpu", *selectors: str, **fields: Any) -> Raw:
+    return {
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": s}} for s in selectors], **fields},
+    }
+
+
+def exact(count: int = 1, name: str = "r", device_class: str = "gpu", **fields: Any) -> Raw:
+    return {"name": name, "exactly": {"deviceClassName": device_class, "count": count, **fields}}
+
+
+def claim(
+    name: str, *requests: Raw, owner: str = "", queue: str = "q", constraints: Any = (), **status: Any
+) -> Raw:
+    owners = [{"kind": "Pod", "name": owner, "uid": f"uid-{owner}", "controller": True}] if owner else []
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}", "ownerReferences": owners,
+                     "labels": {"kai.scheduler/queue": queue}},
+        "spec": {"devices": {"requests": list(requests), "constraints": list(constraints)}},
+        "status": status,
+    }  # fmt: skip
+
+
+def held(node: str, *names: str) -> Raw:
+    results = [{"request": "r", "driver": DRIVER, "pool": node, "device": name} for name in names]
+    return {"devices": {"results": results}}
+
+
+def user(name: str, *claims: str, node: str | None = None, **fields: Any) -> Pod:
+    refs = tuple(ClaimRef(f"c{i}", c) for i, c in enumerate(claims))
+    return pod(name, node, wants=spec(claims=refs), **fields)
+
+
+def cluster(pods: list[Pod], slices: list[Raw], claims: list[Raw], *, classes: list[Raw] | None = None,
+            nodes: tuple[str, ...] = ("n0", "n1")) -> Snapshot:  # fmt: skip
+    raw = {"resourceSlices": slices, "resourceClaims": claims, "deviceClasses": classes or [klass()]}
+    return snapshot(pods, nodes, raw=raw)
+
+
+def mask(found: Snapshot, which: Pod, *, now: bool = True) -> list[bool]:
+    result = dra.open(found).mask(which, now=now)
+    assert result is not None
+    return [bool(x) for x in result]
+
+
+TWO = [slice_of("n0", device("a"), device("b")), slice_of("n1", device("a"))]
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (exact(1), [True, True]),
+        (exact(2), [True, False]),
+        (exact(3), [False, False]),
+        (exact(allocationMode="All"), [True, True]),
+        (exact(selectors=[{"cel": {"expression": "device.driver == 'x'"}}]), [False, False]),
+        # v1beta1: the fields beside the name.
+        ({"name": "r", "deviceClassName": "gpu", "count": 2}, [True, False]),
+        ({"name": "r", "firstAvailable": [{"name": "two", "deviceClassName": "gpu", "count": 2},
+                                          {"name": "one", "deviceClassName": "gpu"}]}, [True, True]),
+    ],
+)  # fmt: skip
+def test_counts(request_: Raw, expected: list[bool]) -> None:
+    x = user("x", "c")
+    assert mask(cluster([x], TWO, [claim("c", request_)]), x) == expected
+
+
+def test_first_available_prefers_the_first_that_fits() -> None:
+    x = user("x", "c")
+    alternatives = [
+        {"name": "two", "deviceClassName": "gpu", "count": 2},
+        {"name": "one", "deviceClassName": "gpu"},
+    ]
+    found = cluster([x], TWO, [claim("c", {"name": "r", "firstAvailable": alternatives})])
+    for node, names in ((0, ["r/two", "r/two"]), (1, ["r/one"])):
+        details = dra.open(found).place(x, node, pipelined=False)
+        results = details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"]
+        assert [result["request"] for result in results] == names
+
+
+def test_decision_names_the_devices_for_the_binder() -> None:
+    x = user("x", "c")
+    found = cluster([x], TWO, [claim("c", exact(2))])
+    assert dra.open(found).place(x, 0, pipelined=False) == {
+        "resourceClaimAllocations": [
+            {
+                "name": "c0",
+                "allocation": {
+                    "devices": {
+                        "results": [
+                            {"request": "r", "driver": DRIVER, "pool": "n0", "device": "a"},
+                            {"request": "r", "driver": DRIVER, "pool": "n0", "device": "b"},
+                        ]
+                    },
+                    "nodeSelector": {
+                        "nodeSelectorTerms": [
+                            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+                        ]
+                    },
+                },
+            }
+        ]
+    }
+
+
+def test_allocated_claim_pins_the_pod_and_is_shared() -> None:
+    runs, x, y = user("runs", "c", node="n0"), user("x", "c"), user("y", "d")
+    claims = [
+        claim("c", exact(2), allocation=held("n0", "a", "b"), reservedFor=[{"uid": "uid-runs"}]),
+        claim("d", exact()),
+    ]
+    found = cluster([runs, x, y], TWO, claims)
+    assert mask(found, x) == [True, False]
+    assert mask(found, y) == [False, True]
+
+
+def test_devices_of_a_leaving_pod_are_promised_not_free() -> None:
+    runs, x = user("runs", "c", node="n0"), user("x", "d")
+    found = cluster(
+        [runs, x], TWO, [claim("c", exact(2), allocation=held("n0", "a", "b")), claim("d", exact(2))]
+    )
+    state = dra.open(found)
+    before = state.copy()
+    state.evict(runs)
+    now, later = state.mask(x, now=True), state.mask(x, now=False)
+    assert now is not None
+    assert later is not None
+    assert (now.tolist(), later.tolist()) == ([False, False], [True, False])
+    details = state.place(x, 0, pipelined=True)
+    assert len(details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"]) == 2
+    # The evicted pod's own claim may be allocated anew, but not on the promised devices.
+    assert mask_of(state, runs) == [False, False]
+    state.remove(x, 0)
+    assert mask_of(state, runs) == [True, False]
+    state.place(runs, 0, pipelined=True)
+    assert mask_of(state, x) == [False, False]
+    state.remove(runs, 0)
+    state.unevict(runs)
+    assert mask_of(state, x) == mask_of(before, x) == [False, False]
+
+
+def test_a_victim_returns_to_its_node_only_with_its_devices() -> None:
+    """Its eviction is then taken back, so it cannot change to another device of the node."""
+    runs, x = user("runs", "c", node="n0"), user("x", "d")
+    found = cluster([runs, x], TWO, [claim("c", exact(1), allocation=held("n0", "a")), claim("d", exact())])
+    state = dra.open(found)
+    state.evict(runs)
+    details = state.place(x, 0, pipelined=True)
+    assert details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"][0]["device"] == "a"
+    assert mask_of(state, runs) == [False, True]
+
+
+def mask_of(state: Any, which: Pod) -> list[bool]:
+    return [bool(x) for x in state.mask(which, now=False)]
+
+
+def test_shared_open_claim_is_allocated_once() -> None:
+    x, y = user("x", "c"), user("y", "c")
+    state = dra.open(cluster([x, y], TWO, [claim("c", exact())]))
+    state.place(x, 1, pipelined=False)
+    assert mask_of(state, y) == [False, True]
+    state.place(y, 1, pipelined=False)
+    state.remove(x, 1)
+    assert mask_of(state, x) == [False, True]
+    state.remove(y, 1)
+    assert mask_of(state, x) == [True, True]
+
+
+def test_sharers_of_a_claim_move_together() -> None:
+    """Once one of them is placed elsewhere with the claim, the others cannot stay behind."""
+    x, y = user("x", "c", node="n0"), user("y", "c", node="n0")
+    state = dra.open(cluster([x, y], TWO, [claim("c", exact(), allocation=held("n0", "a"))]))
+    state.evict(x)
+    assert mask_of(state, x) == [True, False]
+    state.evict(y)
+    assert mask_of(state, x) == [True, True]
+    state.place(x, 1, pipelined=True)
+    assert mask_of(state, y) == [False, True]
+    state.remove(x, 1)
+    state.place(x, 0, pipelined=True)
+    assert mask_of(state, y) == [True, False]
+
+
+@pytest.mark.parametrize(("reserved", "fits"), [(255, True), (256, False)])
+def test_a_claim_has_at_most_256_users(reserved: int, fits: bool) -> None:
+    x = user("x", "c")
+    users = [{"uid": f"u{i}"} for i in range(reserved)]
+    assert any(mask(cluster([x], TWO, [claim("c", exact(), reservedFor=users)]), x)) is fits
+
+
+@pytest.mark.parametrize(
+    ("made", "ref", "words"),
+    [
+        (None, ClaimRef("c0", "c"), "ResourceClaim ns/c does not exist"),
+        (None, ClaimRef("c0", "", "t"), "claim of template t is not created yet"),
+        (claim("c", exact(), queue="other"), ClaimRef("c0", "c"), "wrong queue label (expected queue: q"),
+        (claim("c", exact(), owner="y"), ClaimRef("c0", "c", "t"), "not made for pod ns/x"),
+        (claim("c", exact(device_class="none")), ClaimRef("c0", "c"), "device class none does not exist"),
+        (claim("c", exact(3)), ClaimRef("c0", "c"), "no node has 3 device(s) of class gpu"),
+    ],
+)
+def test_dead_ends(made: Raw | None, ref: ClaimRef, words: str) -> None:
+    x = pod("x", wants=spec(claims=(ref,)))
+    found = cluster([x], TWO, [made] if made else [])
+    assert words in dra.open(found).dead_end(x)
+    assert not any(mask(found, x))
+
+
+def test_queue_label_concerns_shared_gpu_claims_only() -> None:
+    x, y = user("x", "c"), pod("y", wants=spec(claims=(ClaimRef("c0", "d", "t"),)))
+    claims = [
+        claim("c", exact(device_class="nic"), queue="other"),
+        claim("d", exact(), owner="y", queue="other"),
+    ]
+    found = cluster([x, y], TWO, claims, classes=[klass(), klass("nic")])
+    assert mask(found, x) == mask(found, y) == [True, True]
+
+
+def test_bad_objects_are_named_and_the_rest_is_used() -> None:
+    x, y = user("x", "bad"), user("y", "good")
+    slices = [*TWO, slice_of("gone", device("a")), slice_of("n1", device("z"), driver="half")]
+    slices[-1]["spec"]["pool"]["resourceSliceCount"] = 2
+    classes = [klass(), klass("broken", "device.driver ==")]
+    claims = [
+        claim("bad", exact(device_class="broken")),
+        claim("good", exact()),
+        claim("lost", exact(device_class="none")),
+    ]
+    found = cluster([x, y], slices, claims, classes=classes)
+    assert mask(found, y) == [True, True]
+    assert not any(mask(found, x))
+    named = {item.item: item.reason for item in enriched(found).set_aside}
+    assert set(named) == {
+        "DeviceClass broken", "ResourceClaim ns/bad", "ResourceClaim ns/lost",
+        "ResourceSlice slice-gone-gpu.example.com", "ResourcePool half/n1",
+    }  # fmt: skip
+    assert "cannot parse CEL" in named["DeviceClass broken"]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "expected"),
+    [
+        ({"matchAttribute": f"{DRIVER}/numa"}, [True, False]),
+        ({"distinctAttribute": f"{DRIVER}/numa"}, [True, True]),
+    ],
+)
+def test_constraints(constraint: Raw, expected: list[bool]) -> None:
+    slices = [
+        slice_of("n0", *(device(f"d{i}", attributes=attributes(numa=i // 2)) for i in range(4))),
+        slice_of("n1", *(device(f"d{i}", attributes=attributes(numa=i)) for i in range(2))),
+    ]
+    x = user("x", "c")
+    assert mask(cluster([x], slices, [claim("c", exact(2), constraints=[constraint])]), x) == expected
+
+
+def test_admin_access_uses_held_devices() -> None:
+    runs, x = user("runs", "c", node="n1"), user("x", "d")
+    claims = [
+        claim("c", exact(), allocation=held("n1", "a")),
+        claim("d", exact(1, adminAccess=True, allocationMode="All")),
+    ]
+    found = cluster([runs, x], TWO, claims)
+    assert mask(found, x) == [True, True]
+    state = dra.open(found)
+    state.place(x, 0, pipelined=False)
+    assert mask_of(state, replace(x, key=x.key._replace(name="other"))) == [True, False]
+
+
+def test_device_taints_need_a_toleration() -> None:
+    slices = [
+        slice_of("n0", device("a", taints=[{"key": "sick", "effect": "NoSchedule"}])),
+        slice_of("n1", device("a")),
+    ]
+    x, y = user("x", "c"), user("y", "d")
+    tolerant = exact(tolerations=[{"key": "sick", "operator": "Exists"}])
+    found = cluster([x, y], slices, [claim("c", exact()), claim("d", tolerant)])
+    assert mask(found, x) == [False, True]
+    assert mask(found, y) == [True, True]
+
+
+def test_consumable_capacity() -> None:
+    policy = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}}
+    nic = device(
+        "nic", allowMultipleAllocations=True, capacity={"mem": {"value": "4Gi", "requestPolicy": policy}}
+    )
+    pods = [user(f"x{i}", f"c{i}") for i in range(3)]
+    ask = exact(capacity={"requests": {"mem": "1500Mi"}})
+    state = dra.open(cluster(pods, [slice_of("n0", nic)], [claim(f"c{i}", ask) for i in range(3)]))
+    for which in pods[:2]:
+        details = state.place(which, 0, pipelined=False)
+        (result,) = details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"]
+        assert result["consumedCapacity"] == {"mem": "2Gi"}
+        assert result["shareID"]
+    assert mask_of(state, pods[2]) == [False, False]
+
+
+def test_shared_counters_of_partitions() -> None:
+    counters = [{"name": "gpu0", "counters": {"mem": {"value": "80Gi"}}}]
+
+    def part(name: str, size: str) -> Raw:
+        draws = [{"counterSet": "gpu0", "counters": {"mem": {"value": size}}}]
+        return device(name, consumesCounters=draws, attributes=attributes(profile=size))
+
+    parts = [part("whole", "80Gi"), part("half0", "40Gi"), part("half1", "40Gi")]
+    pick = {
+        size: [{"cel": {"expression": f'device.attributes["{DRIVER}"].profile == "{size}"'}}]
+        for size in ("80Gi", "40Gi")
+    }
+    pods = [user("h0", "c0"), user("h1", "c1"), user("w", "c2")]
+    claims = [claim("c0", exact(selectors=pick["40Gi"])), claim("c1", exact(selectors=pick["40Gi"])),
+              claim("c2", exact(selectors=pick["80Gi"]))]  # fmt: skip
+    state = dra.open(cluster(pods, [slice_of("n0", *parts, sharedCounters=counters)], claims))
+    assert mask_of(state, pods[2]) == [True, False]
+    state.place(pods[0], 0, pipelined=False)
+    assert mask_of(state, pods[1]) == [True, False]
+    assert mask_of(state, pods[2]) == [False, False]
+
+
+def test_devices_of_several_nodes() -> None:
+    selector = {
+        "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
+    }
+    slices = [
+        slice_of("far", device("a"), nodeSelector=selector),
+        slice_of("all", device("b"), driver="x", allNodes=True),
+    ]
+    pods = [user("x", "c"), user("y", "d"), user("z", "e")]
+    only = exact(selectors=[{"cel": {"expression": f"device.driver == '{DRIVER}'"}}])
+    state = dra.open(cluster(pods, slices, [claim("c", only), claim("d", exact()), claim("e", exact())]))
+    assert mask_of(state, pods[0]) == [False, True]
+    assert mask_of(state, pods[1]) == [True, True]
+    details = state.place(pods[1], 0, pipelined=False)
+    assert "nodeSelector" not in details["resourceClaimAllocations"][0]["allocation"]
+    assert mask_of(state, pods[2]) == [False, True]
+
+
+def test_extended_resource_is_served_by_its_class() -> None:
+    x = pod("x", wants=spec((1000, 0, 0, 1, 2000)))
+    nodes = [
+        Node("n0", (64_000, 2**40, 0, 110, 0)),
+        Node("n1", (64_000, 2**40, 0, 110, 4000)),
+        Node("n2", (64_000, 2**40, 0, 110, 0)),
+    ]
+    raw = {"resourceSlices": TWO[:1], "deviceClasses": [klass("acc", extendedResourceName="example.com/acc")]}
+    found = snapshot([x], nodes, raw=raw, dimensions=(*BASE_DIMENSIONS, "example.com/acc"))
+    assert [node.allocatable[4] for node in enriched(found).nodes] == [2000, 4000, 0]
+    found = enriched(found)
+    # n1 has a device plugin, n0 two devices, n2 nothing.
+    assert mask(found, x) == [True, True, False]
+    details = dra.open(found).place(x, 0, pipelined=False)["extendedResourceClaimAllocation"]
+    assert len(details["allocation"]["devices"]["results"]) == 2
+    assert details["containerMappings"] == [{"resourceName": "example.com/acc", "requestName": "request-0"}]
+    assert dra.open(found).place(x, 1, pipelined=False) == {}
+
+
+def test_promised_extended_resources_are_in_use() -> None:
+    wants = spec((1000, 0, 0, 1, 1000))
+    promise = {EXTENDED_RESOURCES: held("n0", "a")}
+    binding = pod("binding", "n0", wants=wants, status=PodStatus.BINDING, claim_allocations=promise)
+    x = pod("x", wants=spec((1000, 0, 0, 1, 2000)))
+    node = Node("n0", (64_000, 2**40, 0, 110, 0))
+    raw = {"resourceSlices": TWO[:1], "deviceClasses": [klass("acc", extendedResourceName="example.com/acc")]}
+    found = enriched(
+        snapshot([binding, x], [node], raw=raw, dimensions=(*BASE_DIMENSIONS, "example.com/acc"))
+    )
+    state = dra.open(found)
+    assert mask_of(state, x) == [False]
+    assert [dict(row.leaving) for row in state.rows([x], [1], [0])] == [{binding.key: 1}]
+    state.evict(binding)
+    assert mask_of(state, x) == [True]
+
+
+def test_whole_gpus_do_not_take_dra_devices() -> None:
+    x = pod("x", wants=spec(gpu=GpuRequest(GpuKind.REGULAR, 1)))
+    nodes = [Node("n0", (64_000, 2**40, 2000, 110), dra_gpus=2), Node("n1", (64_000, 2**40, 1000, 110))]
+    found = snapshot([x], nodes, raw={"resourceSlices": TWO[:1], "deviceClasses": [klass()]})
+    assert mask(found, x) == [False, True]
+
+
+def test_claims_count_as_gpus_by_class_name() -> None:
+    pods = [user("a", "two"), user("b", "all"), user("c", "nic"), user("d", "first"), user("e", "two", "all")]
+    claims = [
+        claim("two", exact(2)), claim("all", exact(allocationMode="All")),
+        claim("nic", exact(3, device_class="nic")),
+        claim("first", {"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "gpu"}]}),
+    ]  # fmt: skip
+    counted = enriched(cluster(pods, TWO, claims)).extras["claim_milli_gpus"]
+    assert {key.name: value for key, value in counted.items()} == {"a": 2000, "b": 1000, "e": 3000}
+
+
+def test_pods_with_claims_of_their_own_are_one_class() -> None:
+    pods = [pod(f"p{i}", wants=spec(claims=(ClaimRef("c0", f"c{i}", "t"),))) for i in range(3)]
+    pods += [user("x", "shared"), user("y", "shared")]
+    claims = [claim(f"c{i}", exact(1 + i // 2), owner=f"p{i}") for i in range(3)] + [claim("shared", exact())]
+    found = enriched(cluster(pods, TWO, claims))
+    specs = [which.spec for which in found.pods]
+    assert specs[0] is specs[1]
+    assert specs[3] is specs[4]
+    assert len({id(each) for each in specs}) == 3
+    state = dra.open(found)
+    for which, place in zip(found.pods, (0, 0), strict=False):
+        (written,) = state.place(which, place, pipelined=False)["resourceClaimAllocations"]
+        assert written["name"] == "c0"
+    assert mask_of(state, found.pods[2]) == [False, False]
+
+
+def test_bind_request_promises_its_devices() -> None:
+    binding = user(
+        "binding", "c", node="n1", status=PodStatus.BINDING, claim_allocations={"c0": held("n1", "a")}
+    )
+    x = user("x", "d")
+    assert mask(cluster([binding, x], TWO, [claim("c", exact()), claim("d", exact())]), x) == [True, False]
+
+
+def test_inactive_without_objects() -> None:
+    plain = snapshot([pod("x")])
+    assert not dra.active(plain, OptionalRules(topology_spread=False, pod_disruption_budgets=False))
+
+
+KINDS = st.lists(st.sampled_from("ab"), min_size=0, max_size=4)
+ASKS = st.lists(st.tuples(st.sampled_from(["a", "b", "any"]), st.integers(1, 2)), min_size=1, max_size=3)
+
+
+@settings(max_examples=80, deadline=None)
+@given(KINDS, KINDS, ASKS, st.booleans())
+def test_search_agrees_with_brute_force(
+    first: list[str], second: list[str], asks: list[tuple[str, int]], same: bool
+) -> None:
+    """A node serves the requests exactly if some assignment of distinct devices does."""
+    slices = [
+        slice_of(
+            f"n{n}", *(device(f"d{i}", attributes=attributes(kind=kind)) for i, kind in enumerate(kinds))
+        )
+        for n, kinds in enumerate((first, second))
+    ]
+    expression = {k: f'device.attributes["{DRIVER}"].kind == "{k}"' for k in "ab"} | {"any": "true"}
+    requests = [
+        exact(n, f"r{i}", selectors=[{"cel": {"expression": expression[k]}}]) for i, (k, n) in enumerate(asks)
+    ]
+    constraints = [{"matchAttribute": f"{DRIVER}/kind"}] if same else []
+    x = user("x", "c")
+    found = cluster([x], slices, [claim("c", *requests, constraints=constraints)])
+    wanted = [k for k, n in asks for _ in range(n)]
+
+    def possible(kinds: list[str]) -> bool:
+        return any(
+            all(w in ("any", k) for w, k in zip(wanted, chosen, strict=True))
+            and (not same or len(set(chosen)) == 1)
+            for chosen in permutations(kinds, len(wanted))
+        )
+
+    assert mask(found, x) == [possible(first), possible(second)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "any"]), st.integers(1, 2)), min_size=1, max_size=3),
+    KINDS,
+    KINDS,
+)
+def test_every_realised_placement_satisfies_the_rows(
+    asks: list[tuple[str, int]], first: list[str], second: list[str]
+) -> None:
+    slices = [
+        slice_of(
+            f"n{n}", *(device(f"d{i}", attributes=attributes(kind=kind)) for i, kind in enumerate(kinds))
+        )
+        for n, kinds in enumerate((first, second))
+    ]
+    expression = {"a": f'device.attributes["{DRIVER}"].kind == "a"', "any": "true"}
+    claims = [
+        claim(f"c{i}", exact(n, selectors=[{"cel": {"expression": expression[k]}}]))
+        for i, (k, n) in enumerate(asks)
+    ]
+    pods = [user(f"x{i}", f"c{i}") for i in range(len(asks))]
+    state = dra.open(cluster(pods, slices, claims))
+    assert isinstance(state, DraState)
+    rows = list(state.rows(pods, [1] * len(pods), [0, 1]))
+    for places in product([None, 0, 1], repeat=len(pods)):
+        trial = state.copy()
+        for which, place in zip(pods, places, strict=True):
+            if place is not None:
+                if not mask_of(trial, which)[place]:
+                    break
+                trial.place(which, place, pipelined=False)
+        else:
+            for row in rows:
+                assert (
+                    sum(row.entering.get((c, p), 0) for c, p in enumerate(places) if p is not None)
+                    <= row.bound
+                )
+
+
+def test_devices_given_in_this_cycle_change_for_a_later_pod() -> None:
+    """x takes the first device; y can use that one only, so x has the other one in the end."""
+    x, y = user("x", "any"), user("y", "first")
+    only = exact(selectors=[{"cel": {"expression": f"device.attributes['{DRIVER}'].rank == 1"}}])
+    devices = [device(name, attributes=attributes(rank=i)) for i, name in enumerate("ab", 1)]
+    found = cluster([x, y], [slice_of("n0", *devices)], [claim("any", exact()), claim("first", only)])
+    state = dra.open(found)
+
+    def given(which: Pod) -> str:
+        details = state.details(which, 0)
+        assert details is not None
+        name: str = details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"][0]["device"]
+        return name
+
+    state.place(x, 0, pipelined=False)
+    assert given(x) == "a"
+    mask = state.mask(y, now=True)
+    assert mask is not None
+    assert list(mask) == [True, False]
+    state.place(y, 0, pipelined=False)
+    assert (given(x), given(y)) == ("b", "a")
+    state.remove(x, 0)
+    assert given(y) == "a"
+
+
+@pytest.mark.parametrize(("promised", "expected"), [(False, False), (True, True)])
+def test_what_is_bound_now_never_changes_to_a_device_that_is_leaving(promised: bool, expected: bool) -> None:
+    """Device b is held by a pod that leaves: x may change to it only if x itself waits for it."""
+    old, x, y = (
+        user("old", "held", node="n0", status=PodStatus.RELEASING),
+        user("x", "any"),
+        user("y", "first"),
+    )
+    only = exact(selectors=[{"cel": {"expression": f"device.attributes['{DRIVER}'].rank == 1"}}])
+    devices = [device(name, attributes=attributes(rank=i)) for i, name in enumerate("ab", 1)]
+    users = [{"resource": "pods", "name": "old", "uid": "uid-old"}]
+    holding = claim("held", exact(), allocation=held("n0", "b"), reservedFor=users)
+    claims = [holding, claim("any", exact()), claim("first", only)]
+    state = dra.open(cluster([old, x, y], [slice_of("n0", *devices)], claims))
+    state.place(x, 0, pipelined=promised)
+    mask = state.mask(y, now=False)
+    assert mask is not None
+    # A promised x takes the leaving device at once only if it has to.
+    assert bool(mask[0]) is expected
+
+
+def test_no_more_users_than_a_claim_may_have() -> None:
+    """254 pods use the shared claim: two of three more may join it, unless one of the old ones goes."""
+    olds = [user(f"o{i}", "shared", node="n0") for i in range(254)]
+    news = [user(f"x{i}", "shared") for i in range(3)]
+    users = [{"resource": "pods", "name": p.key.name, "uid": p.uid} for p in olds]
+    shared = claim("shared", exact(), allocation=held("n0", "a"), reservedFor=users)
+    state = dra.open(cluster([*olds, *news], TWO, [shared]))
+    (row,) = [row for row in state.rows(news[:1], [3], range(2)) if len(row.leaving) == 254]
+    assert (row.bound, set(row.entering.values())) == (2, {1})
+
+
+@pytest.mark.parametrize(
+    ("product", "taken", "count", "expected"),
+    [
+        # Bridged pairs 0-1, 2-3, 4-5, 6-7: 0 is taken, so 2 and 3 are the first whole pair.
+        ("NVIDIA H100 NVL", [0], 2, [2, 3]),
+        # One GPU fills the broken pair.
+        ("NVIDIA H100 NVL", [0], 1, [1]),
+        ("NVIDIA H100 NVL", [2], 1, [3]),
+        # No pair holds three: a whole pair and the first of another.
+        ("NVIDIA H100 NVL", [0], 3, [2, 3, 4]),
+        ("NVIDIA H200 NVL", [0, 1], 3, [4, 5, 6]),
+        # All GPUs are joined, or none: the first ones of the slice.
+        ("NVIDIA H100 80GB HBM3", [0], 2, [6, 7]),
+        ("Some card", [0], 2, [6, 7]),
+    ],
+)
+def test_gpus_of_one_island_are_taken_first(
+    product: str, taken: list[int], count: int, expected: list[int]
+) -> None:
+    """The slice lists the GPUs in another order than their index."""
+    devices = [
+        device(f"gpu-{i}", attributes=attributes(index=i, productName=product, type="gpu"))
+        for i in (7, 6, 5, 4, 3, 2, 1, 0)
+    ]
+    old, x = user("old", "held", node="n0"), user("x", "c")
+    users = [{"resource": "pods", "name": "old", "uid": "uid-old"}]
+    holding = claim(
+        "held", exact(len(taken)), allocation=held("n0", *(f"gpu-{i}" for i in taken)), reservedFor=users
+    )
+    found = cluster([old, x], [slice_of("n0", *devices)], [holding, claim("c", exact(count))])
+    details = dra.open(found).place(x, 0, pipelined=False)
+    results = details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"]
+    assert sorted(int(result["device"].removeprefix("gpu-")) for result in results) == expected
+
+
+def demanding(name: str, namespace: str, levels: int) -> Raw:
+    """A claim whose selector takes some 25 steps, ten times as many with every level."""
+    body = "true"
+    for level in range(levels):
+        body = f"[1,2,3,4,5,6,7,8,9,10].all(x{level}, {body})"
+    found = claim(name, exact(selectors=[{"cel": {"expression": f'{body} && "{name}" != ""'}}]))
+    found["metadata"]["namespace"] = namespace
+    return found
+
+
+def judged(claims: list[Raw], memory: Paid | None = None, **limits: int) -> dict[str, str]:
+    found = cluster([pod("p")], TWO, claims)
+    extras = {**found.extras, LIMITS: Limits(**limits), MEMORY: memory or Paid()}
+    found = enriched(replace(found, extras=extras))
+    return {item.item.removeprefix("ResourceClaim "): item.reason for item in found.set_aside}
+
+
+def test_a_claim_that_costs_too_much_is_set_aside_alone() -> None:
+    reasons = judged([demanding("a", "bad", 4), demanding("b", "bad", 0), demanding("c", "good", 1)])
+    assert reasons == {
+        "bad/a": "a selector takes more than 10000 steps for one device (limits.cel_steps_per_device)"
+    }
+
+
+def test_a_namespace_pays_for_its_claims_and_others_do_not_wait_for_it() -> None:
+    claims = [demanding(f"c{i}", "bad", 2) for i in range(6)] + [demanding("good", "good", 1)]
+    memory, waiting = Paid(), []
+    for _ in range(4):
+        reasons = judged(claims, memory, cel_steps_per_namespace=4000, cel_steps_per_cycle=4500)
+        assert all("it is looked at in a later one" in reason for reason in reasons.values())
+        waiting.append(sorted(reasons))
+    # Two a cycle, in their order; none comes to nothing.
+    assert waiting == [["bad/c2", "bad/c3", "bad/c4", "bad/c5"], ["bad/c4", "bad/c5"], [], []]
+    assert judged(claims, memory, cel_steps_per_namespace=1000)["bad/c0"] == (
+        "its selectors take more than 1000 steps (limits.cel_steps_per_namespace)"
+    )
+
+
+def test_devices_that_look_alike_are_evaluated_once() -> None:
+    many = [device(f"gpu-{i}", attributes=attributes(uuid=f"U{i}", model="A")) for i in range(500)]
+    claims = [
+        claim("c", exact(selectors=[{"cel": {"expression": f'device.attributes["{DRIVER}"].model == "A"'}}]))
+    ]
+    found = enriched(cluster([pod("p")], [slice_of("n0", *many)], claims))
+    spent = found.extras["dra"].judge.spent
+    # One evaluation of some 30 steps, the text of the selector twice, and 500 devices at four a step.
+    assert 200 < sum(spent.values()) < 400
+
+
+def test_where_nothing_is_decided_nothing_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = cluster([pod("p")], TWO, [demanding("a", "bad", 4)])
+    monkeypatch.setattr(cel, "_evaluate", None)
+    monkeypatch.setattr(cel, "_program", None)
+    assert enriched(replace(found, extras={**found.extras, JUDGED: False})).set_aside == ()

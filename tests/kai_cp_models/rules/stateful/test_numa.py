@@ -1,0 +1,207 @@
+"""NUMA zones: policies, scopes, predictions, and what leaving pods give back."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kai_cp_models.rules.stateful import numa
+from kai_cp_models.snapshot import GpuRequest, Pod, Snapshot
+from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
+from tests.support.devices import resource_topology
+
+PLUGINS = frozenset({"numa"})
+
+
+def nrt(node: str, *zones: dict[str, str], **more: str) -> dict[str, Any]:
+    """Its zones, with "gpu" for the resource name."""
+    named = ({key.replace("gpu", "nvidia.com/gpu"): value for key, value in zone.items()} for zone in zones)
+    return resource_topology(node, *named, **more)
+
+
+def want(name: str, cpu: int, gpu: int = 0, *, guaranteed: bool = True, node: str | None = None,
+         zones: Any = (), containers: Any = ()) -> Pod:  # fmt: skip
+    wants = spec(
+        (cpu * 1000, 2**30, gpu * 1000, 1),
+        gpu=GpuRequest(devices=gpu),
+        guaranteed=guaranteed,
+        container_requests=tuple((c * 1000, 0, 0, 0) for c in containers),
+    )
+    return pod(
+        name, node, wants=wants, numa_zones=tuple((zone, tuple(amounts.items())) for zone, amounts in zones)
+    )
+
+
+def cluster(pods: list[Pod], *topologies: dict[str, Any], **policy: Any) -> Snapshot:
+    names = [t["metadata"]["name"] for t in topologies]
+    return snapshot(
+        pods, [*names, "plain"], raw={"nodeResourceTopologies": list(topologies)}, plugins=PLUGINS, **policy
+    )
+
+
+def accepted(found: Snapshot, which: Pod, *, now: bool = True) -> bool:
+    """Whether the first node accepts the pod."""
+    mask = numa.open(found).mask(which, now=now)
+    assert mask is None or mask[-1]
+    return mask is None or bool(mask[0])
+
+
+FOUR = ({"cpu": "4"}, {"cpu": "4"})
+
+
+@pytest.mark.parametrize(
+    ("x", "topology", "expected"),
+    [
+        (want("x", 3), nrt("n0", *FOUR), True),
+        (want("x", 6), nrt("n0", *FOUR), False),
+        (want("x", 6, guaranteed=False), nrt("n0", *FOUR), True),
+        (want("x", 6), nrt("n0", *FOUR, policy="best-effort"), True),
+        (want("x", 6), nrt("n0", *FOUR, policy="none"), True),
+        # Restricted: an empty node would need two zones, so two are fine.
+        (want("x", 6), nrt("n0", *FOUR, policy="restricted"), True),
+        (want("x", 9), nrt("n0", *FOUR, policy="restricted"), False),
+        # Container scope: 3 and 3 fit one zone each, 6 together do not.
+        (want("x", 6, containers=(3, 3)), nrt("n0", *FOUR, scope="container"), True),
+        (want("x", 6, containers=(3, 3)), nrt("n0", *FOUR), False),
+        (want("x", 9, containers=(3, 3, 3)), nrt("n0", *FOUR, scope="container"), False),
+        # Devices are aligned for any pod, its CPUs only when Guaranteed.
+        (want("x", 6, 2, guaranteed=False), nrt("n0", *({"cpu": "4", "gpu": "2"},) * 2), True),
+        (want("x", 1, 3, guaranteed=False), nrt("n0", *({"cpu": "4", "gpu": "2"},) * 2), False),
+    ],
+)
+def test_policies(x: Pod, topology: dict[str, Any], expected: bool) -> None:
+    assert accepted(cluster([x], topology), x) is expected
+
+
+def test_restricted_needs_the_width_of_an_empty_node() -> None:
+    """3 CPUs fit one zone of an empty node; 2 and 2 left over do not do."""
+    held = [want(f"r{i}", 2, node="n0", zones=[(f"zone-{i}", {"cpu": 2000})]) for i in (0, 1)]
+    x = want("x", 3)
+    assert not accepted(cluster([*held, x], nrt("n0", *FOUR, policy="restricted")), x)
+    assert accepted(cluster([*held, x], nrt("n0", *FOUR, policy="best-effort")), x)
+
+
+def test_ignore_list() -> None:
+    x = want("x", 6, 2)
+    zones = ({"cpu": "4", "gpu": "2"},) * 2
+    assert not accepted(cluster([x], nrt("n0", *zones)), x)
+    assert accepted(cluster([x], nrt("n0", *zones), numa_ignore=frozenset({"cpu"})), x)
+
+
+def test_in_cycle_accounting_and_prediction() -> None:
+    pods = [want(name, 3) for name in ("high", "mid", "low")]
+    state = numa.open(cluster(pods, nrt("n0", *FOUR)))
+    assert state.place(pods[0], 0, pipelined=False) == {
+        "numaZones": [{"zone": "zone-0", "amount": {"cpu": "3"}}]
+    }
+    assert state.place(pods[1], 0, pipelined=False) == {
+        "numaZones": [{"zone": "zone-1", "amount": {"cpu": "3"}}]
+    }
+    mask = state.mask(pods[2], now=True)
+    assert mask is not None
+    assert list(mask) == [False, True]
+    state.remove(pods[0], 0)
+    mask = state.mask(pods[2], now=True)
+    assert mask is not None
+    assert list(mask) == [True, True]
+
+
+@pytest.mark.parametrize("reconstruct", [True, False])
+def test_a_leaving_pod_gives_its_zone_back_later(reconstruct: bool) -> None:
+    victim = want("victim", 3, node="n0", zones=[("zone-0", {"cpu": 3000})])
+    other = want("other", 3, node="n0", zones=[("zone-1", {"cpu": 3000})])
+    x = want("x", 3)
+    topology = nrt("n0", *FOUR)
+    if not reconstruct:
+        for zone in topology["zones"]:
+            zone["resources"][0]["available"] = "1"
+    state = numa.open(cluster([victim, other, x], topology, numa_reconstruct=reconstruct))
+    state.evict(victim)
+    now, later = state.mask(x, now=True), state.mask(x, now=False)
+    assert now is not None
+    assert later is not None
+    assert (bool(now[0]), bool(later[0])) == (False, True)
+    assert state.place(x, 0, pipelined=True)["numaZones"][0]["zone"] == "zone-0"
+
+
+def test_a_victim_returns_to_its_node_only_with_its_zone() -> None:
+    """Its eviction is then taken back: it does not restart, so it cannot change the zone."""
+    victim = want("victim", 3, node="n0", zones=[("zone-0", {"cpu": 3000})])
+    x = want("x", 3)
+    state = numa.open(cluster([victim, x], nrt("n0", *FOUR)))
+    state.evict(victim)
+    before = state.copy()
+    state.place(x, 0, pipelined=True)
+    mask = state.mask(victim, now=False)
+    assert mask is not None
+    assert list(mask) == [False, True]
+    before.place(victim, 0, pipelined=True)
+    assert before.place(x, 0, pipelined=True)["numaZones"][0]["zone"] == "zone-1"
+
+
+def test_score_prefers_fewer_zones() -> None:
+    x = want("x", 6)
+    found = cluster(
+        [x],
+        nrt("n0", {"cpu": "8"}, {"cpu": "8"}, policy="best-effort"),
+        nrt("n1", *FOUR, policy="best-effort"),
+    )
+    score = numa.open(found).score(x)
+    assert score is not None
+    assert list(score) == [100, 50, 50]
+
+
+def test_even_an_empty_node_is_too_narrow() -> None:
+    x = want("x", 6)
+    found = snapshot([x], ["n0"], raw={"nodeResourceTopologies": [nrt("n0", *FOUR)]}, plugins=PLUGINS)
+    state = numa.open(found)
+    assert "NUMA" in state.dead_end(x)
+    assert "1 node(s) cannot NUMA-align" in state.refusals(x)
+
+
+def test_unusable_topologies_are_named() -> None:
+    x = want("x", 6)
+    bad = [nrt("n0"), nrt("gone", *FOUR), nrt("n1", {"cpu": "four"})]
+    found = snapshot([x], ["n0", "n1"], raw={"nodeResourceTopologies": bad}, plugins=PLUGINS)
+    assert {item.item.split()[1]: item.reason for item in numa.set_aside(found)} == {
+        "n0": "it has no zones",
+        "gone": "node gone does not exist",
+        "n1": "not a quantity: 'four'",
+    }
+    assert numa.open(found).mask(x, now=True) is None
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=2, max_size=2),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=3),
+)
+def test_masks_and_rows_agree_with_brute_force(
+    zones: list[tuple[int, int]], asks: list[tuple[int, int]]
+) -> None:
+    """Single-numa-node: each next pod fits exactly if one zone has all it wants; rows allow it."""
+    pods = [want(f"x{i}", cpu, gpu) for i, (cpu, gpu) in enumerate(asks)]
+    found = cluster(pods, nrt("n0", *({"cpu": str(c), "gpu": str(g)} for c, g in zones)))
+    state = numa.open(found)
+    rows = list(state.rows(pods, [1] * len(pods), [0]))
+    for chosen in product([False, True], repeat=len(pods)):
+        trial, left = state.copy(), [list(zone) for zone in zones]
+        for which, (cpu, gpu), take in zip(pods, asks, chosen, strict=True):
+            if not take:
+                continue
+            fits = [zone for zone in left if zone[0] >= cpu and zone[1] >= gpu]
+            mask = trial.mask(which, now=False)
+            assert mask is not None
+            assert bool(mask[0]) is bool(fits)
+            if not fits:
+                break
+            fits[0][0] -= cpu
+            fits[0][1] -= gpu
+            trial.place(which, 0, pipelined=False)
+        else:
+            for row in rows:
+                assert sum(row.entering.get((c, 0), 0) for c, take in enumerate(chosen) if take) <= row.bound

@@ -1,0 +1,228 @@
+"""Volumes: bound, waiting, provisioned within capacity, given back by victims, attach limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kai_cp_models.check import storage as check
+from kai_cp_models.check.world import World
+from kai_cp_models.rules.stateful import storage
+from kai_cp_models.rules.stateful.protocol import RuleState
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.snapshot import Decision, Node, Plan, Pod, Snapshot
+from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
+
+Raw = dict[str, Any]
+NODES = [
+    Node(f"n{i}", (64_000, 2**40, 0, 110), {"host": f"n{i}", "zone": "a" if i < 2 else "b"}) for i in range(3)
+]
+DRIVER = "csi.example.com"
+
+
+def selector(key: str, *values: str) -> Raw:
+    return {
+        "nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}]
+    }
+
+
+def pv(name: str, size: str = "10Gi", claim: str = "", nodes: Raw | None = None, klass: str = "local") -> Raw:
+    body: Raw = {"capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": klass}
+    body["csi"] = {"driver": DRIVER, "volumeHandle": f"handle-{name}"}
+    if nodes:
+        body["nodeAffinity"] = {"required": nodes}
+    if claim:
+        body["claimRef"] = {"namespace": "ns", "name": claim}
+    return {"metadata": {"name": name}, "spec": body, "status": {"phase": "Bound" if claim else "Available"}}
+
+
+def pvc(
+    name: str, volume: str = "", size: str = "10Gi", klass: str = "local", owner: str = "", **notes: str
+) -> Raw:
+    meta: Raw = {"name": name, "namespace": "ns"}
+    if owner:
+        meta["ownerReferences"] = [{"kind": "Pod", "name": owner, "uid": f"uid-{owner}"}]
+    if notes:
+        meta["annotations"] = {"volume.kubernetes.io/selected-node": notes["node"]}
+    body = {"accessModes": ["ReadWriteOnce"], "storageClassName": klass, "volumeName": volume}
+    body |= {"resources": {"requests": {"storage": size}}}
+    return {"metadata": meta, "spec": body, "status": {"phase": "Bound" if volume else "Pending"}}
+
+
+def klass(name: str, provisioner: str = DRIVER, mode: str = "WaitForFirstConsumer", **fields: Any) -> Raw:
+    return {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode, **fields}
+
+
+def capacity(name: str, size: str, zone: str, klass: str = "net") -> Raw:
+    topology = {"matchLabels": {"zone": zone}}
+    return {"metadata": {"name": name}, "storageClassName": klass, "capacity": size, "nodeTopology": topology}
+
+
+ZONE_B = {"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}
+CLASSES = [
+    klass("local", "kubernetes.io/no-provisioner"),
+    klass("net"),
+    klass("now", mode="Immediate"),
+    klass("zoned", allowedTopologies=[ZONE_B]),
+]
+TRACKED = [{"metadata": {"name": DRIVER}, "spec": {"storageCapacity": True}}]
+
+
+def user(name: str, *claims: str, node: str | None = None) -> Pod:
+    return pod(name, node, wants=spec(volume_claims=claims))
+
+
+def cluster(
+    pods: list[Pod], claims: list[Raw], volumes: list[Raw] | None = None, *, csi: bool = False, **lists: Any
+) -> Snapshot:
+    raw = {
+        "persistentVolumeClaims": claims,
+        "persistentVolumes": volumes or [],
+        "storageClasses": CLASSES,
+        **lists,
+    }
+    return snapshot(pods, NODES, raw=raw, schedule_csi_storage=csi)
+
+
+def mask(state: RuleState, which: Pod, *, now: bool = True) -> list[int]:
+    found = state.mask(which, now=now)
+    assert found is not None
+    return [int(x) for x in found]
+
+
+def agrees(found: Snapshot, which: Pod, expected: list[int]) -> None:
+    """State and checker say the same of every node."""
+    assert mask(storage.open(found), which) == expected
+    for node, accepted in zip(NODES, expected, strict=True):
+        decision = Decision("Bind", which.key, which.group, node.name, "allocate")
+        options = OptionalRules(topology_spread=False, pod_disruption_budgets=False)
+        faults = list(check.broken(World(found, Plan((decision,)), options)))
+        assert (not faults) is bool(accepted), (node.name, faults)
+
+
+@pytest.mark.parametrize(
+    ("claim", "standing", "expected"),
+    [
+        (pvc("c", "v"), [pv("v", claim="c")], [1, 1, 1]),
+        (pvc("c", "v"), [pv("v", claim="c", nodes=selector("host", "n1"))], [0, 1, 0]),
+        (pvc("c", "gone"), [], [0, 0, 0]),
+        # Waits for its first consumer: a free volume that fits, or one that can be made.
+        (pvc("c"), [pv("v", nodes=selector("host", "n1"))], [0, 1, 0]),
+        (pvc("c", size="20Gi"), [pv("v", nodes=selector("host", "n1"))], [0, 0, 0]),
+        (pvc("c"), [pv("v", claim="other")], [0, 0, 0]),
+        (pvc("c"), [pv("v", claim="c", nodes=selector("host", "n2"))], [0, 0, 1]),
+        (pvc("c", klass="net"), [], [1, 1, 1]),
+        (pvc("c", klass="zoned"), [], [0, 0, 1]),
+        (pvc("c", klass="net", node="n1"), [], [0, 1, 0]),
+        (pvc("c", klass="now"), [], [0, 0, 0]),
+        (pvc("c", klass="none"), [], [0, 0, 0]),
+    ],
+)
+def test_where_a_volume_can_be_used(claim: Raw, standing: list[Raw], expected: list[int]) -> None:
+    x = user("x", "c")
+    agrees(cluster([x], [claim], standing), x, expected)
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        (pvc("c", "gone"), 'persistentvolume "gone"'),
+        (pvc("c", klass="now"), "unbound immediate"),
+        (pvc("c", klass="none"), 'storageclass "none"'),
+        (pvc("c", klass="net"), ""),
+    ],
+)
+def test_dead_ends(claim: Raw, words: str) -> None:
+    x = user("x", "c")
+    reason = storage.open(cluster([x], [claim])).dead_end(x)
+    assert words in reason
+    assert bool(reason) is bool(words)
+
+
+def test_capacity_is_promised_once() -> None:
+    x, y = user("x", "c"), user("y", "d")
+    claims = [pvc("c", klass="net"), pvc("d", klass="net")]
+    found = cluster([x, y], claims, csiDrivers=TRACKED, csiStorageCapacities=[capacity("a", "15Gi", "a")])
+    agrees(found, x, [1, 1, 0])
+    state = storage.open(found)
+    state.place(x, 0, pipelined=False)
+    assert mask(state, y) == [0, 0, 0]
+    state.remove(x, 0)
+    assert mask(state, y) == [1, 1, 0]
+    both = [Decision("Bind", p.key, p.group, "n0", "allocate") for p in (x, y)]
+    options = OptionalRules(topology_spread=False, pod_disruption_budgets=False)
+    assert "the plan needs" in next(check.broken(World(found, Plan(tuple(both)), options)))
+
+
+@pytest.mark.parametrize("csi", [True, False])
+def test_volumes_of_victims_are_releasable_with_csi_storage(csi: bool) -> None:
+    victim, x = user("victim", "owned", node="n0"), user("x", "c")
+    claims = [pvc("c", klass="net"), pvc("owned", "v", klass="net", owner="victim")]
+    lists = {"csiDrivers": TRACKED, "csiStorageCapacities": [capacity("a", "5Gi", "a")]}
+    state = storage.open(
+        cluster([victim, x], claims, [pv("v", claim="owned", klass="net")], csi=csi, **lists)
+    )
+    assert mask(state, x) == [0, 0, 0]
+    state.evict(victim)
+    assert mask(state, x) == [0, 0, 0]
+    assert mask(state, x, now=False) == ([1, 1, 0] if csi else [0, 0, 0])
+    state.unevict(victim)
+    assert mask(state, x, now=False) == [0, 0, 0]
+
+
+def test_a_victim_returns_only_while_its_room_is_its_own() -> None:
+    victim, x = user("victim", "owned", node="n0"), user("x", "c")
+    claims = [pvc("c", klass="net"), pvc("owned", "v", klass="net", owner="victim")]
+    lists = {"csiDrivers": TRACKED, "csiStorageCapacities": [capacity("a", "5Gi", "a")]}
+    state = storage.open(
+        cluster([victim, x], claims, [pv("v", claim="owned", klass="net")], csi=True, **lists)
+    )
+    state.evict(victim)
+    back = state.copy()
+    state.place(x, 1, pipelined=True)
+    assert mask(state, victim, now=False)[0] == 0
+    back.place(victim, 0, pipelined=True)
+    assert mask(back, x, now=False) == [0, 0, 0]
+    back.remove(victim, 0)
+    assert mask(back, x, now=False) == [1, 1, 0]
+
+
+def test_a_free_volume_is_given_once() -> None:
+    x, y = user("x", "c"), user("y", "d")
+    state = storage.open(cluster([x, y], [pvc("c"), pvc("d")], [pv("v", nodes=selector("host", "n1"))]))
+    state.place(x, 1, pipelined=False)
+    assert mask(state, y) == [0, 0, 0]
+
+
+def test_sharers_of_a_waiting_claim_stay_together() -> None:
+    x, y = user("x", "c"), user("y", "c")
+    state = storage.open(cluster([x, y], [pvc("c", klass="net")]))
+    state.place(x, 2, pipelined=False)
+    assert mask(state, y) == [0, 0, 1]
+    state.remove(x, 2)
+    assert mask(state, y) == [1, 1, 1]
+
+
+def test_attach_limits() -> None:
+    limits = [
+        {"metadata": {"name": "n0"}, "spec": {"drivers": [{"name": DRIVER, "allocatable": {"count": 1}}]}}
+    ]
+    held, x, same = user("held", "a", node="n0"), user("x", "b"), user("same", "a")
+    claims = [pvc("a", "va"), pvc("b", "vb")]
+    found = cluster([held, x, same], claims, [pv("va", claim="a"), pv("vb", claim="b")], csiNodes=limits)
+    agrees(found, x, [0, 1, 1])
+    agrees(found, same, [1, 1, 1])
+    state = storage.open(found)
+    (row,) = state.rows([x], [1], [0, 1, 2])
+    assert (dict(row.entering), row.bound, dict(row.leaving)) == ({(0, 0): 1}, 0, {held.key: 1})
+    state.evict(held)
+    assert (mask(state, x), mask(state, x, now=False)) == ([0, 1, 1], [1, 1, 1])
+
+
+def test_unreadable_objects_are_named() -> None:
+    broken = pv("v") | {"spec": {"capacity": {"storage": "much"}}}
+    found = cluster([user("x", "c")], [pvc("c")], [broken])
+    assert [(item.item, item.reason) for item in storage.set_aside(found)] == [
+        ("PersistentVolume v", "storage: not a quantity: 'much'")
+    ]
