@@ -12,6 +12,7 @@ from typing import Final
 from kai_cp.bench.outcome import admitted_groups, gpus_of, outcome, waiting_groups
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GPU, MILLI, Plan, PodStatus, Snapshot
 
@@ -34,6 +35,8 @@ MEASURES: Final[dict[str, Measure]] = {
     "fragmentation": Measure("fragmentation", "% of free GPUs", False),
     "share_error": Measure("share error", "% of cluster", False),
     "hops": Measure("way inside a gang", "hops", False),
+    "dated": Measure("GPUs with a start later", "GPUs", True),
+    "held_idle": Measure("GPUs kept idle for starts", "GPU-hours", False),
     "seconds": Measure("time", "s", False),
 }
 
@@ -64,9 +67,12 @@ def measure(snapshot: Snapshot, settings: Settings) -> Measured:
         "fragmentation": 100 * fragmentation(snapshot, plan),
         "share_error": 100 * share_error(snapshot, plan),
         "hops": hops(plan),
+        "dated": sum(sum(entry.nodes.values()) for entry in plan.reservations or () if entry.start),
+        "held_idle": sum(entry.idle_gpu_hours for entry in plan.reservations or ()),
         "seconds": seconds,
     }
-    return Measured(values, waiting, tuple(violations(snapshot, plan, settings.rules)))
+    errors = violations(prepare(snapshot, settings)[0], plan, settings.rules)
+    return Measured(values, waiting, tuple(errors))
 
 
 def mean(measured: Sequence[Measured]) -> Measured:

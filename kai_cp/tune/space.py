@@ -22,7 +22,7 @@ from kai_cp import yaml_text
 from kai_cp.settings import describe
 from kai_cp.tune.measure import MEASURES
 
-PREFERENCES: Final = ("objective.", "solver.")
+PREFERENCES: Final = ("objective.", "solver.", "time.", "reservations.", "aging.")
 """Settings that may vary begin so; switches that make a plan lawful or not do not."""
 
 

@@ -21,6 +21,8 @@ from kai_cp.tune.space import Space, read_space
 from kai_cp_models.settings import Settings, SolverSettings
 from kai_cp_models.snapshot import Decision, Plan
 from kai_cp_topology.records import Locality
+from tests.support.times import runs, settings, waits, world
+from tests.support.worlds import cluster, node
 
 QUICK = Settings(solver=SolverSettings(budget_seconds=0.2))
 SPACE = {
@@ -153,3 +155,20 @@ def test_numbers_by_hand() -> None:
     far = Locality(100, 6, "zone", 2, 8)
     assert hops(replace(bound, localities={pod.group: far} if pod.group else {})) == 6
     assert Space.model_validate(SPACE).objectives == ("admitted", "lost")
+
+
+def test_what_reservations_give_and_cost_is_measured() -> None:
+    """big has a start in half an hour on two nodes, of which one stands idle until then: 4 GPU-hours."""
+    members = world(runs("a", "n2", lasts="30m"), waits("big", 2, lasts="4h", reserve=True, waited=60))
+    snapshot = cluster(nodes=(node("n1"), node("n2")), **members)
+    measured = measure(snapshot, settings())
+    assert (measured.values["dated"], measured.values["held_idle"], measured.errors) == (16, 4, ())
+    none = settings(reservations={"max_idle_gpu_hours": 3.0})
+    assert measure(snapshot, none).values["dated"] == 0
+    assert measure(snapshot, Settings()).values["held_idle"] == 0
+
+
+def test_what_holders_may_cost_can_be_searched(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text("parameters: {reservations.most: {low: 1, high: 8}}\nobjectives: [dated, held_idle]\n")
+    assert read_space(path).objectives == ("dated", "held_idle")
