@@ -52,7 +52,9 @@ def read(
         )
         if now is None:
             now = decided_at(source) or taken_at(loaded.raw) or time.time()
-        snapshot = parse(loaded.raw, now=now, usage=usage, limits=settings.limits)
+        snapshot = parse(
+            loaded.raw, now=now, usage=usage, limits=settings.limits, user_label=settings.users.label
+        )
     unknown = sorted(set(usage or ()) - snapshot.queue_by_name.keys())
     if unknown:
         label = "input" if isinstance(source, bytes) else source

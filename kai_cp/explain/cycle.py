@@ -128,7 +128,8 @@ class Cycles:
 
     def parse(self, draft: Draft) -> Snapshot:
         """The snapshot of a draft."""
-        return parse(draft.raw, now=draft.now, usage=self._usage, memo=self._memo)
+        label = self.settings.users.label
+        return parse(draft.raw, now=draft.now, usage=self._usage, memo=self._memo, user_label=label)
 
     def decide(self, draft: Draft) -> Decided:
         """The cycle on a draft."""

@@ -188,8 +188,8 @@ def _raised(trials: Trials, field: str) -> Fix | None:
     size = amounts.optimistic_batch(trials.snapshot, batch.all_pods if batch else ())
     named = {subject_of(f) for s in trials.blocking.sets for f in s if kind_of(f) == field}
     fair = any(kind_of(f) == "fair-share" for s in trials.blocking.sets for f in s)
-    bounds = book.limit if field == "limit" else book.quota
     firm = field == "quota" and not group.preemptible
+    bounds = book.limit if field == "limit" else book.firm_quota if firm else book.quota
     ops: list[Json] = []
     total = 0.0
     for i in book.line(group.queue):
@@ -201,6 +201,8 @@ def _raised(trials: Trials, field: str) -> Fix | None:
             if not size[r] or bound == UNLIMITED or held + size[r] <= bound:
                 continue
             queue = trials.snapshot.queue_by_name[book.name(i)]
+            if queue.user:
+                continue
             now = float(getattr(queue, field)[r]) * (1 if resource != "memory" else 1 / _UNIT["memory"])
             needed = _rounded((held + size[r]) / _UNIT[resource], resource)
             total += needed - now

@@ -88,9 +88,10 @@ def read_groups(
     notes: Notes,
     remembered: Remembered[PodGroup],
     limits: Limits,
+    user_label: str = "",
 ) -> dict[GroupKey, PodGroup]:
-    """Pod groups by key."""
-    remembered.start((policy, priorities, fabrics))
+    """Pod groups by key. ``user_label``: the label that names their users; "": none does."""
+    remembered.start((policy, priorities, fabrics, user_label))
     found: dict[GroupKey, PodGroup] = {}
     for identity, obj in objects.items():
         key = GroupKey(*identity)
@@ -103,7 +104,7 @@ def read_groups(
         before = len(notes)
         try:
             refuse_many_subgroups(obj, limits)
-            group = found[key] = _group(key, obj, policy, priorities, fabrics, notes)
+            group = found[key] = _group(key, obj, policy, priorities, fabrics, notes, user_label)
         except Malformed as problem:
             notes.aside(title("PodGroup", identity), problem)
             continue
@@ -120,6 +121,7 @@ def _group(
     priorities: Priorities,
     fabrics: Mapping[str, Fabric],
     notes: Notes,
+    user_label: str,
 ) -> PodGroup:
     metadata = object_at(obj, "metadata")
     spec = object_at(obj, "spec")
@@ -142,6 +144,7 @@ def _group(
         backed_off=_backed_off(obj, spec, metadata, policy),
         mark_unschedulable=bool_at(spec, "markUnschedulable", "spec", default=True),
         notes=ours_at(metadata),
+        user=strings_at(metadata, "labels", "metadata").get(user_label, "") if user_label else "",
     )
 
 

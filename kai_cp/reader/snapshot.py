@@ -25,6 +25,7 @@ from kai_cp.reader.queues import read_queues
 from kai_cp.reader.recorded_usage import FETCHED_AT, recorded_usage
 from kai_cp.reader.subgroups import lowered
 from kai_cp.reader.topologies import read_topologies, report_outside
+from kai_cp.reader.users import divided
 from kai_cp_models.collection import no_collection
 from kai_cp_models.rules.stateful import enriched
 from kai_cp_models.rules.stateful.dra.judging import JUDGED, LIMITS, MEMORY, Paid
@@ -103,25 +104,32 @@ def parse(
     memo: ParseMemo | None = None,
     limits: Limits | None = None,
     judged: bool = True,
+    user_label: str = "",
 ) -> Snapshot:
     """The cluster that a raw snapshot shows at the instant ``now``.
 
     ``usage``: historic share of the cluster by queue name, ``{"cpu": 0..1, "memory": …, "gpu": …}``
     (3.4). ``memo``: see :class:`ParseMemo`. ``limits``: how much objects may cost. ``judged``: whether
-    anything is to be decided on the snapshot; if not, no selector of a claim is evaluated. Objects that
+    anything is to be decided on the snapshot; if not, no selector of a claim is evaluated.
+    ``user_label``: label of pod groups that names their user (``users.label``); "": none does. Objects that
     cannot be used are set aside, never raised; only something that is no snapshot at all raises
     :class:`UnreadableSnapshot`.
     """
     with no_collection():
         memory = ParseMemo() if memo is None else memo
         limits = limits or Limits()
-        found = _parse(raw, now, usage, memory, limits)
+        found = _parse(raw, now, usage, memory, limits, user_label)
         for_devices = {LIMITS: limits, MEMORY: memory.selectors, JUDGED: judged}
         return enriched(replace(found, extras={**found.extras, **for_devices}))
 
 
 def _parse(
-    raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None, memo: ParseMemo, limits: Limits
+    raw: Mapping[str, Any],
+    now: float,
+    usage: Mapping[str, Any] | None,
+    memo: ParseMemo,
+    limits: Limits,
+    user_label: str,
 ) -> Snapshot:
     objects = raw.get("rawObjects") if isinstance(raw, Mapping) else None
     if not isinstance(objects, Mapping):
@@ -158,8 +166,11 @@ def _parse(
         notes,
         memo.groups,
         limits,
+        user_label,
     )
     _report_queues(groups, queues, notes)
+    if user_label:
+        groups, queues = divided(groups, queues, notes)
     resolver = PodResolver(
         policy=policy,
         now=now,

@@ -177,7 +177,8 @@ class World:
 
     def _cycle(self) -> tuple[float, Plan]:
         begin = time.monotonic()
-        snapshot = parse(self._twin.snapshot(), now=self._twin.now, memo=self._memo)
+        label = self._settings.users.label
+        snapshot = parse(self._twin.snapshot(), now=self._twin.now, memo=self._memo, user_label=label)
         plan = self._policy(snapshot, self._settings)
         seconds = time.monotonic() - begin
         self._errors += violations(prepare(snapshot, self._settings)[0], plan, self._settings.rules)

@@ -497,7 +497,7 @@ class Refuter:
                 held = book.held[i][r] - lost[i][r] + earlier.charged[r] + asked[r]
                 if book.limit[i][r] != UNLIMITED and held > book.limit[i][r]:
                     return True
-                quota = book.quota[i][r]
+                quota = book.firm_quota[i][r]
                 if ask.group.preemptible or quota == UNLIMITED:
                     continue
                 if book.firm[i][r] + earlier.firm[r] + asked[r] > quota:

@@ -332,6 +332,16 @@ class DefragSettings(Frozen):
         return self
 
 
+class UserSettings(Frozen):
+    """Fair sharing between users inside a leaf queue."""
+
+    label: str = Field(
+        "",
+        description="Label of pod groups that names their user, such as `user`: each user of a leaf queue is "
+        "a queue of its own below it (docs/users.md). Empty: users are not told apart.",
+    )
+
+
 FixKind = Literal[
     "repair",
     "wait",
@@ -385,6 +395,7 @@ class Settings(Frozen):
     reservations: ReservationSettings = ReservationSettings()
     aging: AgingSettings = AgingSettings()
     defrag: DefragSettings = DefragSettings()
+    users: UserSettings = UserSettings()
     explain: ExplainSettings = ExplainSettings()
     max_snapshot_bytes: int = Field(
         2 * 1024**3, gt=0, description="Largest decompressed snapshot that is read [bytes]."

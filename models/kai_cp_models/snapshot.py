@@ -321,6 +321,18 @@ class Queue:
     usage: Shares = Shares(0, 0, 0)
     """Historic share of the cluster, 0 to 1 (3.4); from ``--usage``, a snapshot has none."""
     notes: Notes = ()
+    user: str = ""
+    """Of a queue that stands for a user of its parent (``users.label``) and is no object."""
+
+    @property
+    def title(self) -> str:
+        """What sentences call it."""
+        return f"user {self.user} of queue {self.parent}" if self.user else f"queue {self.name}"
+
+    @property
+    def firm_quota(self) -> Shares:
+        """What its non-preemptible pods may hold (3.7); of users only the queues above say it."""
+        return Shares(UNLIMITED, UNLIMITED, UNLIMITED) if self.user else self.quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +388,8 @@ class PodGroup:
     """schedulingBackoff=1 and the last condition names the present node pool (9.7): not tried."""
     mark_unschedulable: bool = True
     notes: Notes = ()
+    user: str = ""
+    """Value of the label ``users.label``."""
     aged: int = 0
     """Points that waiting adds to the priority in the order of the queue (``aging``)."""
     aged_at_start: int = 0

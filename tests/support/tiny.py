@@ -67,12 +67,12 @@ def queue(name: str, parent: str = "top", *, quota: Mapping[str, float] = NONE,
 def world(nodes: Sequence[Object], pods: Sequence[Object], *, actions: str = "allocate",
           groups: Mapping[str, Object] = NONE, queues: Sequence[Object] = (),
           params: Mapping[str, Any] = NONE,
-          plugins: Sequence[str] = (), minruntime: Mapping[str, str] = NONE,
+          plugins: Sequence[str] = (), minruntime: Mapping[str, str] = NONE, user_label: str = "",
           **lists: Sequence[Object]) -> Snapshot:  # fmt: skip
     """The snapshot of a cluster.
 
-    ``groups``: more fields of the specs of pod groups, by name; ``annotations`` among them are those of
-    the object. ``lists``: further objects, named as in a snapshot.
+    ``groups``: more fields of the specs of pod groups, by name; ``annotations`` and ``labels`` among them are
+    those of the object. ``lists``: further objects, named as in a snapshot.
     """
     owners: dict[str, Object] = {}
     for one in pods:
@@ -81,7 +81,9 @@ def world(nodes: Sequence[Object], pods: Sequence[Object], *, actions: str = "al
     for i, (name, spec) in enumerate(owners.items()):
         more = dict(groups.get(name, {}))
         annotations = more.pop("annotations", {})
+        labels = more.pop("labels", {})
         made.append(raw.group("default", name, 1000 - i, {"minMember": 1} | spec | more, annotations))
+        made[-1]["metadata"]["labels"] = labels
     config = raw.config(actions, spread=False, minruntime=dict(minruntime), proportion={})
     config["tiers"][0]["plugins"] += [{"name": name} for name in plugins]
     given = {"maxNumberConsolidationPreemptees": 16, "allowConsolidatingReclaim": True} | dict(params)
@@ -96,4 +98,4 @@ def world(nodes: Sequence[Object], pods: Sequence[Object], *, actions: str = "al
             **{name: list(objects) for name, objects in lists.items()},
         },
     )
-    return parse(found, now=raw.NOW.timestamp())
+    return parse(found, now=raw.NOW.timestamp(), user_label=user_label)

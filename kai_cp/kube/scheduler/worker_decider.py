@@ -103,9 +103,13 @@ def job(task: Task, channel: Channel) -> None:
     memory.bound(task.settings.limits.memory_bytes)
     # Most of a cluster stays as it was first read; what leaves is freed without the collector.
     with no_collection(for_good=task.fresh):
-        limits = task.settings.limits
         snapshot = parse(
-            _MIRROR.apply(task), now=task.now, usage=task.usage, memo=_MIRROR.memo, limits=limits
+            _MIRROR.apply(task),
+            now=task.now,
+            usage=task.usage,
+            memo=_MIRROR.memo,
+            limits=task.settings.limits,
+            user_label=task.settings.users.label,
         )
     decided_on, waiting = _MIRROR.turns.take(snapshot, task.budget)
     channel.progress(Noted(snapshot.set_aside, bool(waiting) or claims_wait(snapshot)))
@@ -194,7 +198,8 @@ class WorkerDecider:
         task = self._differ.task(raw, now, usage, self._settings, budget)
         noted: list[Noted] = []
         pending = self._aside.submit(self._worker.run, task, started + READ_SECONDS, noted.append)
-        snapshot = parse(raw, now=now, usage=usage, memo=self._memo, judged=False)
+        label = self._settings.users.label
+        snapshot = parse(raw, now=now, usage=usage, memo=self._memo, judged=False, user_label=label)
         reply: Reply = pending.result()
         problem = ""
         if reply.end == "late":

@@ -32,6 +32,8 @@ class Level:
     firm: Amounts
     """Held by non-preemptible pod groups."""
     bounds: Mapping[Bound, tuple[float, float, float]]
+    user: bool = False
+    """Whether it stands for a user; of what cannot be preempted only the queues above say how much (3.7)."""
 
     def over(self, resource: int, amount: float, bound: Bound) -> bool:
         """Whether an amount exceeds a bound."""
@@ -88,7 +90,9 @@ class Levels:
                 "fair_share": _scaled(share),
                 "allocatable": _scaled(_allocatable(queue.quota, queue.limit, share)),
             }
-            self._levels[queue.name] = Level(queue.name, total[queue.name], firm[queue.name], bounds)
+            self._levels[queue.name] = Level(
+                queue.name, total[queue.name], firm[queue.name], bounds, bool(queue.user)
+            )
 
     @staticmethod
     def before_reclaim(world: World) -> Levels:

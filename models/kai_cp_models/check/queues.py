@@ -93,7 +93,7 @@ def _over(world: World, totals: tuple[Held, Held], added: list[Pod], when: str) 
     for firm, total, more in zip((False, True), totals, held(world, added), strict=True):
         for name in sorted(more):
             queue = world.snapshot.queue_by_name[name]
-            bounds: Shares = queue.quota if firm else queue.limit
+            bounds: Shares = queue.firm_quota if firm else queue.limit
             for i, bound in enumerate(bounds):
                 most = bound * _SCALE[i]
                 if more[name][i] and bound != UNLIMITED and total[name][i] > most + _NOISE:

@@ -164,7 +164,7 @@ def _may_reclaim(
     if not claim.group.preemptible:
         for name in path:
             level = levels[name]
-            if not level.within(amounts.plus(level.firm, request), "quota"):
+            if not level.user and not level.within(amounts.plus(level.firm, request), "quota"):
                 yield f"{what} is non-preemptible and over the quota of queue {name}: {level.described()}"
 
 

@@ -74,7 +74,7 @@ class PolicyRows:
                     gives = [self.m.cells.leavers[j].holds[r] * self.m.lost[j] for j in below]
                     row = self.m.cp.add(held + size[r] - sum(gives) <= limit)
                     self.m.under(row, f"limit:{book.name(i)}")
-                quota, firm = book.quota[i][r], book.firm[i][r]
+                quota, firm = book.firm_quota[i][r], book.firm[i][r]
                 if self.m.group.preemptible or not size[r] or quota == UNLIMITED or firm + size[r] <= quota:
                     continue
                 gives = [

@@ -17,12 +17,12 @@ from kai_cp_models.fairness.reclaim import levelled
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey
 
 _QUEUE_STEPS: Final = (
-    "queue {} is not above its fair share",
-    "queue {} is within its quota",
-    "queue {} has the higher priority",
-    "queue {} is entitled to what it asks for",
-    "queue {} has the smaller share with this batch",
-    "queue {} has the smaller share",
+    "{} is not above its fair share",
+    "{} is within its quota",
+    "{} has the higher priority",
+    "{} is entitled to what it asks for",
+    "{} has the smaller share with this batch",
+    "{} has the smaller share",
 )
 """Steps 1 to 6 of the queue order (3.5), as the reason of the queue that comes first."""
 _GROUP_STEPS: Final = ("higher priority", "further below its minimum", "older", "by name", "by namespace")
@@ -93,6 +93,9 @@ class Line:
     def _queue(self, key: GroupKey) -> str:
         return self._snapshot.group_by_key[key].queue
 
+    def _title(self, queue: str) -> str:
+        return self._snapshot.queue_by_name[queue].title
+
     def _walk(self, until: GroupKey | None) -> dict[GroupKey, str]:
         """All before ``until``, each with why it is before it."""
         book = self._situation.before.book.copy()
@@ -117,5 +120,5 @@ class Line:
         if left is not None and right is not None:
             for words, a, b in zip(_QUEUE_STEPS, left, right, strict=True):
                 if a != b:
-                    return words.format(mine_level)
-        return f"queue {mine_level} comes first among equals"
+                    return words.format(self._title(mine_level))
+        return f"{self._title(mine_level)} comes first among equals"

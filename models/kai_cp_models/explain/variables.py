@@ -252,7 +252,7 @@ class Variables:
         found = []
         for i in book.line(self.group.queue):
             limited = any(limit != UNLIMITED for limit in book.limit[i])
-            if limited or (not self.group.preemptible and any(q != UNLIMITED for q in book.quota[i])):
+            if limited or (not self.group.preemptible and any(q != UNLIMITED for q in book.firm_quota[i])):
                 found.append(book.name(i))
         return found
 

@@ -28,6 +28,8 @@ class QueueBook:
     held: Rows
     firm: Rows
     quota: Rows
+    firm_quota: Rows
+    """The quota as it bounds ``firm``."""
     limit: Rows
     fair_share: Floats
     fair_share_floor: Rows
@@ -50,6 +52,7 @@ class QueueBook:
             held=_rows(totals.allocated),
             firm=_rows(totals.non_preemptible),
             quota=[to_amounts(queue.quota) for queue in queues],
+            firm_quota=[to_amounts(queue.firm_quota) for queue in queues],
             limit=[to_amounts(queue.limit) for queue in queues],
             fair_share=_floats([by_name[queue.name] for queue in queues]),
             fair_share_floor=[to_amounts(by_name[queue.name]) for queue in queues],
@@ -76,6 +79,7 @@ class QueueBook:
             list(self.held),
             list(self.firm),
             self.quota,
+            self.firm_quota,
             self.limit,
             self.fair_share,
             self.fair_share_floor,

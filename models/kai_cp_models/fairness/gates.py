@@ -42,7 +42,7 @@ def over_limit(book: QueueBook, queue: str, amounts: Amounts) -> Refusal | None:
 
 def non_preemptible_over_quota(book: QueueBook, queue: str, amounts: Amounts) -> Refusal | None:
     """The first quota, leaf to root, that ``amounts`` more of non-preemptible pods would exceed."""
-    return first_over(book, queue, amounts, book.firm, book.quota, "quota")
+    return first_over(book, queue, amounts, book.firm, book.firm_quota, "quota")
 
 
 def first_over(

@@ -27,7 +27,7 @@ def can_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool
     if found is not None:
         return Refusal(queue, *found, "fair share")
     if not preemptible:
-        found = _first_over(book.firm, book.quota, i, amounts)
+        found = _first_over(book.firm, book.firm_quota, i, amounts)
         if found is not None:
             return Refusal(queue, *found, "quota")
     return None
@@ -130,7 +130,7 @@ def validate(
                     return _less_saturated(book, i, sibling, resource, saturation, theirs)
     if not preemptible:
         for i in book.line(trigger_queue):
-            found = _first_over(book.firm, book.quota, i, amounts)
+            found = _first_over(book.firm, book.firm_quota, i, amounts)
             if found is not None:
                 return Refusal(book.name(i), *found, "quota").message
     return None

@@ -151,7 +151,7 @@ class EvictingModel:
                     asked.setdefault(i, []).append((size, admitted))
         for i, sizes in asked.items():
             for r in range(3):
-                quota = book.quota[i][r]
+                quota = book.firm_quota[i][r]
                 wanted = [size[r] * admitted for size, admitted in sizes if size[r]]
                 if quota != UNLIMITED and wanted:
                     self.cp.add(book.firm[i][r] + sum(wanted) <= quota)

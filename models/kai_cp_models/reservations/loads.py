@@ -105,8 +105,8 @@ class Loads:
             for r in (r for r, amount in enumerate(one.cost) if amount):
                 if _over(book.limit[q][r], total[q][r]):
                     return self._beyond("limit", q, r, book.limit[q][r], total[q][r])
-                if not one.group.preemptible and _over(book.quota[q][r], strict[q][r]):
-                    return self._beyond("quota", q, r, book.quota[q][r], strict[q][r])
+                if not one.group.preemptible and _over(book.firm_quota[q][r], strict[q][r]):
+                    return self._beyond("quota", q, r, book.firm_quota[q][r], strict[q][r])
                 share = book.allocatable_share_floor[q][r]
                 if q in sharing and _over(share, total[q][r]):
                     return self._beyond("share", q, r, share, total[q][r])
