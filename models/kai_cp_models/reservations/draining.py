@@ -23,7 +23,7 @@ from kai_cp_models.reservations.items import Idle, Item, Nodes
 from kai_cp_models.reservations.keeping import at_once, begin, keep
 from kai_cp_models.reservations.loads import Load, loads_of
 from kai_cp_models.reservations.places import places
-from kai_cp_models.reservations.search import Found, Refused, cost_of_ask, stored_nodes
+from kai_cp_models.reservations.search import Found, Refused, stored_nodes
 from kai_cp_models.reservations.state import Drain, Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.vectors import Vector, demand
@@ -90,8 +90,8 @@ def close(walk: Walk, ask: Ask, shape: Shape) -> None:
     """Keep the places of the gang closed, or close the least busy ones; none where it would fit on none."""
     closed = walk.times.notes(ask.group.key).closed
     without(walk, ask.group.key)
-    load = Load(ask.group, cost_of_ask(walk.ledger, shape), walk.now, NEVER, True)
-    if walk.scene().loads.beyond(load, loads_of(walk.ledger, walk.holds)) is not None:
+    load = Load(ask.group, shape.cost, walk.now, NEVER, True)
+    if walk.scene().loads.beyond(load, loads_of(walk.holds)) is not None:
         return
     nodes = _places(walk, ask, shape, closed)
     if nodes is None:

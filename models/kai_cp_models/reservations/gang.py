@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.joint.problem import Ask, leaves_with_scopes
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.vectors import Vector, demand
@@ -52,10 +54,11 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What an ask needs of nodes."""
+    """What an ask needs of nodes, and what it costs its queue."""
 
     parts: tuple[Part, ...]
     scopes: tuple[Scope, ...]
+    cost: Amounts
 
     @property
     def simple(self) -> bool:
@@ -129,7 +132,8 @@ def shape_of(ledger: Ledger, ask: Ask) -> Shape | None:
         Part(tuple(pods), demand(pods[0]), _within(mask, positions, scopes), positions)
         for positions, pods, mask in grouped.values()
     )
-    return Shape(parts, tuple(scopes))
+    cost = amounts.optimistic_batch(ledger.snapshot, [pod for part in parts for pod in part.pods])
+    return Shape(parts, tuple(scopes), cost)
 
 
 def _within(mask: Mask, positions: Sequence[int], scopes: Sequence[Scope]) -> Mask:

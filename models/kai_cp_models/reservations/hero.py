@@ -12,7 +12,7 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import solve
 from kai_cp_models.reservations.gang import Shape
 from kai_cp_models.reservations.loads import Load, Loads, loads_of
-from kai_cp_models.reservations.search import Scene, cost_of_ask
+from kai_cp_models.reservations.search import Scene
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.vectors import Vector, demand
@@ -163,8 +163,8 @@ def _beyond(
 ) -> bool:
     bounds = {**scene.state.bounds, **dict.fromkeys(gone, start)}
     loads = Loads(replace(scene.state, bounds=bounds), scene.ledger)
-    load = Load(ask.group, cost_of_ask(scene.ledger, shape), start, end, True)
-    return loads.beyond(load, loads_of(scene.ledger, others)) is not None
+    load = Load(ask.group, shape.cost, start, end, True)
+    return loads.beyond(load, loads_of(others)) is not None
 
 
 def offers_of(

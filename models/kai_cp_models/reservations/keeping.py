@@ -16,7 +16,7 @@ from kai_cp_models.reservations.holders import (
 )
 from kai_cp_models.reservations.instants import clock
 from kai_cp_models.reservations.loads import Load, loads_of
-from kai_cp_models.reservations.search import Found, Refused, cost_of_ask, stored_nodes
+from kai_cp_models.reservations.search import Found, Refused, stored_nodes
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.vectors import Vector
@@ -82,9 +82,9 @@ def _at(walk: Walk, holder: Holder, start: float) -> Found | Refused:
     scene, end = walk.scene(), walk.interval(holder, start)
     others = [hold for hold in walk.holds if hold.key != holder.key]
     gpus = _gpus_stored(walk, holder)
-    load = Load(holder.ask.group, cost_of_ask(walk.ledger, holder.shape), start, end, True)
+    load = Load(holder.ask.group, holder.shape.cost, start, end, True)
     reserved = start > walk.now
-    beyond = scene.loads.beyond(replace(load, reserved=reserved), loads_of(walk.ledger, others))
+    beyond = scene.loads.beyond(replace(load, reserved=reserved), loads_of(others))
     if beyond is not None:
         return Refused(beyond)
     nodes = stored_nodes(holder.shape, gpus)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import Rows
 from kai_cp_models.fairness.gates import in_words
@@ -127,15 +126,10 @@ def _over(most: int, used: int) -> bool:
     return most != UNLIMITED and used > most
 
 
-def cost_of(ledger: Ledger, hold: Hold) -> Amounts:
-    """What the holder costs its queue."""
-    return amounts.optimistic_batch(ledger.snapshot, hold.shape.pods)
-
-
-def loads_of(ledger: Ledger, holds: Iterable[Hold], without: GroupKey | None = None) -> list[Load]:
+def loads_of(holds: Iterable[Hold], without: GroupKey | None = None) -> list[Load]:
     """The loads of holds."""
     return [
-        Load(hold.ask.group, cost_of(ledger, hold), hold.start, hold.end, True)
+        Load(hold.ask.group, hold.shape.cost, hold.start, hold.end, True)
         for hold in holds
         if hold.key != without
     ]

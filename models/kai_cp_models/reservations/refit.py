@@ -89,18 +89,21 @@ def idle_by_node(hold: Hold, holds: Sequence[Hold], timeline: Timeline) -> dict[
         | {edge for other in holds for edge in (other.start, other.end) if timeline.now < edge < hold.start}
         | {timeline.now, hold.start}
     )
-    found: dict[int, float] = dict.fromkeys(hold.gpus, 0.0)
+    nodes = list(hold.gpus)
+    mine = np.array(list(hold.gpus.values()))
+    theirs = [
+        (other, np.array([other.gpus.get(node, 0) for node in nodes]))
+        for other in holds
+        if other.key != hold.key and other.start < hold.start
+    ]
+    idle = np.zeros(len(nodes))
     for low, high in pairwise(edges):
-        free = timeline.free(low)
-        for node, gpus in hold.gpus.items():
-            used = sum(
-                other.gpus.get(node, 0)
-                for other in holds
-                if other.key != hold.key and other.start < hold.start and other.active(low)
-            )
-            unused = max(0, int(free[node, GPU]) // MILLI - used)
-            found[node] += min(gpus, unused) * (high - low) / 3600.0
-    return found
+        unused = timeline.free(low)[nodes, GPU] // MILLI
+        for other, gpus in theirs:
+            if other.active(low):
+                unused -= gpus
+        idle += np.minimum(mine, np.maximum(unused, 0)) * (high - low) / 3600.0
+    return dict(zip(nodes, idle.tolist(), strict=True))
 
 
 def broken(holds: Sequence[Hold], timeline: Timeline) -> list[Hold]:

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.budget import Allowance, Budget
-from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.gang import Part, Shape
@@ -109,8 +108,8 @@ class Scene:
 
         ``prefer``: GPUs by node where it has a reservation; ``solve``: whether models may be asked.
         """
-        load = Load(ask.group, cost_of_ask(self.ledger, shape), start, end, reserved)
-        beyond = self.loads.beyond(load, loads_of(self.ledger, holds, ask.group.key))
+        load = Load(ask.group, shape.cost, start, end, reserved)
+        beyond = self.loads.beyond(load, loads_of(holds, ask.group.key))
         if beyond is not None:
             return Refused(beyond)
         if not self.counts(shape, start):
@@ -242,11 +241,6 @@ class Scene:
 def item_of(hold: Hold, domains: tuple[Vector, ...] = ()) -> Item:
     """A hold as the model sees it."""
     return Item(hold.key, hold.shape, hold.start, hold.end, True, hold.stored_gpus, domains)
-
-
-def cost_of_ask(ledger: Ledger, shape: Shape) -> tuple[int, int, int]:
-    """What the pods of a shape cost their queue."""
-    return amounts.optimistic_batch(ledger.snapshot, shape.pods)
 
 
 def _domains(shape: Shape, part: Part) -> NDArray[np.int64] | None:

@@ -66,7 +66,7 @@ def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Waiting | None:
         return dead
     until = walk.window_end(ask)
     load = Load(ask.group, cost_of_pods(walk.ledger, ask), walk.now, until, False)
-    beyond = walk.scene().loads.beyond(load, loads_of(walk.ledger, walk.holds)) if walk.holds else None
+    beyond = walk.scene().loads.beyond(load, loads_of(walk.holds)) if walk.holds else None
     outcome = NoPlace("") if beyond else Placer(ask.gang).place(walk.ledger, ask.batch)
     if isinstance(outcome, Ledger):
         _admit(walk, ask, outcome, admission)

@@ -44,6 +44,7 @@ class Times:
                 reader.future_start(group)
         self.aside: tuple[SetAside, ...] = tuple(sorted(reader.aside, key=lambda one: (one.item, one.reason)))
         self._ends: dict[GroupKey, float] = {}
+        self._untils: dict[GroupKey, float] = {}
         self.occupancies: dict[object, object] = {}
         """What ``timeline`` has worked out of these times, by bounds."""
 
@@ -174,6 +175,12 @@ class Times:
 
     def until(self, group: PodGroup) -> float:
         """Until when an ask that starts now counts in held room; infinite: it may use none (12.8)."""
+        found = self._untils.get(group.key)
+        if found is None:
+            found = self._untils[group.key] = self._until(group)
+        return found
+
+    def _until(self, group: PodGroup) -> float:
         limit, expected = self.limit(group), self.expected(group)
         if self.settings.reservations.backfill == "none":
             return NEVER
