@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
-from typing import Final
 
 from kai_cp_models.explain.cells import request_of
 from kai_cp_models.explain.families import Family
-from kai_cp_models.explain.variables import Variables
+from kai_cp_models.explain.variables import Variables, choices
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.snapshot import GPU, MILLI, Pod
 from kai_cp_models.solver import cp_model
-
-MOST_KINDS: Final = 4
-"""Kinds of leavers up to which every choice of kinds that go has a row of its own."""
 
 
 class CapacityRows:
@@ -106,24 +101,21 @@ class CapacityRows:
         families: Sequence[Family],
     ) -> None:
         leavers = [i for i in self._here.get(n, ()) if self.m.cells.leavers[i].request[d]]
-        kinds = sorted({self.m.kind(i) for i in leavers}, key=str)
         free = max(0, int(self.m.free[nodes[0], d]))
-        sizes = range(len(kinds) + 1) if len(kinds) <= MOST_KINDS else (0, len(kinds))
-        for size in sizes:
-            for gone in combinations(kinds, size):
-                left = free + sum(
-                    self.m.cells.leavers[i].request[d] * self.m.cells.leavers[i].count // len(nodes)
-                    for i in leavers
-                    if self.m.kind(i) in gone
-                )
-                others: list[Linear] = [
-                    self.m.cells.leavers[i].request[d] * self.m.gone[i]
-                    for i in leavers
-                    if self.m.kind(i) not in gone
-                ]
-                each = left // asked
-                extra = entering - len(nodes) * each
-                self.m.under(self.m.cp.add((asked * (each + 1) - left) * extra <= sum(others)), *families)
+        for gone in choices(self.m.kind(i) for i in leavers):
+            left = free + sum(
+                self.m.cells.leavers[i].request[d] * self.m.cells.leavers[i].count // len(nodes)
+                for i in leavers
+                if self.m.kind(i) in gone
+            )
+            others: list[Linear] = [
+                self.m.cells.leavers[i].request[d] * self.m.gone[i]
+                for i in leavers
+                if self.m.kind(i) not in gone
+            ]
+            each = left // asked
+            extra = entering - len(nodes) * each
+            self.m.under(self.m.cp.add((asked * (each + 1) - left) * extra <= sum(others)), *families)
 
     # --- shared devices --------------------------------------------------------------------------
 
@@ -193,32 +185,31 @@ class CapacityRows:
         most = sum(item.count for item in self.m.classes) + sum(
             leaver.count for leaver in self.m.cells.leavers
         )
-        for name, members in self._members.get(n, {}).items():
+
+        def on_device(name: str, closed: cp_model.LiteralT) -> Linear:
+            """Memory of the shares that enter one device, in MiB; none while it is closed to them."""
             load: list[Linear] = []
             for e, (pod, x) in enumerate(entering):
                 count = self.m.cp.new_int_var(0, most, f"on[{n},{name},{e}]")
                 self.m.cp.add(count <= x)
-                self.m.cp.add(count == 0).only_enforce_if(self._freed[n][name])
+                self.m.cp.add(count == 0).only_enforce_if(closed)
                 counts[e].append(count)
                 load.append(self.m.ledger.share_mib_on(pod, node) * count)
+            return sum(load)
+
+        for name, members in self._members.get(n, {}).items():
+            load = on_device(name, self._freed[n][name])
             freed = [
                 self.m.ledger.share_mib_on(self.m.cells.leavers[i].pods[0], node) * self.m.gone[i]
                 for i in members
             ]
             free = max(self.m.ledger.device_free_mib(node, name, now=False), 0)
-            self.m.under(self.m.cp.add(sum(load) - sum(freed) <= free), *families)
+            self.m.under(self.m.cp.add(load - sum(freed) <= free), *families)
         fresh: list[cp_model.IntVar] = []
         gpus = int(self.m.ledger.fixed.table.allocatable[node, GPU]) // MILLI
         for k in range(gpus):
             used = self.m.cp.new_bool_var(f"fresh[{n},{k}]")
-            load = []
-            for e, (pod, x) in enumerate(entering):
-                count = self.m.cp.new_int_var(0, most, f"on[{n},new-{k},{e}]")
-                self.m.cp.add(count <= x)
-                self.m.cp.add(count == 0).only_enforce_if(~used)
-                counts[e].append(count)
-                load.append(self.m.ledger.share_mib_on(pod, node) * count)
-            self.m.under(self.m.cp.add(sum(load) <= total), *families)
+            self.m.under(self.m.cp.add(on_device(f"new-{k}", ~used) <= total), *families)
             fresh.append(used)
         for e, (pod, x) in enumerate(entering):
             self.m.under(self.m.cp.add(sum(counts[e]) == pod.spec.gpu.devices * x), *families)

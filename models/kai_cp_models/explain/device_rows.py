@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 from typing import Final
 
-from kai_cp_models.explain.capacity_rows import MOST_KINDS
 from kai_cp_models.explain.families import Family
-from kai_cp_models.explain.variables import Variables
+from kai_cp_models.explain.variables import Variables, choices
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.stateful.protocol import Row, RuleState
@@ -101,27 +99,24 @@ class DeviceRows:
         leavers = self.m.cells.leavers
         concerned = self.m.situation.after.rules[position]
         movable = [j for j, leaver in enumerate(leavers) if concerned.concerns(leaver.pods[0])]
-        kinds = sorted({self.m.kind(j) for j in movable}, key=str)
-        sizes = range(len(kinds) + 1) if len(kinds) <= MOST_KINDS else (0, len(kinds))
-        for size in sizes:
-            for gone in combinations(kinds, size):
-                ledger = self.m.situation.after.copy()
-                rule = ledger.rules[position]
-                for j in movable:
-                    if self.m.kind(j) in gone:
-                        for pod in leavers[j].pods:
-                            if pod.key in ledger.held:
-                                rule.remove(pod, ledger.held[pod.key].node)
-                            else:
-                                rule.evict(pod)
-                others = [self.m.gone[j] for j in movable if self.m.kind(j) not in gone]
-                for c, item in enumerate(self.m.classes):
-                    if item.missing or not rule.concerns(item.example):
-                        continue
-                    allowed = rule.mask(item.example, now=False)
-                    if allowed is None:
-                        continue
-                    for n, nodes in enumerate(self.m.cells.nodes):
-                        if not allowed[nodes[0]]:
-                            row = self.m.cp.add(self.m.x[c][n] <= item.count * sum(others))
-                            self.m.under(row, family)
+        for gone in choices(self.m.kind(j) for j in movable):
+            ledger = self.m.situation.after.copy()
+            rule = ledger.rules[position]
+            for j in movable:
+                if self.m.kind(j) in gone:
+                    for pod in leavers[j].pods:
+                        if pod.key in ledger.held:
+                            rule.remove(pod, ledger.held[pod.key].node)
+                        else:
+                            rule.evict(pod)
+            others = [self.m.gone[j] for j in movable if self.m.kind(j) not in gone]
+            for c, item in enumerate(self.m.classes):
+                if item.missing or not rule.concerns(item.example):
+                    continue
+                allowed = rule.mask(item.example, now=False)
+                if allowed is None:
+                    continue
+                for n, nodes in enumerate(self.m.cells.nodes):
+                    if not allowed[nodes[0]]:
+                        row = self.m.cp.add(self.m.x[c][n] <= item.count * sum(others))
+                        self.m.under(row, family)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kai_cp_models.explain.families import Families
-from kai_cp_models.explain.situation import Situation, Standing
+from kai_cp_models.explain.situation import HeldUnit, Situation
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.reclaim import Bounds, can_reclaim, due_bounds, levelled, victim_allowed
@@ -74,7 +74,7 @@ class Holders:
         """All of them, by pod group and in the order in which its units go."""
         return [self._holder(unit) for unit in self._situation.units if unit.group.key != self._group.key]
 
-    def _holder(self, unit: Standing) -> Holder:
+    def _holder(self, unit: HeldUnit) -> Holder:
         group = unit.group
         if unit.placed:
             before = group.key in self._served

@@ -8,7 +8,7 @@ from kai_cp_models.explain.ask import domains_of
 from kai_cp_models.explain.variables import Variables
 from kai_cp_models.fairness import amounts
 from kai_cp_models.ledger import Vector
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, UNLIMITED, Subgroup
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Subgroup
 from kai_cp_models.solver import cp_model
 
 
@@ -113,19 +113,13 @@ class PolicyRows:
     def _consolidation(self) -> None:
         """Consolidation moves at most so many pod groups (4.5)."""
         most = self.m.ledger.snapshot.policy.max_consolidation_preemptees
-        groups: dict[int, list[int]] = {}
-        numbers: dict[object, int] = {}
-        pods = 0
-        sizes: dict[object, int] = {}
+        groups: dict[GroupKey, list[int]] = {}
         for j, (leaver, moved) in enumerate(zip(self.m.cells.leavers, self.m.moved, strict=True)):
             if moved is None or leaver.placed_now:
                 continue
             for u in leaver.holders:
-                key = self.m.holders[u].group.key
-                sizes[key] = sizes.get(key, 0) + 1
-                groups.setdefault(numbers.setdefault(key, len(numbers)), []).append(j)
-            pods += leaver.count
-        if most <= 0 or len(numbers) <= most:
+                groups.setdefault(self.m.holders[u].group.key, []).append(j)
+        if most <= 0 or len(groups) <= most:
             return
         if self.m.cells.exact:
             some = []
@@ -138,7 +132,7 @@ class PolicyRows:
                 some.append(moves)
             self.m.under(self.m.cp.add(sum(some) <= most), "consolidation")
             return
-        largest = sum(sorted(sizes.values(), reverse=True)[:most])
+        largest = sum(sorted(map(len, groups.values()), reverse=True)[:most])
         mine = [
             self.m.consolidated(j)
             for j, leaver in enumerate(self.m.cells.leavers)

@@ -26,7 +26,7 @@ from kai_cp_models.units import Batch, Gang
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class HeldUnit:
     """An eviction unit (5.4) that holds capacity when the plan is carried out, whichever group asks for it.
 
     ``placed``: pods of it that the plan gave their places; ``movable``: no rule for gangs keeps it from being
@@ -93,12 +93,12 @@ class Situation:
         return ledger
 
     @cached_property
-    def units(self) -> tuple[Standing, ...]:
+    def units(self) -> tuple[HeldUnit, ...]:
         """What holds capacity, by pod group and in the order in which units go."""
         charges = Charges(self.after)
         return tuple(unit for group in self.snapshot.groups for unit in self._units_of(group, charges))
 
-    def _units_of(self, group: PodGroup, charges: Charges) -> Iterator[Standing]:
+    def _units_of(self, group: PodGroup, charges: Charges) -> Iterator[HeldUnit]:
         ledger = self.after
         gang = ledger.fixed.gangs[group.key]
         if not any(ledger.status(pod) in ACTIVE_ALLOCATED for pod in gang.pods):
@@ -110,7 +110,7 @@ class Situation:
             placed = sum(pod.status is PodStatus.PENDING for pod in unit.pods)
             moved = any(pod.key in self.evicted for pod in unit.pods)
             holds = charges.of(unit.pods)
-            yield Standing(group, unit.pods, chain, unit.whole, placed, movable and not moved, holds)
+            yield HeldUnit(group, unit.pods, chain, unit.whole, placed, movable and not moved, holds)
 
     def gang(self, key: GroupKey) -> Gang:
         """The gang of a pod group."""

@@ -7,9 +7,9 @@ Sets: classes c of the batch, cells n, leavers l, dimensions d. Variables: ``x[c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Final
 
 from kai_cp_models.explain.ask import PodClass, classes_of, device_families
@@ -26,6 +26,18 @@ from kai_cp_models.units import Batch
 _SERVED: Final[Families] = frozenset(("order",))
 """What keeps the places of those that were served before."""
 _ACTIONS: Final = ("consolidation", "reclaim", "preempt")
+Kind = tuple[Families, Families | None, str]
+"""On which terms alike pods go: what keeps them, what fixes them, the level that bounds their loss."""
+_MOST_KINDS: Final = 4
+"""Kinds of leavers up to which every choice of kinds that go has rows of its own."""
+
+
+def choices(kinds: Iterable[Kind]) -> Iterator[frozenset[Kind]]:
+    """Every choice of kinds that are gone; of many kinds none and all of them."""
+    known = sorted(set(kinds), key=str)
+    sizes = range(len(known) + 1) if len(known) <= _MOST_KINDS else (0, len(known))
+    for size in sizes:
+        yield from map(frozenset, combinations(known, size))
 
 
 class Variables:
@@ -261,7 +273,7 @@ class Variables:
         moved = self.moved[j]
         return 0 if moved is None else moved
 
-    def kind(self, i: int) -> tuple[Families, Families | None, str]:
+    def kind(self, i: int) -> Kind:
         """On which terms a leaver may go."""
         leaver = self.cells.leavers[i]
         return leaver.kept, leaver.fixed, leaver.level
