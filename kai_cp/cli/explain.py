@@ -88,7 +88,7 @@ def explain(
     )
     explainer.timings["read"] = time.monotonic() - began - explainer.timings["decide"]
     keys = explainer.waiting() if target is None else [_key(explainer, target)]
-    entries = [explainer.explain(key) for key in keys]
+    entries = explainer.explain_all(keys)
     if format is Format.JSON:
         text = orjson.dumps(document(explainer, entries, digest), option=orjson.OPT_INDENT_2)
         sys.stdout.buffer.write(text + b"\n")

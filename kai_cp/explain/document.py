@@ -14,7 +14,7 @@ from kai_cp.explain.fixes import Fixes, fixes_of
 from kai_cp.explain.sentences import sentence
 from kai_cp.explain.start import Start, Starts
 from kai_cp.explain.trials import Fix, Trials
-from kai_cp_models.explain.blocking import Blocking, blocking_of
+from kai_cp_models.explain.blocking import Blocking, blocking_of_all
 from kai_cp_models.explain.own import own_faults
 from kai_cp_models.explain.position import Line, Position
 from kai_cp_models.fairness.reclaim import levelled
@@ -25,8 +25,6 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import CPU, MEMORY, MILLI, Decision, GroupKey, PodGroup, PodStatus
 
 SCHEMA: Final = "explanation/1"
-BLOCKING_SECONDS: Final = 10.0
-"""Most time for the blocking sets of all pod groups together."""
 MOST_AHEAD: Final = 200
 """Pod groups ahead that are named; all are counted."""
 _RULES: Final = {
@@ -73,14 +71,36 @@ class Explainer:
 
     def explain(self, key: GroupKey) -> Json:
         """The entry of one pod group."""
+        return self.explain_all([key])[0]
+
+    def explain_all(self, keys: Sequence[GroupKey]) -> list[Json]:
+        """The entries of pod groups; equal asks share their blocking sets, and all the work for them."""
+        situation = self.decided.situation
+        waiting = [situation.snapshot.group_by_key[key] for key in keys if situation.state(key) == "pending"]
+        asked = {group.key: self._asked(group) for group in waiting}
+        fresh: dict[object, PodGroup] = {}
+        for group in waiting:
+            if asked[group.key] not in self._shared:
+                fresh.setdefault(asked[group.key], group)
+        began = time.process_time()
+        self._shared.update(zip(fresh, blocking_of_all(situation, list(fresh.values())), strict=True))
+        self.timings["blocking"] += time.process_time() - began
+        return [
+            self._waiting_entry(key, self._shared[asked[key]]) if key in asked else self._entry(key)
+            for key in keys
+        ]
+
+    def _entry(self, key: GroupKey) -> Json:
+        """The entry of a pod group that does not wait."""
+        situation = self.decided.situation
+        entry = self._head(situation.snapshot.group_by_key[key], situation.state(key))
+        entry["evictedBy"] = self._evicted_by(key)
+        return entry
+
+    def _waiting_entry(self, key: GroupKey, found: Blocking) -> Json:
         situation = self.decided.situation
         group = situation.snapshot.group_by_key[key]
-        state = situation.state(key)
-        entry = self._head(group, state)
-        if state != "pending":
-            entry["evictedBy"] = self._evicted_by(key)
-            return entry
-        found = self._blocking(group)
+        entry = self._head(group, "pending")
         began = time.monotonic()
         self._cycles.deadline = began + self.budget
         start, fixes = self._remedies(key, found)
@@ -99,30 +119,19 @@ class Explainer:
         entry["start"] = start.document()
         return entry
 
-    def _blocking(self, group: PodGroup) -> Blocking:
-        """The blocking sets; equal asks share them, and after the time for all none are worked out."""
+    def _asked(self, group: PodGroup) -> object:
+        """What tells apart the questions of two pod groups; without a batch every group is its own."""
         situation = self.decided.situation
         batch = situation.batch(group.key)
+        if batch is None:
+            return group.key
         gang = situation.gang(group.key)
-        key: object = None
-        if batch is not None:
-            asked = signature(situation.after, Ask(group, gang, batch))
-            started = any(pod.key in situation.after.held for pod in gang.pods)
-            served = situation.served_before(group.key)
-            faults = own_faults(situation, group)
-            delay = delayed(situation.snapshot, group) is not None
-            key = (group.queue, group.priority, group.preemptible, delay, started, faults, asked, served)
-        if key is not None and key in self._shared:
-            return self._shared[key]
-        left = BLOCKING_SECONDS - self.timings["blocking"]
-        if left <= 0:
-            return Blocking(sure=False)
-        began = time.process_time()
-        found = blocking_of(situation, group, left)
-        self.timings["blocking"] += time.process_time() - began
-        if key is not None:
-            self._shared[key] = found
-        return found
+        asked = signature(situation.after, Ask(group, gang, batch))
+        started = any(pod.key in situation.after.held for pod in gang.pods)
+        served = situation.served_before(group.key)
+        faults = own_faults(situation, group)
+        delay = delayed(situation.snapshot, group) is not None
+        return group.queue, group.priority, group.preemptible, delay, started, faults, asked, served
 
     def _remedies(self, key: GroupKey, found: Blocking) -> tuple[Start, Fixes]:
         start = self._starts.of(key, found)

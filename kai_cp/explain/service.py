@@ -45,7 +45,7 @@ def _explained(task: ExplainTask) -> Json:
     draft = Draft(orjson.loads(task.raw), task.now)
     explainer = Explainer(draft, task.settings, task.usage, task.budget, task.kinds)
     keys = _keys(explainer, task.groups)
-    return document(explainer, [explainer.explain(key) for key in keys], "")
+    return document(explainer, explainer.explain_all(keys), "")
 
 
 def _keys(explainer: Explainer, names: Sequence[str]) -> list[GroupKey]:

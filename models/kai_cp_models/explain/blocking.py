@@ -2,13 +2,15 @@
 
 A set of families is *blocking* when the batch cannot be placed while they are enforced, all others
 relaxed. The search keeps what is known of every subset: one that is feasible decides all below it, one
-that is not all above it. A core is taken as a hint only: it is shrunk by deletion, from the end of the
-order of families, and every member is tested.
+that is not all above it. A set that blocks is shrunk by deletion, from the end of the order of families,
+and every member is tested. The solver is not asked for cores: while families are free to choose, one solve
+takes longer than all deletions together.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,10 +30,38 @@ _MOST_FAMILIES: Final = 16
 _WORK: Final = 4.0
 """Deterministic time of one solve at most, in the solver's unit."""
 _RANDOM_SEED: Final = 0
-_MOST_CELLS: Final = 30
+_MOST_CELLS: Final = 60
 """Cells of the part of a large cluster that is looked at first."""
-_PATIENCE: Final = 4.0
-"""Wall time per second of processor time, at most."""
+_PATIENCE: Final = 20.0
+"""Wall time per second of counted work, at most."""
+_UNIT_SECONDS: Final = 2.5
+"""Seconds of a 2.5 GHz core per unit of the solver's deterministic time, as measured on such models."""
+_ROW_SECONDS: Final = 2e-5
+"""Seconds for a row, to build it and again whenever a solve reads it."""
+ALL_SECONDS: Final = 10.0
+"""Counted work for the blocking sets of all that is asked about at once."""
+
+
+@dataclass
+class Work:
+    """Work that is left, in seconds of a core. It is counted from rows and from what the solver did, never
+    read from a clock, so that a busy machine gives the same answer.
+    """
+
+    left: float
+
+    def built(self, model: Feasibility) -> Feasibility:
+        """Count a model that was built."""
+        self.left -= _ROW_SECONDS * len(model.cp.proto.constraints)
+        return model
+
+    def solve(self, model: Feasibility) -> cp_model.CpSolverStatus:
+        """Solve within what is left."""
+        solver = solver_for(self.left)
+        status = solver.solve(model.cp)
+        self.left -= _ROW_SECONDS * len(model.cp.proto.constraints)
+        self.left -= _UNIT_SECONDS * solver.response_proto.deterministic_time
+        return status
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +80,7 @@ class Blocking:
     complete: bool = False
     families: tuple[Family, ...] = ()
     sure: bool = True
-    """Whether the model itself was decided in time."""
+    """Whether the model itself was decided with the work that was left."""
     solves: int = 0
     seconds: float = 0.0
 
@@ -61,43 +91,90 @@ class Blocking:
         return [family for family in self.families if family not in named] if self.complete else []
 
 
-def blocking(model: Feasibility, seconds: float = 10.0, *, one_action: bool = False) -> Blocking:
-    """The minimal blocking sets of the model's pod group, as many as ``seconds`` of processor time allow.
+def blocking(model: Feasibility, seconds: float = ALL_SECONDS, *, one_action: bool = False) -> Blocking:
+    """The minimal blocking sets of the model's pod group, as many as ``seconds`` of counted work allow.
 
-    ``one_action``: what is disturbed is disturbed by one action.
+    ``one_action``: whatever is disturbed is disturbed by one action.
     """
-    return _Search([model], time.process_time() + seconds, one_action).run()
+    return _Search([model], Work(seconds), one_action).run()
 
 
-def blocking_of(situation: Situation, group: PodGroup, seconds: float = 10.0) -> Blocking:
-    """The minimal blocking sets of a pod group.
+def blocking_of(situation: Situation, group: PodGroup, seconds: float = ALL_SECONDS) -> Blocking:
+    """The minimal blocking sets of a pod group."""
+    return blocking_of_all(situation, [group], seconds)[0]
 
-    As if actions could be mixed; where that is feasible, with one action at a time, as a cycle has it. Of a
-    large cluster a part is looked at first: where that is enough for a plan, so is the whole.
+
+def blocking_of_all(
+    situation: Situation, groups: Sequence[PodGroup], seconds: float = ALL_SECONDS
+) -> list[Blocking]:
+    """The minimal blocking sets of pod groups.
+
+    Whether each is refused comes first, in the order given; those that are refused share what is left of the
+    work equally, and what one does not need goes to those after it.
     """
-    deadline = time.process_time() + seconds
-    batch, given = situation.batch(group.key), own_faults(situation, group)
-    models = [Feasibility(situation, group, batch, given, most_cells=_MOST_CELLS)]
-    alone = _Search(models, deadline, one_action=True)
-    if not models[0].cells.whole and not alone.feasible(frozenset(models[0].literals)):
-        models.append(Feasibility(situation, group, batch, given))
-    if alone.feasible(frozenset(models[-1].literals)) is not False:
-        return alone.run()
-    found = _Search(models, deadline).run()
-    return found if found.sets or not found.sure else alone.run()
+    work = Work(seconds)
+    questions = [_Question(situation, group) for group in groups]
+    for question in questions:
+        question.decide(work)
+    open_ = sum(question.refused for question in questions)
+    found = []
+    for question in questions:
+        share = Work(max(0.0, work.left) / open_ if question.refused else 0.0)
+        work.left -= share.left
+        found.append(question.answer(share))
+        work.left += share.left
+        open_ -= question.refused
+    return found
+
+
+class _Question:
+    """What blocks one pod group: as if actions could be mixed; where that is feasible, with one action at a
+    time, as a cycle has it. Of a large cluster a part is looked at first: where that is enough for a plan, so
+    is the whole.
+    """
+
+    def __init__(self, situation: Situation, group: PodGroup) -> None:
+        self._situation = situation
+        self._group = group
+        self._search: _Search | None = None
+        self.refused = False
+
+    def decide(self, work: Work) -> None:
+        """Whether the group is refused at all; nothing is known when no work is left."""
+        if work.left <= 0:
+            return
+        situation, group = self._situation, self._group
+        batch, given = situation.batch(group.key), own_faults(situation, group)
+        models = [work.built(Feasibility(situation, group, batch, given, most_cells=_MOST_CELLS))]
+        search = self._search = _Search(models, work, one_action=True)
+        if not models[0].cells.whole and not search.feasible(frozenset(models[0].literals)):
+            models.append(work.built(Feasibility(situation, group, batch, given)))
+        self.refused = search.feasible(frozenset(models[-1].literals)) is False
+
+    def answer(self, work: Work) -> Blocking:
+        """The sets, once it is decided."""
+        alone = self._search
+        if alone is None:
+            return Blocking(sure=False)
+        alone.work = work
+        if not self.refused:
+            return alone.run()
+        found = _Search(alone.models, work).run()
+        return found if found.sets or not found.sure else alone.run()
 
 
 def solver_for(seconds: float) -> cp_model.CpSolver:
-    """A solver whose answers depend on the model alone, unless ``seconds`` end it."""
+    """A solver whose answers depend on the model alone, for ``seconds`` of counted work at most."""
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = _RANDOM_SEED
     # These look for structure that this model does not have, for longer than the search itself takes.
     solver.parameters.cp_model_probing_level = 0
     solver.parameters.symmetry_level = 0
-    solver.parameters.max_deterministic_time = _WORK
+    solver.parameters.max_presolve_iterations = 1
     # Work ends a solve, so that a busy machine gives the same answer; time only ends a hopeless one.
-    solver.parameters.max_time_in_seconds = _PATIENCE * seconds
+    solver.parameters.max_deterministic_time = min(_WORK, seconds / _UNIT_SECONDS)
+    solver.parameters.max_time_in_seconds = _PATIENCE * max(1.0, seconds)
     return solver
 
 
@@ -106,7 +183,7 @@ class _Search:
     """``models``: of growing parts of the cluster, the last one of the whole."""
 
     models: list[Feasibility]
-    deadline: float
+    work: Work
     one_action: bool = False
     solves: int = 0
     sure: bool = True
@@ -159,41 +236,14 @@ class _Search:
         return None
 
     def _solved(self, model: Feasibility, enforced: Families) -> bool | None:
-        left = self.deadline - time.process_time()
-        if left <= 0:
+        if self.work.left <= 0:
             return None
         self.solves += 1
         model.enforce(enforced, one_action=self.one_action)
-        status = solver_for(left).solve(model.cp)
+        status = self.work.solve(model)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return True
         return False if status == cp_model.INFEASIBLE else None
-
-    def core(self, enforced: Families) -> Families:
-        """A smaller blocking set within one that blocks, named by the solver, confirmed by another solve."""
-        model, left = self.models[-1], self.deadline - time.process_time()
-        if left <= 0:
-            return enforced
-        self.solves += 1
-        model.enforce(enforced, one_action=self.one_action)
-        model.assume(enforced)
-        solver = solver_for(left)
-        status = solver.solve(model.cp)
-        model.cp.clear_assumptions()
-        if status != cp_model.INFEASIBLE:
-            return enforced
-        # Presolve has named literals that were not assumed, so nothing is believed before it is solved again.
-        named = frozenset(solver.sufficient_assumptions_for_infeasibility())
-        found = frozenset(family for family in enforced if model.literals[family].index in named)
-        return found if found and self.feasible(found) is False else enforced
-
-    def least_within(self, enforced: Families) -> Families:
-        """A minimal blocking set within one that blocks."""
-        core = self.core(enforced)
-        for family in ordered(core):
-            # Without what is in every blocking set there is a plan; that settles most of what follows.
-            self.feasible(enforced - {family})
-        return self.shrink(core)
 
     def shrink(self, enforced: Families) -> Families:
         """A minimal blocking set within one that blocks; what stands first in the order survives."""
@@ -215,7 +265,7 @@ class _Search:
         open_ = np.ones(1 << count, dtype=bool)
         bit = {family: 1 << i for i, family in enumerate(families)}
         everything = (1 << count) - 1
-        while time.process_time() < self.deadline:
+        while self.work.left > 0:
             left = by_size[open_[by_size]]
             if not len(left):
                 return True
@@ -230,7 +280,7 @@ class _Search:
                 self.corrections.append(frozenset(families) - seed)
                 open_ &= (subsets & ~chosen & everything) != 0
             else:
-                least = self.least_within(seed)
+                least = self.shrink(seed)
                 self.sets.append(least)
                 mask = sum(bit[family] for family in least)
                 open_ &= (subsets & mask) != mask
@@ -242,7 +292,7 @@ class _Search:
         """Minimal sets one after the other, each without a member of those before it."""
         rest = everything
         while len(self.sets) < MOST_SETS and self.feasible(rest) is False:
-            least = self.least_within(rest)
+            least = self.shrink(rest)
             self.sets.append(least)
             rest -= {ordered(least)[-1]}
         return False

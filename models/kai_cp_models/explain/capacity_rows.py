@@ -108,6 +108,8 @@ class CapacityRows:
                 for i in leavers
                 if self.m.kind(i) in gone
             )
+            if left % asked == 0:
+                continue  # Nothing is lost between whole pods, so the row of the room says the same.
             others: list[Linear] = [
                 self.m.cells.leavers[i].request[d] * self.m.gone[i]
                 for i in leavers

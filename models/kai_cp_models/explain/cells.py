@@ -20,7 +20,7 @@ from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.joint.offers import Charges
 from kai_cp_models.ledger import Ledger, Mask, Vector
 from kai_cp_models.rules.static.table import accepting
-from kai_cp_models.snapshot import GPU, Pod, PodKey, Subgroup
+from kai_cp_models.snapshot import GPU, MILLI, Pod, PodKey, Subgroup
 
 MOST_NODES: Final = 64
 MOST_HOLDERS: Final = 400
@@ -129,8 +129,9 @@ def partition(
 
 
 def _promising(ledger: Ledger, classes: Sequence[PodClass], cells: Cells, most: int) -> list[int]:
-    """A third where most pods fit once all have gone that may, a third where most do once all have gone,
-    a third with most GPUs free; of a gang that needs one domain, in the domains where most fit.
+    """A sixth where most pods fit once all have gone that may, a sixth where most do once all have gone, the
+    rest with most GPUs free in all, parts of shared ones too: there what moves finds its places. Of a gang
+    that needs one domain, in the domains where most fit.
     """
     item = classes[0]
     first = np.array([nodes[0] for nodes in cells.nodes])
@@ -151,18 +152,28 @@ def _promising(ledger: Ledger, classes: Sequence[PodClass], cells: Cells, most: 
         if domain is not None
     ]
     found: dict[int, None] = {}
-    for share, room in enumerate((permitted, every, free), 1):
+    for sixths, room in ((1, permitted), (2, every), (6, free)):
         fits = np.where(accepted, (room[:, asked > 0] // asked[asked > 0]).min(axis=1), -1)
-        keys = [first, -free[:, GPU], -fits] if share < 3 else [first, -fits, -free[:, GPU]]
+        gpus = sizes * (free[:, GPU] + _spare(ledger)[first])
+        keys = [first, -gpus, -fits] if sixths < 6 else [first, -fits, -gpus]
         for domain in domains:
             total = np.zeros(domain.max(initial=0) + 2, dtype=np.int64)
             np.add.at(total, domain, fits.clip(min=0) * sizes)
             keys += [domain, -total[domain]]
         for n in np.lexsort(keys).tolist():
-            if len(found) >= share * most // 3:
+            if len(found) >= sixths * most // 6:
                 break
             found.setdefault(n)
     return sorted(found)
+
+
+def _spare(ledger: Ledger) -> Vector:
+    """[N] parts of shared GPUs that are free, in milli-GPUs."""
+    found: Vector = np.zeros(len(ledger.idle), dtype=np.int64)
+    for node, names in ledger.groups_on.items():
+        free = sum(max(0, ledger.device_free_mib(node, name, now=False)) for name in names)
+        found[node] = MILLI * free // int(ledger.fixed.gpu_memory_mib[node])
+    return found
 
 
 def _part(cells: Cells, chosen: Sequence[int]) -> Cells:

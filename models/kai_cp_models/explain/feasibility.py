@@ -46,14 +46,6 @@ class Feasibility(Variables):
             self._fix(literal, family in families)
         self._fix(self.one_action, one_action)
 
-    def assume(self, families: Families) -> None:
-        """Enforce these families as assumptions of the next solve, so that it can name those it needs."""
-        for family in sorted(families):
-            domain = self.cp.proto.variables[self.literals[family].index].domain
-            domain.clear()
-            domain.extend([0, 1])
-        self.cp.add_assumptions([self.literals[family] for family in sorted(families)])
-
     def _fix(self, literal: cp_model.IntVar, value: bool) -> None:
         domain = self.cp.proto.variables[literal.index].domain
         domain.clear()
