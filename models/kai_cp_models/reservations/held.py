@@ -118,9 +118,7 @@ class HeldRoom(RuleState):
         found._room = np.array([timeline.free(t)[found._nodes] for t in found._instants], dtype=np.int64)
         found._room = found._room.reshape(len(found._instants), len(found._nodes), width)
         by_key = occupancy.times.snapshot.pod_by_key
-        found._ends = {
-            key: occupancy.end(by_key[key].group) for key in occupancy.rows if by_key[key].node is not None
-        }
+        found._ends = occupancy.ends_of_pods
         for key in timeline.placed:
             group = by_key[key].group
             if group is not None and found._holds(group):

@@ -47,21 +47,28 @@ class Loads:
     _known: dict[float, tuple[Rows, Rows]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        snapshot, ledger = self.ledger.snapshot, self.ledger
+        snapshot, ledger, known = self.ledger.snapshot, self.ledger, self.state.times.charges
         charges = Charges(ledger)
+        touched = {snapshot.pod_by_key[key].group for key in ledger.changed}
         self._ending: list[tuple[float, str, Amounts, bool]] = []
         for group in snapshot.groups:
             if group.queue not in snapshot.queue_by_name:
                 continue
-            pods = [p for p in snapshot.members[group.key] if ledger.status(p) in ACTIVE_ALLOCATED]
-            if not pods:
-                continue
-            kept = [p for p in pods if p.key not in ledger.held]
-            new = [p for p in pods if p.key in ledger.held]
-            end, until = self.state.occupancy.end(group.key), self.state.untils.get(group.key, NEVER)
-            for part, gone in ((kept, end), (new, until)):
-                if part and gone < NEVER:
-                    self._ending.append((gone, group.queue, charges.of(part), group.preemptible))
+            end = self.state.occupancy.end(group.key)
+            if group.key in touched:
+                pods = [p for p in snapshot.members[group.key] if ledger.status(p) in ACTIVE_ALLOCATED]
+                new = [p for p in pods if p.key in ledger.held]
+                until = self.state.untils.get(group.key, NEVER)
+                if new and until < NEVER:
+                    self._ending.append((until, group.queue, charges.of(new), group.preemptible))
+                cost = charges.of(p for p in pods if p.key not in ledger.held)
+            elif group.key in known:
+                cost = known[group.key]
+            else:
+                pods = [p for p in snapshot.members[group.key] if p.status in ACTIVE_ALLOCATED]
+                cost = known[group.key] = charges.of(pods)
+            if any(cost) and end < NEVER:
+                self._ending.append((end, group.queue, cost, group.preemptible))
 
     def _at(self, instant: float) -> tuple[Rows, Rows]:
         """What queues hold at an instant, in all and by non-preemptible groups, without any reservation."""

@@ -128,10 +128,20 @@ class TimeState:
     @cached_property
     def windows(self) -> Mapping[GroupKey, Window]:
         """How every group counts in held room."""
-        holders = {hold.key: hold.ask.group for hold in (*self.holds, *self.started.values())}
-        return {
-            group.key: window_of(self.times, group, holders.values()) for group in self.times.snapshot.groups
-        }
+        groups, known = self.times.snapshot.groups, self.times.windows
+        if not known:
+            known.update((group.key, window_of(self.times, group, ())) for group in groups)
+        holders = [hold.ask.group for hold in (*self.holds, *self.started.values())]
+        least: dict[str, int] = {}
+        for one in holders:
+            least[one.queue] = min(one.priority + one.aged, least.get(one.queue, one.priority + one.aged))
+        found = dict(known)
+        for group in groups:
+            # Only these ignore a hold.
+            if group.queue in least and group.priority > least[group.queue]:
+                found[group.key] = window_of(self.times, group, holders)
+        found.update((one.key, window_of(self.times, one, holders)) for one in holders)
+        return found
 
     def timeline(self, ledger: Ledger) -> Timeline:
         """Room over time in the state of ``ledger``; closed places are taken for good."""

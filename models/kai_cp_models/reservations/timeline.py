@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +68,11 @@ class Occupancy:
             np.array([row[2] for row in found], dtype=np.int64).reshape(-1, width),
             {row[3]: i for i, row in enumerate(found) if row[3] is not None},
         )
+
+    @cached_property
+    def ends_of_pods(self) -> Mapping[PodKey, float]:
+        """When every such pod leaves."""
+        return {key: float(self.ends[row]) for key, row in self.rows.items()}
 
     def end(self, group: GroupKey | None) -> float:
         """When a running group leaves, by itself or by an eviction that is decided."""

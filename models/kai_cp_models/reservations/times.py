@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from kai_cp_models.reservations.inputs import GroupNotes, QueueNotes, Reader, Stored
 from kai_cp_models.settings import Settings
@@ -47,6 +47,10 @@ class Times:
         self._untils: dict[GroupKey, float] = {}
         self.occupancies: dict[object, object] = {}
         """What ``timeline`` has worked out of these times, by bounds."""
+        self.charges: dict[GroupKey, tuple[int, int, int]] = {}
+        """What running groups that no cycle has touched cost their queues, as far as ``loads`` has asked."""
+        self.windows: dict[GroupKey, Any] = {}
+        """How ``state`` lets every group count in held room while it holds none itself."""
 
     def notes(self, key: GroupKey) -> GroupNotes:
         """What the group says of itself."""
