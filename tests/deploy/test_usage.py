@@ -14,6 +14,7 @@ import pytest
 from kai_cp.kube.demo.controlplane import free_port
 from kai_cp.kube.scheduler.usage import UsageClient, usage_options
 from tests.deploy.test_monitoring import asked
+from tests.kai_cp.kube.conftest import until
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="there is no Prometheus; `make system-packages` installs it"
@@ -182,15 +183,9 @@ def test_the_last_figures_stay_while_prometheus_is_away(server: Server, now: flo
         assert first is not None
         assert first["steady"]["gpu"] == pytest.approx(0.25, abs=0.01)
         server.stop()
-        end = time.monotonic() + 20
-        while usage.age() < 2 and time.monotonic() < end:
-            time.sleep(0.1)
-        assert usage.age() >= 2, "the age grows"
+        until(lambda: usage.age() >= 2)
         assert usage() is not None, "and the figures are used on"
         server.start()
-        end = time.monotonic() + 30
-        while usage.age() > 1 and time.monotonic() < end:
-            time.sleep(0.1)
-        assert usage.age() <= 1, "it is asked again"
+        until(lambda: usage.age() <= 1)  # It is asked again.
     finally:
         usage.stop()

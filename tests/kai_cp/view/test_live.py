@@ -17,6 +17,7 @@ from kai_cp.kube.scheduler.view_routes import LastView, view_routes
 from kai_cp.kube.serving.http import Answer, HttpServer, as_json
 from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
 from kai_cp.reader import parse
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.test_cli import run
 from tests.kai_cp.view.browser import chromium, installed
 from tests.kai_cp.view.test_page import NOW, complaints, plan, text, world
@@ -45,7 +46,9 @@ def add_cycle(log: CycleLog, number: int = 1) -> None:
 
 def get(server: HttpServer, path: str) -> tuple[int, bytes, dict[str, str]]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{server.port}{path}", timeout=PATIENCE_SECONDS
+        ) as answer:
             return answer.status, answer.read(), dict(answer.headers)
     except urllib.error.HTTPError as error:
         return error.code, error.read(), dict(error.headers)
@@ -64,7 +67,7 @@ def test_only_its_own_paths_and_only_reading(server: HttpServer, log: CycleLog) 
     for method in ("POST", "PUT", "DELETE", "PATCH"):
         request = urllib.request.Request(f"http://127.0.0.1:{server.port}/view/data", b"{}", method=method)
         with pytest.raises(urllib.error.HTTPError):
-            urllib.request.urlopen(request, timeout=10)
+            urllib.request.urlopen(request, timeout=PATIENCE_SECONDS)
 
 
 def test_no_other_page_may_show_or_read_it(server: HttpServer, log: CycleLog) -> None:
@@ -116,9 +119,13 @@ def test_the_page_asks_the_scheduler_what_would_help(log: CycleLog) -> None:
         assert get(server, "/view/fixes?podGroup=ns/x")[0] == 404
         with chromium() as browser:
             browser.get(f"http://127.0.0.1:{server.port}/#pending")
-            WebDriverWait(browser, 20).until(lambda b: b.find_elements(By.CSS_SELECTOR, "button.small"))
+            WebDriverWait(browser, PATIENCE_SECONDS).until(
+                lambda b: b.find_elements(By.CSS_SELECTOR, "button.small")
+            )
             browser.find_element(By.CSS_SELECTOR, "button.small").click()
-            WebDriverWait(browser, 20).until(lambda b: "clear its scheduling backoff" in text(b))
+            WebDriverWait(browser, PATIENCE_SECONDS).until(
+                lambda b: "clear its scheduling backoff" in text(b)
+            )
             assert complaints(browser) == []
     finally:
         server.stop()
@@ -131,7 +138,7 @@ def test_the_scheduler_serves_the_last_cycle(server: HttpServer, log: CycleLog) 
     add_cycle(log, 2)
     with chromium() as browser:
         browser.get(f"http://127.0.0.1:{server.port}/#cycles")
-        WebDriverWait(browser, 20).until(lambda b: not b.find_elements(By.ID, "loading"))
+        WebDriverWait(browser, PATIENCE_SECONDS).until(lambda b: not b.find_elements(By.ID, "loading"))
         said = text(browser)
         assert [
             words for words in ("cycle 2", "mode observe", "Last cycles", "0.40 s") if words not in said

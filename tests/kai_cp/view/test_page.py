@@ -17,6 +17,7 @@ from kai_cp.reader import parse
 from kai_cp.view.data import view
 from kai_cp.view.page import page
 from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Stage, Unscheduled
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
 from tests.kai_cp.view.browser import chromium, installed
 from tests.kai_cp.view.large import document as large_document
@@ -78,7 +79,7 @@ def opened(browser: Chrome, tmp_path: Path, made: dict[str, Any], at: str = "que
     path.write_text(page(made), "utf-8")
     browser.get("about:blank")
     browser.get(f"{path.as_uri()}#{at}")
-    WebDriverWait(browser, 20).until(lambda b: not b.find_elements(By.ID, "loading"))
+    WebDriverWait(browser, PATIENCE_SECONDS).until(lambda b: not b.find_elements(By.ID, "loading"))
     return text(browser)
 
 
@@ -143,7 +144,7 @@ def test_the_policy_refuses_what_is_not_the_page_itself(browser: Chrome, tmp_pat
         "document.body.append(s); const i = new Image(); i.src = 'http://127.0.0.1:9/x';"
         "document.body.append(i);"
     )
-    WebDriverWait(browser, 10).until(lambda b: len(complaints(b)) >= 1)
+    WebDriverWait(browser, PATIENCE_SECONDS).until(lambda b: len(complaints(b)) >= 1)
     assert browser.title != "owned"
 
 
@@ -152,16 +153,16 @@ def test_the_keyboard_is_enough(browser: Chrome, tmp_path: Path) -> None:
     body = browser.find_element(By.TAG_NAME, "body")
     for number, at in enumerate(VIEWS, 1):
         body.send_keys(str(number))
-        WebDriverWait(browser, 5).until(lambda b, at=at: b.current_url.endswith(f"#{at}"))
+        WebDriverWait(browser, PATIENCE_SECONDS).until(lambda b, at=at: b.current_url.endswith(f"#{at}"))
         assert browser.find_element(By.CSS_SELECTOR, "nav [aria-current=page]").text.lower().startswith(at)
     body.send_keys("2")
     body.send_keys("/")
     search = browser.switch_to.active_element
     assert search.get_attribute("id") == "search"
     search.send_keys("nobody")
-    WebDriverWait(browser, 5).until(lambda b: "Nothing matches" in text(b))
+    WebDriverWait(browser, PATIENCE_SECONDS).until(lambda b: "Nothing matches" in text(b))
     search.send_keys(Keys.ESCAPE)
-    WebDriverWait(browser, 5).until(lambda b: "OverLimit" in text(b))
+    WebDriverWait(browser, PATIENCE_SECONDS).until(lambda b: "OverLimit" in text(b))
 
 
 def test_light_and_dark(browser: Chrome, tmp_path: Path) -> None:
@@ -169,7 +170,9 @@ def test_light_and_dark(browser: Chrome, tmp_path: Path) -> None:
     body = browser.find_element(By.TAG_NAME, "body")
     one = body.value_of_css_property("background-color")
     body.send_keys("d")
-    WebDriverWait(browser, 5).until(lambda b: body.value_of_css_property("background-color") != one)
+    WebDriverWait(browser, PATIENCE_SECONDS).until(
+        lambda b: body.value_of_css_property("background-color") != one
+    )
 
 
 @pytest.mark.parametrize("at", VIEWS)

@@ -8,7 +8,6 @@ import http.client
 import json
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +33,7 @@ from kai_cp.kube.admission.server import MOST_BYTES, TlsServer
 from kai_cp.kube.api import access
 from kai_cp.kube.api import resources as r
 from tests.kai_cp.admission.build import pod
+from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.stub import StubServer
 
 NAMES = ["127.0.0.1"]
@@ -145,13 +145,14 @@ def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch
         with pytest.raises((ConnectionError, ssl.SSLError)):
             post(connect(server, made), [1])
         first.close()
-        end = time.monotonic() + 10
-        while True:
+
+        def let_in() -> bool:
             try:
-                assert post(connect(server, made), [2])[0] == 200
-                break
+                return post(connect(server, made), [2])[0] == 200
             except OSError:
-                assert time.monotonic() < end, "the room of a closed connection is given back"
+                return False
+
+        until(let_in)  # The place of a closed connection is given back.
     finally:
         server.stop()
 
@@ -325,14 +326,10 @@ def test_facts_come_from_watches_and_requests_are_counted(stub: StubServer) -> N
     assert "warnings" not in judging("/validate--v1-pod", review)["response"], "nothing is known yet"
     cluster.informers.start()
     try:
-        end = time.monotonic() + 10
-        while cluster.facts().runtime_classes is None and time.monotonic() < end:
-            threading.Event().wait(0.01)
+        until(lambda: cluster.facts().runtime_classes is not None)
         assert "RuntimeClass" in judging("/validate--v1-pod", review)["response"]["warnings"][0]
         stub.put(r.RUNTIME_CLASSES, {"metadata": {"name": "nvidia"}})
-        while "warnings" in judging("/validate--v1-pod", review)["response"] and time.monotonic() < end:
-            threading.Event().wait(0.01)
-        assert "warnings" not in judging("/validate--v1-pod", review)["response"]
+        until(lambda: "warnings" not in judging("/validate--v1-pod", review)["response"])
     finally:
         cluster.informers.stop()
     counted = registry.get_sample_value(
