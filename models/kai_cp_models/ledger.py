@@ -42,7 +42,7 @@ from kai_cp_models.snapshot import (
     PodStatus,
     Snapshot,
 )
-from kai_cp_models.units import Batch, Gang, Standing, gangs_of
+from kai_cp_models.units import Batch, Gang, Standing, Tally, gangs_of
 
 Vector = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -131,6 +131,7 @@ class Ledger:
         changed: dict[PodKey, PodStatus],
         held: dict[PodKey, Held],
         fitting: Fitting,
+        tallies: dict[GroupKey, Tally],
     ) -> None:
         self.fixed = fixed
         self.room = room
@@ -143,6 +144,8 @@ class Ledger:
         self.held = held
         """Places given in this cycle (pending pods placed, evicted pods placed again)."""
         self._fitting = fitting
+        self._tallies = tallies
+        """Of changed pod groups with one pod set, from when they were first asked for."""
         self._log: list[_Done] = []
         """Operations since the oldest mark."""
         self._marks: list[int] = []
@@ -170,7 +173,7 @@ class Ledger:
         )
         room, devices, groups_on = loaded(snapshot, table.allocatable)
         rules = open_rules(snapshot, options)
-        return cls(fixed, room, devices, groups_on, QueueBook.of(snapshot), rules, {}, {}, Fitting())
+        return cls(fixed, room, devices, groups_on, QueueBook.of(snapshot), rules, {}, {}, Fitting(), {})
 
     def copy(self) -> Ledger:
         """An independent ledger in the same state, without marks."""
@@ -184,6 +187,7 @@ class Ledger:
             dict(self.changed),
             dict(self.held),
             self._fitting.copy(),
+            dict(self._tallies),
         )
 
     # --- taking back -----------------------------------------------------------------------------
@@ -253,7 +257,30 @@ class Ledger:
 
     def standing(self, gang: Gang) -> Standing:
         """How the gang stands at this moment; one whose pods are as read is looked at once a cycle."""
-        return gang.at_first if self.untouched(gang) else gang.standing(self.status)
+        if self.untouched(gang):
+            return gang.at_first
+        if not gang.single:
+            return gang.standing(self.status)
+        standing, self._tallies[gang.group.key] = gang.standing_of(self.tally(gang), self.status)
+        return standing
+
+    def tally(self, gang: Gang) -> Tally:
+        """The pods of a gang with one pod set by status; all are looked at once, then those that change."""
+        found = self._tallies.get(gang.group.key)
+        if found is None:
+            found = self._tallies[gang.group.key] = gang.tally(self.status)
+        return found
+
+    def _change(self, pod: Pod, status: PodStatus | None) -> None:
+        """The pod has this status from now on; None: that of the snapshot again."""
+        before = self.status(pod)
+        if status is None:
+            del self.changed[pod.key]
+        else:
+            self.changed[pod.key] = status
+        tally = None if pod.group is None else self._tallies.get(pod.group)
+        if tally is not None and pod.group is not None and pod.key in self.fixed.gangs[pod.group].keys:
+            self._tallies[pod.group] = tally.moved(before, self.status(pod))
 
     def untouched(self, gang: Gang) -> bool:
         """Whether all pods of the gang are as the snapshot has them."""
@@ -429,7 +456,7 @@ class Ledger:
             self._share(pod, held.node, held.gpu_groups, _ROLE.get(held.status, "active"), 1)
         self._charge_queue(pod, held.node, 1)
         self.held[pod.key] = held
-        self.changed[pod.key] = held.status
+        self._change(pod, held.status)
 
     def unplace(self, pod: Pod) -> None:
         """Take back a place given in this cycle; an evicted pod stays evicted."""
@@ -444,10 +471,7 @@ class Ledger:
             self._share(pod, held.node, held.gpu_groups, _ROLE.get(held.status, "active"), -1)
         self.room.give(held.node, held.charged, releasing=held.status is PodStatus.PIPELINED)
         self._charge_queue(pod, held.node, -1)
-        if pod.status is PodStatus.PENDING:
-            del self.changed[pod.key]
-        else:
-            self.changed[pod.key] = PodStatus.RELEASING
+        self._change(pod, None if pod.status is PodStatus.PENDING else PodStatus.RELEASING)
 
     def pipeline(self, pod: Pod) -> None:
         """Turn a place given now into a pipelined one (an incomplete gang starts together, 4.2)."""
@@ -470,7 +494,7 @@ class Ledger:
                 rule.evict(pod)
         if pod.status in ALLOCATED:
             self._charge_queue(pod, node, -1)
-        self.changed[pod.key] = PodStatus.RELEASING
+        self._change(pod, PodStatus.RELEASING)
 
     def unevict(self, pod: Pod) -> None:
         """Take back an eviction of this cycle; the pod must hold no other place."""
@@ -486,7 +510,7 @@ class Ledger:
                 rule.unevict(pod)
         if pod.status in ALLOCATED:
             self._charge_queue(pod, node, 1)
-        del self.changed[pod.key]
+        self._change(pod, None)
 
     # --- bookkeeping -----------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from kai_cp_models.snapshot import (
     PodStatus,
     Subgroup,
 )
-from kai_cp_models.units import Batch, Gang
+from kai_cp_models.units import Batch, Gang, Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,13 +291,12 @@ class Placer:
 
     def pipeline_if_torn(self, ledger: Ledger, pods: Sequence[Pod]) -> None:
         """Nominate ``pods`` where some gang has promised places and too few solid ones to start."""
-        status_of = ledger.status
-        for leaf in self.gang.group.root.leaves():
-            statuses = [status_of(pod) for pod in self.gang.by_leaf[leaf.name]]
-            solid = sum(
-                status in ACTIVE_ALLOCATED and status is not PodStatus.PIPELINED for status in statuses
+        gang = self.gang
+        for leaf in gang.group.root.leaves():
+            tally = (
+                ledger.tally(gang) if gang.single else Tally.of(map(ledger.status, gang.by_leaf[leaf.name]))
             )
-            if PodStatus.PIPELINED in statuses and solid < leaf.minimum:
+            if tally.pipelined and tally.active - tally.pipelined < leaf.minimum:
                 for pod in pods:
                     ledger.pipeline(pod)
                 return

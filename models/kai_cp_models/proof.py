@@ -267,16 +267,10 @@ class Refuter:
     def _asks_of(self, group: PodGroup) -> Iterable[Ask]:
         """The batches of a group that got places, in their order."""
         gang = self._base.fixed.gangs[group.key]
-        held, given = self._cycle.ledger.held, set[PodKey]()
-
-        def status_of(pod: Pod) -> PodStatus:
-            return PodStatus.ALLOCATED if pod.key in given else pod.status
-
-        while (batch := gang.next_batch(status_of)) is not None:
-            pods = batch.all_pods
-            if not all(pod.key in held for pod in pods):
+        held = self._cycle.ledger.held
+        for batch in gang.batches():
+            if not all(pod.key in held for pod in batch.all_pods):
                 return
-            given.update(pod.key for pod in pods)
             yield Ask(group, gang, batch)
 
     # --- what may leave --------------------------------------------------------------------------

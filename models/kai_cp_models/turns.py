@@ -31,8 +31,8 @@ _POD: Final = 12
 _GROUP: Final = 20
 _SUBGROUP: Final = 30
 _EXTRA: Final = 5
-"""Pods of the group that are counted in a step: each that waits beyond the minimum has a turn of its own, for
-which all are."""
+"""Pods counted in a step, in groups of several pod sets: each that waits beyond the minimum has a turn of its
+own, for which all are."""
 _KIND: Final = 30
 """Of pods that ask for the same; for a thousand nodes, as are the following."""
 _TERM: Final = 20
@@ -117,8 +117,9 @@ def _cost(group: PodGroup, pods: Sequence[Pod], kinds: dict[int, int], scale: fl
         if each not in kinds:
             kinds[each] = _kind(spec)
     count = len(pods)
-    extra = max(0, count - sum(leaf.minimum for leaf in group.root.leaves()))
-    own = _GROUP + _SUBGROUP * _leaves(group.root) + _POD * count + extra * count // _EXTRA
+    leaves = group.root.leaves()
+    extra = max(0, count - sum(leaf.minimum for leaf in leaves)) if len(leaves) > 1 else 0
+    own = _GROUP + _SUBGROUP * _size(group.root) + _POD * count + extra * count // _EXTRA
     return own + int(scale * sum(kinds[each] for each in found))
 
 
@@ -130,8 +131,8 @@ def _kind(spec: PodSpec) -> int:
     return _KIND + _TERM * terms + _PORT * len(spec.host_ports) + _VALUE * values
 
 
-def _leaves(subgroup: Subgroup) -> int:
-    return 1 + sum(_leaves(child) for child in subgroup.children)
+def _size(subgroup: Subgroup) -> int:
+    return 1 + sum(_size(child) for child in subgroup.children)
 
 
 def _parts(needs: Mapping[str, int], allowance: int) -> dict[str, int]:

@@ -7,11 +7,12 @@ is always a whole *eviction unit*: surplus pods first, then surplus subgroups, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress
-from typing import NamedTuple
+from itertools import compress, islice
+from typing import Final, NamedTuple
 
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
@@ -26,6 +27,7 @@ from kai_cp_models.snapshot import (
 )
 
 StatusOf = Callable[[Pod], PodStatus]
+_READY: Final = ALIVE - {PodStatus.GATED}
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,37 @@ class Unit(NamedTuple):
     pods: tuple[Pod, ...]
     elastic_state: int
     whole: bool
+
+
+class Tally(NamedTuple):
+    """Pods of a gang by status, kept up to date by :meth:`moved` where counting anew would be too dear."""
+
+    pending: int
+    active: int
+    """Of ``ACTIVE_ALLOCATED``, those of the next field included."""
+    pipelined: int
+    first: int = 0
+    """No pod before this one of the gang's pods is pending."""
+
+    @classmethod
+    def of(cls, statuses: Iterable[PodStatus]) -> Tally:
+        """Count them."""
+        found = Counter(statuses)
+        active = sum(found[status] for status in ACTIVE_ALLOCATED)
+        return cls(found[PodStatus.PENDING], active, found[PodStatus.PIPELINED])
+
+    def moved(self, before: PodStatus, after: PodStatus) -> Tally:
+        """After one pod changed its status."""
+        return Tally(
+            self.pending + (after is PodStatus.PENDING) - (before is PodStatus.PENDING),
+            self.active + (after in ACTIVE_ALLOCATED) - (before in ACTIVE_ALLOCATED),
+            self.pipelined + (after is PodStatus.PIPELINED) - (before is PodStatus.PIPELINED),
+            0 if after is PodStatus.PENDING else self.first,
+        )
+
+
+Met = dict[int, int]
+"""By ``id`` of a subgroup: of a pod set its pods in some statuses, of a set its satisfied members."""
 
 
 class Gang:
@@ -121,34 +154,45 @@ class Gang:
     def standing(self, status_of: StatusOf) -> Standing:
         """How the gang stands when its pods have these statuses."""
         if self._only_leaf is not None:
-            return self._standing_of_one(self._only_leaf, status_of)
-        pending = any(status_of(pod) is PodStatus.PENDING for pod in self.pods)
-        ready = pending and self.ready(status_of)
-        batch = self.next_batch(status_of) if ready else None
-        return Standing(pending, ready, self.elastic_state(status_of), batch)
+            return self.standing_of(self.tally(status_of), status_of)[0]
+        waiting = self._waiting(status_of)
+        pending = any(waiting.values())
+        met = self._counted(status_of)
+        could = self._counted(status_of, _READY) if pending else met
+        root = self.group.root
+        ready = pending and _satisfied(root, could)
+        batch = self._next(root, waiting, met, could) if ready else None
+        return Standing(pending, ready, self._elastic(met), batch)
 
-    def _standing_of_one(self, leaf: Subgroup, status_of: StatusOf) -> Standing:
-        """``standing`` of a group with one pod set."""
-        statuses = [status_of(pod) for pod in self.pods]
-        waiting = [
-            pod for pod, status in zip(self.pods, statuses, strict=True) if status is PodStatus.PENDING
-        ]
-        active = sum(status in ACTIVE_ALLOCATED for status in statuses)
-        ready = bool(waiting) and active + len(waiting) >= leaf.minimum
+    @property
+    def single(self) -> bool:
+        """Whether its tree is one pod set, so that a tally says how it stands."""
+        return self._only_leaf is not None
+
+    def tally(self, status_of: StatusOf) -> Tally:
+        """Its pods, counted now."""
+        return Tally.of(map(status_of, self.pods))
+
+    def standing_of(self, tally: Tally, status_of: StatusOf) -> tuple[Standing, Tally]:
+        """``standing`` of a group with one pod set whose pods are counted, and the tally from now on."""
+        leaf = self._only_leaf
+        assert leaf is not None
+        ready = tally.pending > 0 and tally.active + tally.pending >= leaf.minimum
         batch = None
         if ready:
-            pods = tuple(waiting[: max(leaf.minimum - active, 1)])
-            batch = Batch(self.group.root, parts=(Batch(leaf, pods=pods),))
-        return Standing(bool(waiting), ready, _elastic_state(active, leaf.minimum), batch)
+            count = max(leaf.minimum - tally.active, 1)
+            waiting = (
+                i for i in range(tally.first, len(self.pods)) if status_of(self.pods[i]) is PodStatus.PENDING
+            )
+            chosen = list(islice(waiting, count))
+            tally = tally._replace(first=chosen[0])
+            batch = Batch(self.group.root, parts=(Batch(leaf, pods=tuple(self.pods[i] for i in chosen)),))
+        return Standing(tally.pending > 0, ready, _elastic_state(tally.active, leaf.minimum), batch), tally
 
     def pods_below(self, subgroup: Subgroup) -> Iterator[Pod]:
         """Pods of the leaves below ``subgroup``."""
         for leaf in subgroup.leaves():
             yield from self.by_leaf[leaf.name]
-
-    def count(self, leaf: Subgroup, statuses: frozenset[PodStatus], status_of: StatusOf) -> int:
-        """Pods of a leaf that are in one of ``statuses``."""
-        return sum(status_of(pod) in statuses for pod in self.by_leaf[leaf.name])
 
     def satisfied(
         self,
@@ -157,26 +201,41 @@ class Gang:
         statuses: frozenset[PodStatus] = ACTIVE_ALLOCATED,
     ) -> bool:
         """Whether the subtree meets its minimum with pods in ``statuses`` (5.1)."""
-        return self._met(subgroup, status_of, statuses) >= subgroup.minimum
+        return self._counted(status_of, statuses)[id(subgroup)] >= subgroup.minimum
 
-    def _met(self, subgroup: Subgroup, status_of: StatusOf, statuses: frozenset[PodStatus]) -> int:
-        if subgroup.leaf:
-            return self.count(subgroup, statuses, status_of)
-        return sum(self.satisfied(child, status_of, statuses) for child in subgroup.children)
+    @cached_property
+    def _upwards(self) -> tuple[Subgroup, ...]:
+        """Every subgroup, members before what they are members of."""
+        found = [self.group.root]
+        for subgroup in found:
+            found += subgroup.children
+        return tuple(reversed(found))
 
-    def ready(self, status_of: StatusOf, subgroup: Subgroup | None = None) -> bool:
+    def _counted(self, status_of: StatusOf, statuses: frozenset[PodStatus] = ACTIVE_ALLOCATED) -> Met:
+        """How far every subgroup meets its minimum with pods in ``statuses``; each is looked at once."""
+        met: Met = {}
+        for subgroup in self._upwards:
+            if subgroup.leaf:
+                met[id(subgroup)] = sum(status_of(pod) in statuses for pod in self.by_leaf[subgroup.name])
+            else:
+                met[id(subgroup)] = sum(_satisfied(child, met) for child in subgroup.children)
+        return met
+
+    def ready(self, status_of: StatusOf) -> bool:
         """Whether enough pods are alive and not gated for the minimum (5.2)."""
-        alive = ALIVE - {PodStatus.GATED}
-        return self.satisfied(subgroup or self.group.root, status_of, alive)
+        return self.satisfied(self.group.root, status_of, _READY)
 
     def elastic_state(self, status_of: StatusOf) -> int:
         """0: some pod set below its minimum; 1: all exactly at it; 2: some above (3.6)."""
+        return self._elastic(self._counted(status_of))
+
+    def _elastic(self, met: Met) -> int:
         above = False
-        for leaf in self.group.root.leaves():
-            active = self.count(leaf, ACTIVE_ALLOCATED, status_of)
-            if active < leaf.minimum:
-                return 0
-            above = above or active > leaf.minimum
+        for subgroup in self._upwards:
+            if subgroup.leaf:
+                if met[id(subgroup)] < subgroup.minimum:
+                    return 0
+                above = above or met[id(subgroup)] > subgroup.minimum
         return 2 if above else 1
 
     @property
@@ -184,47 +243,66 @@ class Gang:
         """Some pod set has more pods than its minimum (5.5)."""
         return any(len(self.by_leaf[leaf.name]) > leaf.minimum for leaf in self.group.root.leaves())
 
-    def subgroup_key(self, subgroup: Subgroup, status_of: StatusOf) -> tuple[object, ...]:
-        """Subgroup order (3.6): below threshold, then required, then emptier, then by name."""
-        met = self._met(subgroup, status_of, ACTIVE_ALLOCATED)
-        required = subgroup.minimum > 0
-        if met < subgroup.minimum:
-            return (0, 0, 0.0, subgroup.name)
-        ratio = met / subgroup.minimum if required else float(met)
-        return (1, 0 if required else 1, ratio, subgroup.name)
-
     # --- what comes next -------------------------------------------------------------------------
 
     def next_batch(self, status_of: StatusOf) -> Batch | None:
         """The next batch (5.3), or None when nothing is pending that could be placed."""
         if self._only_leaf is not None:
-            return self._standing_of_one(self._only_leaf, status_of).batch
-        return self._next(self.group.root, status_of)
+            return self.standing(status_of).batch
+        return next(self._batches(status_of), None)
 
-    def _pending(self, leaf: Subgroup, status_of: StatusOf) -> list[Pod]:
-        return [pod for pod in self.by_leaf[leaf.name] if status_of(pod) is PodStatus.PENDING]
+    def batches(self) -> Iterator[Batch]:
+        """The next batches in the snapshot, as if each got its places before the one that follows."""
+        if self._only_leaf is None:
+            return self._batches(_as_read)
+        return self._batches_of_one(self._only_leaf)
 
-    def _next(self, subgroup: Subgroup, status_of: StatusOf) -> Batch | None:
+    def _batches(self, status_of: StatusOf) -> Iterator[Batch]:
+        waiting = self._waiting(status_of)
+        met, could = self._counted(status_of), self._counted(status_of, _READY)
+        while (batch := self._next(self.group.root, waiting, met, could)) is not None:
+            yield batch
+            for pod in batch.all_pods:
+                path = self._paths[pod.subgroup or "default"]
+                waiting[path[0].name].remove(pod)
+                _count(path, 1, met)
+
+    def _batches_of_one(self, leaf: Subgroup) -> Iterator[Batch]:
+        """``batches`` of a group with one pod set: what its minimum lacks, then pod by pod."""
+        active = sum(pod.status in ACTIVE_ALLOCATED for pod in self.pods)
+        waiting = (pod for pod in self.pods if pod.status is PodStatus.PENDING)
+        while pods := tuple(islice(waiting, max(leaf.minimum - active, 1))):
+            active += len(pods)
+            if active < leaf.minimum:
+                return
+            yield Batch(self.group.root, parts=(Batch(leaf, pods=pods),))
+
+    def _waiting(self, status_of: StatusOf) -> dict[str, list[Pod]]:
+        """The pods of every pod set that wait, by its name."""
+        return {
+            name: [pod for pod in pods if status_of(pod) is PodStatus.PENDING]
+            for name, pods in self.by_leaf.items()
+        }
+
+    def _next(
+        self, subgroup: Subgroup, waiting: Mapping[str, Sequence[Pod]], met: Met, could: Met
+    ) -> Batch | None:
+        """``next_batch`` of a subtree; ``could``: how far it would be met if all that are ready ran."""
+        missing = subgroup.minimum - met[id(subgroup)]
         if subgroup.leaf:
-            missing = subgroup.minimum - self.count(subgroup, ACTIVE_ALLOCATED, status_of)
-            pods = self._pending(subgroup, status_of)[: max(missing, 1)]
-            return Batch(subgroup, pods=tuple(pods)) if pods else None
-        members = sorted(subgroup.children, key=lambda child: self.subgroup_key(child, status_of))
-        satisfied = sum(self.satisfied(child, status_of) for child in members)
-        if satisfied < subgroup.minimum:
+            pods = tuple(waiting[subgroup.name][: max(missing, 1)])
+            return Batch(subgroup, pods=pods) if pods else None
+        members = sorted(subgroup.children, key=lambda child: _turn(child, met))
+        if missing > 0:
             # Members that cannot become ready would tear the gang (14.1, defect 8): skip them.
-            chosen = [
-                child
-                for child in members
-                if not self.satisfied(child, status_of) and self.ready(status_of, child)
-            ][: subgroup.minimum - satisfied]
-            parts = tuple(part for child in chosen if (part := self._next(child, status_of)))
+            able = (c for c in members if not _satisfied(c, met) and _satisfied(c, could))
+            chosen = islice(able, missing)
+            parts = tuple(part for c in chosen if (part := self._next(c, waiting, met, could)))
             return Batch(subgroup, parts=parts) if parts else None
         for child in members:
-            below = not self.satisfied(child, status_of)
-            if below and not self.ready(status_of, child):
+            if not _satisfied(child, met) and not _satisfied(child, could):
                 continue
-            part = self._next(child, status_of)
+            part = self._next(child, waiting, met, could)
             if part:
                 return Batch(subgroup, parts=(part,))
         return None
@@ -240,18 +318,12 @@ class Gang:
         """All eviction units, in the order in which they go (5.4)."""
         if self._only_leaf is not None:
             return self._units_of_one(self._only_leaf, status_of)
-        gone: set[PodKey] = set()
-
-        def left(pod: Pod) -> PodStatus:
-            return PodStatus.RELEASING if pod.key in gone else status_of(pod)
-
+        root, met, active = self.group.root, self._counted(status_of), self._active_pods(status_of)
         found: list[Unit] = []
-        while pods := self.next_eviction(left):
-            state = self.elastic_state(left)
-            before = self.satisfied(self.group.root, left)
-            gone.update(pod.key for pod in pods)
-            whole = not before or not self.satisfied(self.group.root, left)
-            found.append(Unit(pods, state, whole))
+        while pods := self._leaving(met, active):
+            state, before = self._elastic(met), _satisfied(root, met)
+            self._take(pods, met, active)
+            found.append(Unit(pods, state, not before or not _satisfied(root, met)))
         return tuple(found)
 
     def _units_of_one(self, leaf: Subgroup, status_of: StatusOf) -> tuple[Unit, ...]:
@@ -266,32 +338,81 @@ class Gang:
 
     def next_eviction(self, status_of: StatusOf) -> tuple[Pod, ...]:
         """The next eviction unit (5.4): pods that leave together; () when nothing is left."""
-        return tuple(self._shrink(self.group.root, status_of) or self._active(self.group.root, status_of))
+        return self._leaving(self._counted(status_of), self._active_pods(status_of))
 
-    def _active(self, subgroup: Subgroup, status_of: StatusOf) -> list[Pod]:
-        return [pod for pod in self.pods_below(subgroup) if status_of(pod) in ACTIVE_ALLOCATED]
+    def _active_pods(self, status_of: StatusOf) -> dict[str, list[Pod]]:
+        """The pods of every pod set that count, by its name."""
+        return {
+            name: [pod for pod in pods if status_of(pod) in ACTIVE_ALLOCATED]
+            for name, pods in self.by_leaf.items()
+        }
 
-    def _reversed_members(self, subgroup: Subgroup, status_of: StatusOf) -> list[Subgroup]:
-        return sorted(subgroup.children, key=lambda child: self.subgroup_key(child, status_of), reverse=True)
+    def _leaving(self, met: Met, active: Mapping[str, Sequence[Pod]]) -> tuple[Pod, ...]:
+        """``next_eviction`` of what is left."""
+        root = self.group.root
+        return self._shrink(root, met, active) or self._all_of(root, active)
 
-    def _shrink(self, subgroup: Subgroup, status_of: StatusOf) -> list[Pod]:
+    def _take(self, pods: Iterable[Pod], met: Met, active: Mapping[str, list[Pod]]) -> None:
+        """Have an eviction unit leave what is left: of each pod set its last pod, or all of them."""
+        for pod in pods:
+            path = self._paths[pod.subgroup or "default"]
+            active[path[0].name].pop()
+            _count(path, -1, met)
+
+    @cached_property
+    def _paths(self) -> Mapping[str, tuple[Subgroup, ...]]:
+        """From every pod set, by name, up to the root."""
+        paths: dict[int, tuple[Subgroup, ...]] = {id(self.group.root): (self.group.root,)}
+        for subgroup in reversed(self._upwards):
+            for child in subgroup.children:
+                paths[id(child)] = (child, *paths[id(subgroup)])
+        return {leaf.name: paths[id(leaf)] for leaf in self.group.root.leaves()}
+
+    def _all_of(self, subgroup: Subgroup, active: Mapping[str, Sequence[Pod]]) -> tuple[Pod, ...]:
+        return tuple(pod for leaf in subgroup.leaves() for pod in active[leaf.name])
+
+    def _shrink(self, subgroup: Subgroup, met: Met, active: Mapping[str, Sequence[Pod]]) -> tuple[Pod, ...]:
         if subgroup.leaf:
-            active = self._active(subgroup, status_of)
-            return [active[-1]] if len(active) > subgroup.minimum else []
-        members = self._reversed_members(subgroup, status_of)
-        satisfied = [child for child in members if self.satisfied(child, status_of)]
+            pods = active[subgroup.name]
+            return (pods[-1],) if len(pods) > subgroup.minimum else ()
+        members = sorted(subgroup.children, key=lambda child: _turn(child, met), reverse=True)
+        satisfied = [child for child in members if _satisfied(child, met)]
         if not satisfied:
-            return []
+            return ()
         for child in members:
-            found = self._shrink(child, status_of)
+            found = self._shrink(child, met, active)
             if found:
                 return found
         if len(satisfied) > subgroup.minimum:
             for child in satisfied:
-                found = self._active(child, status_of)
+                found = self._all_of(child, active)
                 if found:
                     return found
-        return []
+        return ()
+
+
+def _satisfied(subgroup: Subgroup, met: Met) -> bool:
+    """Whether a subgroup is counted to meet its minimum (5.1)."""
+    return met[id(subgroup)] >= subgroup.minimum
+
+
+def _count(path: Sequence[Subgroup], step: int, met: Met) -> None:
+    """One pod more (1) or less (-1) in the first of these, which lead up to the root."""
+    for subgroup in path:
+        stood = _satisfied(subgroup, met)
+        met[id(subgroup)] += step
+        if _satisfied(subgroup, met) == stood:
+            return
+
+
+def _turn(subgroup: Subgroup, met: Met) -> tuple[object, ...]:
+    """Subgroup order (3.6): below threshold, then required, then emptier, then by name."""
+    count = met[id(subgroup)]
+    if count < subgroup.minimum:
+        return (0, 0, 0.0, subgroup.name)
+    required = subgroup.minimum > 0
+    ratio = count / subgroup.minimum if required else float(count)
+    return (1, 0 if required else 1, ratio, subgroup.name)
 
 
 def _elastic_state(active: int, minimum: int) -> int:

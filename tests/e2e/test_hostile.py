@@ -1,82 +1,63 @@
-"""One tenant cannot hurt another: an account that may create pods, pod groups and claims in one namespace."""
+"""One tenant cannot hurt another: an account that may create pods, pod groups and claims in one namespace.
+
+How long a victim waits is counted in cycles, first undisturbed and then beside each attack.
+"""
 
 from __future__ import annotations
 
 import socket
-import ssl
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from kai_cp.kube.api import resources as r
-from kai_cp.kube.api.transport import configuration
-from tests.e2e.admin import AdminTransport
-from tests.e2e.world import KINDS, NAMESPACE, World
+from kai_cp.kube.demo.controlplane import ControlPlane
+from tests.e2e.cycles import cycles_until_bound, snapshot
+from tests.e2e.hostile import ATTACKS, Attack, Attacker, devices
+from tests.e2e.nonsense import READ, Nonsense, served
+from tests.e2e.world import Program, World
 
-Object = dict[str, Any]
 
-
-class Attacker:
-    """Somebody without rights beyond one namespace, whose queue is there."""
+class Stage:
+    """A cluster in which one attack follows the other; what was sent stays, so each adds to those before."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.namespace = f"{world.name}-attacker"
-        world.api.create(NAMESPACE, "", {"metadata": {"name": self.namespace}})
-        rules = [
-            {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]},
-            {"apiGroups": ["scheduling.run.ai"], "resources": ["podgroups"], "verbs": ["create"]},
-            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["create"]},
-        ]
-        meta = {"name": "may-create", "namespace": self.namespace}
-        world.api.create(KINDS["Role"], self.namespace, {"metadata": meta, "rules": rules})
-        group = "rbac.authorization.k8s.io"
-        binding = {
-            "metadata": meta,
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": "may-create"},
-            "subjects": [{"kind": "User", "name": "nobody", "apiGroup": group}],
-        }
-        world.api.create(KINDS["RoleBinding"], self.namespace, binding)
-        self.api = AdminTransport(configuration(str(world.plane.kubeconfig("nobody"))))
-        self.queue = world.add_queue("attacker")
+        # Room for too few pods for the costliest gang, and enough GPUs for a victim beside every attack.
+        world.add_nodes(8, gpus=16)
+        devices(world)
+        self.attacker = Attacker(world)
+        self.queue = world.add_queue()
+        self.scheduler = world.scheduler()
+        world.binder()
+        self.waited("first")
+        self.undisturbed = self.waited("undisturbed")
+
+    def waited(self, victim: str) -> int:
+        """Cycles that a gang waits until it is bound."""
+        cycles = cycles_until_bound(self.world, self.scheduler, victim, self.queue)
+        self.world.until(lambda: len(self.world.running(victim)) == 4, f"{victim} runs")
+        return cycles
 
     def close(self) -> None:
-        for kind in (r.PODS, r.POD_GROUPS, r.RESOURCE_CLAIMS):
-            # Listed as our processes list: what was sent may be more than a plain reader takes.
-            for item in self.world.api.list_pages(kind)[0]:
-                if item["metadata"]["namespace"] == self.namespace:
-                    self.world.api.delete(kind, self.namespace, item["metadata"]["name"], grace=0)
-        self.world.api.delete(NAMESPACE, "", self.namespace)
-        self.api.close()
+        for process in self.world.processes:
+            process.kill()
+        self.world.api.delete(r.RESOURCE_SLICES, "", f"{self.world.name}-slice")
+        self.attacker.close()
 
-    def group(self, name: str, minimum: int = 1, **spec: Any) -> None:
-        meta = {"name": name, "labels": self.world.labels}
-        body = {"metadata": meta, "spec": {"queue": self.queue, "minMember": minimum, **spec}}
-        self.api.create(r.POD_GROUPS, self.namespace, body)
 
-    def pod(self, name: str, group: str = "", *, requests: Object | None = None, **more: Any) -> None:
-        needs = {"cpu": "1m", **(requests or {})}
-        containers = [{"name": "c", "image": "none", "resources": {"limits": needs, "requests": needs}}]
-        notes = {**({"pod-group-name": group} if group else {}), **more.pop("annotations", {})}
-        meta = {"name": name, "annotations": notes, "labels": more.pop("labels", {})}
-        spec = {"schedulerName": "kai-scheduler", "containers": containers, **more}
-        self.api.create(r.PODS, self.namespace, {"metadata": meta, "spec": spec})
-
-    def claim(self, name: str, spec: Object) -> None:
-        meta = {"name": name, "labels": {"kai.scheduler/queue": self.queue}}
-        self.api.create(r.RESOURCE_CLAIMS, self.namespace, {"metadata": meta, "spec": {"devices": spec}})
-
-    def told(self, kind: str, name: str, words: str) -> bool:
-        """Whether an event says so of an object."""
-        return any(
-            words in event["message"]
-            for event in self.world.api.raw(r.EVENTS.path(self.namespace))["items"]
-            if (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == (kind, name)
-        )
+@pytest.fixture(scope="module")
+def stage(control_plane: ControlPlane) -> Iterator[Stage]:
+    world = World(control_plane, "hostile")
+    try:
+        made = Stage(world)
+        yield made
+        world.until(lambda: not world.audit(), "nothing is left half done", 20)
+        made.close()
+    finally:
+        world.close()
 
 
 @pytest.fixture
@@ -86,173 +67,66 @@ def attacker(world: World) -> Iterator[Attacker]:
     made.close()
 
 
-def nested(levels: int) -> Object:
-    value: Any = 1
-    for _ in range(levels):
-        value = {"a": value}
-    return {"a": value}
-
-
-def request(selector: str = "") -> Object:
-    selectors = [{"cel": {"expression": selector}}] if selector else []
-    return {"name": "r", "exactly": {"deviceClassName": "hostile.example", "selectors": selectors}}
-
-
-def devices(world: World) -> None:
-    """A device class, and a device that it means on the first node."""
-    if world.api.get(r.DEVICE_CLASSES, "", "hostile.example") is None:
-        world.api.create(r.DEVICE_CLASSES, "", {"metadata": {"name": "hostile.example"}, "spec": {}})
-    pool = {"name": world.nodes[0], "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "hostile.example", "nodeName": world.nodes[0], "pool": pool, "devices": [{"name": "d"}]}
-    world.api.create(r.RESOURCE_SLICES, "", {"metadata": {"name": f"{world.name}-slice"}, "spec": spec})
-
-
-def deep_claims(attacker: Attacker) -> tuple[str, str, str]:
-    # The client's own writer stops at 254 levels: the text is made by hand.
-    for levels in (700, 2000):
-        # Lists, because the server takes 10 KiB of parameters.
-        text = '{"a":' + "[" * levels + "]" * levels + "}"
-        body = (
-            f'{{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{{"name":"deep-{levels}"}},'
-            '"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"hostile.example"}}],'
-            f'"config":[{{"requests":["r"],"opaque":{{"driver":"d.example","parameters":{text}}}}}]}}}}}}'
-        )
-        post(attacker, r.RESOURCE_CLAIMS.path(attacker.namespace), body)
-        attacker.group(f"deep-{levels}")
-        claims = [{"name": "c", "resourceClaimName": f"deep-{levels}"}]
-        attacker.pod(f"deep-{levels}", f"deep-{levels}", resourceClaims=claims)
-    return ("ResourceClaim", "deep-2000", "nested deeper than 250 levels")
-
-
-def post(attacker: Attacker, path: str, body: str) -> None:
-    settings = configuration(str(attacker.world.plane.kubeconfig("nobody")))
-    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
-    if settings.cert_file:
-        context.load_cert_chain(settings.cert_file, settings.key_file)
-    token = settings.api_key.get("authorization") or settings.api_key.get("BearerToken") or ""
-    headers = {"Content-Type": "application/json", "Authorization": token}
-    asked = urllib.request.Request(settings.host + path, body.encode(), headers)
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
-    try:
-        with opener.open(asked, timeout=20) as answer:
-            assert answer.status == 201
-    except urllib.error.HTTPError as error:
-        raise AssertionError(error.read().decode()[:500]) from error
-
-
-def costly_selector(attacker: Attacker) -> tuple[str, str, str]:
-    body = "true"
-    for level in range(4):
-        body = f"[1,2,3,4,5,6,7,8,9,10].all(x{level}, {body})"
-    attacker.claim("costly", {"requests": [request(body)]})
-    attacker.group("costly")
-    attacker.pod("costly", "costly", resourceClaims=[{"name": "c", "resourceClaimName": "costly"}])
-    return ("ResourceClaim", "costly", "takes more than 10000 steps for one device")
-
-
-def odd_annotation(attacker: Attacker) -> tuple[str, str, str]:
-    for i in range(5):
-        attacker.group(f"odd-{i}")
-        attacker.pod(f"odd-{i}", f"odd-{i}", annotations={"gpu-fraction-num-devices": "x"})
-    return ("Pod", "odd-0", "is to be bound to node")
-
-
-def many_terms(attacker: Attacker) -> tuple[str, str, str]:
-    terms = [
-        {"labelSelector": {"matchLabels": {f"k{i}": "x"}}, "topologyKey": "kubernetes.io/hostname"}
-        for i in range(5000)
-    ]
-    attacker.group("terms")
-    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    attacker.pod("terms", "terms", affinity=rule)
-    return ("Pod", "terms", "5000 terms are more than 256 (limits.terms_per_pod)")
-
-
-def many_selector_terms(attacker: Attacker) -> tuple[str, str, str]:
-    terms = [{"matchExpressions": [{"key": f"k{i}", "operator": "In", "values": ["x"]}]} for i in range(1500)]
-    attacker.group("selectors")
-    rule = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    attacker.pod("selectors", "selectors", affinity={"nodeAffinity": rule})
-    return ("Pod", "selectors", "1500 terms are more than 256 (limits.terms_per_pod)")
-
-
-def many_resources(attacker: Attacker) -> tuple[str, str, str]:
-    attacker.group("resources")
-    attacker.pod("resources", "resources", requests={f"evil.example/r{i}": "1" for i in range(5000)})
-    return ("Pod", "resources", "5001 resources are more than 64 (limits.resources_per_pod)")
-
-
-def many_ports(attacker: Attacker) -> tuple[str, str, str]:
-    ports = [{"containerPort": 1 + i, "hostPort": 1 + i, "hostIP": f"10.0.0.{i % 250}"} for i in range(300)]
-    containers = [{"name": "c", "image": "none", "ports": ports}]
-    attacker.group("ports")
-    attacker.pod("ports", "ports", containers=containers)
-    return ("Pod", "ports", "300 host ports are more than 256 (limits.host_ports_per_pod)")
-
-
-def many_reports(attacker: Attacker) -> tuple[str, str, str]:
-    """Each of them costs an event and a condition."""
-    attacker.group("reports")
-    for i in range(200):
-        attacker.pod(f"reports-{i}", "reports", labels={"kai.scheduler/subgroup-name": f"none-{i}"})
-    return ("", "", "")
-
-
-def many_subgroups(attacker: Attacker) -> tuple[str, str, str]:
-    names = [f"s{i}" for i in range(2001)]
-    attacker.group("subgroups", 2001, subGroups=[{"name": name, "minMember": 1} for name in names])
-    for name in names[:5]:
-        attacker.pod(f"subgroups-{name}", "subgroups", labels={"kai.scheduler/subgroup-name": name})
-    return ("PodGroup", "subgroups", "2001 subgroups are more than 2000")
-
-
-def long_chains(attacker: Attacker) -> tuple[str, str, str]:
-    chain = [{"name": "s0", "minMember": 1}]
-    chain += [{"name": f"s{i}", "minMember": 1, "parent": f"s{i - 1}"} for i in range(1, 99)]
-    for i in range(5):
-        attacker.group(f"chain-{i}", subGroups=chain)
-        attacker.pod(f"chain-{i}", f"chain-{i}", labels={"kai.scheduler/subgroup-name": "s98"})
-    return ("", "", "")
-
-
-ATTACKS: list[Callable[[Attacker], tuple[str, str, str]]] = [
-    deep_claims,
-    costly_selector,
-    odd_annotation,
-    many_terms,
-    many_selector_terms,
-    many_resources,
-    many_ports,
-    many_reports,
-    many_subgroups,
-    long_chains,
-]
-
-
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: str(attack.__name__))
-def test_a_victim_is_served_whatever_another_tenant_sends(
-    world: World, attacker: Attacker, attack: Callable[[Attacker], tuple[str, str, str]]
+def test_a_victim_waits_at_most_twice_as_long_and_the_attacker_is_told_why(
+    stage: Stage, attack: Attack
 ) -> None:
-    world.add_nodes(2)
-    devices(world)
+    told = attack(stage.attacker)
+    victim = attack.__name__.replace("_", "-")
+    assert stage.waited(victim) <= 2 * stage.undisturbed
+    stage.world.until(lambda: stage.attacker.told(*told), f"an event says why: {told}")
+
+
+def test_a_new_process_meets_all_of_it_in_its_first_lists(stage: Stage) -> None:
+    stage.scheduler.kill()
+    stage.scheduler = stage.world.scheduler()
+    stage.waited("restarted")
+    assert stage.waited("afterwards") <= 2 * stage.undisturbed
+
+
+OPTIONAL = {"nodeResourceTopologies", "deviceTaintRules", "resourceClaims", "resourceSlices", "deviceClasses"}
+"""Kinds that an API server need not serve."""
+
+
+def test_nonsense_of_every_kind_loses_no_cycle_no_thread_and_no_memory(
+    world: World, attacker: Attacker
+) -> None:
+    world.add_nodes(4)
     queue = world.add_queue()
-    scheduler = world.scheduler()
-    world.binder()
-    told = attack(attacker)
+    scheduler, binder, controllers = world.scheduler(), world.binder(), world.controllers()
+    cycles_until_bound(world, scheduler, "first", queue)
+    undisturbed = cycles_until_bound(world, scheduler, "undisturbed", queue)
+    before = scheduler.memory_bytes()
+    nonsense = Nonsense(world, attacker.namespace, seed=11)
+    kinds = served(world)
+    assert set(READ) - set(kinds) <= OPTIONAL
     try:
-        world.add_gang("victim", queue, 4, 2)
-        world.until(lambda: len(world.running("victim")) == 4, "the victim runs")
-        if told[0]:
-            world.until(lambda: attacker.told(*told), f"an event says why: {told}")
-        # A new process meets the same objects in its first lists.
-        scheduler.kill()
-        world.scheduler()
-        world.add_gang("second", queue, 4, 2)
-        world.until(lambda: len(world.running("second")) == 4, "the second victim runs")
+        for i in range(4):
+            for key in kinds:
+                for j in range(4):
+                    nonsense.send(key, nonsense.spoiled(key, f"{world.name}-nonsense-{i}-{j}"))
+            assert cycles_until_bound(world, scheduler, f"victim-{i}", queue) <= 2 * undisturbed
+        taken = {key for key, _ in nonsense.made}
+        # A thread that had died would not see what comes after.
+        after = f"{world.name}-after"
+        refused = [key for key in kinds if not nonsense.send(key, nonsense.sound(key, after))]
+        assert not refused
+        world.until(lambda: unseen(scheduler, kinds, after) == [], "every kind is still followed")
+        assert len(taken) > len(kinds) // 2, taken
+        assert scheduler.memory_bytes() < 2 * before
     finally:
-        world.api.delete(r.RESOURCE_SLICES, "", f"{world.name}-slice")
+        nonsense.remove()
+    cycles_until_bound(world, scheduler, "last", queue)
+    for process in (scheduler, binder, controllers):
+        assert process.poll() is None
+        failed = [line for line in process.lines() if line.get("level") == "error" or "problem" in line]
+        assert not failed, failed[:3]
+
+
+def unseen(scheduler: Program, kinds: list[str], name: str) -> list[str]:
+    """The kinds of which the scheduler does not know an object of that name."""
+    objects = snapshot(scheduler)
+    return [key for key in kinds if name not in {item["metadata"]["name"] for item in objects[key] or ()}]
 
 
 def test_a_label_on_any_pod_stops_no_sharing(world: World, attacker: Attacker) -> None:
@@ -295,8 +169,12 @@ def test_a_label_makes_no_gpu_free(world: World, attacker: Attacker) -> None:
     world.stays(lambda: not world.running("victim"), 4.0)
 
 
-def test_half_sent_requests_keep_no_probe_out(world: World) -> None:
+def test_half_sent_requests_keep_no_probe_out_and_no_gang_waiting(world: World) -> None:
+    world.add_nodes(2)
+    queue = world.add_queue()
     scheduler = world.scheduler()
+    cycles_until_bound(world, scheduler, "first", queue)
+    undisturbed = cycles_until_bound(world, scheduler, "undisturbed", queue)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def healthy() -> bool:
@@ -315,5 +193,6 @@ def test_half_sent_requests_keep_no_probe_out(world: World) -> None:
     for _ in range(5):
         assert healthy()
         time.sleep(0.1)
+    assert cycles_until_bound(world, scheduler, "victim", queue) <= 2 * undisturbed
     for connection in held:
         connection.close()

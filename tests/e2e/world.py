@@ -401,6 +401,10 @@ class Program:
             if number == signal.SIGKILL:
                 self._process.wait()
 
+    def memory_bytes(self) -> int:
+        """The most memory that it and the processes that it started have had."""
+        return sum(_peak(pid) for pid in (self.pid, *_descendants(self.pid)))
+
     def wait(self, seconds: float) -> int:
         """Its exit status."""
         return self._process.wait(seconds)
@@ -421,6 +425,16 @@ class Program:
         """The end of its log."""
         text = self.log.read_text(errors="replace").splitlines()
         return f"--- {self.log.name}\n" + "\n".join(text[-lines:])
+
+
+def _peak(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
+
+
+def _descendants(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [found for child in map(int, children) for found in (child, *_descendants(child))]
 
 
 def holds_room(pod: Object) -> bool:

@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import GPU, PODS, Pod, PodStatus, Snapshot
-from tests.support.worlds import cluster, fraction, gpu_memory, group, node, pod, pods, queue, spec
+from tests.support.worlds import (
+    cluster,
+    fraction,
+    gpu_memory,
+    group,
+    leaf,
+    node,
+    pod,
+    pods,
+    queue,
+    spec,
+    tree,
+)
 
 RELEASING, STUCK = PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING
 
@@ -348,6 +360,28 @@ def test_a_copy_is_independent(steps: list[tuple[int, int]]) -> None:
     for which, choice in steps:
         step(trial, snapshot.pods[which], choice)
     assert picture(ledger) == before
+
+
+@given(st.integers(1, 6), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=40))
+def test_a_gang_whose_pods_are_counted_on_stands_as_one_counted_anew(
+    minimum: int, steps: list[tuple[int, int]]
+) -> None:
+    there = [pod(f"r{i}", "n1", "g", status=(PodStatus.RUNNING, RELEASING)[i // 3]) for i in range(4)]
+    waiting = [pod(f"p{i}", None, "g") for i in range(5)]
+    strange = [pod("s", "n2", "g", subgroup="other", status=PodStatus.RUNNING)]
+    groups = [group("g", root=tree(1, leaf("default", minimum)))]
+    snapshot = cluster([*there, *waiting, *strange], groups, [node("n1"), node("n2")], [queue("q")])
+    ledger = Ledger.of(snapshot)
+    gang = ledger.fixed.gangs[groups[0].key]
+    undos: list[Undo] = []
+    for which, choice in steps:
+        if choice == 5 and undos:
+            undos.pop()()
+        else:
+            undo = step(ledger, snapshot.pods[which], choice)
+            undos += [] if undo is None else [undo]
+        assert ledger.standing(gang) == gang.standing(ledger.status)
+        assert ledger.tally(gang)[:3] == gang.tally(ledger.status)[:3]
 
 
 @given(st.lists(st.tuples(st.integers(0, 14), st.integers(0, 5)), max_size=20))

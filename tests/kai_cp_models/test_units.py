@@ -270,6 +270,26 @@ def test_a_single_pod_set_fares_as_its_tree_says(minimum: int, letters: str, str
     assert units == chain(short)
 
 
+@given(
+    st.sampled_from([flat(0), flat(1), flat(3), both(1), both(2), nested(1), nested(2)]),
+    *[st.text("PRXGSB", max_size=4) for _ in range(4)],
+)
+def test_batches_are_the_next_ones_after_each_other(root: Subgroup, a: str, b: str, c: str, d: str) -> None:
+    one = gang(root, a=a, b=b, c=c, d=d)
+    placed: set[str] = set()
+
+    def current(p: Pod) -> PodStatus:
+        return PodStatus.ALLOCATED if p.key.name in placed else p.status
+
+    expected: list[list[str]] = []
+    while (found := one.next_batch(current)) is not None:
+        expected.append([each.key.name for each in found.all_pods])
+        placed.update(expected[-1])
+    assert [[each.key.name for each in found.all_pods] for found in one.batches()] == expected
+    units = [" ".join(pod.key.name for pod in unit.pods) for unit in one.units(status)]
+    assert units == chain(one)
+
+
 def test_a_set_that_needs_no_member_has_no_short_way() -> None:
     """With a minimum of 0 members the gang is satisfied whatever runs: no unit stops it."""
     one = gang(tree(0, leaf("a", 2)), a="RR")

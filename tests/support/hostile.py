@@ -269,3 +269,17 @@ ATTACKS: Final[dict[Attack, int]] = {
     odd_numbers: 500,
 }
 """Sizes at which each is far beyond what a cycle has."""
+
+_NESTED: Any = 1
+for _ in range(300):
+    _NESTED = {"a": _NESTED}
+_LOOPS = "true"
+for _level in range(5):
+    _LOOPS = f"[1,2,3,4,5,6,7,8,9].all(x{_level}, {_LOOPS})"
+BAD_VALUES: Final[tuple[Any, ...]] = (
+    *(None, True, 2**70, -1, 1e308, -0.5, "", "x" * 10_000, "9" * 400, "1e999999", "-1Ei", "0.0000001"),
+    *("\x1b[31mred", "a\nb", "2026-13-45T99:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"),
+    *("device.x.matches('(a+)+$')", _LOOPS, "∞", "\u202e", "a/b/c"),
+    *([], {}, [None], [[]], [{}] * 500, {f"k{i}": str(i) for i in range(500)}, ["x"] * 2000, _NESTED),
+)
+"""By size, depth, number, expression, text and time."""

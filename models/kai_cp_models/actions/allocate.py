@@ -82,7 +82,7 @@ def allocate(cycle: Cycle, resumed: Pass | None = None, *, joint: bool = True) -
         run.ledger = outcome
         cycle.waiting.pop(key, None)
         order.use(run.ledger.book, group.queue)
-        batch = ask.gang.next_batch(run.ledger.status)
+        batch = run.ledger.standing(ask.gang).batch
         if batch is not None:
             run.batches[key] = batch
             order.push(key, entry_of(run.ledger, group, batch))

@@ -7,6 +7,7 @@ required topology hold; queues and the order are ignored. The rows are those of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from kai_cp_models.joint.choose import joint_model
@@ -14,7 +15,7 @@ from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import milli_gpus
 from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, Pod, PodKey, PodStatus, Snapshot
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, Pod, Snapshot
 from kai_cp_models.solver import cp_model
 
 _MOST_INCREMENTS: Final = 1_000
@@ -72,21 +73,12 @@ def _asks(ledger: Ledger) -> tuple[list[Ask], list[tuple[int, int]]]:
     steps: list[tuple[int, int]] = []
     for group in ledger.snapshot.waiting_groups:
         gang = ledger.fixed.gangs[group.key]
-        placed: set[PodKey] = set()
-
-        def status(pod: Pod, placed: set[PodKey] = placed) -> PodStatus:
-            return PodStatus.ALLOCATED if pod.key in placed else pod.status
-
         previous: int | None = None
-        for _ in range(_MOST_INCREMENTS):
-            batch = gang.next_batch(status) if gang.ready(status) else None
-            if batch is None:
-                break
+        for batch in islice(gang.batches(), _MOST_INCREMENTS if gang.at_first.ready else 0):
             if previous is not None:
                 steps.append((previous, len(asks)))
             previous = len(asks)
             asks.append(Ask(group, gang, batch))
-            placed |= {pod.key for pod in batch.all_pods}
     return asks, steps
 
 
