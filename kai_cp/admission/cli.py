@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import typer
-import yaml
 
-from kai_cp import yaml_text
 from kai_cp.admission.request import Request, read_request, read_settings
 from kai_cp.admission.review import review
-from kai_cp.cli.common import BAD_INPUT, complain, fail
+from kai_cp.cli.common import BAD_INPUT, complain, documents, fail
 from kai_cp.reader.fields import Malformed
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -35,7 +32,7 @@ def admit(
     for file in files:
         try:
             verdicts = [review(request).to_json() for request in _requests(file, gpu_sharing)]
-        except (OSError, ValueError, yaml.YAMLError, Malformed) as problem:
+        except (OSError, ValueError, Malformed) as problem:
             complain(f"{file}: {problem}")
             bad = BAD_INPUT
             continue
@@ -51,9 +48,7 @@ def admit(
 
 def _requests(file: Path, gpu_sharing: bool) -> list[Request]:
     found: list[Request] = []
-    text = file.read_text("utf-8")
-    documents = [orjson.loads(text)] if file.suffix == ".json" else yaml_text.load_all(text)
-    for document in documents:
+    for document in documents(file):
         if not isinstance(document, dict):
             raise Malformed("document", "expected an object or a request")
         if "object" in document:

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from kai_cp.reader.container import Source
     from kai_cp_models.settings import Settings
     from kai_cp_models.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from kai_cp.reader.container import Source
 
 BAD_INPUT: Final = 1
 """A file, an object or an answer is bad; standard error names it."""
@@ -35,6 +33,8 @@ NOT_RUNNING: Final = 8
 """No scheduler of ours answers."""
 INTERRUPTED: Final = 130
 """Stopped by Ctrl-C, as shells have it."""
+OFFLINE: Final = {"solver.budget_seconds": 30.0}
+"""Of commands that decide about a file, where neither option nor configuration says: no period waits."""
 
 
 def complain(text: str) -> None:
@@ -46,10 +46,6 @@ def fail(text: str, status: int) -> NoReturn:
     """Complain and end."""
     complain(text)
     raise typer.Exit(status)
-
-
-OFFLINE: Final = {"solver.budget_seconds": 30.0}
-"""Of commands that decide about a file, where neither option nor configuration says: no period waits."""
 
 
 def settings_or_exit(
@@ -121,6 +117,25 @@ def usage_or_exit(path: Path | None) -> Mapping[str, Any] | None:
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
                 fail(f"{where}: {value!r} is no share of the cluster from 0 to 1", WRONG_USAGE)
     return found
+
+
+def documents(file: Path) -> list[Any]:
+    """Every document of a file: the one of a ``.json``, or those of YAML.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is none; the text says why.
+    """
+    import orjson
+    import yaml
+
+    from kai_cp import yaml_text
+
+    text = file.read_text("utf-8")
+    try:
+        return [orjson.loads(text)] if file.suffix == ".json" else yaml_text.load_all(text)
+    except yaml.YAMLError as problem:
+        raise ValueError(f"no YAML: {str(problem).splitlines()[0]}") from None
 
 
 def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, complain, fail
+from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, complain, documents, fail
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -42,12 +42,12 @@ def group(
     status = 0
     for file in files:
         try:
-            documents = _documents(file)
+            objects = _objects(file)
         except (OSError, ValueError) as problem:
             complain(f"{file}: {problem}")
             status = BAD_INPUT
             continue
-        answer = orjson.dumps(group_documents(documents, settings), option=orjson.OPT_INDENT_2)
+        answer = orjson.dumps(group_documents(objects, settings), option=orjson.OPT_INDENT_2)
         if outputs is None:
             typer.echo(answer.decode())
         else:
@@ -68,22 +68,15 @@ def _files(inputs: Path) -> list[Path]:
     return [found[stem] for stem in sorted(found)]
 
 
-def _documents(file: Path) -> list[dict[str, Any]]:
-    """The objects in a file; ValueError says which one is none."""
-    import orjson
-    import yaml
-
-    from kai_cp import yaml_text
-
-    text = file.read_text("utf-8")
-    try:
-        loaded = orjson.loads(text) if file.suffix == ".json" else yaml_text.load_all(text)
-    except yaml.YAMLError as problem:
-        raise ValueError(f"no YAML: {str(problem).splitlines()[0]}") from None
-    loaded = loaded.get("items", [loaded]) if isinstance(loaded, dict) else loaded
-    found = [document for document in loaded if document is not None] if isinstance(loaded, list) else []
-    for i, document in enumerate(found):
-        meta = document.get("metadata", {}) if isinstance(document, dict) else None
-        if not isinstance(meta, dict) or not isinstance(document.get("kind"), str):
+def _objects(file: Path) -> list[dict[str, Any]]:
+    """The objects in a file, those of lists too; ValueError says which one is none."""
+    found: list[Any] = []
+    for document in documents(file):
+        listed = document.get("items", [document]) if isinstance(document, dict) else document
+        found += listed if isinstance(listed, list) else [listed]
+    found = [one for one in found if one is not None]
+    for i, one in enumerate(found):
+        meta = one.get("metadata", {}) if isinstance(one, dict) else None
+        if not isinstance(meta, dict) or not isinstance(one.get("kind"), str):
             raise ValueError(f"document {i}: no object with a kind")
     return found

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kai_cp_models.settings import Settings
     from kai_cp_models.snapshot import Plan, Snapshot
 
-
 DecisionsArgument = Annotated[
     Path | None,
     typer.Argument(
