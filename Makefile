@@ -105,7 +105,7 @@ lock:  ## resolve the dependencies anew (needs uv)
 	$(UV) --group build --constraints requirements.lock --output-file requirements-light.lock
 	$(UV) --extra cluster --group build --constraints requirements.lock --output-file requirements-cluster.lock
 
-release:  ## wheel, source archive, SBOM, checksums into dist/
+release: $(READY)  ## wheel, source archive, SBOM, checksums into dist/
 	scripts/release
 
 clean:

@@ -108,8 +108,23 @@ def answers(port: int, path: str) -> bytes:
         return b""
 
 
-def measured(name: str, url: str, folder: Path) -> list[tuple[str, float, float]]:
-    """Rows of a process and of those that it started: name, MiB, seconds."""
+def cycles(data: int) -> list[Object]:
+    """The cycles that a scheduler recorded."""
+    found: list[Object] = orjson.loads(answers(data, "/debug/cycles") or b'{"cycles": []}')["cycles"]
+    return found
+
+
+def wait_for(program: Program, done: Callable[[], object]) -> None:
+    """Until the process has come so far; one that ends before ends this program."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not done():
+        if program.poll() is not None or time.monotonic() > end:
+            raise SystemExit(f"the process did not come so far\n{program.tail()}")
+        time.sleep(0.5)
+
+
+def kubeconfig_of(url: str, folder: Path) -> Path:
+    """A kubeconfig file for the played server."""
     kubeconfig = folder / "kubeconfig"
     named = {"name": "played"}
     kubeconfig.write_text(
@@ -120,21 +135,23 @@ def measured(name: str, url: str, folder: Path) -> list[tuple[str, float, float]
             "users": [{**named, "user": {"token": "none"}}],
         })
     )  # fmt: skip
+    return kubeconfig
+
+
+def measured(name: str, url: str, folder: Path) -> list[tuple[str, float, float]]:
+    """Rows of a process and of those that it started: name, MiB, seconds."""
+    kubeconfig = kubeconfig_of(url, folder)
     listen, data = free_port(), free_port()
     flags = [*COMMANDS[name], f"--kubeconfig={kubeconfig}", f"--listen-address=127.0.0.1:{listen}"]
     done: Callable[[], object] = lambda: answers(listen, "/readyz")  # noqa: E731
     if name == "scheduler":
         flags.append(f"--plugin-server-address=127.0.0.1:{data}")
-        done = lambda: orjson.loads(answers(data, "/debug/cycles") or b'{"cycles": []}')["cycles"]  # noqa: E731
+        done = lambda: cycles(data)  # noqa: E731
     if name == "admission":
         flags.append(f"--webhook-addr={free_port()}")
     program = Program(flags, folder / f"{name}.log", listen, data)
     try:
-        end = time.monotonic() + PATIENCE_SECONDS
-        while not done():
-            if program.poll() is not None or time.monotonic() > end:
-                raise SystemExit(f"{name} did not come so far\n{program.tail()}")
-            time.sleep(0.5)
+        wait_for(program, done)
         time.sleep(SECONDS_MORE)
         pids = {name: program.pid}
         pids |= {f"{name}'s worker": child for child in descendants(program.pid) if memory_mib(child) > 60}

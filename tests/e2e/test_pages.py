@@ -1,4 +1,4 @@
-"""Every command of the pages about installing, in their order, on a real API server.
+"""Every command of the pages about installing, and every question to what runs, on a real API server.
 
 A page's ``console`` blocks are run as they stand; after ``# ->`` stands what a command must say in the end.
 Our processes run as the Deployments would, with their flags and accounts, and start anew after Helm.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +32,9 @@ ROOT = Path(__file__).parents[2]
 NAME = "kai-cp"
 QUEUE = "kai.scheduler/queue"
 PAGES = ("deploy/README.md", "deploy/chart/kai-cp/README.md", "docs/observe-to-enforce.md")
+LIVE = ("docs/looking.md", "docs/my-job-is-pending.md", "docs/explain-and-what-if.md")
+"""Pages with questions to a scheduler that runs; what they do with files is run by tests/test_docs.py."""
+INSTALL = f"helm install {NAME} deploy/chart/kai-cp -n {NAME} --create-namespace"
 ELSEWHERE = ("docker build",)
 """What no machine without a container daemon can run."""
 WRAPPER = """#!/bin/bash
@@ -91,9 +95,13 @@ class Machine:
         if "port-forward" in command:
             self.look(command)
             return
+        if command.endswith(" -w"):
+            self.watch(command)
+            return
         done = self.run(command)
         if not said:
-            assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}\n{self.logs()}"
+            fine = (0, 1) if " diff " in command else (0,)  # Something may differ.
+            assert done.returncode in fine, f"{command}\n{done.stdout}{done.stderr}\n{self.logs()}"
         end = time.monotonic() + PATIENCE_SECONDS
         while said and said not in done.stdout:
             assert time.monotonic() < end, f"{command} said\n{done.stdout}{done.stderr}\n{self.logs()}"
@@ -112,6 +120,23 @@ class Machine:
             with urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
                 assert b"<title>kai_cp</title>" in answer.read()
             forwarding.kill()
+
+    def watch(self, command: str) -> None:
+        """It shows something, and goes on until Ctrl-C."""
+        with subprocess.Popen(
+            command.split(), stdout=subprocess.PIPE, text=True, env=self.environment, cwd=self.folder
+        ) as watching:
+            assert watching.stdout is not None
+            assert watching.stdout.readline(), command
+            watching.send_signal(signal.SIGINT)
+            watching.stdout.read()
+        assert watching.returncode == 130, command
+
+    def ask(self, command: str) -> None:
+        """A question to the port that the page forwards, which is another one here."""
+        (scheduler,) = self.processes
+        done = self.run(command.replace("localhost:8081", f"127.0.0.1:{scheduler.data}"))
+        assert "team-a/llm-7b" in done.stdout, f"{command}\n{done.stdout}{done.stderr}"
 
     def restart(self) -> None:
         """Run what the Deployments of the release say now."""
@@ -144,6 +169,12 @@ class Machine:
             process.kill()
         self.processes.clear()
 
+    def clean(self) -> None:
+        """Nothing of kai_cp is left."""
+        self.stop()
+        self.run(f"helm uninstall {NAME} -n {NAME}")
+        self.run(f"kubectl delete namespace {NAME} --ignore-not-found")
+
     def logs(self) -> str:
         return "\n".join(process.tail() for process in self.processes)
 
@@ -173,15 +204,15 @@ def machine(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def furnish(machine: Machine) -> None:
-    """Two nodes, KAI's namespaces and Deployments, and team-a with a small and a large job."""
+    """Two nodes, KAI's namespaces and Deployments, and team-a with a small job and large ones."""
     api = machine.api
     for name in ("kai-scheduler", "kai-resource-reservation", "team-a"):
         api.create(NAMESPACE, "", {"metadata": {"name": name}})
-    for i in range(2):
+    for name in ("node-0", "n7"):
         amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: "8"}
-        meta = {"name": f"node-{i}", "labels": {"type": "kwok"}}
+        meta = {"name": name, "labels": {"type": "kwok"}}
         api.create(r.NODES, "", {"metadata": meta, "status": {"capacity": amounts, "allocatable": amounts}})
-        eventually(lambda name=f"node-{i}": ready(api.get(r.NODES, "", name)), "the node is ready")
+        eventually(lambda name=name: ready(api.get(r.NODES, "", name)), "the node is ready")
     for name in ("kai-operator", "kai-scheduler-default", "binder"):
         labels = {"app": name}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "none"}]}}
@@ -191,7 +222,7 @@ def furnish(machine: Machine) -> None:
     for name, parent in (("dept", None), ("team", "dept")):
         spec = {"resources": plenty, **({"parentQueue": parent} if parent else {})}
         api.create(r.QUEUES, "", {"metadata": {"name": name}, "spec": spec})
-    for name, amount in (("small", 1), ("large", 16)):
+    for name, amount in (("small", 1), ("large", 16), ("llm", 16), ("llm-7b", 16)):
         labels = {QUEUE: "team"}
         group = {"metadata": {"name": name, "labels": labels}, "spec": {"queue": "team", "minMember": 1}}
         api.create(r.POD_GROUPS, "team-a", group)
@@ -209,6 +240,25 @@ def test_every_command_of_the_page_does_what_it_says(machine: Machine, page: str
         for command, said in found:
             machine.follow(command, said)
     finally:
-        machine.stop()
-        machine.run(f"helm uninstall {NAME} -n {NAME}")
-        machine.run(f"kubectl delete namespace {NAME} --ignore-not-found")
+        machine.clean()
+
+
+@pytest.fixture(scope="module")
+def observed(machine: Machine) -> Iterator[Machine]:
+    """A scheduler observes."""
+    try:
+        machine.follow(INSTALL, "")
+        yield machine
+    finally:
+        machine.clean()
+
+
+@pytest.mark.parametrize("page", LIVE)
+def test_every_question_of_the_page_is_answered_by_what_runs(observed: Machine, page: str) -> None:
+    asked = [command for command, _ in commands(page) if command.startswith(("kubectl ", "curl "))]
+    assert asked, page
+    for command in asked:
+        if command.startswith("curl "):
+            observed.ask(command)
+        else:
+            observed.follow(command, "")
