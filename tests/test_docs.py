@@ -55,7 +55,7 @@ def shown(page: Path) -> list[str]:
         lines = block.replace("\\\n", " ").splitlines()
         prompted = [line[2:] for line in lines if line.startswith("$ ")]
         found += prompted or [line for line in lines if line.strip() and not line.startswith("#")]
-    return [re.split(r"\s{2,}#", line)[0].strip() for line in found]
+    return [re.split(r"\s{2,}#", line)[0].strip().removeprefix(".venv/bin/") for line in found]
 
 
 def excused(line: str) -> bool:

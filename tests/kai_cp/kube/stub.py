@@ -278,12 +278,14 @@ def selected(item: Object, query: dict[str, str]) -> bool:
     """Label selectors of the two forms that a pool needs."""
     text = query.get("labelSelector")
     labels = item["metadata"].get("labels") or {}
-    if not text:
-        return True
-    if text.startswith("!"):
-        return text[1:] not in labels
-    key, _, value = text.partition("=")
-    return labels.get(key) == value
+
+    def fits(term: str) -> bool:
+        if term.startswith("!"):
+            return term[1:] not in labels
+        key, _, value = term.partition("=")
+        return labels.get(key) == value
+
+    return not text or all(map(fits, text.split(",")))
 
 
 def merged(old: Any, patch: Any, *, strategic: bool) -> Any:
