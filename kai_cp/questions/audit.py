@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kai_cp.questions.question import Document, Facts, Question
-from kai_cp.report.amounts import NOT_FOR_SHARES
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount, plural
+from kai_cp_models.reasons import NOT_FOR_SHARES
 
 
 def ask(facts: Facts) -> dict[str, Any]:

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from kai_cp_models.fairness import amounts
+from kai_cp_models.reasons import NOT_FOR_SHARES
 from kai_cp_models.snapshot import MILLI, GroupKey, Plan, Pod, PodStatus, Shares, Snapshot
 from kai_cp_models.units import Gang
-
-NOT_FOR_SHARES: Final = frozenset(
-    {
-        *("NotReady", "SchedulingBackoff", "QueueDoesNotExist", "QueueNotLeaf", "DependencyMissing"),
-        *("NoNodeAccepts", "ExceedsHardware", "OverLimit", "OverGpuKind", "NonPreemptibleOverQuota"),
-    }
-)
-"""Reasons of pod groups that no other distribution of the GPUs would help."""
 
 
 def gpus_of(snapshot: Snapshot, pod: Pod, node: str | None = None) -> float:

@@ -28,7 +28,8 @@ from kai_cp_models.joint.policy import CONSOLIDATION, PREEMPT, RECLAIM
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.mig_advice import advised
-from kai_cp_models.proof import UNCONDITIONAL, Proof, Refuter
+from kai_cp_models.proof import Proof, Refuter
+from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.reservations.allocate import allocate_in_time, settle
 from kai_cp_models.reservations.maxruntime import end_overdue
 from kai_cp_models.reservations.prepare import prepare

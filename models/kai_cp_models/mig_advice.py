@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from kai_cp_models.migs import MIG_PREFIX, instances
+from kai_cp_models.reasons import NOT_FOR_CAPACITY
 from kai_cp_models.rules.static import STATIC_RULES
 from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.snapshot import (
@@ -54,21 +55,6 @@ _MOST_NODES: Final = 64
 """Nodes that may be cut anew: those with most room outside the instances in use."""
 _SHOWN: Final = 3
 """Nodes that a message names."""
-_NOT_ROOM: Final = frozenset(
-    {
-        "QueueDoesNotExist",
-        "QueueNotLeaf",
-        "NotReady",
-        "UnknownSubgroup",
-        "SchedulingBackoff",
-        "DependencyMissing",
-        "OverLimit",
-        "OverGpuKind",
-        "NonPreemptibleOverQuota",
-    }
-)
-"""Reasons of waiting that more room does not cure."""
-
 Shape = tuple[int, int]
 Pattern = tuple[int, ...]
 """Instances of every shape on one GPU."""
@@ -150,7 +136,7 @@ def mig_report(snapshot: Snapshot, plan: Plan | None = None, *, seconds: float =
         return None
     decisions = plan.decisions if plan is not None else ()
     unscheduled = plan.unscheduled if plan is not None else ()
-    elsewhere = {entry.group for entry in unscheduled if entry.reason in _NOT_ROOM}
+    elsewhere = {entry.group for entry in unscheduled if entry.reason in NOT_FOR_CAPACITY}
     placed = {d.pod: d.node for d in decisions if d.kind != "Evict"}
     gone = {d.pod for d in decisions if d.kind == "Evict"}
     waiting: dict[PodSpec, list[Pod]] = {}

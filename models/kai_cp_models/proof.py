@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
 from operator import attrgetter
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +37,7 @@ from kai_cp_models.joint.realise import leave
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.limits import LIMITS
+from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
@@ -51,19 +51,6 @@ from kai_cp_models.snapshot import (
     PodStatus,
 )
 from kai_cp_models.units import Batch
-
-UNCONDITIONAL: Final = frozenset(
-    (
-        "SchedulingGated",
-        "QueueDoesNotExist",
-        "QueueNotLeaf",
-        "SchedulingBackoff",
-        "NotReady",
-        "UnknownSubgroup",
-        "RequeueDelay",
-    )
-)
-"""Reasons that lie in the object itself, whatever the plan is."""
 
 _Source = tuple[str, str, float, int]
 """Running pods that may leave: action, queue, seconds that groups run undisturbed, priority below which."""

@@ -20,30 +20,11 @@ from kai_cp_models.defrag.questions import BadQuestion, goal_of
 from kai_cp_models.defrag.windows import opening
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import put
+from kai_cp_models.reasons import NOT_FOR_MOVES
 from kai_cp_models.reservations.held import NAME as HELD
 from kai_cp_models.reservations.instants import clock
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, DefragReport, DefragState, PodStatus, Unscheduled
 
-NOT_FOR_ROOM: Final = frozenset(
-    (
-        "QueueDoesNotExist",
-        "QueueNotLeaf",
-        "NotReady",
-        "UnknownSubgroup",
-        "SchedulingGated",
-        "SchedulingBackoff",
-        "DependencyMissing",
-        "OverLimit",
-        "OverGpuKind",
-        "NonPreemptibleOverQuota",
-        "NoNodeAccepts",
-        "WaitingForReservation",
-        "ReservationBeyondShare",
-        "ReservationTooDear",
-        "RequeueDelay",
-    )
-)
-"""Reasons to wait that more room would not end."""
 _ON_THE_WAY: Final = (PodStatus.RELEASING, PodStatus.BINDING, PodStatus.PIPELINED)
 
 
@@ -105,7 +86,7 @@ def _waits(cycle: Cycle, waiting: Sequence[Unscheduled]) -> str:
     """Why no step is taken now; "" when one may be."""
     snapshot, now = cycle.snapshot, cycle.snapshot.now
     for row in waiting:
-        if row.reason not in NOT_FOR_ROOM:
+        if row.reason not in NOT_FOR_MOVES:
             return f"{row.group} waits for capacity ({row.reason})"
     for group in snapshot.groups:
         note = moved(group, now)
