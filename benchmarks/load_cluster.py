@@ -136,6 +136,15 @@ def fill(world: World, pods: int, gang: int, queue: str) -> float:
     return time.monotonic() - began
 
 
+def idle_percent(processes: dict[str, int], seconds: float) -> dict[str, float]:
+    """Percent of a core that each process takes while nothing happens for that long."""
+    before = {name: cpu_seconds(pid) for name, pid in processes.items()}
+    time.sleep(seconds)
+    return {
+        name: round(100 * (cpu_seconds(pid) - before[name]) / seconds, 2) for name, pid in processes.items()
+    }
+
+
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run it once."""
     with ControlPlane(build(), users={user: [] for user in USERS}) as plane:
@@ -169,12 +178,6 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         for cycle in cycles:
             phases.update(cycle["seconds"])
         settle_seconds = settle((scheduler, binder))
-        idle_from = {name: cpu_seconds(pid) for name, pid in processes.items()}
-        time.sleep(arguments.idle)
-        idle = {
-            name: round(100 * (cpu_seconds(pid) - idle_from[name]) / arguments.idle, 2)
-            for name, pid in processes.items()
-        }
         result = {
             "nodes": arguments.nodes,
             "pods": arguments.pods,
@@ -195,7 +198,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             "cpu_seconds": spent,
             "memory_mib_peak": {name: round(memory_mib(pid, "VmHWM")) for name, pid in processes.items()},
             "memory_mib_now": {name: round(memory_mib(pid)) for name, pid in processes.items()},
-            "idle_percent_of_a_core": idle,
+            "idle_percent_of_a_core": idle_percent(processes, arguments.idle),
         }
         for process in world.processes:
             process.kill()

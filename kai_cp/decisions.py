@@ -103,35 +103,12 @@ def to_json(
             "waitingPodGroups": len(positions),
         },
         "decisions": [_decision(snapshot, decision) for decision in plan.decisions],
-        "unscheduled": [
-            {
-                "podGroup": str(entry.group),
-                "reason": entry.reason,
-                "message": entry.message,
-                "proof": "proved" if entry.proved else "not proved",
-                **_asks(snapshot, entry.group, positions),
-                "details": dict(entry.details),
-                **({} if entry.estimate is None else {"estimate": estimate_document(entry.estimate)}),
-            }
-            for entry in plan.unscheduled
-        ],
+        "unscheduled": [_unscheduled(snapshot, entry, positions) for entry in plan.unscheduled],
         "setAside": [
             {"object": entry.item, **({"field": entry.field} if entry.field else {}), "reason": entry.reason}
             for entry in (*snapshot.set_aside, *plan.set_aside)
         ],
-        "stages": [
-            {
-                "name": stage.name,
-                "status": stage.status,
-                "objective": _number(stage.objective),
-                "bound": _number(stage.bound),
-                "gap": round(stage.gap, 6),
-                "variables": stage.variables,
-                "constraints": stage.constraints,
-                "seconds": round(stage.seconds, 6),
-            }
-            for stage in plan.stages
-        ],
+        "stages": [_stage(stage) for stage in plan.stages],
         "timings": {
             name: round(seconds.get(name, 0.0), 6)
             for name in (*_PHASES, *sorted(seconds.keys() - set(_PHASES)))
@@ -161,6 +138,31 @@ def to_json(
     if ignored:
         document["ignoredFields"] = dict(ignored)
     return document
+
+
+def _unscheduled(snapshot: Snapshot, entry: Unscheduled, positions: Mapping[GroupKey, int]) -> dict[str, Any]:
+    return {
+        "podGroup": str(entry.group),
+        "reason": entry.reason,
+        "message": entry.message,
+        "proof": "proved" if entry.proved else "not proved",
+        **_asks(snapshot, entry.group, positions),
+        "details": dict(entry.details),
+        **({} if entry.estimate is None else {"estimate": estimate_document(entry.estimate)}),
+    }
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    return {
+        "name": stage.name,
+        "status": stage.status,
+        "objective": _number(stage.objective),
+        "bound": _number(stage.bound),
+        "gap": round(stage.gap, 6),
+        "variables": stage.variables,
+        "constraints": stage.constraints,
+        "seconds": round(stage.seconds, 6),
+    }
 
 
 def _locality(group: GroupKey, found: Locality) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from kai_cp.reader.affinity import Namespaces
@@ -131,31 +132,18 @@ def _parse(
     limits: Limits,
     user_label: str,
 ) -> Snapshot:
-    objects = raw.get("rawObjects") if isinstance(raw, Mapping) else None
-    if not isinstance(objects, Mapping):
-        raise UnreadableSnapshot("this is not a KAI snapshot: it has no rawObjects")
     notes = Notes()
-    notes.unknown(raw, _TOP, "")
-    notes.unknown(objects, _LISTS, "rawObjects")
+    objects = _objects(raw, notes)
     policy = read_policy(raw, notes)
     recorded, fetched_at = recorded_usage(raw) if usage is None else (usage, None)
 
-    def cluster_scoped(kind: str, name: str) -> Mapping[Identity, Json]:
-        return unique(raw_list(objects, name, notes), kind, name, notes, namespaced=False)
-
-    def namespaced(kind: str, name: str) -> Mapping[Identity, Json]:
-        return unique(raw_list(objects, name, notes), kind, name, notes, namespaced=True)
-
+    cluster_scoped = partial(_listed, objects, notes, namespaced=False)
+    namespaced = partial(_listed, objects, notes, namespaced=True)
     handed_on = _handed_on(raw, objects, notes)
     fabrics = read_topologies(cluster_scoped("Topology", "topologies"), notes)
     raw_nodes = cluster_scoped("Node", "nodes")
-    node_drafts = read_nodes(
-        in_pool(raw_nodes, policy),
-        policy,
-        count_dra_gpus(handed_on.get("resourceSlices", ())),
-        notes,
-        memo.nodes,
-    )
+    dra_gpus = count_dra_gpus(handed_on.get("resourceSlices", ()))
+    node_drafts = read_nodes(in_pool(raw_nodes, policy), policy, dra_gpus, notes, memo.nodes)
     handed_on = _of_our_nodes(handed_on, {name for _, name in raw_nodes} - node_drafts.keys())
     queues = read_queues(in_pool(cluster_scoped("Queue", "queues"), policy), policy, recorded, notes)
     groups = read_groups(
@@ -201,13 +189,30 @@ def _parse(
         policy=policy,
         set_aside=notes.set_aside(),
         config_maps=frozenset(namespaced("ConfigMap", "configMaps")),
-        extras={
-            "raw": handed_on,
-            "ignored": notes.ignored.total(),
-            "ignored_fields": dict(sorted(notes.ignored.items())),
-            FETCHED_AT: fetched_at,
-        },
+        extras={"raw": handed_on, FETCHED_AT: fetched_at, **_ignored(notes)},
     )
+
+
+def _ignored(notes: Notes) -> dict[str, Any]:
+    """How many fields were met that are not known, and how often each."""
+    return {"ignored": notes.ignored.total(), "ignored_fields": dict(sorted(notes.ignored.items()))}
+
+
+def _objects(raw: Mapping[str, Any], notes: Notes) -> Mapping[str, Any]:
+    """The lists of objects; raises ``UnreadableSnapshot`` where there are none."""
+    objects = raw.get("rawObjects") if isinstance(raw, Mapping) else None
+    if not isinstance(objects, Mapping):
+        raise UnreadableSnapshot("this is not a KAI snapshot: it has no rawObjects")
+    notes.unknown(raw, _TOP, "")
+    notes.unknown(objects, _LISTS, "rawObjects")
+    return objects
+
+
+def _listed(
+    objects: Mapping[str, Any], notes: Notes, kind: str, name: str, *, namespaced: bool
+) -> Mapping[Identity, Json]:
+    """The objects of one list by what identifies them."""
+    return unique(raw_list(objects, name, notes), kind, name, notes, namespaced=namespaced)
 
 
 def _of_our_nodes(handed_on: dict[str, Any], left_out: Set[str]) -> dict[str, Any]:

@@ -61,27 +61,8 @@ def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
         *flags,
     ]
     labels = {NAME: "kai-cp", COMPONENT: "scheduler", SHARD: name}
-    pod: dict[str, Any] = {
-        "serviceAccountName": options.shard_service_account,
-        "priorityClassName": text_at(common, "priorityClassName") or "system-cluster-critical",
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 10000,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [_container(options.shard_image, arguments, object_at(ours, "resources", "service"))],
-        "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}],
-    }
-    for key in ("nodeSelector", "affinity"):
-        value = object_at(common, key, "spec.global")
-        if value:
-            pod[key] = dict(value)
-    if list_at(common, "tolerations", "spec.global"):
-        pod["tolerations"] = list(list_at(common, "tolerations", "spec.global"))
-    secrets = [text_at(common, "imagesPullSecret", "spec.global")]
-    secrets += [str(one) for one in list_at(common, "additionalImagePullSecrets", "spec.global")]
-    if any(secrets):
-        pod["imagePullSecrets"] = [{"name": one} for one in dict.fromkeys(secrets) if one]
+    container = _container(options.shard_image, arguments, object_at(ours, "resources", "service"))
+    pod = _pod(common, options.shard_service_account, container)
     owner = {
         "apiVersion": "kai.scheduler/v1",
         "kind": "SchedulingShard",
@@ -107,6 +88,32 @@ def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
         },
     }
     return ShardPlan(body, tuple(problems))
+
+
+def _pod(common: Json, service_account: str, container: Json) -> Json:
+    """The specification of the pod; ``common``: what ``kai-config`` says of all pods (``spec.global``)."""
+    pod: dict[str, Any] = {
+        "serviceAccountName": service_account,
+        "priorityClassName": text_at(common, "priorityClassName") or "system-cluster-critical",
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 10000,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}],
+    }
+    for key in ("nodeSelector", "affinity"):
+        value = object_at(common, key, "spec.global")
+        if value:
+            pod[key] = dict(value)
+    if list_at(common, "tolerations", "spec.global"):
+        pod["tolerations"] = list(list_at(common, "tolerations", "spec.global"))
+    secrets = [text_at(common, "imagesPullSecret", "spec.global")]
+    secrets += [str(one) for one in list_at(common, "additionalImagePullSecrets", "spec.global")]
+    if any(secrets):
+        pod["imagePullSecrets"] = [{"name": one} for one in dict.fromkeys(secrets) if one]
+    return pod
 
 
 def owned(deployment: Object, shard: Object) -> bool:

@@ -193,10 +193,7 @@ def _arguments(expression: str, start: int) -> tuple[list[str], int]:
 @lru_cache(maxsize=1)
 def _functions() -> dict[str, Callable[..., Any]]:
     """The Kubernetes functions on quantities, versions and strings."""
-    from celpy.celtypes import BoolType, DoubleType, IntType, ListType, StringType
-
-    from kai_cp_models.rules.stateful.dra.metered import matches as matches_charged
-    from kai_cp_models.rules.stateful.dra.metered import spend, spend_text
+    from celpy.celtypes import BoolType, DoubleType, IntType
 
     def parses(parse: Callable[[str], object]) -> Callable[..., Any]:
         def test(written: str) -> Any:
@@ -207,24 +204,6 @@ def _functions() -> dict[str, Callable[..., Any]]:
             return BoolType(True)
 
         return test
-
-    def substring(written: str, *bounds: int) -> Any:
-        return StringType(written[slice(*bounds)] if len(bounds) > 1 else written[bounds[0] :])
-
-    def replace(written: str, old: str, new: str, most: int = -1) -> Any:
-        # What comes out can be the product of what goes in: it is paid for before it is made.
-        count = written.count(old) if most < 0 else min(int(most), written.count(old))
-        spend_text(len(written), max(0, count * len(new)))
-        return StringType(written.replace(old, new, int(most)))
-
-    def split(written: str, by: str, most: int = -1) -> Any:
-        spend(len(written) + 1 if not by else written.count(by) + 1)
-        parts = (written.split(by) if by else list(written)) if most < 0 else written.split(by, int(most) - 1)
-        return ListType([StringType(part) for part in parts])
-
-    def join(parts: Any, by: str = "") -> Any:
-        spend_text(sum(map(len, parts)), len(by) * len(parts))
-        return StringType(by.join(parts))
 
     return {
         "quantity": lambda written: quantity(str(written)),
@@ -245,6 +224,36 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "major": lambda a: IntType(a.numbers[0]),
         "minor": lambda a: IntType(a.numbers[1]),
         "patch": lambda a: IntType(a.numbers[2]),
+        **_string_functions(),
+    }
+
+
+def _string_functions() -> dict[str, Callable[..., Any]]:
+    """Those on strings; what could make a text longer than its parts is paid for."""
+    from celpy.celtypes import IntType, ListType, StringType
+
+    from kai_cp_models.rules.stateful.dra.metered import matches as matches_charged
+    from kai_cp_models.rules.stateful.dra.metered import spend, spend_text
+
+    def substring(written: str, *bounds: int) -> Any:
+        return StringType(written[slice(*bounds)] if len(bounds) > 1 else written[bounds[0] :])
+
+    def replace(written: str, old: str, new: str, most: int = -1) -> Any:
+        # What comes out can be the product of what goes in: it is paid for before it is made.
+        count = written.count(old) if most < 0 else min(int(most), written.count(old))
+        spend_text(len(written), max(0, count * len(new)))
+        return StringType(written.replace(old, new, int(most)))
+
+    def split(written: str, by: str, most: int = -1) -> Any:
+        spend(len(written) + 1 if not by else written.count(by) + 1)
+        parts = (written.split(by) if by else list(written)) if most < 0 else written.split(by, int(most) - 1)
+        return ListType([StringType(part) for part in parts])
+
+    def join(parts: Any, by: str = "") -> Any:
+        spend_text(sum(map(len, parts)), len(by) * len(parts))
+        return StringType(by.join(parts))
+
+    return {
         "lowerAscii": lambda a: StringType(a.lower()),
         "upperAscii": lambda a: StringType(a.upper()),
         "trim": lambda a: StringType(a.strip()),
