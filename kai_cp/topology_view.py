@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import orjson
 
-from kai_cp_models.ledger import Ledger
+from kai_cp_models.queries import idle_gpus
 from kai_cp_models.rules.stateful.dra.hardware import gpus_by_node, shared_attributes
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Snapshot
 from kai_cp_topology.draw import picture
@@ -42,10 +42,9 @@ def fabric(snapshot: Snapshot) -> Report:
 
 
 def _facts(snapshot: Snapshot) -> Iterator[NodeFacts]:
-    idle = Ledger.of(snapshot).idle[:, GPU] // MILLI
     dra = gpus_by_node(snapshot) if any(node.dra_gpus for node in snapshot.nodes) else {}
     held = _held(snapshot) if dra else frozenset()
-    for node, free in zip(snapshot.nodes, idle.tolist(), strict=True):
+    for node, free in zip(snapshot.nodes, idle_gpus(snapshot), strict=True):
         gpus = node.allocatable[GPU] // MILLI
         devices = dra.get(node.name, ())
         given = sum(tuple(device.id) in held for device in devices)

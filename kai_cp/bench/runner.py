@@ -18,7 +18,7 @@ from kai_cp.bench.outcome import Deed, admitted_groups, most_gpus, outcome
 from kai_cp.bench.records import CaseResult, Moment, Peer, origin
 from kai_cp.worker import Channel, Worker
 from kai_cp_models.collection import no_collection
-from kai_cp_models.joint.search import SOLVING
+from kai_cp_models.queries import solver_seconds
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, Pod, PodStatus, Snapshot, Stage
 
@@ -70,11 +70,11 @@ def measure(task: Task) -> CaseResult:
     read = time.monotonic() - begin
     del text
     answers: list[tuple[float, Plan]] = []
-    solving = SOLVING.seconds
+    solving = solver_seconds()
     start, worked = time.monotonic(), time.process_time()
     plan = decide(snapshot, task.settings, emit=lambda p: answers.append((time.monotonic() - start, p)))
     decided, worked = time.monotonic() - start, time.process_time() - worked
-    solving = SOLVING.seconds - solving
+    solving = solver_seconds() - solving
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     errors = [f"checker: {line}" for line in violations(snapshot, plan, task.settings.rules)]
     errors += [f"the engine's own plan was rejected: {s.name}" for s in plan.stages if "rejected" in s.name]

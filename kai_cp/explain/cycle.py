@@ -16,7 +16,7 @@ from kai_cp.explain.raw import LAST_EVICTION, LAST_START, group_of, key_of, name
 from kai_cp.reader.snapshot import ParseMemo, parse
 from kai_cp_models.engine import decide
 from kai_cp_models.explain.situation import Situation, admitted
-from kai_cp_models.joint.offers import milli_gpus
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, GroupKey, PodKey, Snapshot
 from kai_cp_models.solver import load

@@ -17,10 +17,9 @@ from kai_cp.explain.trials import Fix, Trials
 from kai_cp_models.explain.blocking import Blocking, blocking_of_all
 from kai_cp_models.explain.own import own_faults
 from kai_cp_models.explain.position import Line, Position
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.fairness.reclaim import levelled
 from kai_cp_models.fairness.runtime import delayed
-from kai_cp_models.joint.offers import milli_gpus
-from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import CPU, MEMORY, MILLI, Decision, GroupKey, PodGroup, PodStatus
 
@@ -126,7 +125,7 @@ class Explainer:
         if batch is None:
             return group.key
         gang = situation.gang(group.key)
-        asked = signature(situation.after, Ask(group, gang, batch))
+        asked = situation.kind_of(gang, batch)
         started = any(pod.key in situation.after.held for pod in gang.pods)
         served = situation.served_before(group.key)
         faults = own_faults(situation, group)

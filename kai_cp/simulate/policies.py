@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Final
 
-from kai_cp_models.actions.allocate import allocate
-from kai_cp_models.cycle import Cycle
 from kai_cp_models.engine import decide
-from kai_cp_models.ledger import Ledger
+from kai_cp_models.queries import greedy_plan
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GPU, MILLI, PODS, Decision, Plan, Pod, PodStatus, Snapshot
 
@@ -23,10 +20,7 @@ def engine(snapshot: Snapshot, settings: Settings) -> Plan:
 
 def greedy(snapshot: Snapshot, settings: Settings) -> Plan:
     """The greedy pass of allocate alone: nothing is solved, nothing evicted."""
-    cycle = Cycle(snapshot, settings, Ledger.of(snapshot, settings.rules), math.inf)
-    cycle.budget.begin(1.0)
-    allocate(cycle, joint=False)
-    return Plan(decisions=cycle.decisions(), stages=tuple(cycle.stages))
+    return greedy_plan(snapshot, settings)
 
 
 def first_come(snapshot: Snapshot, settings: Settings) -> Plan:

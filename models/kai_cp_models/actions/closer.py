@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from kai_cp_models.domains.closeness import Fabric
-from kai_cp_models.joint.offers import milli_gpus
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer

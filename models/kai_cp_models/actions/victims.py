@@ -9,9 +9,10 @@ from functools import cached_property
 from kai_cp_models.actions.dues import most_lost_milli_gpus
 from kai_cp_models.actions.found import TOO_LITTLE, Found
 from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting, Families, Row
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
-from kai_cp_models.joint.offers import Ranked, Reach, entitlement, milli_gpus, ranked_offers
+from kai_cp_models.joint.offers import Ranked, Reach, entitlement, ranked_offers
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.returning import Returning

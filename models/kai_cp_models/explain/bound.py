@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.model import TooLarge
-from kai_cp_models.joint.offers import milli_gpus
 from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, Pod, Snapshot

@@ -18,7 +18,7 @@ from kai_cp_models.explain.families import kind_of
 from kai_cp_models.explain.feasibility import Feasibility
 from kai_cp_models.explain.own import own_faults
 from kai_cp_models.explain.situation import Situation
-from kai_cp_models.joint.offers import milli_gpus
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.snapshot import GroupKey, Pod, PodGroup
 from kai_cp_models.solver import cp_model

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.joint.offers import Charges
+from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
@@ -121,6 +122,10 @@ class Situation:
         gang = self.gang(key)
         found = gang.next_batch(_as_read)
         return found if found is not None else gang.next_batch(_ungated)
+
+    def kind_of(self, gang: Gang, batch: Batch) -> object:
+        """Equal for batches that are interchangeable where only free capacity matters."""
+        return signature(self.after, Ask(gang.group, gang, batch))
 
     def state(self, key: GroupKey) -> str:
         """``running``, ``admitted``, ``moved``, ``evicted`` or ``pending``."""

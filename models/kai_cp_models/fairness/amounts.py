@@ -92,6 +92,12 @@ def total(amounts: Iterable[Amounts]) -> Amounts:
     return cpu, memory, gpu
 
 
+def milli_gpus(pod: Pod) -> int:
+    """Milli-GPUs of a pod: a share counts its portion, a memory share a whole device."""
+    gpu = pod.spec.gpu
+    return gpu.devices * (gpu.milli_portion or MILLI) if gpu.shares else pod.spec.requests[GPU]
+
+
 def add(left: Amounts, right: Amounts) -> Amounts:
     """``left`` plus ``right``."""
     return left[0] + right[0], left[1] + right[1], left[2] + right[2]

@@ -16,7 +16,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.joint.offers import Ranked, milli_gpus
+from kai_cp_models.fairness.amounts import milli_gpus
+from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.rules.static.table import accepting

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.reclaim import Bounds
 from kai_cp_models.joint.model import JointModel
-from kai_cp_models.joint.offers import Ranked, milli_gpus
+from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer
 from kai_cp_models.joint.returning import Returning

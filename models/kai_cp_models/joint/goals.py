@@ -15,8 +15,9 @@ from functools import cached_property
 from math import lcm
 from typing import Final
 
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.evicting import EvictingModel
-from kai_cp_models.joint.offers import Ranked, milli_gpus
+from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.problem import Ask, leaving_first
 from kai_cp_models.joint.search import Linear, Objective
 from kai_cp_models.ledger import Ledger

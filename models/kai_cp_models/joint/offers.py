@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.rank import Giving, victim_order
 from kai_cp_models.fairness.reclaim import victim_allowed
 from kai_cp_models.fairness.runtime import granted, protected
@@ -16,8 +16,6 @@ from kai_cp_models.joint.problem import Ask, Offer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
-    GPU,
-    MILLI,
     UNLIMITED,
     GroupKey,
     Pod,
@@ -58,12 +56,6 @@ class Charges:
         """The charge of all of them; nothing for those without a place."""
         charge, place_of = self._ledger.fixed.charge, self._ledger.place_of
         return amounts.total(charge(pod, place[0]) for pod in pods if (place := place_of(pod)))
-
-
-def milli_gpus(pod: Pod) -> int:
-    """Milli-GPUs of a pod: a share counts its portion, a memory share a whole device."""
-    gpu = pod.spec.gpu
-    return gpu.devices * (gpu.milli_portion or MILLI) if gpu.shares else pod.spec.requests[GPU]
 
 
 def within_ceiling(ratio: float, moved: Iterable[Pod], asks: Iterable[Ask]) -> bool:
