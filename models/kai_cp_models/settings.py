@@ -316,6 +316,11 @@ class DefragSettings(Frozen):
     max_moves: int = Field(-1, ge=-1, description="Most pods that one plan restarts; -1: any number.")
     max_moves_per_hour: int = Field(0, ge=0, description="Most pods that `act` restarts in an hour.")
     min_runtime_seconds: int = Field(0, ge=0, description="Pod groups that started later are not moved.")
+    serving: bool = Field(
+        False,
+        description="Pods that cannot be preempted take part where `kai-cp/defrag` on pod group or queue is "
+        "`true` and a PodDisruptionBudget covers them, one at a time (docs/inference.md).",
+    )
 
     @field_validator("windows")
     @classmethod

@@ -9,6 +9,7 @@ from kai_cp_models.check import (
     affinity,
     budgets,
     capacity,
+    defrag,
     dra,
     gangs,
     gpu_kinds,
@@ -52,6 +53,7 @@ SUBJECTS: Final[tuple[Subject, ...]] = (
     reclaim.broken,
     stale.broken,
     starts.broken,
+    defrag.broken,
     topology.broken,
     locality.broken,
 )

@@ -109,7 +109,9 @@ def _carry_out(cycle: Cycle, step: Sequence[Move], text: str) -> bool:
         ledger.evict(pod)
     for pod, move in zip(pods, step, strict=True):
         node = snapshot.node_index[move.target]
-        if not ledger.fits(pod, now=False)[node]:
+        group = snapshot.group_by_key[move.group]
+        # What cannot be preempted starts anew while the old pod still serves.
+        if not ledger.fits(pod, now=not group.preemptible)[node]:
             return False
         put(ledger, pod, node, pipelined=True)
     cycle.ledger = ledger

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
@@ -133,8 +133,11 @@ class Problem:
         why = self._refusal(group, pods)
         units: list[tuple[Pod, ...]] = []
         if why is None:
-            units = [unit for unit in self._units(group, pods) if not self.breaks_budget(unit)]
+            found = self._units(group, pods)
+            units = [unit for unit in found if not self.breaks_budget(unit)]
             why = None if units else "DisruptionBudget"
+            if not group.preemptible and any(len(unit) > 1 for unit in found):
+                why = "NonPreemptible"
         if why is not None:
             self.excluded.append(Excluded(group.key, why))
             return
@@ -142,13 +145,14 @@ class Problem:
             self.units.append(self._unit(group, unit, pods))
 
     def _refusal(self, group: PodGroup, pods: Sequence[Pod]) -> Refusal | None:
-        if not group.preemptible:
-            return "NonPreemptible"
         notes = [group.notes]
         notes += [
             self.snapshot.queue_by_name[name].notes for name in self.snapshot.queue_path.get(group.queue, ())
         ]
-        if any(dict(one).get(DEFRAG, "").lower() == "false" for one in notes):
+        said = {dict(one).get(DEFRAG, "").lower() for one in notes}
+        if not group.preemptible and not (self.settings.defrag.serving and self._serves(said, pods)):
+            return "NonPreemptible"
+        if "false" in said:
             return "Exempt"
         gang = self.ledger.fixed.gangs[group.key]
         if not gang.satisfied(group.root, lambda pod: pod.status):
@@ -159,6 +163,11 @@ class Problem:
         if any(pod.spec.gpu.shares or pod.spec.claims for pod in pods):
             return "SharedGpu"
         return None
+
+    def _serves(self, said: Collection[str], pods: Sequence[Pod]) -> bool:
+        """Whether pods that cannot be preempted may move: an annotation says so, and budgets cover them."""
+        covered = all(any(budget.selects(pod) for budget in self._budgets) for pod in pods)
+        return "true" in said and covered
 
     def _units(self, group: PodGroup, pods: Sequence[Pod]) -> list[tuple[Pod, ...]]:
         """One pod at a time where the group keeps its minimum without any one of them, else all together."""

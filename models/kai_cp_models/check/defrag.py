@@ -1,0 +1,58 @@
+"""Defragmentation (docs/defragmentation.md, docs/inference.md): what it evicts has a new place.
+
+Pods that cannot be preempted move only where an annotation of their pod group or of a queue says so and none
+says no, a PodDisruptionBudget covers them, no other pod of the pod group or budget moves in the same cycle,
+and their new place has room beside all that is there, what leaves included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from kai_cp_models.check.capacity import used
+from kai_cp_models.check.world import Resident, World
+from kai_cp_models.rules.stateful.budgets import Budget, read
+from kai_cp_models.snapshot import Pod, PodGroup, PodKey
+
+_NOTE = "kai-cp/defrag"
+
+
+def broken(world: World) -> Iterator[str]:
+    """Pods that defragmentation evicts without a right to it."""
+    moved = {key for key, decision in world.evictions.items() if decision.action == "defrag"}
+    if not moved:
+        return
+    budgets = read(world.snapshot, [])
+    for key in sorted(moved):
+        pod = world.pod(key)
+        group = world.group_of(pod)
+        if key not in world.moved:
+            yield f"defrag: pod {key} is evicted without a new place"
+        elif group is not None and not group.preemptible:
+            for fault in _serving(world, pod, group, budgets, moved):
+                yield f"defrag: pod {key} cannot be preempted, and {fault}"
+
+
+def _serving(
+    world: World, pod: Pod, group: PodGroup, budgets: Collection[Budget], moved: Collection[PodKey]
+) -> Iterator[str]:
+    queues = [world.snapshot.queue_by_name[name] for name in world.snapshot.queue_path.get(group.queue, ())]
+    said = [dict(one.notes).get(_NOTE, "").lower() for one in (group, *queues)]
+    if "true" not in said or "false" in said:
+        yield "no annotation lets it move"
+    covering = [budget for budget in budgets if budget.selects(pod)]
+    if not covering:
+        yield "no PodDisruptionBudget covers it"
+    for other in sorted(moved):
+        one = world.pod(other)
+        if one is not pod and (one.group == pod.group or any(budget.selects(one) for budget in covering)):
+            yield f"pod {other} moves at the same time"
+    node = world.node(world.placed[pod.key].node)
+    arriving = tuple(r for r in world.arriving(node.name) if r.pod.key == pod.key)
+    total = used(world, node, (*world.now(node.name), *(r for r in arriving if not _bound(world, r))))
+    if any(0 < room < amount for amount, room in zip(total, node.allocatable, strict=True)):
+        yield f"node {node.name} has no room for it while others are still there"
+
+
+def _bound(world: World, resident: Resident) -> bool:
+    return resident.pod.key in world.binds
