@@ -37,7 +37,8 @@ def _serving(
     world: World, pod: Pod, group: PodGroup, budgets: Collection[Budget], moved: Collection[PodKey]
 ) -> Iterator[str]:
     queues = [world.snapshot.queue_by_name[name] for name in world.snapshot.queue_path.get(group.queue, ())]
-    said = [dict(one.notes).get(_NOTE, "").lower() for one in (group, *queues)]
+    notes = [group.notes, *(queue.notes for queue in queues)]
+    said = [dict(one).get(_NOTE, "").lower() for one in notes]
     if "true" not in said or "false" in said:
         yield "no annotation lets it move"
     covering = [budget for budget in budgets if budget.selects(pod)]
@@ -51,7 +52,7 @@ def _serving(
     arriving = tuple(r for r in world.arriving(node.name) if r.pod.key == pod.key)
     total = used(world, node, (*world.now(node.name), *(r for r in arriving if not _bound(world, r))))
     if any(0 < room < amount for amount, room in zip(total, node.allocatable, strict=True)):
-        yield f"node {node.name} has no room for it while others are still there"
+        yield f"node {node.name} has too little free for it while other pods are still there"
 
 
 def _bound(world: World, resident: Resident) -> bool:

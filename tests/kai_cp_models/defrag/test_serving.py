@@ -152,5 +152,6 @@ def test_the_checker_wants_the_new_one_before_the_old() -> None:
     leaving = pod("old-0", "n2", spec=spec(4), status=PodStatus.RELEASING)
     faults = violations(two(YES, ONE, extra=(leaving,)), moved("a-0"))
     assert faults == [
-        "defrag: pod ns/a-0 cannot be preempted, and node n2 has no room for it while others are still there"
+        "defrag: pod ns/a-0 cannot be preempted, and node n2 has too little free for it "
+        "while other pods are still there"
     ]
