@@ -152,8 +152,8 @@ class Admission(Process):
     failurePolicy: Annotated[
         Literal["Fail", "Ignore"],
         Field(
-            description="While it does not answer: Fail refuses our pods and nobody else's; Ignore lets "
-            "them in unjudged, and pods with a part of a GPU then start without their devices."
+            description="While it does not answer: Fail refuses our pods with a part of a GPU and no others; "
+            "Ignore lets them in unjudged, and they then start without their devices."
         ),
     ] = "Fail"
     gpuSharing: Annotated[bool, Field(description="Pods may ask for a part of a GPU.")] = True
