@@ -100,6 +100,8 @@ class Fixed:
 
     chains: dict[GroupKey, object] = field(default_factory=dict)
     """What groups give up while their pods are as read, see ``joint.offers``."""
+    waiting: list[Any] = field(default_factory=list)
+    """How groups that wait stand while their pods are as read, see ``actions.common``."""
     _charges: dict[tuple[object, ...], Amounts] = field(default_factory=dict)
 
     def charge(self, pod: Pod, node: int) -> Amounts:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.fairness.order import Entry, group_sort_key
@@ -13,25 +14,36 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import NoPlace
 from kai_cp_models.reservations.times import EXTRA, Times
 from kai_cp_models.snapshot import ActionName, GroupKey, PodGroup, PodStatus, Snapshot
-from kai_cp_models.units import Batch, Gang, Standing
+from kai_cp_models.units import Batch, Gang, Standing, StatusOf
 
 DELAYED: Final = "PreemptionDelayNotElapsed"
+
+
+class Line(NamedTuple):
+    """A pod group that waits, how it stands, and what refuses it in every action."""
+
+    group: PodGroup
+    standing: Standing
+    refusal: Waiting | None
 
 
 def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
     """The next batch of every pod group that ``action`` may serve (4.1); refusals are recorded."""
     snapshot, ledger = cycle.snapshot, cycle.ledger
+    changed = {snapshot.pod_by_key[key].group for key in ledger.changed}
     found: dict[GroupKey, Batch] = {}
-    for group in snapshot.waiting_groups:
-        gang = ledger.fixed.gangs[group.key]
-        standing = ledger.standing(gang)
+    for group, standing, refusal in _lines(ledger):
+        if group.key in changed:
+            gang = ledger.fixed.gangs[group.key]
+            standing = gang.standing(ledger.status)
+            refusal = _refusal(snapshot, gang, standing, ledger.status)
         if not standing.pending:
             continue
         if group.key in cycle.left_out:
             words = f"left out of {action}: {cycle.left_out[group.key]}"
             cycle.waiting[group.key] = Waiting("InternalError", words)
             continue
-        refusal = _refusal(cycle, group, gang, standing, action)
+        refusal = refusal or _may_not_evict(snapshot, group, action)
         if refusal is not None:
             before = cycle.waiting.get(group.key)
             # No action may take for it until the delay is over: that decides, not the room that is missing.
@@ -43,10 +55,21 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
     return _within_depth(cycle, action, found)
 
 
-def _refusal(
-    cycle: Cycle, group: PodGroup, gang: Gang, standing: Standing, action: ActionName
-) -> Waiting | None:
-    snapshot = cycle.snapshot
+def _lines(ledger: Ledger) -> list[Line]:
+    """All that wait in the snapshot, as they stand there; looked at once a cycle."""
+    known: list[Line] = ledger.fixed.waiting
+    if not known:
+        snapshot, read = ledger.snapshot, attrgetter("status")
+        gangs = [ledger.fixed.gangs[group.key] for group in snapshot.waiting_groups]
+        known += [
+            Line(gang.group, gang.at_first, _refusal(snapshot, gang, gang.at_first, read)) for gang in gangs
+        ]
+    return known
+
+
+def _refusal(snapshot: Snapshot, gang: Gang, standing: Standing, status_of: StatusOf) -> Waiting | None:
+    """What refuses the group whatever the action is."""
+    group = gang.group
     if group.queue not in snapshot.queue_by_name:
         return Waiting("QueueDoesNotExist", f"queue {group.queue or '(none)'} does not exist", True)
     if group.queue not in snapshot.leaf_queues:
@@ -54,7 +77,7 @@ def _refusal(
     if group.backed_off:
         return Waiting("SchedulingBackoff", "schedulingBackoff is 1 and an earlier attempt failed", True)
     if not standing.ready:
-        alive = sum(cycle.ledger.status(pod) is PodStatus.PENDING for pod in gang.pods)
+        alive = sum(status_of(pod) is PodStatus.PENDING for pod in gang.pods)
         needed = sum(leaf.minimum for leaf in group.root.leaves())
         return Waiting(
             "NotReady",
@@ -68,13 +91,19 @@ def _refusal(
         )
     if standing.batch is not None and (problem := _bad_topology(snapshot, standing.batch)):
         return Waiting("TopologyFragmented", problem, True)
+    return None
+
+
+def _may_not_evict(snapshot: Snapshot, group: PodGroup, action: ActionName) -> Waiting | None:
+    """What keeps the group from disturbing others in the action."""
     evicting = POLICIES.get(action)
-    if evicting is not None:
-        if not evicting.may_lose and not group.preemptible:
-            return Waiting("NonPreemptible", "consolidation serves preemptible pod groups only", True)
-        left = delayed(snapshot, group)
-        if left is not None:
-            return Waiting(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
+    if evicting is None:
+        return None
+    if not evicting.may_lose and not group.preemptible:
+        return Waiting("NonPreemptible", "consolidation serves preemptible pod groups only", True)
+    left = delayed(snapshot, group)
+    if left is not None:
+        return Waiting(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
     return None
 
 

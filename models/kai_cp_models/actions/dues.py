@@ -104,12 +104,17 @@ def shared_out(
         asked = base.asked(ask.batch)
         need = sum(gpu_weight(pod) for pod in ask.pods)
         while need > 0:
-            fit = [
-                next((o for o in units if ranked[o].rank in mine), None)
-                for queue, units in left.items()
-                if not policy.by_share or _over_due(book, *due_bounds(book, group.queue, asked, queue))
-            ]
-            first = min((o for o in fit if o is not None), default=None)
+            # The first unit that it may take of each queue; the first of those whose queue is over its due.
+            heads = (next((o for o in units if ranked[o].rank in mine), None) for units in left.values())
+            first = next(
+                (
+                    o
+                    for o in sorted(o for o in heads if o is not None)
+                    if not policy.by_share
+                    or _over_due(book, *due_bounds(book, group.queue, asked, ranked[o].offer.group.queue))
+                ),
+                None,
+            )
             if first is None:
                 break
             victim = ranked[first].offer.group

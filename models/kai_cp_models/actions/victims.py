@@ -157,10 +157,12 @@ class Victims:
     @cached_property
     def _largest_units(self) -> Mapping[str, int]:
         """Milli-GPUs of the largest preemptible pod group of every queue."""
-        gangs = self.base.fixed.gangs
+        snapshot = self.cycle.snapshot
+        examples = {id(pod.spec): pod for pod in snapshot.pods}
+        held = {spec: milli_gpus(pod) for spec, pod in examples.items()}
         return {
-            queue: max(sum(milli_gpus(pod) for pod in gangs[group.key].pods) for group in groups)
-            for queue, groups in self.cycle.snapshot.preemptible_groups.items()
+            queue: max(sum(held[id(pod.spec)] for pod in snapshot.members[group.key]) for group in groups)
+            for queue, groups in snapshot.preemptible_groups.items()
         }
 
     def counted(self, before: Found | None) -> Counted:

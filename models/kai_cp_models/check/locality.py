@@ -18,8 +18,8 @@ from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Node, Topology
 from kai_cp_topology.records import CLIQUE_LABEL, HOSTNAME_LABEL, PRODUCT_LABEL, Locality
 from kai_cp_topology.systems import System, system_of_product
 
-_Level = tuple[str, Mapping[str, object]]
-"""A node label, and the place of every node that has one at this level."""
+_Level = tuple[str, Mapping[str, object], int]
+"""A node label, the place of every node that has one at this level, and the hops that the level adds."""
 
 
 def broken(world: World) -> Iterator[str]:
@@ -56,9 +56,8 @@ def _meeting(names: Sequence[str], levels: Sequence[_Level]) -> tuple[str, int]:
     if len(names) < 2:
         return (HOSTNAME_LABEL, 0) if names else ("", 0)
     hops = 0
-    for label, places in levels:
-        # Where each node is a place of its own there is nothing between two of them.
-        hops += 2 if len(set(places.values())) < len(places) else 0
+    for label, places, more in levels:
+        hops += more
         shared = {places.get(name) for name in names}
         if len(shared) == 1 and None not in shared:
             return label, hops
@@ -80,7 +79,7 @@ def _worst(held: Sequence[tuple[Node, int]], *, joined: bool) -> int | None:
 def _levels(nodes: Collection[Node], topologies: Iterable[Topology]) -> list[_Level]:
     """Every kind of place, from close to far."""
     nvlink = {node.name: place for node in nodes if (place := _nvlink(node)) is not None}
-    found: list[_Level] = [(CLIQUE_LABEL, nvlink)] if nvlink else []
+    found: list[tuple[str, Mapping[str, object]]] = [(CLIQUE_LABEL, nvlink)] if nvlink else []
     wider = []
     for topology in topologies:
         inside = [node for node in nodes if all(x in node.labels for x in topology.levels)]
@@ -94,7 +93,8 @@ def _levels(nodes: Collection[Node], topologies: Iterable[Topology]) -> list[_Le
         if _groups(places) not in known:
             known.add(_groups(places))
             found.append((label, places))
-    return found
+    # Where each node is a place of its own there is nothing between two of them.
+    return [(label, places, 2 if len(set(places.values())) < len(places) else 0) for label, places in found]
 
 
 def _groups(places: Mapping[str, object]) -> frozenset[frozenset[str]]:

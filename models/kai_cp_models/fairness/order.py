@@ -58,10 +58,10 @@ class FairOrder:
         """The group each queue stands for, and its leaf."""
         self._ranks: list[Rank | None] = [None for _ in tree.queues]
         # Sorting what is nearly in order takes no time.
-        places = snapshot.waiting_places
+        places, groups, leaf_of = snapshot.waiting_places, self._groups, self._leaf_of
         for group in sorted(entries, key=lambda group: places.get(group, -1)):
             key, amounts = entries[group]
-            leaf = self._leaf(group)
+            leaf = leaf_of.get(groups[group].queue)
             if leaf is not None:
                 one = (key, group, amounts)
                 self._waiting[leaf].append(one)
