@@ -28,7 +28,7 @@ from kai_cp_models.reservations.state import Drain, Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.vectors import Vector, demand
 from kai_cp_models.reservations.walk import Walk
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, IdleSoFar, PodGroup
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, IdleSoFar, PodGroup, PodStatus
 
 _SHARE = 0.1
 """Share of the work left for choosing places to close."""
@@ -57,8 +57,15 @@ def serve_drains(walk: Walk) -> None:
 
 
 def full(walk: Walk, key: GroupKey | None = None) -> bool:
-    """Whether no more may hold room, or keep places closed, than do beside ``key``."""
+    """Whether no more may hold room, or keep places closed, than do beside ``key``.
+
+    A holder that has started and waits for evicted pods to go holds until it is bound.
+    """
+    held = walk.ledger.held
     holding = [hold.key for hold in walk.holds] + [drain.key for drain in walk.state.drains]
+    for hold in walk.state.started.values():
+        if any(pod.key in held and held[pod.key].status is PodStatus.PIPELINED for pod in hold.ask.pods):
+            holding.append(hold.key)
     return sum(holder != key for holder in holding) >= walk.times.settings.reservations.most
 
 

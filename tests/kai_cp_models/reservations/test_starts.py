@@ -109,6 +109,19 @@ def test_not_more_holders_than_the_settings_allow_also_of_those_that_hold() -> N
 # --- what is held binds every action -------------------------------------------------------------
 
 
+def test_a_holder_that_waits_for_evicted_pods_still_counts() -> None:
+    """One may hold. big starts when s has gone: a start of next would be one too many in the next cycle."""
+    members = world(
+        runs("s", "n1", since=5, preemptible=True, priority=50),
+        runs("a", "n2", lasts="30m"),
+        waits("big", 1, lasts="1h", reserve=True, waited=90, stored=stored(0, {"n1": 8})),
+        waits("next", 1, lasts="1h", reserve=True, waited=80),
+    )
+    plan = solved(cluster(nodes=TWO, **members), settings(reservations={"most": 1}))
+    assert nominated(plan) == {"big-0": "n1"}
+    assert {name: state for name, (state, _, _) in holds(plan).items()} == {"big": "started"}
+
+
 def test_a_move_of_consolidation_does_not_go_into_held_room() -> None:
     """s (no run time) could make room for w on n2 only by going to n1, which is held from 12:30."""
     members = world(
