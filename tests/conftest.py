@@ -15,9 +15,16 @@ ROOT = Path(__file__).parents[1]
 # cel-python raises the limit when first used; Hypothesis objects when that happens inside a test.
 sys.setrecursionlimit(2500)
 
-settings.register_profile(
-    "kai_cp", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
+# The same examples each time, so that a change is refused for its own faults only; who looks for others
+# runs with --hypothesis-profile=search.
+for name, fixed in (("kai_cp", True), ("search", False)):
+    settings.register_profile(
+        name,
+        derandomize=fixed,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 settings.load_profile("kai_cp")
 
 
