@@ -1,4 +1,4 @@
-"""A lower bound on the restarts that room for gangs takes: what every domain costs by itself, added up."""
+"""Lower bounds on the restarts that a value takes: what every domain costs by itself, added up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,30 @@ from kai_cp_models.defrag.problem import Problem
 from kai_cp_models.snapshot import GPU, MILLI
 
 
-def least_moves(problem: Problem, most: int) -> list[float]:
+def least_restarts(problem: Problem, most: int) -> list[float]:
+    """The least restarts for the values 0, 1, … ``most``; a bound. Infinite where none are enough."""
+    if problem.question.gang:
+        return _for_gangs(problem, most)
+    found = [0.0]
+    # What their gangs restart elsewhere is not counted: two domains may share it.
+    for restarts in sorted(restarts for restarts, _, _ in domains_to_free(problem))[:most]:
+        found.append(found[-1] + restarts)
+    return found + [inf] * (most + 1 - len(found))
+
+
+def domains_to_free(problem: Problem) -> list[tuple[int, int, int]]:
+    """(restarts there, restarts of all that restarts with them, position) of domains that can be freed."""
+    unit_of = {pod.key: u for u, unit in enumerate(problem.units) for pod in unit.pods}
+    found = []
+    for k, nodes in enumerate(problem.domains):
+        there = [key for node in nodes for key in problem.gpu_pods.get(node, ())]
+        if all(key in unit_of for key in there):
+            whole = sum(len(problem.units[u].pods) for u in {unit_of[key] for key in there})
+            found.append((len(there), whole, k))
+    return found
+
+
+def _for_gangs(problem: Problem, most: int) -> list[float]:
     """The least restarts for 0, 1, … ``most`` gangs, where pods vanish when they leave a node; a bound.
 
     A node's k-th piece of room takes at least so many of its movable pods, the largest first; a domain

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kai_cp_models.budget import Allowance, Budget
-from kai_cp_models.defrag.bound import least_moves
+from kai_cp_models.defrag.bound import domains_to_free, least_restarts
 from kai_cp_models.defrag.model import DefragModel
 from kai_cp_models.defrag.order import Ordered, ordered
 from kai_cp_models.defrag.problem import Excluded, Problem, Question
@@ -139,10 +139,8 @@ class _Search:
 
     def _least(self, value: int) -> int:
         """Restarts that a value takes at least, by counting."""
-        if not self._problem.question.gang:
-            return 0
         if len(self._bounds) <= value:
-            self._bounds = least_moves(self._problem, 2 * value)
+            self._bounds = least_restarts(self._problem, 2 * value)
         bound = self._bounds[value]
         return -1 if bound == math.inf else int(bound)
 
@@ -158,6 +156,9 @@ class _Search:
         model.cp.add(model.moves >= max(least, counted))
         if self._limit >= 0:
             model.cp.add(model.moves <= self._limit)
+        if not self._problem.question.gang:
+            cheapest = sorted((whole, k) for _, whole, k in domains_to_free(self._problem))
+            model.hint([k for _, k in cheapest[:value]])
         for units in self._forbidden:
             model.forbid(units)
         for _ in range(_MOST_CUTS):
@@ -172,7 +173,7 @@ class _Search:
             units, targets = model.read(solver)
             order = ordered(self._problem, units, targets, value, allowance)
             if order.units is not None:
-                return self._finished(order, bound, proved)
+                return self._finished(order, max(bound, least, counted), proved)
             if not order.proved:
                 return "budget"
             self._forbidden.append(tuple(units))
@@ -199,6 +200,7 @@ class _Search:
                 plan.append(Move(step, unit.group.key, pod.key, nodes[node].name, target))
         busy_before, busy = problem.busy_after({}), problem.busy_after(order.targets)
         frees = sorted(nodes[n].name for n in problem.nodes if n in busy_before and n not in busy)
+        proved = proved or len(plan) <= bound
         return Point(
             problem.value(order.targets),
             len(plan),

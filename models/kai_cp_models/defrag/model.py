@@ -164,6 +164,35 @@ class DefragModel:
             total.append(gangs)
         return sum(total)
 
+    def hint(self, domains: Sequence[int]) -> None:
+        """Start from freeing these domains: their pods go where the least is left free, the largest first."""
+        problem = self.problem
+        chosen = {node for k in domains for node in problem.domains[k]}
+        there = {key for node in chosen for key in problem.gpu_pods.get(node, ())}
+        leaving = {u for u, unit in enumerate(problem.units) if any(pod.key in there for pod in unit.pods)}
+        room = problem.free.copy()
+        for u in leaving:
+            for node, need in zip(problem.units[u].nodes, problem.units[u].needs, strict=True):
+                room[node] += need
+        targets = np.zeros(len(room), dtype=bool)
+        targets[[node for node in problem.gpu_pods if node not in chosen]] = True
+        counts: dict[tuple[int, int], int] = {}
+        classes = list(self._classes.values())
+        moving = [(i, u) for i, item in enumerate(classes) for u, _ in item.pods if u in leaving]
+        for i, _ in sorted(moving, key=lambda one: (-int(classes[one[0]].need[GPU]), one)):
+            item = classes[i]
+            fits = targets & item.mask & (room >= item.need).all(axis=1)
+            if not fits.any():
+                return
+            node = int(np.argmin(np.where(fits, room[:, GPU], np.iinfo(np.int64).max)))
+            room[node] -= item.need
+            counts[i, node] = counts.get((i, node), 0) + 1
+        for u, out in enumerate(self.out):
+            self.cp.add_hint(out, u in leaving)
+        for i, item in enumerate(classes):
+            for node, into in item.into.items():
+                self.cp.add_hint(into, counts.get((i, node), 0))
+
     # --- answers ---------------------------------------------------------------------------------
 
     def forbid(self, units: Iterable[int]) -> None:
