@@ -1,4 +1,4 @@
-"""Off means off: annotations of ours in every object change not one word of the answer."""
+"""Off means off: annotations of ours and users' labels in every object change not one word of the answer."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ NOTES = {
     "kai-cp/hero-price-gpu-hours": "1000",
     "kai-cp/ended": "now",
     "kai-cp/gpu-kinds": '{"unknown": {"limit": 0, "quota": 0}, "H100": 3}',
+    "kai-cp/users": '{"*": {"gpuLimit": 0}}',
 }
 
 
@@ -56,6 +57,10 @@ def test_annotations_change_nothing(path: Path) -> None:
             notes = item["metadata"].setdefault("annotations", {}) or {}
             notes |= {**NOTES, "kai-cp/reservation": stored(30, {"n1": 8}), "kai-cp/defrag": "false"}
             item["metadata"]["annotations"] = notes
+            item["metadata"]["labels"] = {
+                **(item["metadata"].get("labels") or {}),
+                "user": item["metadata"]["name"],
+            }
     plain, with_notes = document(raw), document(marked)
     assert "reservations" not in with_notes
     assert json.dumps(with_notes, sort_keys=True) == json.dumps(plain, sort_keys=True)

@@ -21,6 +21,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.reservations.inputs import Fields, Unreadable, shown
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState
+from kai_cp_models.rules.static.table import NodeTable, accepting
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
@@ -295,12 +296,13 @@ class KindState(RuleState):
 
     def refusals(self, pod: Pod) -> str:
         charge = self._charge(pod)
-        refusing = [
-            (cell, int(charge[self._on[cell.kind]].min()))
-            for cell in self._cells_of(pod)
-            if (self._on[cell.kind] & (charge > max(0, self._room(cell)))).any()
-        ]
-        return "; ".join(self._words(cell, need) for cell, need in refusing)
+        said = []
+        nodes = accepting(NodeTable(self._snapshot), pod)
+        for cell in self._cells_of(pod):
+            needs = charge[self._on[cell.kind] & nodes]
+            if (needs > max(0, self._room(cell))).any():
+                said.append(self._words(cell, int(needs.min())))
+        return "; ".join(said)
 
     def alone(self, pods: Sequence[Pod], accepting: Callable[[Pod], Mask]) -> tuple[str, str] | None:
         concerned = [pod for pod in pods if self.concerns(pod)]

@@ -63,6 +63,13 @@ def test_what_waits_says_why() -> None:
     assert plan.unscheduled[0].message == "queue q: limit 2 GPUs of H100, used 2, needs 1"
 
 
+def test_a_kind_that_the_pod_does_not_take_is_not_named() -> None:
+    """x asks for more than any node has; that H100 are bounded has nothing to do with it."""
+    queues = [bounded(queue("q"), H100={"limit": 2})]
+    plan = solved(world(NODES, [pod("x", gpus=9)], queues=queues), ON)
+    assert (plan.unscheduled[0].reason, "H100" in plan.unscheduled[0].message) == ("NoNodeAccepts", False)
+
+
 def test_a_limit_of_a_department_holds_for_all_below() -> None:
     top = bounded(queue("dept"), H100={"limit": 3})
     pods = [pod(f"{q}{i}", gpus=1, queue=q, **ONLY_H) for i in range(2) for q in ("q", "r")]
