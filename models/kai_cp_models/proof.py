@@ -19,7 +19,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.actions.common import entry_of
+from kai_cp_models.actions.common import entries_of
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.explain.waiting import dead_end
 from kai_cp_models.fairness import amounts
@@ -201,10 +201,7 @@ class Refuter:
         """The fair order of all that wait, with what was given in the cycle charged in its turn."""
         book = self._base.book.copy()
         given = {one.key for one in self._given}
-        entries = {
-            key: entry_of(self._base, self._snapshot.group_by_key[key], batch)
-            for key, batch in self._batches.items()
-        }
+        entries = entries_of(self._base, self._batches)
         order = FairOrder(self._snapshot, book, entries)
         found: dict[GroupKey, int] = {}
         while (popped := order.pop()) is not None:

@@ -10,9 +10,8 @@ import math
 from collections.abc import Container, Iterator
 
 from kai_cp_models.actions.allocate import allocate
-from kai_cp_models.actions.common import entry_of, waiting_groups
+from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.search import SOLVING
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
@@ -29,12 +28,11 @@ def fair_line(snapshot: Snapshot, settings: Settings, served: Container[GroupKey
     cycle = _begun(snapshot, settings)
     ledger, groups = cycle.ledger, snapshot.group_by_key
     batches = waiting_groups(cycle, "allocate")
-    entries = {key: entry_of(ledger, groups[key], batch) for key, batch in batches.items()}
-    order = FairOrder(snapshot, ledger.book, entries)
+    order = line_of(ledger, batches)
     while (key := order.pop()) is not None:
         yield key
         if key in served:
-            ledger.book.charge(groups[key].queue, entries[key][1], groups[key].preemptible)
+            ledger.book.charge(groups[key].queue, ledger.asked(batches[key]), groups[key].preemptible)
             order.charged(groups[key].queue)
 
 

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 
 from kai_cp_models.actions.closer import closer
-from kai_cp_models.actions.common import entry_of, no_place, waiting_groups
+from kai_cp_models.actions.common import entry_of, line_of, no_place, waiting_groups
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
@@ -100,15 +100,12 @@ def allocate(cycle: Cycle, resumed: Pass | None = None, *, joint: bool = True) -
 def _begun(cycle: Cycle, *, joint: bool) -> Pass:
     ledger = cycle.ledger.copy()
     batches = waiting_groups(cycle, "allocate")
-    entries = {
-        key: entry_of(ledger, cycle.snapshot.group_by_key[key], batch) for key, batch in batches.items()
-    }
     # A group asks for more once its first batch is admitted.
     asking = [pod for key in batches for pod in ledger.fixed.gangs[key].pods]
     settings = cycle.settings.solver
     return Pass(
         ledger,
-        FairOrder(cycle.snapshot, ledger.book, entries),
+        line_of(ledger, batches),
         batches,
         Admission(cycle.ledger, asking, settings, cycle.budget, enabled=joint),
         cycle.waiting,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kai_cp_models.cycle import Cycle, Waiting
-from kai_cp_models.fairness.order import Entry, group_sort_key
+from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.joint.problem import leaves_with_scopes
@@ -126,6 +127,17 @@ def entry_of(ledger: Ledger, group: PodGroup, batch: Batch) -> Entry:
     """How the pod group stands in the fair order with its next batch (3.5, 3.6)."""
     standing = ledger.standing(ledger.fixed.gangs[group.key])
     return group_sort_key(group, standing.elastic_state), ledger.asked(batch)
+
+
+def entries_of(ledger: Ledger, batches: Mapping[GroupKey, Batch]) -> dict[GroupKey, Entry]:
+    """The same of every group with the batch that it asks for."""
+    groups = ledger.snapshot.group_by_key
+    return {key: entry_of(ledger, groups[key], batch) for key, batch in batches.items()}
+
+
+def line_of(ledger: Ledger, batches: Mapping[GroupKey, Batch]) -> FairOrder:
+    """The groups in the fair order of the ledger's queues, each with the batch that it asks for."""
+    return FairOrder(ledger.snapshot, ledger.book, entries_of(ledger, batches))
 
 
 def _within_depth(cycle: Cycle, action: ActionName, found: dict[GroupKey, Batch]) -> dict[GroupKey, Batch]:

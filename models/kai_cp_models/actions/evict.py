@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kai_cp_models.actions.common import entry_of, waiting_groups
+from kai_cp_models.actions.common import entries_of, line_of, waiting_groups
 from kai_cp_models.actions.dues import may_take
 from kai_cp_models.actions.early import refused_early
 from kai_cp_models.actions.first import first_plan
@@ -79,8 +79,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     for part in _parts(cycle, policy, waiting):
         base = cycle.ledger
         victims = Victims(cycle, policy, base, part)
-        entries = {key: entry_of(base, ask.group, ask.batch) for key, ask in victims.asks.items()}
-        run = _Run(victims, DeadAsks(base, policy), dict(victims.asks), entries)
+        run = _Run(victims, DeadAsks(base, policy), dict(victims.asks), entries_of(base, part))
         _admit_all(run)
         if run.found is not None:
             _finish(run, run.found)
@@ -128,14 +127,7 @@ def _parts(
     parts: dict[str, dict[GroupKey, Batch]] = {}
     for key, batch in waiting.items():
         parts.setdefault(cycle.snapshot.group_by_key[key].queue, {})[key] = batch
-    order = FairOrder(
-        cycle.snapshot,
-        cycle.ledger.book,
-        {
-            key: entry_of(cycle.ledger, cycle.snapshot.group_by_key[key], batch)
-            for key, batch in waiting.items()
-        },
-    )
+    order = line_of(cycle.ledger, waiting)
     found: list[dict[GroupKey, Batch]] = []
     while parts and (first := order.pop()) is not None:
         part = parts.pop(cycle.snapshot.group_by_key[first].queue, None)

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kai_cp_models.actions.common import entry_of, waiting_groups
+from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.scenario import as_pending, missing, put_back
 from kai_cp_models.actions.withdraw import come_home, has_room_at_home, restored
 from kai_cp_models.cycle import Cycle, Waiting
-from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
@@ -51,16 +50,12 @@ def _come_home(cycle: Cycle) -> None:
 def _in_fair_order(cycle: Cycle, evicted: Mapping[GroupKey, Sequence[Pod]]) -> Iterator[GroupKey]:
     """Those that lost pods in the fair order, then those that only move."""
     ledger = cycle.ledger
-    batches = {key: missing(ledger, key, pods) for key, pods in evicted.items()}
-    entries = {
-        key: entry_of(ledger, cycle.snapshot.group_by_key[key], batch)
-        for key, batch in batches.items()
-        if batch is not None
-    }
-    order = FairOrder(cycle.snapshot, ledger.book, entries)
+    found = {key: missing(ledger, key, pods) for key, pods in evicted.items()}
+    batches = {key: batch for key, batch in found.items() if batch is not None}
+    order = line_of(ledger, batches)
     while (popped := order.pop()) is not None:
         yield popped
-    yield from sorted(evicted.keys() - entries.keys())
+    yield from sorted(evicted.keys() - batches.keys())
 
 
 def _homeward(cycle: Cycle, key: GroupKey, pods: Sequence[Pod]) -> Iterator[Pod]:
@@ -113,11 +108,7 @@ def _offer(cycle: Cycle, action: ActionName) -> None:
         batch = missing(ledger, key, pods)
         if batch is not None:
             batches[key] = batch
-    order = FairOrder(
-        snapshot,
-        ledger.book,
-        {key: entry_of(ledger, snapshot.group_by_key[key], batch) for key, batch in batches.items()},
-    )
+    order = line_of(ledger, batches)
     # Here as in allocate: what is given only grows, so an ask without room refuses all that ask for no less.
     dead = DeadAsks(ledger, None)
     while not cycle.out_of_time() and (popped := order.pop()) is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 
 from kai_cp_models.actions.closer import closer
-from kai_cp_models.actions.common import entry_of
+from kai_cp_models.actions.common import line_of
 from kai_cp_models.actions.withdraw import come_home
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.offers import within_ceiling
@@ -189,9 +189,7 @@ def _line(
         if batch is not None:
             batches[key] = batch
     batches |= {key: ask.batch for key, ask in wanted.items()}
-    groups = ledger.snapshot.group_by_key
-    entries = {key: entry_of(ledger, groups[key], batch) for key, batch in batches.items()}
-    return batches, FairOrder(ledger.snapshot, ledger.book, entries)
+    return batches, line_of(ledger, batches)
 
 
 def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:
