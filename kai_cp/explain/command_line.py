@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kai_cp.decisions import rfc3339
 from kai_cp.explain.draft import BadOperation, Json, nearest
-from kai_cp.explain.operations import ACTIONS, PLURALS, QUEUE_FIELDS, QUEUE_RESOURCES, path_of
+from kai_cp.explain.operations import ACTIONS, ADDABLE, QUEUE_FIELDS, QUEUE_RESOURCES, path_of
 from kai_cp.explain.raw import metadata
 from kai_cp.reader.times import go_duration
 
@@ -118,9 +118,9 @@ def read_objects(path: Path) -> list[Json]:
     for item in found:
         items = item.get("items") if isinstance(item, dict) and item.get("kind") == "List" else [item]
         for one in items if isinstance(items, list) else []:
-            if not isinstance(one, dict) or one.get("kind") not in PLURALS:
+            if not isinstance(one, dict) or one.get("kind") not in ADDABLE:
                 kind = one.get("kind") if isinstance(one, dict) else type(one).__name__
-                raise BadFile(f"{path}: {kind}: only {', '.join(sorted(PLURALS))} can be added")
+                raise BadFile(f"{path}: {kind}: only {', '.join(ADDABLE)} can be added")
             if not metadata(one).get("name"):
                 raise BadFile(f"{path}: {one['kind']} without metadata.name")
             objects.append(one)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kai_cp.decisions import from_rfc3339, rfc3339
 from kai_cp.explain.draft import BadOperation, Draft, Json, clone, nearest
+from kai_cp.explain.planned import PARTS, planned
 from kai_cp.explain.raw import (
     QUEUE_LABEL,
     SUBGROUP,
@@ -25,6 +26,7 @@ from kai_cp.explain.raw import (
     spec_of,
     subgroup_of,
 )
+from kai_cp_models.snapshot import Policy
 
 ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 QUEUE_AMOUNTS: Final = ("quota", "limit", "overQuotaWeight")
@@ -39,6 +41,8 @@ PLURALS: Final = {
     "PriorityClass": "priorityClasses",
     "Topology": "topologies",
 }
+ADDABLE: Final = sorted({*PLURALS, *PARTS})
+"""Kinds of objects that may be added; of workloads their pods are, in the pod groups that they get."""
 MOST_COPIES: Final = 10_000
 """Nodes that one operation adds at most."""
 MOST_OPERATIONS: Final = 1_000
@@ -403,11 +407,23 @@ def _move(draft: Draft, op: Json) -> None:
 
 
 def _add(draft: Draft, op: Json) -> None:
-    for given in op.get("objects") or [op["object"]]:
-        item = clone(given)
+    plans: list[Json] = []
+    others: list[Json] = []
+    scheduler = str((draft.raw.get("schedulerParams") or {}).get("schedulerName") or Policy().scheduler_name)
+    for item in op.get("objects") or [op["object"]]:
         kind = item.get("kind") if isinstance(item, dict) else None
-        if kind not in PLURALS:
-            raise BadOperation(f"objects of kind {kind} cannot be added; only {', '.join(sorted(PLURALS))}")
+        if kind not in PLURALS and kind not in PARTS:
+            raise BadOperation(f"objects of kind {kind} cannot be added; only {', '.join(ADDABLE)}")
+        alone = kind == "Pod" and group_of(item) is None and not metadata(item).get("ownerReferences")
+        ours = alone and spec_of(item).get("schedulerName") == scheduler
+        (plans if kind in PARTS or ours else others).append(item)
+    if plans:
+        classes = [*draft.objects("priorityClasses"), *(o for o in others if o["kind"] == "PriorityClass")]
+        groups, pods = planned(plans, classes, scheduler, MOST_OBJECTS)
+        others += groups + pods
+    for given in others:
+        item = clone(given)
+        kind = item["kind"]
         head = item.setdefault("metadata", {})
         head.setdefault("uid", f"new-{kind}-{head.get('name')}")
         head.setdefault("creationTimestamp", rfc3339(draft.now))

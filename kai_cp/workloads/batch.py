@@ -132,11 +132,11 @@ def group_documents(documents: Sequence[Json], settings: GroupingSettings) -> di
     stage = 1
     for document in documents:
         if document.get("kind") == "Stage":
-            errors += _stage(objects, settings, stage)
+            errors += group_pods(objects, settings, stage)
             stage += 1
         else:
             objects.apply(document)
-    errors += _stage(objects, settings, stage)
+    errors += group_pods(objects, settings, stage)
     groups = [
         {"metadata": _shown_metadata(raw["metadata"]), "spec": raw.get("spec") or {}}
         for raw in objects.all(GROUP_VERSION, "PodGroup")
@@ -145,7 +145,8 @@ def group_documents(documents: Sequence[Json], settings: GroupingSettings) -> di
     return {"podGroups": groups, "pods": pods, "errors": errors}
 
 
-def _stage(objects: Objects, settings: GroupingSettings, stage: int) -> list[dict[str, Any]]:
+def group_pods(objects: Objects, settings: GroupingSettings, stage: int = 1) -> list[dict[str, Any]]:
+    """Reconcile every pod twice; what could not be grouped, as ``pod``, ``stage`` and ``message``."""
     errors: dict[Key, str] = {}
     for _round in range(2):
         errors.clear()
