@@ -31,8 +31,8 @@ FIX_SECONDS: Final = 10.0
 MOST_BODY_BYTES: Final = 1_000_000
 SHARE: Final = 0.1
 """Part of the time that explaining for conditions takes of one core at most."""
-CONDITION_SECONDS: Final = 5.0
-"""Longest explanation for a condition."""
+CONDITION_SECONDS: Final = 20.0
+"""Longest explanation for a condition: loading the solver alone takes some of it on a busy machine."""
 LOOK_SECONDS: Final = 1.0
 REMEMBERED: Final = 2_000
 MOST_SENTENCE: Final = 600
@@ -43,16 +43,25 @@ CHEAP: Final = ("repair", "wait", "uncordon", "enable-action", "raise-limit", "r
 class Explaining:
     """One worker and its users."""
 
-    def __init__(self, cycles: CycleLog, settings: Settings, *, anonymize: bool = False) -> None:
+    def __init__(
+        self,
+        cycles: CycleLog,
+        settings: Settings,
+        *,
+        anonymize: bool = False,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``wake``: look at the cluster again, so that conditions say what was found out."""
         self._cycles = cycles
         self._settings = settings
         self._anonymize = anonymize
+        self._wake = wake
         self._busy = threading.Lock()
         self._worker = Worker(job)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._said: OrderedDict[GroupKey, tuple[str, str, str]] = OrderedDict()
-        """By pod group: the reason and message it waits with, and what was found out about it."""
+        """By pod group: the reason and message it waits with, and what is told of it."""
 
     def routes(self) -> dict[str, Callable[[str], Answer | None]]:
         """``/explain`` and ``/what-if``."""
@@ -72,11 +81,13 @@ class Explaining:
         self._worker.stop()
 
     def words(self, entry: Unscheduled) -> str:
-        """The cycle's message, with the cheapest fix where one is known for this very message."""
+        """The sentence of the explanation and the cheapest fix where they are known for what the cycle says
+        now, else the cycle's message.
+        """
         known = self._said.get(entry.group)
         if known is None or known[:2] != (entry.reason, entry.message) or not known[2]:
             return entry.message
-        return f"{entry.message}; {known[2]}"[:MOST_SENTENCE]
+        return known[2][:MOST_SENTENCE]
 
     # --- on the port -----------------------------------------------------------------------------
 
@@ -173,10 +184,12 @@ class Explaining:
         finally:
             self._busy.release()
         found = orjson.loads(reply.answer)["explanations"][0] if isinstance(reply.answer, bytes) else {}
-        self.remember(entry, remedy(found))
+        self.remember(entry, told(found))
+        if self.words(entry) != entry.message:
+            self._wake()
 
     def remember(self, entry: Unscheduled, found: str) -> None:
-        """What was found out about a pod group that waits like this; "" is nothing."""
+        """What is told of a pod group that waits like this; "" where nothing was found out."""
         self._said[entry.group] = entry.reason, entry.message, found
         while len(self._said) > REMEMBERED:
             self._said.popitem(last=False)
@@ -184,6 +197,11 @@ class Explaining:
     def _changed(self, entry: Unscheduled) -> bool:
         known = self._said.get(entry.group)
         return known is None or known[:2] != (entry.reason, entry.message)
+
+
+def told(entry: Mapping[str, Any]) -> str:
+    """What a condition says: the sentence of an explanation, and its cheapest fix; "" without explanation."""
+    return "; ".join(part for part in (entry.get("message", ""), remedy(entry)) if part)
 
 
 def remedy(entry: Mapping[str, Any]) -> str:

@@ -117,7 +117,7 @@ def _run(setup: SchedulerSetup, life: Life, parts: ExitStack, decider: Decider |
         usage=usage or (lambda: None),
     )
     life.on_end(scheduler.stop)
-    explaining = Explaining(scheduler.cycles, setup.settings, anonymize=setup.anonymize)
+    explaining = Explaining(scheduler.cycles, setup.settings, anonymize=setup.anonymize, wake=cache.wake.set)
     reporter.words = explaining.words
     listen(parts, service.listen_address, public_routes(registry, cache, scheduler))
     recorded = usage.recorded if usage is not None else lambda: None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, product
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,10 +26,16 @@ SETTINGS = Settings()
 CLASSES = {"low": 40, "mine": 50, "high": 60, "fixed": 150}
 """Priority classes; what is at 100 or above cannot be preempted."""
 
+TAINT = {"key": "keep", "value": "out", "effect": "NoSchedule"}
+
 
 @dataclass(frozen=True)
 class Case:
-    """GPUs by node; (node, GPUs, class) of running pods; GPUs of the pods that wait; limit; actions."""
+    """GPUs by node; (node, GPUs, class) of running pods; GPUs of the pods that wait; limit; actions.
+
+    The first node may be cordoned, the last one tainted; ``labelled``: nodes that carry the label that the
+    waiting pods select, None where they select none.
+    """
 
     nodes: tuple[int, ...]
     running: tuple[tuple[int, int, str], ...]
@@ -37,6 +44,8 @@ class Case:
     consolidation: bool
     preempt: bool
     cordoned: bool
+    tainted: bool
+    labelled: frozenset[int] | None
 
 
 @st.composite
@@ -53,16 +62,22 @@ def cases(draw: st.DrawFn) -> Case:
     size = draw(st.integers(1, 4))
     asked = (size,) * draw(st.integers(1, 2))
     limit = draw(st.sampled_from((-1, -1, 2, 4, 6)))
-    flags = [draw(st.booleans()) for _ in range(3)]
-    return Case(nodes, tuple(running), asked, limit, flags[0], flags[1], flags[2])
+    flags = [draw(st.booleans()) for _ in range(4)]
+    labelled = draw(st.none() | st.frozensets(st.integers(0, len(nodes) - 1)))
+    return Case(nodes, tuple(running), asked, limit, flags[0], flags[1], flags[2], flags[3], labelled)
 
 
 def families_of(case: Case) -> list[str]:
     """Families that may matter in such a world."""
-    return [
-        "node-condition", "room:gpu", "fragmentation", "limit:q", "priority", "non-preemptible",
-        "action:preempt", "action:consolidation",
-    ]  # fmt: skip
+    always = ["room:gpu", "fragmentation", "limit:q", "priority", "non-preemptible"]
+    some = {
+        "node-condition": case.cordoned,
+        "taint": case.tainted,
+        "selector": case.labelled is not None,
+        "action:preempt": not case.preempt,
+        "action:consolidation": not case.consolidation,
+    }
+    return always + [name for name, matters in some.items() if matters]
 
 
 def feasible(case: Case, enforced: frozenset[str]) -> bool:
@@ -104,8 +119,12 @@ def _movable(case: Case, i: int, enforced: frozenset[str]) -> bool:
 
 def _placed(case: Case, rest: list[int], moving: tuple[int, ...], enforced: frozenset[str]) -> bool:
     count = len(case.nodes)
-    usable = [n for n in range(count) if not (case.cordoned and n == 0)]
-    mine = usable if "node-condition" in enforced else list(range(count))
+    cordoned, tainted = {0} if case.cordoned else set(), {count - 1} if case.tainted else set()
+    usable = [n for n in range(count) if n not in cordoned | tainted]
+    unlabelled = set() if case.labelled is None else set(range(count)) - case.labelled
+    refusing = {"node-condition": cordoned, "taint": tainted, "selector": unlabelled}
+    refused = {n for family, nodes in refusing.items() if family in enforced for n in nodes}
+    mine = [n for n in range(count) if n not in refused]
     room = "room:gpu" in enforced
     for targets in product(usable, repeat=len(moving)):
         free = list(case.nodes)
@@ -149,11 +168,19 @@ def test_all_minimal_sets(case: Case) -> None:
         for name, value in CLASSES.items()
     ]
     nodes = [
-        node(f"n{i}", {"cpu": "640"}, gpus=gpus, unschedulable=case.cordoned and i == 0)
+        node(
+            f"n{i}",
+            {"cpu": "640"},
+            gpus=gpus,
+            unschedulable=case.cordoned and i == 0,
+            taints=[TAINT] if case.tainted and i == len(case.nodes) - 1 else [],
+            labels={"disk": "fast"} if i in (case.labelled or ()) else {},
+        )
         for i, gpus in enumerate(case.nodes)
     ]
     pods = [pod(f"r{i}", f"n{n}", gpus=size, priority=name) for i, (n, size, name) in enumerate(case.running)]
-    pods += [pod(f"x{i}", gpus=size, group="x", priority="mine") for i, size in enumerate(case.asked)]
+    spec: dict[str, Any] = {} if case.labelled is None else {"nodeSelector": {"disk": "fast"}}
+    pods += [pod(f"x{i}", gpus=size, group="x", priority="mine", **spec) for i, size in enumerate(case.asked)]
     actions = ["allocate", *["consolidation"] * case.consolidation, *["preempt"] * case.preempt]
     snapshot = world(
         nodes,

@@ -1,4 +1,4 @@
-"""Families without a recorded case: workers, how nodes serve GPUs, disruption budgets, K of N subgroups."""
+"""Families without a recorded case: workers, GPU kinds, budgets, spread, bound volumes, K of N subgroups."""
 
 from __future__ import annotations
 
@@ -53,6 +53,61 @@ def test_a_disruption_budget_keeps_the_victim() -> None:
     )
     settings = Settings(rules=OptionalRules(pod_disruption_budgets=True))
     assert sets_of(snapshot, settings) == [["pdb", "room:gpu"]]
+
+
+def zones(*full: bool) -> list[dict[str, Any]]:
+    """One node a zone, named z0, z1 and so on; a full one has no CPU."""
+    return [
+        node(f"n{i}", {"cpu": "0" if none else "8"}, labels={"zone": f"z{i}"}) for i, none in enumerate(full)
+    ]
+
+
+def test_pods_that_must_spread_and_room_in_one_zone() -> None:
+    rule = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+    }
+    pods = [pod(f"x{i}", group="x", labels={"app": "x"}, topologySpreadConstraints=[rule]) for i in range(2)]
+    snapshot = world(zones(False, True), pods, groups={"x": {"minMember": 2}})
+    settings = Settings(rules=OptionalRules(topology_spread=True))
+    assert sets_of(snapshot, settings) == [["fragmentation", "room:cpu", "spread"]]
+
+
+def test_a_volume_that_lies_where_no_room_is() -> None:
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z0"]}]}
+    volume = {
+        "metadata": {"name": "v", "uid": "v"},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "local",
+            "claimRef": {"namespace": "default", "name": "c"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        },
+        "status": {"phase": "Bound"},
+    }
+    claim = {
+        "metadata": {"name": "c", "namespace": "default", "uid": "c"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "local",
+            "volumeName": "v",
+        },
+        "status": {"phase": "Bound"},
+    }
+    mounts = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
+    snapshot = world(
+        zones(True, False),
+        [pod("x", volumes=mounts)],
+        persistentVolumes=[volume],
+        persistentVolumeClaims=[claim],
+        storageClasses=[{"metadata": {"name": "local", "uid": "l"}, "provisioner": "none"}],
+    )
+    # Pieces of a pod need no volume, so whole pods matter as well.
+    assert sets_of(snapshot) == [["fragmentation", "room:cpu", "volumes"]]
 
 
 def test_two_of_three_subgroups_and_room_for_one() -> None:

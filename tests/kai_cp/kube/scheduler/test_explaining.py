@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube.scheduler.explaining import Explaining, remedy
+from kai_cp.kube.scheduler.explaining import Explaining, remedy, told
 from kai_cp.kube.serving.http import HttpServer, Query
 from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
 from kai_cp.reader import parse
@@ -140,8 +140,8 @@ def test_bodies_are_bounded_and_must_be_json(port: int) -> None:
 def test_what_waits_is_explained_once_and_the_condition_says_the_cheapest_fix(explaining: Explaining) -> None:
     entry = Unscheduled(GroupKey("default", "x"), "NodeFragmented", "no room", True)
     assert explaining.words(entry) == "no room"
-    explaining.remember(entry, "would start if you uncordon n1")
-    assert explaining.words(entry) == "no room; would start if you uncordon n1"
+    explaining.remember(entry, "needs 2 GPUs; 1 is free; would start if you uncordon n1")
+    assert explaining.words(entry) == "needs 2 GPUs; 1 is free; would start if you uncordon n1"
     other = Unscheduled(entry.group, "OverLimit", "limit 8", True)
     assert explaining.words(other) == "limit 8"
 
@@ -150,6 +150,8 @@ def test_remedy_is_the_first_fix() -> None:
     fix = {"kind": "uncordon", "ops": [{"op": "uncordon", "nodes": ["n1"]}], "starts": "now"}
     assert remedy({"fixes": [fix]}) == "would start if you uncordon n1"
     assert remedy({"fixes": []}) == ""
+    assert told({"message": "no room", "fixes": [fix]}) == "no room; would start if you uncordon n1"
+    assert told({}) == ""
 
 
 def test_names_stay_hidden() -> None:
