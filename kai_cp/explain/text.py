@@ -102,9 +102,10 @@ def _fixes(entry: Json) -> list[str]:
     found: list[str] = []
     for i, line in enumerate(fix_lines(entry), 1):
         found += _part("Fixes" if i == 1 else "", f"{i}. {line}")
-    if not entry["fixes"]:
-        found += _part("Fixes", "none that was tried helps")
     untried = [one["kind"] for one in entry["noFix"] if one["because"].startswith("not tried")]
+    if not entry["fixes"]:
+        tried = len(entry["noFix"]) > len(untried)
+        found += _part("Fixes", "none that was tried helps" if tried else "none was tried")
     if untried:
         found += _part("", f"not tried for lack of time: {', '.join(untried)}")
     return found

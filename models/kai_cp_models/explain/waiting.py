@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.size import amount
 from kai_cp_models.rules.static.table import accepting, refusals
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Pod, PodStatus, Unscheduled
+
+_FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"
+_FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
 
 def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
@@ -52,6 +56,8 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
             if spec not in words:
                 words[spec] = explain_pod(cycle.ledger, pod)
             message = words[spec]
+            if len(pending) == 1:
+                message = message.replace(_FITS_ALONE, _FITS_NOW)
             batch = cycle.ledger.standing(gang).batch
             alone = _kept_by_one_rule(cycle.ledger, batch.all_pods if batch is not None else (pod,))
             if alone is not None:
@@ -110,7 +116,7 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
     if not nodes.any():
         return []
     if ledger.fits(pod, now=False).any():
-        return ["a pod fits by itself, all that must start together do not"]
+        return [_FITS_ALONE]
     free = (ledger.idle + ledger.releasing)[nodes].clip(min=0)
     gpu = pod.spec.gpu
     if gpu.shares:
