@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator
+from typing import TYPE_CHECKING
 
-from kai_cp_models.actions.allocate import allocate
-from kai_cp_models.actions.common import line_of, waiting_groups
-from kai_cp_models.cycle import Cycle
-from kai_cp_models.joint.search import SOLVING
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Plan, Snapshot
+
+if TYPE_CHECKING:
+    from kai_cp_models.cycle import Cycle
+
+# What solves is imported where it is asked for: a process that only looks at a snapshot loads no solver.
 
 __all__ = ["fair_line", "greedy_plan", "idle_gpus", "solver_seconds"]
 
@@ -25,6 +27,8 @@ def fair_line(snapshot: Snapshot, settings: Settings, served: Container[GroupKey
 
     Those of ``served`` are charged to their queue before the next is popped.
     """
+    from kai_cp_models.actions.common import line_of, waiting_groups
+
     cycle = _begun(snapshot, settings)
     ledger, groups = cycle.ledger, snapshot.group_by_key
     batches = waiting_groups(cycle, "allocate")
@@ -38,6 +42,8 @@ def fair_line(snapshot: Snapshot, settings: Settings, served: Container[GroupKey
 
 def greedy_plan(snapshot: Snapshot, settings: Settings) -> Plan:
     """The plan of allocate's greedy pass alone: nothing is solved, nothing evicted, nothing checked."""
+    from kai_cp_models.actions.allocate import allocate
+
     cycle = _begun(snapshot, settings)
     cycle.budget.begin(1.0)
     allocate(cycle, joint=False)
@@ -52,8 +58,12 @@ def idle_gpus(snapshot: Snapshot) -> list[int]:
 
 def solver_seconds() -> float:
     """Wall seconds that this process has spent inside the solver so far."""
+    from kai_cp_models.joint.search import SOLVING
+
     return SOLVING.seconds
 
 
 def _begun(snapshot: Snapshot, settings: Settings) -> Cycle:
+    from kai_cp_models.cycle import Cycle
+
     return Cycle(snapshot, settings, Ledger.of(snapshot, settings.rules), math.inf)
