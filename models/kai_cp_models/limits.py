@@ -78,6 +78,9 @@ class SearchLimits:
         4, "sets of nodes", "tried for one ask: the cheapest may fail for what a node cannot show"
     )
     clearing_orders: int = _limit(4, "orders", "in which nodes are cleared, those that were missed first")
+    opening_tries: int = _limit(
+        4, "first plans", "with ever more units gone, while that serves more; the last ones serve few"
+    )
     # --- models ------------------------------------------------------------------------------------
     full_variables: int = _limit(400, "variables", "every attempt on so small a model pursues all goals")
     finished_variables: int = _limit(

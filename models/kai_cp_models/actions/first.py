@@ -30,13 +30,35 @@ def first_plan(victims: Victims, chunk: Sequence[Ask]) -> Found | None:
 
 
 def _counted(victims: Victims, chunk: Sequence[Ask]) -> Found | None:
+    """The units that counting opens leave; more of them while that serves more, as counts are no places."""
+    best: Found | None = None
+    served: list[bool] = []
+    again: list[Ask] = []
+    for _ in range(LIMITS.opening_tries):
+        found = _opened(victims, chunk, again)
+        if found is None:
+            break
+        now = {ask.group.key for ask in found.asks}
+        here = [ask.group.key in now for ask in chunk]
+        if here <= served:
+            break
+        best, served = found, here
+        missed = [ask for ask in chunk if ask.group.key not in now]
+        if not missed or victims.cycle.budget.passed():
+            break
+        again += missed
+    return best
+
+
+def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> Found | None:
+    """The plan for those of the chunk that find room; ``again`` counts once more for what leaves."""
     base, policy = victims.base, victims.policy
     asks = list(chunk)
     while asks and not victims.cycle.out_of_time():
         useful = victims.taken_by(asks)
         ranked = [item for item in victims.ranked if item.rank in useful]
         dues = dues_of(base, policy, asks, ranked, victims.takes)
-        opened = shallow(victims.counting, asks, ranked, dues, base.book)
+        opened = shallow(victims.counting, asks, ranked, dues, base.book, again=again)
         if not opened:
             return None
         ranked = [ranked[o] for o in opened]

@@ -10,7 +10,7 @@ import numpy as np
 
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import over
-from kai_cp_models.joint.counting import Counting
+from kai_cp_models.joint.counting import Counting, Row
 from kai_cp_models.joint.evicting import Due
 from kai_cp_models.joint.offers import Ranked, gpu_weight
 from kai_cp_models.joint.problem import Ask
@@ -51,28 +51,41 @@ def near_empty(
 
 
 def shallow(
-    counting: Counting, asks: Sequence[Ask], ranked: Sequence[Ranked], dues: Sequence[Due], book: QueueBook
+    counting: Counting,
+    asks: Sequence[Ask],
+    ranked: Sequence[Ranked],
+    dues: Sequence[Due],
+    book: QueueBook,
+    *,
+    again: Sequence[Ask] = (),
 ) -> list[int] | None:
     """The first units of ``ranked`` (in reverse fair order) that by counting make room for all asks.
 
     Their positions. Units that no trigger may take while its queue holds no more than its due are passed
     over (4.4), as are those of asking groups. None when even all units are too few. The threshold of a
     plan (formulation 1.4) is hardly ever deeper than the last of them.
-    """
-    wanted = counting.demand(pod for ask in asks for pod in ask.pods)
-    asked = wanted > 0
-    open_ = list(_due_units(asks, ranked, dues, book))
 
+    ``again``: asks that count once more, as far as there are units: counts are no places.
+    """
+    open_ = list(_due_units(asks, ranked, dues, book))
     leaving = counting.leaving(pod for o in open_ for pod in ranked[o].offer.pods)
     pods = list(accumulate((len(ranked[o].offer.pods) for o in open_), initial=0))
 
-    def enough(count: int) -> bool:
-        room = counting.room_without(leaving, pods[count])
-        return bool((wanted[asked] <= room[asked]).all())
+    def first(wanted: Row) -> int | None:
+        asked = wanted > 0
 
-    if not enough(len(open_)):
-        return None
-    return open_[: bisect_left(range(len(open_)), True, key=enough)]
+        def enough(count: int) -> bool:
+            room = counting.room_without(leaving, pods[count])
+            return bool((wanted[asked] <= room[asked]).all())
+
+        return bisect_left(range(len(open_)), True, key=enough) if enough(len(open_)) else None
+
+    demand = counting.demand(pod for ask in asks for pod in ask.pods)
+    count = first(demand)
+    if count is not None and again:
+        more = first(demand + counting.demand(pod for ask in again for pod in ask.pods))
+        count = len(open_) if more is None else more
+    return None if count is None else open_[:count]
 
 
 def _due_units(

@@ -118,6 +118,19 @@ def test_few_and_many_are_served_without_a_solver(count: int) -> None:
 
 
 @pytest.mark.usefixtures("speechless")
+def test_more_leaves_where_counting_finds_room_that_is_no_place() -> None:
+    """Two of the lowest priority make room for two by counting, but one of those may not go to their node."""
+    nodes = [node(name, 2, labels={"pool": name}) for name in ("n1", "n2")]
+    waiting = [pod(f"t{name}-0", spec=spec(node_selector=(("pool", name),))) for name in ("n1", "n2")]
+    running = [pod(f"v{i}-0", f"n{1 + i // 2}") for i in range(4)]
+    groups = [group("tn1", priority=60), group("tn2", priority=60)]
+    groups += [group(f"v{i}", priority=5 + i) for i in range(4)]
+    plan = solved(cluster([*waiting, *running], groups, nodes, actions=("preempt",)))
+    assert placed(plan) == {"tn1-0", "tn2-0"}
+    assert len(lost(plan)) == 2
+
+
+@pytest.mark.usefixtures("speechless")
 @pytest.mark.parametrize("looks", [1, 5, 12])
 def test_a_plan_cut_short_serves_the_first(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time ends after so many pod groups were popped: those before have their room, and nobody else goes."""
