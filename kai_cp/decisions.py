@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final, Literal, TypeVar, get_args
 
+from kai_cp.files import MOST_BYTES
 from kai_cp.instants import from_rfc3339 as from_rfc3339
 from kai_cp.instants import rfc3339 as rfc3339
 from kai_cp.starts import estimate_document, read_reservation, reservation_document
@@ -36,8 +37,6 @@ Option = TypeVar("Option")
 SCHEMA: Final = "decisions/1"
 ENGINE: Final = "kai_cp"
 
-LARGEST: Final = 256 * 1024**2
-"""Bytes of an answer that is read beside a snapshot; that of 100,000 pods has a tenth."""
 _DECISION_KEYS: Final = frozenset(
     {"kind", "namespace", "pod", "podGroup", "queue", "gpus", "node", "gpuGroups", "action", "for", "message"}
 )
@@ -56,8 +55,8 @@ def recorded(file: Path | str | IO[bytes]) -> bytes:
     try:
         with zipfile.ZipFile(file) as archive:
             size = archive.getinfo("decisions.json").file_size
-            if size > LARGEST:
-                raise BadDecisions(f"its decisions.json has {size} bytes, more than {LARGEST}")
+            if size > MOST_BYTES:
+                raise BadDecisions(f"its decisions.json has {size} bytes, more than {MOST_BYTES}")
             return archive.read("decisions.json")
     except (zipfile.BadZipFile, KeyError):
         raise BadDecisions("holds no decisions.json; name the file with the decisions") from None

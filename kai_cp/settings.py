@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from kai_cp import yaml_text
+from kai_cp import files, yaml_text
 from kai_cp_models.settings import Settings
 
 _UNITS: Final = {
@@ -49,7 +49,7 @@ def load(
     document: dict[str, Any] = {}
     if path is not None:
         try:
-            text = path.read_text("utf-8")
+            text = files.read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise BadSettings(f"{path}: cannot be read: {error}") from None
         document = _parse(text, str(path), lines)

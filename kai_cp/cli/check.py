@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -61,6 +60,7 @@ def check(
     """
     import orjson
 
+    from kai_cp import files
     from kai_cp.decisions import BadDecisions, from_json, recorded
     from kai_cp.report.terminal import plural
     from kai_cp_models.check import violations
@@ -70,10 +70,7 @@ def check(
     if decisions == Path("-") and snapshot == "-":
         fail("only one of snapshot and decisions can come from standard input", WRONG_USAGE)
     try:
-        if decisions is None:
-            text = recorded(given)
-        else:
-            text = sys.stdin.buffer.read() if str(given) == "-" else given.read_bytes()
+        text = recorded(given) if decisions is None else files.read(given)
         document = orjson.loads(text)
         plan = from_json(document)
     except OSError as error:
@@ -94,7 +91,8 @@ def check(
     made_for = document.get("snapshotSha256")
     if made_for and made_for != digest:
         complain(f"{given}: was made for another snapshot (hash {made_for[:12]}, this one is {digest[:12]})")
-    broken = violations(prepare(found, settings)[0], plan, settings.rules)
+    with files.within(settings.limits.read_seconds, name):
+        broken = violations(prepare(found, settings)[0], plan, settings.rules)
     count = plural(len(plan.decisions), "decision")
     if not broken:
         typer.echo(f"{name}: {count}, no rule broken")

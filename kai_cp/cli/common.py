@@ -129,9 +129,9 @@ def documents(file: Path) -> list[Any]:
     import orjson
     import yaml
 
-    from kai_cp import yaml_text
+    from kai_cp import files, yaml_text
 
-    text = file.read_text("utf-8")
+    text = files.read_text(file, files.MOST_BYTES)
     try:
         return [orjson.loads(text)] if file.suffix == ".json" else yaml_text.load_all(text)
     except yaml.YAMLError as problem:
@@ -142,12 +142,12 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
     """A YAML or JSON file that holds keys and values; None without a path."""
     import yaml
 
-    from kai_cp import yaml_text
+    from kai_cp import files, yaml_text
 
     if path is None:
         return None
     try:
-        document = yaml_text.load(path.read_text("utf-8"))
+        document = yaml_text.load(files.read_text(path))
     except (OSError, UnicodeDecodeError) as error:
         fail(f"{option}: {path}: cannot be read: {error}", WRONG_USAGE)
     except yaml.YAMLError as error:
@@ -173,12 +173,14 @@ def snapshot_or_exit(
     argument: str, now: float | None, settings: Settings, usage: Mapping[str, Any] | None = None
 ) -> tuple[Snapshot, str, str]:
     """The one snapshot that an argument names, its name and its SHA-256."""
+    from kai_cp.files import within
     from kai_cp.reader.container import UnreadableSnapshot
     from kai_cp.reading import read
 
     source = source_or_exit(argument)
     try:
-        snapshot, digest = read(source.path, now=now, settings=settings, usage=usage)
+        with within(settings.limits.read_seconds, source.path):
+            snapshot, digest = read(source.path, now=now, settings=settings, usage=usage)
     except UnreadableSnapshot as problem:
         fail(str(problem), BAD_INPUT)
     if not snapshot.nodes or not snapshot.pods:

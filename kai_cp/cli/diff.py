@@ -92,6 +92,7 @@ def _documents(a: str, b: str) -> list[tuple[Mapping[str, Any], Mapping[str, Any
 def _read(argument: str) -> dict[str, Mapping[str, Any]]:
     import orjson
 
+    from kai_cp import files
     from kai_cp.cli.world import decisions_or_exit
     from kai_cp.decisions import BadDecisions, recorded
     from kai_cp.reader import load
@@ -100,7 +101,7 @@ def _read(argument: str) -> dict[str, Mapping[str, Any]]:
     path = Path(argument)
     if path.suffix == ".json":
         try:
-            document = orjson.loads(path.read_bytes())
+            document = orjson.loads(files.read(path))
         except OSError as error:
             fail(f"{path}: {error.strerror or error}", BAD_INPUT)
         except orjson.JSONDecodeError as error:

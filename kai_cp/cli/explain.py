@@ -24,6 +24,7 @@ from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument,
 
 if TYPE_CHECKING:
     from kai_cp.explain.document import Explainer
+    from kai_cp_models.settings import Settings
     from kai_cp_models.snapshot import GroupKey, Snapshot
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -82,7 +83,7 @@ def explain(
     settings = settings_or_exit(config, {}, defaults=OFFLINE)
     wanted = _kinds(kinds, settings.explain.fix_order) if not no_fixes else ()
     began = time.monotonic()
-    raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings.max_snapshot_bytes)
+    raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings)
     explainer = Explainer(
         Draft(raw, instant), settings, mapping_or_exit(usage, "--usage"), max(0.0, budget), wanted
     )
@@ -100,13 +101,17 @@ def explain(
         typer.echo("Nothing waits, and this cycle disturbs nothing.")
 
 
-def raw_or_exit(argument: str, now: float | None, most_bytes: int) -> tuple[dict[str, object], str, float]:
+def raw_or_exit(argument: str, now: float | None, settings: Settings) -> tuple[dict[str, object], str, float]:
     """The raw snapshot that an argument names, its SHA-256, and the time as of which it is read."""
+    from kai_cp.files import within
     from kai_cp.reader.container import UnreadableSnapshot, load
 
     source = source_or_exit(argument)
     try:
-        loaded = load(source.path, max_bytes=most_bytes)
+        with within(settings.limits.read_seconds, source.path):
+            loaded = load(
+                source.path, max_bytes=settings.max_snapshot_bytes, memory_bytes=settings.limits.memory_bytes
+            )
     except UnreadableSnapshot as problem:
         fail(str(problem), BAD_INPUT)
     return loaded.raw, loaded.sha256, time.time() if now is None else now

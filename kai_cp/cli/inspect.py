@@ -65,6 +65,7 @@ def inspect(
     kai-cp inspect snapshot.zip --resource cpu --all
     kai-cp inspect snapshot.zip --queue team-a -o json
     """
+    from kai_cp.files import within
     from kai_cp.inspection import inspection
     from kai_cp.report.inspect import report, selected
     from kai_cp.report.select import Selection, names
@@ -72,7 +73,8 @@ def inspect(
 
     settings = settings_or_exit(config, {})
     found, name, digest = snapshot_or_exit(snapshot, instant_or_exit(now), settings, usage_or_exit(usage))
-    document = inspection(found, digest, settings)
+    with within(settings.limits.read_seconds, name):
+        document = inspection(found, digest, settings)
     selection = Selection(names(queue), names(namespace), names(group))
     for unknown in selection.unknown({"queues": found.queue_by_name}):
         complain(f"--queue {unknown}: {name} has no such queue")

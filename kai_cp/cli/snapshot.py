@@ -58,6 +58,7 @@ def reduce(
     """
     import orjson
 
+    from kai_cp.files import within
     from kai_cp.questions.reduce import BadFact, Fact, reduced
     from kai_cp.reader import load
     from kai_cp.reader.container import UnreadableSnapshot
@@ -65,12 +66,16 @@ def reduce(
 
     try:
         wanted = Fact.of(fact)
-        raw: Mapping[str, Any] = load(snapshot).raw
     except BadFact as problem:
         fail(f"--fact: {problem}", WRONG_USAGE)
+    settings = settings_or_exit(config, {}, defaults={"solver.budget_seconds": BUDGET_SECONDS})
+    try:
+        with within(settings.limits.read_seconds, snapshot):
+            raw: Mapping[str, Any] = load(
+                snapshot, max_bytes=settings.max_snapshot_bytes, memory_bytes=settings.limits.memory_bytes
+            ).raw
     except UnreadableSnapshot as problem:
         fail(str(problem), BAD_INPUT)
-    settings = settings_or_exit(config, {}, defaults={"solver.budget_seconds": BUDGET_SECONDS})
     given = instant_or_exit(now)
     instant = given if given is not None else taken_at(raw) or 0.0
     if not _holds(raw, wanted, settings, instant):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import orjson
 import typer
 
-from kai_cp import reading
+from kai_cp import files, reading
 from kai_cp.cli.common import (
     BAD_INPUT,
     INTERRUPTED,
@@ -145,7 +145,12 @@ def solve(
     index, count = part_or_exit(part)
     inputs = inputs[index::count]
     results: list[Result] = []
-    for result in _answers(inputs, lambda source, data: Task(source, data, instant, settings, shares)):
+    answers = _answers(
+        inputs,
+        settings.max_snapshot_bytes,
+        lambda source, data: Task(source, data, instant, settings, shares),
+    )
+    for result in answers:
         if result.document is not None and output_dir is not None:
             _write(output_dir / f"{result.source.name}.json", result.document)
         results.append(result)
@@ -165,13 +170,15 @@ def solve(
         raise typer.Exit(BAD_INPUT)
 
 
-def _answers(inputs: Sequence[Source], task: Callable[[Source, bytes | None], Task]) -> Iterator[Result]:
+def _answers(
+    inputs: Sequence[Source], most_bytes: int, task: Callable[[Source, bytes | None], Task]
+) -> Iterator[Result]:
     """What comes of the inputs, one after the other; an interrupted one is the last."""
     if not inputs:
         return
     with Worker(job) as worker, _progress(inputs) as watched:
         for source, watch in watched:
-            data = sys.stdin.buffer.read() if source.path == STDIN else None
+            data = files.read(STDIN, most_bytes) if source.path == STDIN else None
             result = solved(worker, task(source, data), watch)
             yield result
             if result.interrupted:

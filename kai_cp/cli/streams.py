@@ -12,6 +12,7 @@ from typing import Final
 from kai_cp.cli.common import BAD_INPUT, BUG, INTERRUPTED, MISSING, complain
 from kai_cp.cli.extras import sentence
 from kai_cp.errors import Unavailable
+from kai_cp.files import TooLate
 
 DEBUG_VARIABLE: Final = "KAI_CP_DEBUG"
 """Set to anything, it shows tracebacks."""
@@ -44,6 +45,9 @@ def guarded(body: Callable[[], object]) -> int:
     except Unavailable as problem:
         complain(str(problem))
         status = MISSING
+    except TooLate as problem:
+        complain(str(problem))
+        status = BAD_INPUT
     except MemoryError:
         complain("the input takes more memory than there may be used (limits.memory_bytes)")
         status = BAD_INPUT

@@ -136,7 +136,7 @@ def what_if(
     from kai_cp.explain.whatif_text import lines
 
     settings = settings_or_exit(config, {}, defaults=OFFLINE)
-    raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings.max_snapshot_bytes)
+    raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings)
     ops = _operations(context.meta.get(_ARGUMENTS, ()), instant)
     cycles = Cycles(settings, mapping_or_exit(usage, "--usage"))
     try:

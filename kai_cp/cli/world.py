@@ -48,6 +48,12 @@ class World:
 
     def facts(self) -> Facts:
         """What the questions are asked of; the fair order is worked out once."""
+        from kai_cp.files import within
+
+        with within(self.settings.limits.read_seconds, self.name):
+            return self._facts()
+
+    def _facts(self) -> Facts:
         from kai_cp.decisions import to_json
         from kai_cp.inspection import inspection
         from kai_cp.questions.question import Facts
@@ -91,10 +97,11 @@ def decisions_or_exit(path: Path, text: bytes | None = None) -> tuple[Mapping[st
     """A ``decisions/1`` document and the plan in it."""
     import orjson
 
+    from kai_cp import files
     from kai_cp.decisions import BadDecisions, from_json
 
     try:
-        document = orjson.loads(path.read_bytes() if text is None else text)
+        document = orjson.loads(files.read(path) if text is None else text)
         return document, from_json(document)
     except OSError as error:
         fail(f"{path}: {error.strerror or error}", BAD_INPUT)

@@ -21,7 +21,6 @@ _EMPTY: Final[Mapping[str, Json]] = {
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     },
 }
-_MOST_FILE_BYTES: Final = 10_000_000
 
 
 def operation(option: str, value: str, now: float) -> list[Json]:
@@ -103,12 +102,10 @@ def read_objects(path: Path) -> list[Json]:
     """The objects of a YAML or JSON file, with the defaults of an API server; raises ``BadFile``."""
     import yaml
 
-    from kai_cp import yaml_text
+    from kai_cp import files, yaml_text
 
     try:
-        if path.stat().st_size > _MOST_FILE_BYTES:
-            raise BadFile(f"{path}: larger than {_MOST_FILE_BYTES} bytes")
-        documents = map(yaml_text.load, re.split(r"(?m)^---.*$", path.read_text("utf-8")))
+        documents = map(yaml_text.load, re.split(r"(?m)^---.*$", files.read_text(path)))
         found = [item for item in documents if item is not None]
     except (OSError, UnicodeDecodeError) as problem:
         raise BadFile(f"{path}: cannot be read: {problem}") from None

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from kai_cp import yaml_text
+from kai_cp.files import read_text
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.serving.process import Connection, Life, connect
@@ -25,7 +26,7 @@ def from_files(files: Sequence[Path]) -> Documents:
     found: Documents = []
     for file in files:
         try:
-            documents = yaml_text.load_all(file.read_text("utf-8"))
+            documents = yaml_text.load_all(read_text(file))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
             raise Unreadable(f"{file}: {str(problem).splitlines()[0]}") from None
         for document in documents:

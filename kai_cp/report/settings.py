@@ -20,6 +20,7 @@ One YAML file, given with `--config FILE`. Keys that are left out keep their def
 refused. The defaults reproduce KAI's policy. What a snapshot's own `config` and `schedulerParams` say
 (actions, plugins, binpack or spread, kValue, minimum runtimes …) is honoured and is not repeated here.
 Only preferences can be set: queue limits, gangs and the other contract rules cannot be switched off.
+Limits that are no settings, with unit and reason: [SECURITY.md](../SECURITY.md#limits-that-are-no-settings).
 
 """
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from kai_cp import yaml_text
+from kai_cp import files, yaml_text
 from kai_cp.settings import describe
 from kai_cp.tune.measure import MEASURES
 
@@ -69,7 +69,7 @@ class Space(BaseModel):
 def read_space(path: Path) -> Space:
     """The space of a YAML file; raises ``ValueError`` that names file and key."""
     try:
-        document: Any = yaml_text.load(path.read_text("utf-8"))
+        document: Any = yaml_text.load(files.read_text(path))
         return Space.model_validate(document)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: {error}") from None

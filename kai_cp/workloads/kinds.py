@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from kai_cp import yaml_text
+from kai_cp.files import read_text
 from kai_cp.workloads.items import Path, path
 
 Shape: TypeAlias = Literal[
@@ -237,7 +238,7 @@ def load_kinds(added: Iterable[File]) -> Kinds:
     rows: list[Kind] = []
     for file in added:
         try:
-            rows += parse_kinds(file.read_text("utf-8"), str(file))
+            rows += parse_kinds(read_text(file), str(file))
         except (OSError, UnicodeDecodeError) as problem:
             raise BadKinds(f"{file}: {problem}") from None
     return Kinds((*rows, *builtin_kinds().rows))

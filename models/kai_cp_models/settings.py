@@ -217,6 +217,12 @@ class Limits(Frozen):
         description="Most memory of a process that reads a snapshot or decides [bytes]; in a container, six "
         "tenths of what that has, if it is less.",
     )
+    read_seconds: float = Field(
+        120.0,
+        gt=0,
+        description="Longest time for reading a snapshot, and for what is then done with it without a "
+        "budget of its own: checking, inspecting, auditing.",
+    )
 
 
 class TimeSettings(Frozen):

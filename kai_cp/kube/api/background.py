@@ -12,6 +12,8 @@ from kai_cp.kube.api.errors import KubeError, LeaseLost
 
 LOG = logging.getLogger(__name__)
 Write = Callable[[], None]
+MOST_WRITES: Final = 20_000
+"""Writes that wait; a cluster of 10,000 pods has no more reasons to tell at once."""
 LOOK_SECONDS: Final = 0.1
 
 
@@ -26,7 +28,7 @@ class BackgroundWriter:
     """
 
     def __init__(
-        self, workers: int, *, limit: int = 20_000, busy: Callable[[], bool] = lambda: False
+        self, workers: int, *, limit: int = MOST_WRITES, busy: Callable[[], bool] = lambda: False
     ) -> None:
         self._urgent: OrderedDict[Hashable, Write] = OrderedDict()
         self._waiting: OrderedDict[str, OrderedDict[Hashable, Write]] = OrderedDict()

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import yaml
 from typer import Option
 
-from kai_cp import yaml_text
+from kai_cp import files, yaml_text
 from kai_cp.kube.api import names
 from kai_cp.kube.serving.flags import Seconds
 
@@ -213,7 +213,7 @@ def _by_priority(table: Mapping[str, int]) -> list[str]:
 def load_config(path: Path) -> dict[str, Any]:
     """The scheduler ConfigMap's file (11.1); what it leaves out is filled from the default."""
     try:
-        document = yaml_text.load(path.read_text("utf-8"))
+        document = yaml_text.load(files.read_text(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadConfiguration(f"{path}: {error}") from error
     if document is None:

@@ -28,8 +28,6 @@ from kai_cp_models.turns import Turns
 GRACE_SECONDS: Final = 20.0
 """The engine ends at its budget by itself; one that is this late hangs, and is ended."""
 LONGEST_STRETCH: Final = 16.0
-READ_SECONDS: Final = 120.0
-"""Longest time for taking a snapshot in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +195,8 @@ class WorkerDecider:
         budget = self._settings.solver.budget_seconds * self._stretch
         task = self._differ.task(raw, now, usage, self._settings, budget)
         noted: list[Noted] = []
-        pending = self._aside.submit(self._worker.run, task, started + READ_SECONDS, noted.append)
+        until = started + self._settings.limits.read_seconds
+        pending = self._aside.submit(self._worker.run, task, until, noted.append)
         label = self._settings.users.label
         snapshot = parse(raw, now=now, usage=usage, memo=self._memo, judged=False, user_label=label)
         reply: Reply = pending.result()

@@ -1,0 +1,80 @@
+"""Files that anybody may have written, as commands read them: to a size, and for no longer than agreed."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from kai_cp import yaml_text
+
+STDIN: Final = "-"
+MOST_BYTES: Final = 256 * 1024**2
+"""Of a document of ours (decisions, objects); an answer for 100,000 pods has a tenth."""
+_AGAIN_SECONDS: Final = 1.0
+"""What swallows the alarm meets it again."""
+
+
+class TooLarge(OSError):
+    """A file has more bytes than are read of its kind; the text says how many are."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(f"larger than {most_bytes} bytes")
+        self.strerror = str(self)
+
+
+class TooLate(Exception):
+    """Something was not done in time; the text says how much it had."""
+
+
+class _Alarm(BaseException):
+    """Rings past everything that catches exceptions."""
+
+
+def read(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
+    """The bytes of a file (``-``: standard input), also of a pipe; raises ``OSError``, ``TooLarge``."""
+    if str(path) == STDIN:
+        found = sys.stdin.buffer.read(most_bytes + 1)
+    else:
+        with Path(path).open("rb") as file:
+            found = file.read(most_bytes + 1)
+    if len(found) > most_bytes:
+        raise TooLarge(most_bytes)
+    return found
+
+
+def read_text(path: Path, most_bytes: int = yaml_text.LONGEST) -> str:
+    """The text of a file; by default as much as is read of YAML. Errors as of :func:`read`."""
+    return read(path, most_bytes).decode("utf-8")
+
+
+@contextlib.contextmanager
+def within(seconds: float, subject: object) -> Iterator[None]:
+    """Have what is done inside end with ``TooLate``, which names the subject, when it takes longer.
+
+    For the main thread of a command, where the system has alarms; elsewhere nothing ends it. One call of C
+    code is not interrupted: what is read is bounded by size first.
+    """
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(_signal: int, _frame: FrameType | None) -> None:
+        raise _Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except _Alarm:
+        raise TooLate(f"{subject}: not done within {seconds:g} s (limits.read_seconds)") from None
+    finally:
+        signal.signal(signal.SIGALRM, before)

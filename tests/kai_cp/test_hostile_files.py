@@ -1,0 +1,184 @@
+"""What a file may hold of somebody else's: no command shows it as it is, waits for it, or takes it whole."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from kai_cp import files
+from kai_cp.cli.streams import guarded
+from tests.kai_cp.test_cli import DEMO, NOW, run
+
+Raw = dict[str, Any]
+MARKUP = "<script>alert(1)</script>"
+ESCAPE = "\x1b]0;owned\x07\x1b[2J\r\nforged: line"
+
+
+def renamed(value: Any, names: set[str], change: Callable[[str], str]) -> Any:
+    """The value with every text that names an object changed alike, so that references still hold."""
+    if isinstance(value, dict):
+        return {key: renamed(inner, names, change) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [renamed(inner, names, change) for inner in value]
+    return change(value) if isinstance(value, str) and value in names else value
+
+
+def noted(value: Any, text: str) -> Any:
+    """The value with a text in place of every message and reason, and in annotations and labels besides."""
+    if isinstance(value, list):
+        return [noted(inner, text) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: noted(inner, text) for key, inner in value.items()}
+    for key in found.keys() & {"message", "reason", "displayName"}:
+        found[key] = text
+    for key in found.keys() & {"annotations", "labels"}:
+        found[key] = {**(found[key] or {}), text: text, "kai-cp/max-runtime": text, "gpu-memory": text}
+    return found
+
+
+def written(path: Path, change: Callable[[Raw], Raw]) -> Path:
+    """The sample snapshot, changed."""
+    raw = orjson.loads(DEMO.read_bytes())
+    path.write_bytes(orjson.dumps({**raw, "rawObjects": change(raw["rawObjects"])}))
+    return path
+
+
+def forged(objects: Raw) -> Raw:
+    """With texts that would move a terminal wherever an object may hold any."""
+    return {
+        key: [noted(item, ESCAPE) for item in items] if key in ("pods", "podGroups", "queues") else items
+        for key, items in objects.items()
+    }
+
+
+COMMANDS = ("solve", "inspect", "topology", "pending", "queues", "evictions", "audit", "reserve", "defrag")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_table_moves_the_terminal(tmp_path: Path, command: str) -> None:
+    snapshot = written(tmp_path / "forged.json", forged)
+    done = run(command, snapshot, "--now", NOW)
+    assert done.returncode in (0, 1), done.stderr
+    shown = done.stdout + done.stderr
+    assert shown
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert "\nforged" not in shown
+
+
+def test_the_page_runs_nothing_that_a_name_says(tmp_path: Path) -> None:
+    def marked(objects: Raw) -> Raw:
+        names = {item["metadata"]["name"] for items in objects.values() for item in items or ()}
+        return dict(renamed(objects, names, lambda name: name + MARKUP))
+
+    snapshot = written(tmp_path / "marked.json", marked)
+    page = tmp_path / "page.html"
+    done = run("view", snapshot, "--now", NOW, "--output", page)
+    assert done.returncode == 0, done.stderr
+    text = page.read_text("utf-8")
+    assert "alert(1)" in text
+    assert MARKUP not in text
+
+
+def ended(*words: str | Path) -> tuple[int, str]:
+    """Exit status and standard error of a command with the sentence for whatever goes wrong."""
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        status = guarded(lambda: sys.exit(run(*words).returncode))
+    return status, said.getvalue()
+
+
+# --- size, depth and time ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["--config", "--usage"])
+@pytest.mark.parametrize("text", ["[" * 5000, "a: " * 3000, "a: &a [*a]\nb: *a", "x" * 5_000_000])
+def test_a_deep_or_long_file_is_one_sentence(tmp_path: Path, option: str, text: str) -> None:
+    file = tmp_path / "deep.yaml"
+    file.write_text(text)
+    done = run("inspect", DEMO, option, file)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert str(file) in done.stderr
+
+
+def test_a_device_without_an_end_is_read_to_the_limit() -> None:
+    with pytest.raises(files.TooLarge, match="larger than 1000 bytes"):
+        files.read("/dev/zero", 1000)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 5000, "parameters: &a [*a]", "parameters: {__class__: {low: 0, high: 1}}"]
+)
+def test_a_hostile_search_space_is_one_sentence(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(text)
+    done = run("tune", DEMO, "--search", file, "--out", tmp_path / "out.yaml", "--now", NOW)
+    assert done.returncode == 2
+    assert str(file) in done.stderr
+
+
+def test_a_study_that_is_no_database_is_one_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    space, study = tmp_path / "space.yaml", tmp_path / "study.db"
+    space.write_text("parameters: {solver.seed: {choices: [0, 1]}}\n")
+    study.write_bytes(b"SQLite format 3\x00" + b"\xff" * 5000)
+    words = (
+        "tune",
+        DEMO,
+        "--search",
+        space,
+        "--storage",
+        f"sqlite:///{study}",
+        "--out",
+        tmp_path / "out.yaml",
+    )
+    status, said = ended(*words, "--now", NOW)
+    assert status in (1, 2, 3)
+    assert "defect" not in said
+
+
+def test_what_takes_too_long_ends_even_if_it_catches_everything() -> None:
+    def busy() -> None:
+        while True:
+            with contextlib.suppress(Exception):
+                time.sleep(0.01)
+
+    late = pytest.raises(files.TooLate, match=r"work: not done within 0.05 s \(limits.read_seconds\)")
+    with late, files.within(0.05, "work"):
+        busy()
+    with files.within(60, "work"):
+        pass
+
+
+def test_another_thread_has_no_alarm() -> None:
+    done: list[bool] = []
+
+    def body() -> None:
+        with files.within(60, "work"):
+            done.append(True)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert done == [True]
+
+
+def test_a_command_that_reads_for_too_long_says_so(tmp_path: Path) -> None:
+    """A pipe that nobody writes into keeps the reader waiting."""
+    pipe, config = tmp_path / "pipe.json", tmp_path / "settings.yaml"
+    os.mkfifo(pipe)
+    config.write_text("limits: {read_seconds: 0.2}\n")
+    assert ended("inspect", pipe, "--config", config) == (
+        1,
+        f"kai-cp: {pipe}: not done within 0.2 s (limits.read_seconds)\n",
+    )
