@@ -145,10 +145,16 @@ def tls_context(material: Material) -> ssl.SSLContext:
 
 
 class Publisher:
-    """Keeps ``caBundle`` of our webhook configurations equal to the authorities that are to be trusted."""
+    """Keeps ``caBundle`` of our webhook configurations equal to the authorities that are to be trusted.
 
-    def __init__(self, transport: Transport, mutating: Sequence[str], validating: Sequence[str]) -> None:
+    ``unwanted``: a match condition that keeps pods away which this process is told to judge; said once.
+    """
+
+    def __init__(
+        self, transport: Transport, mutating: Sequence[str], validating: Sequence[str], unwanted: str = ""
+    ) -> None:
         self._transport = transport
+        self._unwanted = unwanted
         self._named: list[tuple[Resource, str]] = [
             *((r.MUTATING_WEBHOOKS, name) for name in mutating),
             *((r.VALIDATING_WEBHOOKS, name) for name in validating),
@@ -162,6 +168,7 @@ class Publisher:
             if found is None or (found["metadata"].get("labels") or {}).get(LABEL[0]) != LABEL[1]:
                 continue
             hooks = found.get("webhooks") or []
+            self._look_for_unwanted(name, hooks)
             if all(hook["clientConfig"].get("caBundle") == wanted for hook in hooks):
                 continue
             for hook in hooks:
@@ -169,6 +176,14 @@ class Publisher:
             with contextlib.suppress(Conflict):
                 _update(self._transport, resource, name, found)
                 LOG.info("caBundle written", extra={"configuration": name})
+
+    def _look_for_unwanted(self, name: str, hooks: Sequence[Object]) -> None:
+        conditions = {condition["name"] for hook in hooks for condition in hook.get("matchConditions") or ()}
+        if self._unwanted in conditions:
+            advice = "make the registrations with `kai-cp webhooks --block-nvidia-visible-devices`"
+            extra = {"configuration": name, "error": advice}
+            LOG.warning("pods that share no GPU are not sent here", extra=extra)
+            self._unwanted = ""
 
 
 class Conflict(Exception):

@@ -14,6 +14,7 @@ from kai_cp.admission.framing import PATHS, Facts, answer
 from kai_cp.admission.request import AdmissionSettings
 from kai_cp.kube.admission.keeper import FileSource, Keeper, Publisher, SecretSource, Source, names_of
 from kai_cp.kube.admission.options import AdmissionOptions
+from kai_cp.kube.admission.registration import SHARES
 from kai_cp.kube.admission.server import TlsServer
 from kai_cp.kube.api import access
 from kai_cp.kube.api import resources as r
@@ -117,7 +118,12 @@ def _run(connection: Connection, options: AdmissionOptions, life: Life, parts: E
     cluster = Cluster(transport)
     server = TlsServer(f":{options.webhook_addr}", Judging(options.settings, cluster, metrics))
     publisher = (
-        Publisher(transport, access.MUTATING_CONFIGURATIONS, access.VALIDATING_CONFIGURATIONS)
+        Publisher(
+            transport,
+            access.MUTATING_CONFIGURATIONS,
+            access.VALIDATING_CONFIGURATIONS,
+            unwanted=SHARES["name"] if options.block_nvidia_visible_devices else "",
+        )
         if options.publish_ca_bundle
         else None
     )

@@ -28,7 +28,7 @@ from kai_cp.kube.admission.keeper import (
 )
 from kai_cp.kube.admission.options import AdmissionOptions, FailurePolicy, RegistrationOptions
 from kai_cp.kube.admission.process import AdmissionMetrics, Cluster, Judging
-from kai_cp.kube.admission.registration import configurations
+from kai_cp.kube.admission.registration import SHARES, configurations
 from kai_cp.kube.admission.server import MOST_BYTES, TlsServer
 from kai_cp.kube.api import access
 from kai_cp.kube.api import resources as r
@@ -259,6 +259,25 @@ def test_the_bundle_is_written_where_it_differs_and_to_our_objects_only(stub: St
     publisher.publish(b"two")
     hooks = (stub.get(r.VALIDATING_WEBHOOKS, "", "validating-kai-admission") or {})["webhooks"]
     assert [base64.b64decode(hook["clientConfig"]["caBundle"]) for hook in hooks] == [b"two", b"two"]
+
+
+@pytest.mark.parametrize("devices_are_blocked", [False, True])
+def test_registrations_that_keep_judged_pods_away_are_told_once(
+    stub: StubServer, caplog: pytest.LogCaptureFixture, devices_are_blocked: bool
+) -> None:
+    for found in configurations(RegistrationOptions(block_nvidia_visible_devices=devices_are_blocked)):
+        kind = r.MUTATING_WEBHOOKS if found["kind"].startswith("Mut") else r.VALIDATING_WEBHOOKS
+        stub.put(kind, found)
+    publisher = Publisher(
+        stub.transport("admission"),
+        access.MUTATING_CONFIGURATIONS,
+        access.VALIDATING_CONFIGURATIONS,
+        unwanted=SHARES["name"],
+    )
+    publisher.publish(b"one")
+    publisher.publish(b"two")
+    told = [record for record in caplog.records if "not sent here" in record.message]
+    assert len(told) == (0 if devices_are_blocked else 1)
 
 
 def test_files_of_cert_manager_are_read_anew(tmp_path: Path) -> None:
