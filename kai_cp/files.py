@@ -1,4 +1,4 @@
-"""Files that anybody may have written, as commands read them: to a size, and for no longer than agreed."""
+"""Files of any author, as commands read them: to a size, and for no longer than agreed."""
 
 from __future__ import annotations
 
