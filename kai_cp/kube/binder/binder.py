@@ -86,6 +86,7 @@ class Binder:
         """Begin: every request known, and every one that comes."""
         self._lease_lost = lease_lost
         self._requests.listen(self._changed)
+        self._pods.listen(self._pod_changed)
         for request in self._requests.all():
             self._changed(None, request)
 
@@ -105,6 +106,11 @@ class Binder:
     def _changed(self, _old: Object | None, new: Object | None) -> None:
         if new is not None and not orders.finished(new):
             self._queue(key_of(new))
+
+    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
+        """Take up the request of a pod that is seen after it: the watch of pods may hang."""
+        if new is not None and (old is None or old["metadata"]["uid"] != new["metadata"]["uid"]):
+            self._changed(None, self._requests.get(key_of(new)))  # it has its pod's name (1.3)
 
     def _queue(self, key: Key) -> None:
         with self._lock:
@@ -164,10 +170,8 @@ class Binder:
         if request is None or orders.finished(request) or "deletionTimestamp" in request["metadata"]:
             return None
         pod = self._pods.get((key[0], request["spec"]["podName"]))
-        if pod is None:
-            # Its events may be on their way; without a pod the garbage collector takes the request.
-            return self._wait_for_pod(key)
-        if not orders.belongs_to(request, pod) or not self._serves(pod):
+        # A pod that is not there yet is waited for; without one the garbage collector takes the request.
+        if pod is None or not orders.belongs_to(request, pod) or not self._serves(pod):
             return None
         if pod["spec"].get("nodeName"):
             self._close(request, pod)
@@ -187,11 +191,6 @@ class Binder:
 
     def _serves(self, pod: Object) -> bool:
         return not self._scheduler_name or pod["spec"].get("schedulerName") == self._scheduler_name
-
-    def _wait_for_pod(self, key: Key) -> float | None:
-        state = self._states[key]
-        state.attempts += 1
-        return 0.2 * 2.0**state.attempts if state.attempts < 5 else None
 
     def _next_pause(self, key: Key) -> float:
         state = self._states[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -128,6 +129,21 @@ def test_a_lost_answer_binds_once(server: StubServer, setup: Any) -> None:
     server.faults = fault
     until(lambda: phase(server) == "Succeeded")
     assert "Failed" not in str(server.requests("PATCH", "bindrequests"))
+
+
+def test_a_pod_that_is_seen_long_after_its_request(
+    server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its watch hung. However late it comes, that it comes is enough: here no timer ever rings."""
+    monkeypatch.setattr(threading.Timer, "start", lambda _self: None)
+    setup()
+    late = server.put(r.PODS, pod("p"))
+    server.remove(r.PODS, "ns", "p")
+    server.put(r.BIND_REQUESTS, orders.bind_request(late, node("n"), bind("p", "n")))
+    order(server, pod("next"))
+    until(lambda: phase(server, "next") == "Succeeded")
+    server.put(r.PODS, late)
+    until(lambda: phase(server) == "Succeeded")
 
 
 def test_a_new_binder_reports_what_the_last_one_bound(server: StubServer, setup: Any) -> None:
