@@ -11,7 +11,6 @@ planned anew afterwards. A holder ignores its own hold; once any of its pods has
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -125,16 +124,10 @@ class HeldRoom(RuleState):
                 found._started[group] = found._started.get(group, 0) + 1
         return found
 
-    def copy(self) -> HeldRoom:
-        twin = copy.copy(self)
-        if self.claims:
-            twin.detach()
-        return twin
-
     def detach(self) -> None:
-        """Own what changes, after a shallow copy."""
-        self._room = self._room.copy()
-        self._started = dict(self._started)
+        if self.claims:
+            self._room = self._room.copy()
+            self._started = dict(self._started)
 
     def concerns(self, pod: Pod) -> bool:
         return bool(self.claims)

@@ -202,11 +202,9 @@ class AffinityState(TalliedState):
         """Whether a pod would have been company for one that came as the first of its kind."""
         return any(_has(found, key) for keys in self.opened.values() for key in keys)
 
-    def copy(self) -> AffinityState:
-        twin = super().copy()
-        assert isinstance(twin, AffinityState)
-        twin.opened = dict(self.opened)
-        return twin
+    def detach(self) -> None:
+        super().detach()
+        self.opened = dict(self.opened)
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
         found = self.profile(pod)

@@ -7,13 +7,12 @@ Pods that do not run yet need none.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kai_cp_models.rules.stateful.nodes import selects
-from kai_cp_models.rules.stateful.protocol import Row, RuleState
+from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
 from kai_cp_models.rules.stateful.raw import Malformed, Raw, collect, mapping, selector, whole, word
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus, SetAside, Snapshot
@@ -98,12 +97,13 @@ def _pods(bound: str | int, expected: int) -> int:
     return -(-int(bound[:-1]) * expected // _PERCENT)
 
 
-class BudgetState(RuleState):
+class BudgetState(LeavingState):
     """Evictions made per budget."""
 
     name = NAME
 
     def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
         self._budgets = read(snapshot, [])
         self._of: Mapping[PodKey, tuple[int, ...]] = {
             pod.key: found
@@ -119,18 +119,11 @@ class BudgetState(RuleState):
                 if pod.status is PodStatus.RUNNING:
                     running[i] += 1
                     self._needs.add(pod.key)
-        self._left = [allowance(b, running[i], expected[i]) for i, b in enumerate(self._budgets)]
-        self._gone: set[PodKey] = set()
-
-    def copy(self) -> BudgetState:
-        twin = copy.copy(self)
-        twin.detach()
-        return twin
+        self._allowed = [allowance(b, running[i], expected[i]) for i, b in enumerate(self._budgets)]
 
     def detach(self) -> None:
-        """Own what changes, after a shallow copy."""
-        self._left = list(self._left)
-        self._gone = set(self._gone)
+        super().detach()
+        self._allowed = list(self._allowed)
 
     def concerns(self, pod: Pod) -> bool:
         return pod.key in self._of
@@ -139,25 +132,17 @@ class BudgetState(RuleState):
         return self._of.get(pod.key, ())
 
     def evictable(self, pod: Pod) -> bool:
-        needs = pod.key in self._needs and pod.key not in self._gone
-        return not needs or all(self._left[i] > 0 for i in self._of[pod.key])
+        needs = pod.key in self._needs and pod.key not in self.left
+        return not needs or all(self._allowed[i] > 0 for i in self._of[pod.key])
 
-    def evict(self, pod: Pod) -> None:
-        self._count(pod, 1)
-        self._gone.add(pod.key)
-
-    def unevict(self, pod: Pod) -> None:
-        self._count(pod, -1)
-        self._gone.discard(pod.key)
-
-    def _count(self, pod: Pod, sign: int) -> None:
+    def _leave(self, pod: Pod, sign: int) -> None:
         for i in self._of.get(pod.key, ()) if pod.key in self._needs else ():
-            self._left[i] -= sign
+            self._allowed[i] -= sign
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """Exact: evictions against what every budget still allows."""
         for i, budget in enumerate(self._budgets):
-            pods = [key for key in sorted(self._needs - self._gone) if i in self._of[key]]
+            pods = [key for key in sorted(self._needs - self.left) if i in self._of[key]]
             if pods:
                 name = f"{NAME} {budget.namespace}/{budget.name}"
-                yield Row({}, max(self._left[i], 0), {key: -1 for key in pods}, name)
+                yield Row({}, max(self._allowed[i], 0), {key: -1 for key in pods}, name)

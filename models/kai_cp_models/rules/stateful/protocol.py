@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Pod, PodKey, SetAside, Snapshot
 
@@ -40,7 +41,7 @@ class Row:
     name: str = ""
 
 
-class RuleState:
+class RuleState(Forked):
     """Accounting of one rule inside a ledger. The defaults are those of a rule without an opinion.
 
     Nodes are positions in ``Snapshot.nodes``. When ``concerns`` is False for a pod, the pod neither
@@ -49,10 +50,6 @@ class RuleState:
 
     name: ClassVar[str] = ""
     """The rule's ``NAME``."""
-
-    def copy(self) -> RuleState:
-        """An independent state for a trial; constants are shared."""
-        raise NotImplementedError
 
     def concerns(self, pod: Pod) -> bool:
         """Whether the pod matters to this rule at all."""
@@ -117,6 +114,28 @@ class RuleState:
         in its docstring, and ``mask`` and ``place`` decide when the counts are realised.
         """
         return ()
+
+
+class LeavingState(RuleState):
+    """A state that knows which pods the cycle has evicted; subclasses say in ``_leave`` what that changes."""
+
+    def __init__(self) -> None:
+        self.left: set[PodKey] = set()
+        """Pods that held a place before the cycle and are evicted in it."""
+
+    def detach(self) -> None:
+        self.left = set(self.left)
+
+    def evict(self, pod: Pod) -> None:
+        self._leave(pod, 1)
+        self.left.add(pod.key)
+
+    def unevict(self, pod: Pod) -> None:
+        self._leave(pod, -1)
+        self.left.discard(pod.key)
+
+    def _leave(self, pod: Pod, sign: int) -> None:
+        """Count the pod as leaving (1) or as staying again (-1); ``left`` is not changed yet."""
 
 
 class StatefulRule(Protocol):

@@ -5,16 +5,15 @@ A missing one, or a claim that is being deleted, refuses every node and no evict
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Iterator
 from typing import Final
 
 import numpy as np
 
-from kai_cp_models.rules.stateful.protocol import Mask, RuleState
+from kai_cp_models.rules.stateful.protocol import LeavingState, Mask, RuleState
 from kai_cp_models.rules.stateful.raw import Raw, collect_named, mapping
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Pod, PodKey, SetAside, Snapshot
+from kai_cp_models.snapshot import Pod, SetAside, Snapshot
 
 NAME: Final = "references"
 
@@ -36,24 +35,19 @@ def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
     yield from ()
 
 
-class ObjectState(RuleState):
+class ObjectState(LeavingState):
     """Existence of objects, constant through a cycle, and the pods evicted in it."""
 
     name = NAME
 
     def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
         self._snapshot = snapshot
-        self.left: set[PodKey] = set()
         self._claims: dict[tuple[str, str], bool] = {}
         for key, deleted in collect_named(
             snapshot, "persistentVolumeClaims", "PersistentVolumeClaim", _deleted, []
         ):
             self._claims[key] = deleted
-
-    def copy(self) -> ObjectState:
-        twin = copy.copy(self)
-        twin.left = set(self.left)
-        return twin
 
     def concerns(self, pod: Pod) -> bool:
         return bool(pod.spec.config_maps or pod.spec.volume_claims)
@@ -69,12 +63,6 @@ class ObjectState(RuleState):
             # A victim may stay where it is: it does not start again.
             mask[self._snapshot.node_index[pod.node]] = True
         return mask
-
-    def evict(self, pod: Pod) -> None:
-        self.left.add(pod.key)
-
-    def unevict(self, pod: Pod) -> None:
-        self.left.discard(pod.key)
 
     def refusals(self, pod: Pod) -> str:
         return self.dead_end(pod)

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.rules.stateful.forked import Forked
+
 Nodes = NDArray[np.int64]
 
 
-class Remembered:
+class Remembered(Forked):
     """Arrays over the nodes by key; a question recomputes the nodes that changed since the last one."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
         self._changes: list[int] = []
         self._known: dict[Hashable, tuple[int, NDArray[Any]]] = {}
-
-    def copy(self) -> Remembered:
-        """An independent copy; the arrays are never written again, so they are shared."""
-        twin = copy.copy(self)
-        twin.detach()
-        return twin
 
     def detach(self) -> None:
         """Own what changes, after a shallow copy."""

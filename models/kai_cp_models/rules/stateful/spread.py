@@ -130,11 +130,9 @@ class SpreadState(TalliedState):
         here = counts[self.domains.of(constraint.topology_key)[node]]
         return int(here - counts[eligible].min(initial=here))
 
-    def copy(self) -> SpreadState:
-        twin = super().copy()
-        assert isinstance(twin, SpreadState)
-        twin.placed = dict(self.placed)
-        return twin
+    def detach(self) -> None:
+        super().detach()
+        self.placed = dict(self.placed)
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
         if pod.spec.spread:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.rules.stateful.protocol import RuleState
-from kai_cp_models.snapshot import ACTIVE_USED, Pod, PodKey, PodStatus, Snapshot
+from kai_cp_models.rules.stateful.protocol import LeavingState
+from kai_cp_models.snapshot import ACTIVE_USED, Pod, PodStatus, Snapshot
 
 Counts = NDArray[np.int64]
 Effect = tuple[Hashable, int]
@@ -69,13 +69,13 @@ class Tally:
         return self._layers[False].keys()
 
 
-class TalliedState(RuleState):
+class TalliedState(LeavingState):
     """A state whose whole memory is a tally; subclasses say what a pod adds and where."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
         self.snapshot = snapshot
         self.tally = Tally(self._size)
-        self.left: set[PodKey] = set()
         self._running: tuple[tuple[Pod, int], ...] = ()
 
     def _load(self) -> None:
@@ -110,12 +110,9 @@ class TalliedState(RuleState):
         """Pods that held a place before the cycle, are not leaving, and could be evicted."""
         return ((pod, node) for pod, node in self._running if pod.key not in self.left)
 
-    def copy(self) -> TalliedState:
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        twin.tally = self.tally.copy()
-        twin.left = set(self.left)
-        return twin
+    def detach(self) -> None:
+        super().detach()
+        self.tally = self.tally.copy()
 
     def concerns(self, pod: Pod) -> bool:
         return any(True for _ in self._effects(pod))
@@ -126,14 +123,6 @@ class TalliedState(RuleState):
 
     def remove(self, pod: Pod, node: int) -> None:
         self._count(pod, node, -1, leaving=False)
-
-    def evict(self, pod: Pod) -> None:
-        self._leave(pod, 1)
-        self.left.add(pod.key)
-
-    def unevict(self, pod: Pod) -> None:
-        self._leave(pod, -1)
-        self.left.discard(pod.key)
 
     def _leave(self, pod: Pod, sign: int) -> None:
         if pod.node is None or pod.status is PodStatus.RELEASING:

@@ -9,7 +9,6 @@ only the GPUs that are not DRA devices.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,12 +17,13 @@ from numpy.typing import NDArray
 
 from kai_cp_models.rules.stateful.dra.catalog import Catalog
 from kai_cp_models.rules.stateful.dra.objects import EXACT, Claim, Wanted
+from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.rules.stateful.protocol import Mask
 from kai_cp_models.rules.stateful.raw import Raw
 from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, Snapshot
 
 
-class Extended:
+class Extended(Forked):
     """Dimensions that DRA serves, node by node, and the whole GPUs of device plugins in use."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -55,12 +55,6 @@ class Extended:
             np.zeros(len(nodes), dtype=np.int64),
             np.zeros(len(nodes), dtype=np.int64),
         )
-
-    def copy(self) -> Extended:
-        """An independent copy."""
-        twin = copy.copy(self)
-        twin.detach()
-        return twin
 
     def detach(self) -> None:
         """Own what changes, after a shallow copy."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from kai_cp_models.rules.stateful.dra.catalog import Catalog
 from kai_cp_models.rules.stateful.dra.objects import Counter
 from kai_cp_models.rules.stateful.dra.results import Allocation
 from kai_cp_models.rules.stateful.dra.search import Room
+from kai_cp_models.rules.stateful.forked import Forked
 
 ClaimKey = tuple[str, str]
 _STAMPS: Final = itertools.count(1)
@@ -52,7 +52,7 @@ class Holding:
         return self.stay | self.joined | (self.leave if now else frozenset())
 
 
-class Holdings:
+class Holdings(Forked):
     """Holdings of all claims and the devices in use, in the two layers *staying* and *leaving*."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -66,12 +66,6 @@ class Holdings:
         for i, device in enumerate(catalog.devices):
             if device.consumes:
                 self._pools.setdefault(device.id[:2], []).append(i)
-
-    def copy(self) -> Holdings:
-        """An independent copy."""
-        twin = copy.copy(self)
-        twin.detach()
-        return twin
 
     def detach(self) -> None:
         """Own what changes, after a shallow copy."""

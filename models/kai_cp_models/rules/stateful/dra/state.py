@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -20,7 +19,7 @@ from kai_cp_models.rules.stateful.dra.refs import refs_of
 from kai_cp_models.rules.stateful.dra.results import Allocation, read, write
 from kai_cp_models.rules.stateful.dra.rows import rows
 from kai_cp_models.rules.stateful.dra.search import Open, Pick, Problem, Search
-from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState
+from kai_cp_models.rules.stateful.protocol import LeavingState, Mask, Row
 from kai_cp_models.rules.stateful.raw import Raw
 from kai_cp_models.rules.stateful.tally import holding
 from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodKey, PodStatus, Snapshot
@@ -44,7 +43,7 @@ class Given(NamedTuple):
     now: bool
 
 
-class DraState(RuleState):
+class DraState(LeavingState):
     """Claims in use, devices in use, and the searches over them.
 
     Devices that this cycle gives are promised to no pod yet: where a further pod has room on a node
@@ -54,6 +53,7 @@ class DraState(RuleState):
     name = NAME
 
     def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
         self.snapshot = snapshot
         self.catalog = catalog_of(snapshot)
         self.extended = Extended(self.catalog)
@@ -61,7 +61,6 @@ class DraState(RuleState):
         self._placed: dict[PodKey, tuple[Joined, ...]] = {}
         self._given: dict[int, tuple[Given, ...]] = {}
         self._gpus: dict[int, Gpus] = {}
-        self._left: set[PodKey] = set()
         self._problems: dict[Hashable, Problem] = {}
         self._dead_ends: dict[PodKey, str] = {}
         self._known: dict[Hashable, tuple[int, bool]] = {}
@@ -107,17 +106,11 @@ class DraState(RuleState):
                 self._holdings.set(key, Holding(before, none if leaving else user, user if leaving else none))
                 self._used_by.setdefault(pod.uid, []).append(key)
 
-    def copy(self) -> DraState:
-        twin = copy.copy(self)
-        twin.detach()
-        return twin
-
     def detach(self) -> None:
-        """Own what changes, after a shallow copy."""
+        super().detach()
         self._holdings = self._holdings.copy()
         self._placed = dict(self._placed)
         self._given = dict(self._given)
-        self._left = set(self._left)
         self.extended = self.extended.copy()
 
     # --- what a pod needs ------------------------------------------------------------------------
@@ -209,7 +202,7 @@ class DraState(RuleState):
 
     def _admit_home(self, pod: Pod, mask: Mask) -> None:
         """An evicted pod that returns to its node is not evicted: it keeps the devices that it has."""
-        if pod.key in self._left and pod.node is not None:
+        if pod.key in self.left and pod.node is not None:
             kept = [self._holdings.of(key) for key in self._used_by.get(pod.uid, ())]
             if all(found.before is not None for found in kept):
                 # A claim that was allocated anew is elsewhere now.
@@ -385,14 +378,12 @@ class DraState(RuleState):
             self._given[node] = kept
 
     def evict(self, pod: Pod) -> None:
-        self._leave(pod, 1)
-        self._left.add(pod.key)
+        super().evict(pod)
         for key in self._used_by.get(pod.uid, ()):
             self._holdings.leave(key, pod.uid)
 
     def unevict(self, pod: Pod) -> None:
-        self._leave(pod, -1)
-        self._left.discard(pod.key)
+        super().unevict(pod)
         if pod.status is not PodStatus.RELEASING:
             for key in self._used_by.get(pod.uid, ()):
                 self._holdings.come_back(key, pod.uid)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from kai_cp_models.rules.stateful.numa.zones import (
     is_device,
     parse,
 )
-from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState, Scores
+from kai_cp_models.rules.stateful.protocol import LeavingState, Mask, Row, Scores
 from kai_cp_models.rules.stateful.remembered import Remembered
 from kai_cp_models.rules.stateful.tally import holding
 from kai_cp_models.snapshot import MILLI, Pod, PodKey, PodSpec, PodStatus, SetAside, Snapshot
@@ -29,7 +28,7 @@ SCORE: Final = 100.0
 """Score of a node on which the pod needs one zone (6)."""
 
 
-class NumaState(RuleState):
+class NumaState(LeavingState):
     """Amounts in use per zone, staying and leaving, and where the cycle's pods are expected.
 
     What a node answers depends on its zones and on what is free there alone. Such states are numbered,
@@ -39,6 +38,7 @@ class NumaState(RuleState):
     name = NAME
 
     def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
         self.snapshot = snapshot
         problems: list[SetAside] = []
         self.zones = parse(snapshot, problems)
@@ -60,7 +60,6 @@ class NumaState(RuleState):
         self._demands: dict[int, Hashable] = {}
         self._fits_empty: dict[Hashable, bool] = {}
         self._placed: dict[PodKey, tuple[int, Amounts]] = {}
-        self._left: set[PodKey] = set()
         total = np.zeros_like(self.zones.allocatable)
         for pod, node, leaving in holding(snapshot):
             known = self._known(pod, node)
@@ -72,17 +71,11 @@ class NumaState(RuleState):
         self._more: tuple[dict[int, Amounts], dict[int, Amounts]] = ({}, {})
         """What the cycle adds to ``_used``, by node."""
 
-    def copy(self) -> NumaState:
-        twin = copy.copy(self)
-        twin.detach()
-        return twin
-
     def detach(self) -> None:
-        """Own what changes, after a shallow copy."""
+        super().detach()
         self._more = (dict(self._more[0]), dict(self._more[1]))
         self._remembered = self._remembered.copy()
         self._placed = dict(self._placed)
-        self._left = set(self._left)
 
     # --- amounts -----------------------------------------------------------------------------------
 
@@ -192,7 +185,7 @@ class NumaState(RuleState):
     def _own_node(self, pod: Pod) -> tuple[int, Amounts] | None:
         """Node and zones of an evicted pod: if it returns there its eviction is taken back, so that it
         keeps its zones."""
-        if pod.key not in self._left or pod.node is None:
+        if pod.key not in self.left or pod.node is None:
             return None
         node = self.snapshot.node_index[pod.node]
         known = self._known(pod, node)
@@ -304,14 +297,6 @@ class NumaState(RuleState):
         if place is not None:
             self._use(place[0], -place[1], leaving=False)
 
-    def evict(self, pod: Pod) -> None:
-        self._leave(pod, 1)
-        self._left.add(pod.key)
-
-    def unevict(self, pod: Pod) -> None:
-        self._leave(pod, -1)
-        self._left.discard(pod.key)
-
     def _leave(self, pod: Pod, sign: int) -> None:
         if pod.node is None or pod.status is PodStatus.RELEASING:
             return
@@ -349,7 +334,7 @@ class NumaState(RuleState):
         chosen = np.array([node for node in nodes if plain[node]], dtype=np.int64)
         leaving: dict[int, list[tuple[PodKey, Amounts]]] = {}
         for pod, node, gone in holding(self.snapshot):
-            if plain[node] and not gone and pod.key not in self._left:
+            if plain[node] and not gone and pod.key not in self.left:
                 known = self._known(pod, node)
                 if known is not None:
                     leaving.setdefault(node, []).append((pod.key, known))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.rules.stateful.protocol import Mask, Row
 from kai_cp_models.rules.stateful.storage.objects import Objects
 from kai_cp_models.snapshot import Pod, PodKey, Snapshot
@@ -16,7 +16,7 @@ Use = tuple[int, int]
 """Pods that hold a volume on a node: staying, leaving."""
 
 
-class Attached:
+class Attached(Forked):
     """Which limited volumes are on which node. A volume counts once, however many pods use it."""
 
     def __init__(self, snapshot: Snapshot, objects: Objects) -> None:
@@ -31,12 +31,6 @@ class Attached:
         self._counts = {driver: np.zeros((2, count), dtype=np.int64) for driver in self._limits}
         """Different volumes per node, by driver: in the end, now."""
         self._everywhere = np.ones(count, dtype=np.bool_)
-
-    def copy(self) -> Attached:
-        """An independent copy."""
-        twin = copy.copy(self)
-        twin.detach()
-        return twin
 
     def detach(self) -> None:
         """Own what changes, after a shallow copy."""

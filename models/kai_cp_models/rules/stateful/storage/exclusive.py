@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.rules.stateful.protocol import Row
 from kai_cp_models.rules.stateful.storage.objects import Objects
 from kai_cp_models.snapshot import Pod, PodKey
@@ -16,18 +16,12 @@ Users = tuple[frozenset[PodKey], frozenset[PodKey]]
 _NOBODY: Final[Users] = (frozenset(), frozenset())
 
 
-class Exclusive:
+class Exclusive(Forked):
     """Which pods use which of these claims."""
 
     def __init__(self, objects: Objects) -> None:
         self._claims = frozenset(key for key, claim in objects.claims.items() if MODE in claim.modes)
         self._users: dict[PodKey, Users] = {}
-
-    def copy(self) -> Exclusive:
-        """An independent copy."""
-        twin = copy.copy(self)
-        twin.detach()
-        return twin
 
     def detach(self) -> None:
         """Own what changes, after a shallow copy."""

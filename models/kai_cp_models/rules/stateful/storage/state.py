@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from kai_cp_models.rules.stateful.nodes import labelled, selected, selects
-from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState
+from kai_cp_models.rules.stateful.protocol import LeavingState, Mask, Row
 from kai_cp_models.rules.stateful.storage.attached import Attached
 from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
 from kai_cp_models.rules.stateful.storage.objects import (
@@ -42,12 +41,13 @@ class Source:
     capacity: int = -1
 
 
-class StorageState(RuleState):
+class StorageState(LeavingState):
     """Volumes and capacities promised in the cycle, and what leaving pods give back."""
 
     name = NAME
 
     def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
         self.snapshot = snapshot
         problems: list[SetAside] = []
         self.objects = read(snapshot, problems)
@@ -62,7 +62,6 @@ class StorageState(RuleState):
             np.zeros(len(capacities), dtype=np.int64),
         )
         self._sources: dict[PodKey, Source] = {}
-        self._left: set[PodKey] = set()
         self._users = Counter(claim.key for pod in snapshot.pods for claim in self._claims(pod))
         for pod, node, leaving in holding(snapshot):
             if pod.spec.volume_claims:
@@ -71,18 +70,12 @@ class StorageState(RuleState):
                 if leaving:
                     self._give_back(pod, node, 1)
 
-    def copy(self) -> StorageState:
-        twin = copy.copy(self)
-        twin.detach()
-        return twin
-
     def detach(self) -> None:
-        """Own what changes, after a shallow copy."""
+        super().detach()
         self.attached = self.attached.copy()
         self.exclusive = self.exclusive.copy()
         self._room = (self._room[0].copy(), self._room[1].copy())
         self._sources = dict(self._sources)
-        self._left = set(self._left)
 
     # --- masks that do not change ------------------------------------------------------------------
 
@@ -168,7 +161,7 @@ class StorageState(RuleState):
 
     def _home(self, pod: Pod) -> int | None:
         """The node of a pod that was evicted in this cycle."""
-        return self.snapshot.node_index[pod.node] if pod.key in self._left and pod.node is not None else None
+        return self.snapshot.node_index[pod.node] if pod.key in self.left and pod.node is not None else None
 
     def _waiting(self, pod: Pod, storage_class: str) -> int:
         """Bytes that the pod's waiting claims of a class need together."""
@@ -292,14 +285,6 @@ class StorageState(RuleState):
             if source.capacity >= 0:
                 self._room[0][source.capacity] += claim.bytes
 
-    def evict(self, pod: Pod) -> None:
-        self._leave(pod, 1)
-        self._left.add(pod.key)
-
-    def unevict(self, pod: Pod) -> None:
-        self._leave(pod, -1)
-        self._left.discard(pod.key)
-
     def _leave(self, pod: Pod, sign: int) -> None:
         if pod.node is None or pod.status is PodStatus.RELEASING:
             return
@@ -362,7 +347,7 @@ class StorageState(RuleState):
                 leaving = {
                     pod.key: given
                     for pod, node in staying
-                    if pod.key not in self._left and (given := self._returned(pod, node, i))
+                    if pod.key not in self.left and (given := self._returned(pod, node, i))
                 }
                 room = int(self._room[0][i] + self._room[1][i])
                 yield Row(entering, max(room, 0), leaving, NAME)
