@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kai_cp_models.marking import marked
 from kai_cp_models.reservations.state import window_of
 from kai_cp_models.reservations.times import EXTRA, Times
 from kai_cp_models.rules.stateful.gpu_kinds import told_apart
@@ -13,7 +14,6 @@ from kai_cp_models.snapshot import (
     GroupKey,
     Pod,
     PodGroup,
-    PodSpec,
     PodStatus,
     Snapshot,
 )
@@ -64,24 +64,17 @@ def _windowed(times: Times) -> tuple[Pod, ...]:
         for group in snapshot.waiting_groups
         if times.notes(group.key).stored is not None or times.asks_for_reservation(group)
     ]
-    keys: dict[GroupKey, str] = {}
+    marks: dict[GroupKey, str] = {}
     for group in snapshot.groups:
         window = window_of(times, group, asking)
         ignored = ",".join(sorted(map(str, window.ignores)))
         own = str(group.key) if group in asking else ""
-        keys[group.key] = f"|until {window.until} {window.gives_way} {window.drained} {ignored} {own}"
-    finished: dict[tuple[int, str], PodSpec] = {}
-    found: list[Pod] = []
-    for pod in snapshot.pods:
+        marks[group.key] = f"until {window.until} {window.gives_way} {window.drained} {ignored} {own}"
+
+    def mark_of(pod: Pod) -> str | None:
         owner = snapshot.group_by_key.get(pod.group) if pod.group is not None else None
         if owner is None or not (pod.status is PodStatus.PENDING or owner.preemptible):
-            found.append(pod)
-            continue
-        key = keys[owner.key]
-        spec = finished.get((id(pod.spec), key))
-        if spec is None:
-            spec = finished[id(pod.spec), key] = replace(
-                pod.spec, scheduling_key=f"{pod.spec.scheduling_key}{key}"
-            )
-        found.append(replace(pod, spec=spec))
-    return tuple(found)
+            return None
+        return marks[owner.key]
+
+    return marked(snapshot.pods, mark_of)

@@ -8,7 +8,6 @@ one by one, and one row per queue, kind and bound where a model places them toge
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.fairness import amounts
+from kai_cp_models.marking import marked
 from kai_cp_models.reservations.inputs import Fields, Unreadable, shown
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
-from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState
+from kai_cp_models.rules.stateful.protocol import LeavingState, Mask, Row, RuleState
 from kai_cp_models.rules.static.table import NodeTable, accepting
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
@@ -31,7 +31,6 @@ from kai_cp_models.snapshot import (
     GpuKind,
     Pod,
     PodKey,
-    PodSpec,
     SetAside,
     Snapshot,
 )
@@ -123,20 +122,15 @@ def read(snapshot: Snapshot, problems: list[SetAside]) -> QueueBounds:
 def told_apart(snapshot: Snapshot) -> Snapshot:
     """The snapshot with specs that tell pods under different bounds apart: many count pods by spec."""
     bounds = read(snapshot, [])
-    finished: dict[tuple[int, str], PodSpec] = {}
-    pods = []
-    for pod in snapshot.pods:
+
+    def mark_of(pod: Pod) -> str | None:
         group = snapshot.group_by_key.get(pod.group) if pod.group is not None else None
         path = () if group is None else snapshot.queue_path.get(group.queue, ())
         if group is None or not any(name in bounds for name in path):
-            pods.append(pod)
-            continue
-        key = f"{pod.spec.scheduling_key}|kinds of {group.queue} {group.preemptible}"
-        spec = finished.get((id(pod.spec), key))
-        if spec is None:
-            spec = finished[id(pod.spec), key] = replace(pod.spec, scheduling_key=key)
-        pods.append(replace(pod, spec=spec))
-    return replace(snapshot, pods=tuple(pods)) if bounds else snapshot
+            return None
+        return f"kinds of {group.queue} {group.preemptible}"
+
+    return replace(snapshot, pods=marked(snapshot.pods, mark_of)) if bounds else snapshot
 
 
 class Holding(NamedTuple):
@@ -185,12 +179,13 @@ def _milli(name: str, value: Any) -> int:
     return UNLIMITED if value == UNLIMITED else int(value * MILLI + 1e-6)
 
 
-class KindState(RuleState):
+class KindState(LeavingState):
     """What is held under every bound, in milli-GPUs: by who stays, and by who leaves in this cycle."""
 
     name = NAME
 
     def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
         self._snapshot = snapshot
         self._bounds = read(snapshot, [])
         self._kinds = kinds_of(snapshot)
@@ -203,7 +198,6 @@ class KindState(RuleState):
         self._leaving: dict[Cell, int] = {}
         self._new: dict[Cell, int] = {}
         """Of what stays, by pods that had no place before the cycle."""
-        self._left: set[PodKey] = set()
         self._placed: dict[PodKey, tuple[Pod, int]] = {}
         index = snapshot.node_index
         self._running = tuple(
@@ -215,15 +209,10 @@ class KindState(RuleState):
             self._count(self._staying, pod, node, 1)
         self._start = dict(self._staying)
 
-    def copy(self) -> KindState:
-        twin = copy.copy(self)
-        twin.detach()
-        return twin
-
     def detach(self) -> None:
-        """Own what changes, after a shallow copy."""
+        super().detach()
         self._staying, self._leaving, self._new = dict(self._staying), dict(self._leaving), dict(self._new)
-        self._left, self._placed = set(self._left), dict(self._placed)
+        self._placed = dict(self._placed)
 
     def holdings(self) -> tuple[Holding, ...]:
         """What every queue with bounds holds at the start."""
@@ -280,7 +269,7 @@ class KindState(RuleState):
         A pod that leaves may come back or move as long as no more is held than before and no new pod came.
         """
         bound = self._bound(cell)
-        if pod is not None and pod.key in self._left and not self._new.get(cell):
+        if pod is not None and pod.key in self.left and not self._new.get(cell):
             bound = max(bound, self._start.get(cell, 0))
         return bound - self._staying.get(cell, 0) - (self._leaving.get(cell, 0) if now else 0)
 
@@ -346,17 +335,9 @@ class KindState(RuleState):
         self._enter(pod, node, -1)
         self._placed.pop(pod.key, None)
 
-    def evict(self, pod: Pod) -> None:
-        self._leave(pod, 1)
-        self._left.add(pod.key)
-
-    def unevict(self, pod: Pod) -> None:
-        self._leave(pod, -1)
-        self._left.discard(pod.key)
-
     def _enter(self, pod: Pod, node: int, sign: int) -> None:
         self._count(self._staying, pod, node, sign)
-        if pod.key not in self._left:
+        if pod.key not in self.left:
             self._count(self._new, pod, node, sign)
 
     def _leave(self, pod: Pod, sign: int) -> None:
@@ -379,7 +360,7 @@ class KindState(RuleState):
             for cell in self._cells_of(pod):
                 asking.setdefault(cell, []).append(c)
         holding: dict[Cell, dict[PodKey, int]] = {cell: {} for cell in asking}
-        staying = (one for one in self._running if one[0].key not in self._left)
+        staying = (one for one in self._running if one[0].key not in self.left)
         for pod, node in (*staying, *self._placed.values()):
             for cell in self._cells_of(pod):
                 if cell in holding and cell.kind == self._kinds[node]:
