@@ -7,12 +7,13 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from kai_cp.decisions import BadDecisions, from_rfc3339, recorded
-from kai_cp.reader.container import Source, UnreadableSnapshot, load, sources
+from kai_cp.reader.container import Loaded, Source, UnreadableSnapshot, load, sources
 from kai_cp_models.collection import no_collection
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
@@ -47,13 +48,11 @@ def read(
     from kai_cp.reader.snapshot import parse
 
     with no_collection(for_good=True):
-        loaded = load(
-            source, max_bytes=settings.max_snapshot_bytes, memory_bytes=settings.limits.memory_bytes
-        )
+        given = loaded(source, settings)
         if now is None:
-            now = decided_at(source) or taken_at(loaded.raw) or time.time()
+            now = decided_at(source) or taken_at(given.raw) or time.time()
         snapshot = parse(
-            loaded.raw, now=now, usage=usage, limits=settings.limits, user_label=settings.users.label
+            given.raw, now=now, usage=usage, limits=settings.limits, user_label=settings.users.label
         )
     unknown = sorted(set(usage or ()) - snapshot.queue_by_name.keys())
     if unknown:
@@ -61,7 +60,12 @@ def read(
         raise UnreadableSnapshot(
             f"{label}: --usage names queue {unknown[0]}, which the snapshot does not have."
         )
-    return snapshot, loaded.sha256
+    return snapshot, given.sha256
+
+
+def loaded(source: str | bytes | Path, settings: Settings) -> Loaded:
+    """The raw snapshot of a path, of ``-`` or of bytes, to the limits of the settings."""
+    return load(source, max_bytes=settings.max_snapshot_bytes, memory_bytes=settings.limits.memory_bytes)
 
 
 def decided_at(source: str | bytes) -> float | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from kai_cp.reader.container import Source
+    from kai_cp.reader.container import Loaded, Source
     from kai_cp_models.settings import Settings
     from kai_cp_models.snapshot import Snapshot
 
@@ -167,6 +167,19 @@ def source_or_exit(argument: str) -> Source:
     if len(sources) != 1:
         fail(f"{argument}: holds {len(sources)} snapshots; name one of them", WRONG_USAGE)
     return sources[0]
+
+
+def loaded_or_exit(path: Path | str, settings: Settings) -> Loaded:
+    """A raw snapshot, read within the limits of the settings."""
+    from kai_cp.files import within
+    from kai_cp.reader.container import UnreadableSnapshot
+    from kai_cp.reading import loaded
+
+    try:
+        with within(settings.limits.read_seconds, path):
+            return loaded(path, settings)
+    except UnreadableSnapshot as problem:
+        fail(str(problem), BAD_INPUT)
 
 
 def snapshot_or_exit(

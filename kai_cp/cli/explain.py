@@ -16,6 +16,7 @@ from kai_cp.cli.common import (
     WRONG_USAGE,
     fail,
     instant_or_exit,
+    loaded_or_exit,
     mapping_or_exit,
     settings_or_exit,
     source_or_exit,
@@ -103,17 +104,7 @@ def explain(
 
 def raw_or_exit(argument: str, now: float | None, settings: Settings) -> tuple[dict[str, object], str, float]:
     """The raw snapshot that an argument names, its SHA-256, and the time as of which it is read."""
-    from kai_cp.files import within
-    from kai_cp.reader.container import UnreadableSnapshot, load
-
-    source = source_or_exit(argument)
-    try:
-        with within(settings.limits.read_seconds, source.path):
-            loaded = load(
-                source.path, max_bytes=settings.max_snapshot_bytes, memory_bytes=settings.limits.memory_bytes
-            )
-    except UnreadableSnapshot as problem:
-        fail(str(problem), BAD_INPUT)
+    loaded = loaded_or_exit(source_or_exit(argument).path, settings)
     return loaded.raw, loaded.sha256, time.time() if now is None else now
 
 

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, complain, fail, instant_or_exit, settings_or_exit
+from kai_cp.cli.common import (
+    BAD_INPUT,
+    WRONG_USAGE,
+    complain,
+    fail,
+    instant_or_exit,
+    loaded_or_exit,
+    settings_or_exit,
+)
 from kai_cp.cli.options import ConfigOption, NowOption, SnapshotArgument
 
 if TYPE_CHECKING:
@@ -58,10 +66,7 @@ def reduce(
     """
     import orjson
 
-    from kai_cp.files import within
     from kai_cp.questions.reduce import BadFact, Fact, reduced
-    from kai_cp.reader import load
-    from kai_cp.reader.container import UnreadableSnapshot
     from kai_cp.reading import taken_at
 
     try:
@@ -69,13 +74,7 @@ def reduce(
     except BadFact as problem:
         fail(f"--fact: {problem}", WRONG_USAGE)
     settings = settings_or_exit(config, {}, defaults={"solver.budget_seconds": BUDGET_SECONDS})
-    try:
-        with within(settings.limits.read_seconds, snapshot):
-            raw: Mapping[str, Any] = load(
-                snapshot, max_bytes=settings.max_snapshot_bytes, memory_bytes=settings.limits.memory_bytes
-            ).raw
-    except UnreadableSnapshot as problem:
-        fail(str(problem), BAD_INPUT)
+    raw: Mapping[str, Any] = loaded_or_exit(snapshot, settings).raw
     given = instant_or_exit(now)
     instant = given if given is not None else taken_at(raw) or 0.0
     if not _holds(raw, wanted, settings, instant):
