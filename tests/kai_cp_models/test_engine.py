@@ -154,8 +154,8 @@ def admissions(
             events.append((tuple(p.key for p in ask.pods), True))
             super().admitted(ask)
 
-        def known_dead(self, ask: Ask) -> Waiting | None:
-            found = super().known_dead(ask)
+        def known_refusal(self, ask: Ask) -> Waiting | None:
+            found = super().known_refusal(ask)
             if found is not None:
                 events.append((tuple(p.key for p in ask.pods), False))
             return found

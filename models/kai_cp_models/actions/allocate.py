@@ -113,9 +113,9 @@ def _begun(cycle: Cycle, *, joint: bool) -> Pass:
 
 
 def _admit(ledger: Ledger, ask: Ask, admission: Admission) -> Ledger | Waiting:
-    dead = admission.known_dead(ask)
-    if dead is not None:
-        return dead
+    refusal = admission.known_refusal(ask)
+    if refusal is not None:
+        return refusal
     outcome = Placer(ask.gang).place(ledger, ask.batch, consume=True)
     if isinstance(outcome, Ledger):
         admission.admitted(ask)

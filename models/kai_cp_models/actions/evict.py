@@ -23,9 +23,9 @@ from kai_cp_models.actions.victims import Counted, Victims
 from kai_cp_models.actions.withdraw import settle
 from kai_cp_models.cycle import Cycle, Eviction, Waiting, in_words
 from kai_cp_models.fairness.order import Entry, FairOrder
-from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import GPU, MILLI, ActionName, GroupKey, Pod, Stage
@@ -41,7 +41,7 @@ class _Run:
     """One run of an eviction action; ``open``: what is not decided yet."""
 
     victims: Victims
-    dead: DeadAsks
+    refusals: RefusalCache
     open: dict[GroupKey, Ask]
     entries: dict[GroupKey, Entry]
     found: Found | None = None
@@ -79,7 +79,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     for part in _parts(cycle, policy, waiting):
         base = cycle.ledger
         victims = Victims(cycle, policy, base, part)
-        run = _Run(victims, DeadAsks(base, policy), dict(victims.asks), entries_of(base, part))
+        run = _Run(victims, RefusalCache(base, policy), dict(victims.asks), entries_of(base, part))
         _admit_all(run)
         if run.found is not None:
             _finish(run, run.found)
@@ -195,10 +195,10 @@ def _next(run: _Run, step: int) -> list[Ask]:
     until = time.monotonic() + LIMITS.looking_share * budget.seconds_left()
     while len(chunk) < step and not budget.passed(until) and (key := order.pop()) is not None:
         ask = run.open[key]
-        if (why := run.dead.find(ask)) is not None:
+        if (why := run.refusals.find(ask)) is not None:
             _refuse(run, ask, why)
             continue
-        if (kind := run.dead.key(ask)) in passed:
+        if (kind := run.refusals.key(ask)) in passed:
             continue
         why = refused_early(ledger, book, ask, run.policy)
         if why is None and (not run.policy.may_lose or not (chunk or run.found)):
@@ -219,7 +219,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
                 passed.add(kind)
             else:
                 _refuse(run, ask, why)
-                run.dead.add_alike(ask, why)
+                run.refusals.add_alike(ask, why)
             continue
         chunk.append(ask)
         assert counted is not None
@@ -269,7 +269,7 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
     for ask in chunk:
         if not result.unneeded:
             _refuse(run, ask, result.why)
-            run.dead.add(ask, result.why)
+            run.refusals.add(ask, result.why)
         elif ask.group.key in (result.served or ()):
             _refuse(run, ask, result.why)
     return LIMITS.optional_chunk
@@ -292,7 +292,7 @@ def _accept(run: _Run, found: Found, chunk: list[Ask]) -> None:
             del run.open[ask.group.key]
         else:
             _refuse(run, ask, NO_PLAN)
-            run.dead.add(ask, NO_PLAN)
+            run.refusals.add(ask, NO_PLAN)
 
 
 def _refuse(run: _Run, ask: Ask, why: Waiting) -> None:

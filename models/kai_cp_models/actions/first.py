@@ -15,10 +15,10 @@ from kai_cp_models.actions.dues import dues_of, overreaching, shared_out
 from kai_cp_models.actions.found import OUT_OF_TIME, Found
 from kai_cp_models.actions.scenario import probe
 from kai_cp_models.actions.victims import Victims
-from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.offers import Ranked, within_ceiling
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import shallow
+from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -143,7 +143,7 @@ def _clearing(victims: Victims, order: Sequence[Ask]) -> Clearing:
         most_groups=cycle.snapshot.policy.max_consolidation_preemptees,
         most_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
     )
-    missed = DeadAsks(victims.base, victims.policy)
+    missed = RefusalCache(victims.base, victims.policy)
     for ask in order:
         if cycle.budget.passed():
             break

@@ -14,8 +14,8 @@ from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.scenario import as_pending, missing, put_back
 from kai_cp_models.actions.withdraw import come_home, has_room_at_home, restored
 from kai_cp_models.cycle import Cycle, Waiting
-from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, gate
 from kai_cp_models.snapshot import TIME_ACTIONS, UNLIMITED, ActionName, GroupKey, Pod, PodStatus
@@ -110,12 +110,12 @@ def _offer(cycle: Cycle, action: ActionName) -> None:
             batches[key] = batch
     order = line_of(ledger, batches)
     # Here as in allocate: what is given only grows, so an ask without room refuses all that ask for no less.
-    dead = DeadAsks(ledger, None)
+    refusals = RefusalCache(ledger, None)
     while not cycle.out_of_time() and (popped := order.pop()) is not None:
         key = popped
         group = snapshot.group_by_key[key]
         ask = Ask(group, ledger.fixed.gangs[key], batches[key])
-        if dead.find(ask) is not None:
+        if refusals.find(ask) is not None:
             continue
         if key in victims:
             placed = put_back(ledger, key, victims[key], consume=True)
@@ -127,7 +127,7 @@ def _offer(cycle: Cycle, action: ActionName) -> None:
         else:
             placed = _placed(ledger, ask)
             if placed is None:
-                dead.add(ask, Waiting("NodeFragmented"))
+                refusals.add(ask, Waiting("NodeFragmented"))
                 continue
             cycle.waiting.pop(key, None)
             for pod in ask.pods:

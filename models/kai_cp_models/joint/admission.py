@@ -15,10 +15,10 @@ from kai_cp_models.budget import Budget
 from kai_cp_models.cycle import Waiting
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting
-from kai_cp_models.joint.dead import DeadAsks
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.realise import realise
+from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -47,7 +47,7 @@ class Admission:
         """All admitted batches, in the order of their admission."""
         self.placed_jointly = False
         """Whether a model's places were taken, which know nothing of distances."""
-        self._dead = DeadAsks(base, None)
+        self._refusals = RefusalCache(base, None)
         self._counting = Counting(base, waiting)
         self._held = self._counting.demand(())
         self.unproved = 0
@@ -64,7 +64,7 @@ class Admission:
         """An independent admission with the same batches and the refusals that carry a proof."""
         result: Admission = copy(self)
         result.asks = list(self.asks)
-        result._dead = self._dead.proved()
+        result._refusals = self._refusals.proved()
         result.unproved = 0
         return result
 
@@ -77,9 +77,9 @@ class Admission:
         self.asks.append(ask)
         self._held = self._held + self._counting.demand(ask.pods)
 
-    def known_dead(self, ask: Ask) -> Waiting | None:
+    def known_refusal(self, ask: Ask) -> Waiting | None:
         """The refusal of a batch that is no harder to place, which holds for this one too."""
-        found = self._dead.find(ask)
+        found = self._refusals.find(ask)
         if found is None or found.proved:
             return found
         if self._beyond(ask):
@@ -103,7 +103,7 @@ class Admission:
             self.placed_jointly = True
             return outcome
         result = Waiting(refusal.reason, refusal.message, proved, refusal.pod)
-        self._dead.add(ask, result)
+        self._refusals.add(ask, result)
         self.unproved += not proved
         return result
 

@@ -13,7 +13,7 @@ from kai_cp_models.snapshot import Pod
 
 
 @dataclass
-class DeadAsks:
+class RefusalCache:
     """Refused batches of one action. What is admitted only grows, so a refusal holds to its end."""
 
     ledger: Ledger
@@ -22,11 +22,11 @@ class DeadAsks:
     _exact: dict[tuple[object, ...], Waiting] = field(default_factory=dict)
     _plain: dict[tuple[object, ...], list[tuple[Pod, int, Waiting]]] = field(default_factory=dict)
 
-    def proved(self) -> DeadAsks:
+    def proved(self) -> RefusalCache:
         """The refusals that carry a proof, to be added to independently."""
         exact = {key: why for key, why in self._exact.items() if why.proved}
         plain = {terms: [one for one in found if one[2].proved] for terms, found in self._plain.items()}
-        return DeadAsks(self.ledger, self.policy, exact, plain)
+        return RefusalCache(self.ledger, self.policy, exact, plain)
 
     def add(self, ask: Ask, why: Waiting) -> None:
         """Note that the batch found no place."""
