@@ -14,11 +14,11 @@ from typing import Final
 
 from kai_cp_models.actions.common import entries_of, line_of, waiting_groups
 from kai_cp_models.actions.dues import may_take
-from kai_cp_models.actions.early import refused_early
 from kai_cp_models.actions.first import first_plan
 from kai_cp_models.actions.found import NO_PLAN, NO_VICTIMS, OUT_OF_TIME, TOO_LITTLE, Failed, Found
 from kai_cp_models.actions.jointly import attempt, finish
 from kai_cp_models.actions.leftover import settle_room
+from kai_cp_models.actions.static_refusals import static_refusal
 from kai_cp_models.actions.victims import Counted, Victims
 from kai_cp_models.actions.withdraw import settle
 from kai_cp_models.cycle import Cycle, Eviction, Waiting, in_words
@@ -200,7 +200,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
             continue
         if (kind := run.refusals.key(ask)) in passed:
             continue
-        why = refused_early(ledger, book, ask, run.policy)
+        why = static_refusal(ledger, book, ask, run.policy)
         if why is None and (not run.policy.may_lose or not (chunk or run.found)):
             # Later ones may live on what the victims of those before them leave over.
             why = run.victims.refused_by_sums(ask)

@@ -12,7 +12,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting
 
 
-def refused_early(ledger: Ledger, book: QueueBook, ask: Ask, policy: EvictionPolicy) -> Waiting | None:
+def static_refusal(ledger: Ledger, book: QueueBook, ask: Ask, policy: EvictionPolicy) -> Waiting | None:
     """Why no plan can serve the ask in this action, or None. Every refusal here is a proof.
 
     ``book``: what queues hold when it is the ask's turn.
