@@ -17,7 +17,7 @@ from kai_cp_models.actions.scenario import probe
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.joint.offers import Ranked, within_ceiling
 from kai_cp_models.joint.problem import Answer, Ask
-from kai_cp_models.joint.prune import shallow
+from kai_cp_models.joint.prune import victim_prefix
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.ledger import Ledger
@@ -58,7 +58,7 @@ def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> Fou
         useful = victims.taken_by(asks)
         ranked = [item for item in victims.ranked if item.rank in useful]
         dues = dues_of(base, policy, asks, ranked, victims.takes)
-        opened = shallow(victims.counting, asks, ranked, dues, base.book, again=again)
+        opened = victim_prefix(victims.counting, asks, ranked, dues, base.book, again=again)
         if not opened:
             return None
         ranked = [ranked[o] for o in opened]

@@ -22,7 +22,7 @@ from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer, Ask
-from kai_cp_models.joint.prune import near_empty, shallow
+from kai_cp_models.joint.prune import cheapest_nodes_to_drain, victim_prefix
 from kai_cp_models.joint.realise import realise
 from kai_cp_models.joint.search import Outcome, StageResult, lexicographic, start_from
 from kai_cp_models.limits import LIMITS
@@ -74,7 +74,7 @@ def _prefixes(
     if victims.policy.may_lose and len(useful) > LIMITS.open_units and victims.goals.by_policy:
         ranked = [item for item in victims.ranked if item.rank in useful]
         dues = dues_of(victims.base, victims.policy, asks, ranked, victims.takes)
-        opened = shallow(victims.counting, asks, ranked, dues, victims.base.book)
+        opened = victim_prefix(victims.counting, asks, ranked, dues, victims.base.book)
         depth = opened[-1] + 1 if opened else len(ranked)
         while (depth := max(depth, LIMITS.open_units)) < len(ranked) * LIMITS.nearly_all_share:
             part = {item.rank for item in ranked[:depth]}
@@ -165,7 +165,7 @@ def _candidates(victims: Victims, task: _Task) -> tuple[list[Ranked], bool]:
     if victims.policy.may_lose or len(ranked) <= LIMITS.moving_units:
         return ranked, task.whole
     keep = task.known.disturbed if task.known is not None else frozenset[int]()
-    return near_empty(victims.base, task.asks, ranked, keep), False
+    return cheapest_nodes_to_drain(victims.base, task.asks, ranked, keep), False
 
 
 class _Search:

@@ -19,7 +19,7 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import GPU, MILLI
 
 
-def near_empty(
+def cheapest_nodes_to_drain(
     ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[Ranked], keep: Collection[int] = ()
 ) -> list[Ranked]:
     """Units on the nodes where the least has to move to make room for the largest pod asked for.
@@ -50,7 +50,7 @@ def near_empty(
     ]
 
 
-def shallow(
+def victim_prefix(
     counting: Counting,
     asks: Sequence[Ask],
     ranked: Sequence[Ranked],

@@ -390,7 +390,7 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
     values of all goals, are those of a solve in which every unit is open from the start.
     """
     looks: list[tuple[int, int]] = []
-    counted = prune.shallow
+    counted = prune.victim_prefix
 
     def noted(counting: Counting, asks: Any, ranked: Sequence[Ranked], *rest: Any) -> list[int] | None:
         found = counted(counting, asks, ranked, *rest)
@@ -399,7 +399,7 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
         return found
 
     snapshot = hundred(seed)
-    monkeypatch.setattr(jointly, "shallow", noted)
+    monkeypatch.setattr(jointly, "victim_prefix", noted)
     monkeypatch.setattr(evict, "first_plan", lambda attempts, chunk: None)
     found = outcome(snapshot)
     assert found[0]
