@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from kai_cp_models.actions.clearing import Clearing, fewest_moves
 from kai_cp_models.actions.dues import dues_of, overreaching, shared_out
 from kai_cp_models.actions.found import OUT_OF_TIME, Found
+from kai_cp_models.actions.node_drain import NodeDrain, fewest_moves
 from kai_cp_models.actions.scenario import probe
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.joint.offers import Ranked, within_ceiling
@@ -115,17 +115,17 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[Ranked], ledger: Ledg
 
 
 def _cleared(victims: Victims, chunk: Sequence[Ask]) -> Found | None:
-    """Nodes cleared in the fair order; then those that were missed come first, while that serves more."""
-    best: Clearing | None = None
+    """Nodes drained in the fair order; then those that were missed come first, while that serves more."""
+    best: NodeDrain | None = None
     served: list[bool] = []
     order = list(chunk)
-    for _ in range(LIMITS.clearing_orders):
-        clearing = _clearing(victims, order)
-        now = {ask.group.key for ask in clearing.served}
+    for _ in range(LIMITS.drain_orders):
+        drain = _drain(victims, order)
+        now = {ask.group.key for ask in drain.served}
         found = [ask.group.key in now for ask in chunk]
         if best is not None and found <= served:
             break
-        best, served = clearing, found
+        best, served = drain, found
         missed = [ask for ask in order if ask.group.key not in now]
         if not missed or not now or victims.cycle.budget.passed():
             break
@@ -133,11 +133,11 @@ def _cleared(victims: Victims, chunk: Sequence[Ask]) -> Found | None:
     return _moves(victims, best) if best is not None and best.served else None
 
 
-def _clearing(victims: Victims, order: Sequence[Ask]) -> Clearing:
+def _drain(victims: Victims, order: Sequence[Ask]) -> NodeDrain:
     # A group that asks for more gives up nothing of what it has.
     asking = {ask.group.key for ask in order}
     cycle = victims.cycle
-    clearing = Clearing(
+    drain = NodeDrain(
         victims.base,
         [item for item in victims.ranked if item.offer.group.key not in asking],
         most_groups=cycle.snapshot.policy.max_consolidation_preemptees,
@@ -148,21 +148,21 @@ def _clearing(victims: Victims, order: Sequence[Ask]) -> Clearing:
         if cycle.budget.passed():
             break
         # An ask for no less than one that was missed is not worth the time.
-        if missed.find(ask) is None and not clearing.serve(ask):
+        if missed.find(ask) is None and not drain.serve(ask):
             missed.add(ask, OUT_OF_TIME)
-    return clearing
+    return drain
 
 
-def _moves(victims: Victims, clearing: Clearing) -> Found:
-    base, ledger = victims.base, clearing.settled()
-    pods = {key: base.snapshot.pod_by_key[key] for key in clearing.taken_by}
+def _moves(victims: Victims, drain: NodeDrain) -> Found:
+    base, ledger = victims.base, drain.settled()
+    pods = {key: base.snapshot.pod_by_key[key] for key in drain.taken_by}
     moved = frozenset(key for key, pod in pods.items() if base.place_of(pod) != ledger.place_of(pod))
     ranked = tuple(item for item in victims.ranked if any(pod.key in moved for pod in item.offer.pods))
     owners = {
-        o: tuple(dict.fromkeys(clearing.taken_by[pod.key] for pod in item.offer.pods if pod.key in moved))
+        o: tuple(dict.fromkeys(drain.taken_by[pod.key] for pod in item.offer.pods if pod.key in moved))
         for o, item in enumerate(ranked)
     }
-    asks = tuple(clearing.served)
+    asks = tuple(drain.served)
     answer = Answer({}, (True,) * len(asks), (False,) * len(ranked), moved)
     least = fewest_moves(base, asks, victims.ranked)
     stage = StageResult("moved pods", len(moved), least, len(moved) <= least, 0.0)

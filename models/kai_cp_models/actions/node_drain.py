@@ -32,7 +32,7 @@ Costs = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Piece:
+class _Leaving:
     """Pods that leave a node together, what that gives, and what it costs."""
 
     pods: tuple[Pod, ...]
@@ -41,7 +41,7 @@ class _Piece:
 
 
 @dataclass
-class Clearing:
+class NodeDrain:
     """The state of the cluster while asks are served one after the other.
 
     ``ranked``: units that may move. ``most_groups``: pod groups that may move for one ask;
@@ -95,7 +95,7 @@ class Clearing:
     def _made(self, ask: Ask, leaving: Sequence[Pod]) -> tuple[Ledger, tuple[Pod, ...]] | None:
         """The ledger with ``leaving`` moved and the ask placed, and all that moved, or None.
 
-        A pod that finds no other place has a node cleared for it in its turn, of less than it needs itself.
+        A pod that finds no other place has a node drained for it in its turn, of less than it needs itself.
         """
         trial = self.ledger.copy()
         touched = self._nodes_of(self.ledger, leaving)
@@ -179,7 +179,7 @@ class Clearing:
             yield leaving
         if len(found) != 1:
             return
-        # Another choice of nodes, where those of the first could not be cleared.
+        # Another choice of nodes, where those of the first could not be drained.
         mask, leaving = masks[0], found[0][1]
         while True:
             mask[list(self._nodes_of(self.ledger, leaving))] = False
@@ -247,12 +247,12 @@ class Clearing:
                 costs[node] = _NEVER
                 sets.pop(node, None)
                 if accepted[node]:
-                    found = self._clear(node, np.maximum(request - free[node], 0))
+                    found = self._drained(node, np.maximum(request - free[node], 0))
                     if found is not None:
                         costs[node], sets[node] = sum(map(gpu_weight, found)), found
         return costs, sets
 
-    def _clear(self, node: int, missing: Vector) -> tuple[Pod, ...] | None:
+    def _drained(self, node: int, missing: Vector) -> tuple[Pod, ...] | None:
         """Movable pods of the node that give what is missing, few GPUs in all; None: they do not."""
         if not (missing > 0).any():
             return ()
@@ -260,7 +260,7 @@ class Clearing:
         for piece in pieces:
             if (piece.gives >= missing).all():
                 return piece.pods
-        found: list[_Piece] = []
+        found: list[_Leaving] = []
         for piece in reversed(pieces):
             if (missing > 0).any() and (piece.gives[missing > 0] > 0).any():
                 found.append(piece)
@@ -275,7 +275,7 @@ class Clearing:
                 found.remove(piece)
         return tuple(pod for piece in found for pod in piece.pods)
 
-    def _pieces(self, node: int) -> Iterator[_Piece]:
+    def _pieces(self, node: int) -> Iterator[_Leaving]:
         """What can leave the node: pods with whole GPUs or none, and all members of a shared device."""
         devices: dict[str, list[Pod]] = {}
         for key in sorted(self._on.get(node, ())):
@@ -283,7 +283,7 @@ class Clearing:
             place = self.ledger.place_of(pod)
             names = place[1] if place is not None and pod.spec.gpu.shares else ()
             if not names:
-                yield _Piece((pod,), np.array(pod.spec.requests, dtype=np.int64), gpu_weight(pod))
+                yield _Leaving((pod,), np.array(pod.spec.requests, dtype=np.int64), gpu_weight(pod))
             elif len(names) == 1:
                 devices.setdefault(names[0], []).append(pod)
         for name, pods in devices.items():
@@ -293,7 +293,7 @@ class Clearing:
                 gives[GPU] = MILLI
                 # Its reservation leaves with it.
                 gives[PODS] += 1
-                yield _Piece(tuple(pods), gives, sum(map(gpu_weight, pods)))
+                yield _Leaving(tuple(pods), gives, sum(map(gpu_weight, pods)))
 
 
 def fewest_moves(ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[Ranked]) -> int:
