@@ -182,7 +182,7 @@ class Victims:
             return None
         found = self._beside.get(ask.group.key)
         if found is None:
-            first = self._returning.before((item.offer for item in self.ranked), ask)
+            first = self._returning.come_back_first((item.offer for item in self.ranked), ask)
             found = self._beside[ask.group.key] = frozenset(
                 item.rank for item, comes_first in zip(self.ranked, first, strict=True) if not comes_first
             )

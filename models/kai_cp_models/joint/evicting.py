@@ -160,7 +160,7 @@ class EvictingModel:
         """No unit is lost that would return into an admitted trigger's place (formulation 1.3)."""
         returning = Returning(self.ledger)
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
-            first = returning.before((item.offer for item in self.ranked), ask)
+            first = returning.come_back_first((item.offer for item in self.ranked), ask)
             for lost, comes_first in zip(self.lost, first, strict=True):
                 if comes_first:
                     self.cp.add_implication(admitted, ~lost)

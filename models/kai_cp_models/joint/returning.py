@@ -55,7 +55,7 @@ class Returning:
         self._replaces: dict[tuple[_Shape, _Shape], bool] = {}
         self._back: dict[int, tuple[Offer, SortKey, _Shape]] = {}
 
-    def before(self, offers: Iterable[Offer], ask: Ask) -> list[bool]:
+    def come_back_first(self, offers: Iterable[Offer], ask: Ask) -> list[bool]:
         """Whether each unit, when lost, is placed again in the room meant for the ask; all in one queue."""
         turn = group_sort_key(ask.group, ask.gang.elastic_state(self._ledger.status))
         shape = self._shape(ask.group, ask.pods)

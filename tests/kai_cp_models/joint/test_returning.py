@@ -21,7 +21,7 @@ ON_N1 = (("host", "n1"),)
 def before(snapshot: Snapshot) -> list[bool]:
     """Of every unit of v in chain order, whether it comes back before t."""
     ledger, asks, offers = problem(snapshot)
-    return Returning(ledger).before(offers, asks[0])
+    return Returning(ledger).come_back_first(offers, asks[0])
 
 
 def world(
@@ -109,8 +109,14 @@ def test_every_ask_is_answered_for_itself() -> None:
     )
     ledger, asks, offers = problem(snapshot)
     returning = Returning(ledger)
-    assert {ask.group.key.name: returning.before(offers, ask) for ask in asks} == {"s": [False], "t": [True]}
-    assert {ask.group.key.name: returning.before(offers, ask) for ask in asks} == {"s": [False], "t": [True]}
+    assert {ask.group.key.name: returning.come_back_first(offers, ask) for ask in asks} == {
+        "s": [False],
+        "t": [True],
+    }
+    assert {ask.group.key.name: returning.come_back_first(offers, ask) for ask in asks} == {
+        "s": [False],
+        "t": [True],
+    }
 
 
 # --- played through --------------------------------------------------------------------------------
@@ -164,7 +170,7 @@ def played(seed: int) -> tuple[int, int]:
     ledger, asks, offers = problem(crowd(seed))
     ask = asks[0]
     assert ask.group.key.name == "t"
-    first = Returning(ledger).before(offers, ask)
+    first = Returning(ledger).come_back_first(offers, ask)
     rng = Random(seed)
     tried = served = 0
     for offer in (o for o, back in zip(offers, first, strict=True) if back):
