@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from kai_cp_models.actions.dues import dues_of, overreaching, shared_out
 from kai_cp_models.actions.found import OUT_OF_TIME, Found
 from kai_cp_models.actions.node_drain import NodeDrain, fewest_moves
-from kai_cp_models.actions.scenario import probe
+from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.joint.offers import Ranked, within_ceiling
 from kai_cp_models.joint.problem import Answer, Ask
@@ -63,12 +63,12 @@ def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> Fou
             return None
         ranked = [ranked[o] for o in opened]
         until = time.monotonic() + LIMITS.placing_share * victims.cycle.budget.seconds_left()
-        played = probe(base, asks, [item.offer for item in ranked], victims.waiting, until)
+        simulated = simulate_all(base, asks, [item.offer for item in ranked], victims.waiting, until)
         victims.cycle.budget.passed(until)
-        if played.ledger is None:
+        if simulated.ledger is None:
             return None
-        asks = [ask for ask in asks if ask.group.key in played.served]
-        found = _shown(victims, asks, ranked, played.ledger)
+        asks = [ask for ask in asks if ask.group.key in simulated.served]
+        found = _shown(victims, asks, ranked, simulated.ledger)
         moved = (base.snapshot.pod_by_key[key] for key in found.answer.moved)
         if not within_ceiling(victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu, moved, asks):
             # The model may find a plan that moves less.

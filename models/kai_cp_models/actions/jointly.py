@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from kai_cp_models.actions.dues import Owners, dues_of, overreaching
 from kai_cp_models.actions.found import NO_PLAN, NO_VICTIMS, OUT_OF_TIME, Failed, Found
-from kai_cp_models.actions.scenario import Played, play
+from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Waiting
@@ -270,7 +270,7 @@ class _Search:
         placed = _admitted(asks, answer)
         owners = _owners(self._model, self._dues, answer, solver)
         by_share = self._policy.by_share
-        played = play(
+        simulated = simulate(
             victims.base,
             asks,
             self._placement.offers,
@@ -279,17 +279,17 @@ class _Search:
             most_moved_ratio=victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
             lost_to=_lost_to(ranked, owners) if by_share else None,
         )
-        if played.ledger is not None and self._short:
+        if simulated.ledger is not None and self._short:
             self._short = False
             return None
-        if played.ledger is None or (
-            by_share and overreaching(victims.base, placed, ranked, played.ledger, owners) is not None
+        if simulated.ledger is None or (
+            by_share and overreaching(victims.base, placed, ranked, simulated.ledger, owners) is not None
         ):
-            self._served = played.served
-            self._sure = _cut(self._model, answer, played, self._policy) and self._sure
+            self._served = simulated.served
+            self._sure = _cut(self._model, answer, simulated, self._policy) and self._sure
             return None
         return Found(
-            played.ledger,
+            simulated.ledger,
             tuple(placed),
             tuple(ranked),
             answer,
@@ -311,18 +311,18 @@ def _all_proved(stages: Sequence[StageResult]) -> bool:
     return all(stage.proved for stage in stages if stage.name.startswith("admitted"))
 
 
-def _cut(model: EvictingModel, answer: Answer, played: Played, policy: EvictionPolicy) -> bool:
+def _cut(model: EvictingModel, answer: Answer, simulated: Simulated, policy: EvictionPolicy) -> bool:
     """Forbid an answer that played through does not hold; whether the cut may be part of a proof."""
-    if played.early and policy.own_queue:
+    if simulated.early and policy.own_queue:
         # In another plan they might find no place to come back to.
-        model.keep_some(answer, played.early, played.served)
+        model.keep_some(answer, simulated.early, simulated.served)
         return False
-    if played.early:
-        model.keep_more(answer, played.early, played.served)
+    if simulated.early:
+        model.keep_more(answer, simulated.early, simulated.served)
         return True
     # The counts were right; if the places were not, others might be.
-    model.forbid(answer, played.served)
-    return played.ledger is not None
+    model.forbid(answer, simulated.served)
+    return simulated.ledger is not None
 
 
 def _owners(

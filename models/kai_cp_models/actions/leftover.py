@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kai_cp_models.actions.common import line_of, waiting_groups
-from kai_cp_models.actions.scenario import as_pending, missing, put_back
+from kai_cp_models.actions.simulation import as_pending, missing, put_back
 from kai_cp_models.actions.withdraw import come_home, has_room_at_home, restored
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.joint.problem import Ask

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.actions.scenario import put_back, settle_moves
+from kai_cp_models.actions.simulation import put_back, settle_moves
 from kai_cp_models.joint.offers import Ranked, gpu_weight, within_ceiling
 from kai_cp_models.joint.problem import Ask, leaves_with_scopes
 from kai_cp_models.joint.realise import leave, may_leave

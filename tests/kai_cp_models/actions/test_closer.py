@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from kai_cp_models.actions import scenario
+from kai_cp_models.actions import simulation
 from kai_cp_models.actions.closer import closer
-from kai_cp_models.actions.scenario import Played, play
+from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.joint.problem import Answer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import Node, Pod, PodKey, PodStatus, Snapshot, Topology
@@ -93,13 +93,13 @@ def test_what_an_eviction_action_took_from_its_model_is_drawn_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     base = Ledger.of(two_racks())
-    monkeypatch.setattr(scenario, "_replay", lambda *_: Played(None))
+    monkeypatch.setattr(simulation, "_replay", lambda *_: Simulated(None))
     places = {PodKey("ns", name): (base.snapshot.node_index[where], ()) for name, where in FAR.items()}
     answer = Answer(places, (True,), (), frozenset())
-    played = play(base, asks_of(base, "g"), (), answer, {})
-    assert played.ledger is not None
-    assert {node_of(played.ledger, name) for name in FAR} == {"n0", "n1"}
-    assert played.ledger.status(pod_of(base, "g-0")) is PodStatus.PIPELINED
+    simulated = simulate(base, asks_of(base, "g"), (), answer, {})
+    assert simulated.ledger is not None
+    assert {node_of(simulated.ledger, name) for name in FAR} == {"n0", "n1"}
+    assert simulated.ledger.status(pod_of(base, "g-0")) is PodStatus.PIPELINED
 
 
 def test_gangs_that_need_not_be_close_stay() -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from ortools.sat.python import cp_model
 
-from kai_cp_models.actions import scenario
+from kai_cp_models.actions import simulation
 from kai_cp_models.joint import admission, search
 from kai_cp_models.joint.search import Outcome
 from kai_cp_models.snapshot import ActionName, GroupKey, Plan, Pod, PodGroup, Queue, Snapshot
@@ -144,7 +144,7 @@ def test_a_plan_cut_short_serves_the_first(looks: int, monkeypatch: pytest.Monke
     full = solved(snapshot)
     assert len(placed(full)) == len(lost(full)) == 16
     ticks = iter([*(0.0 for _ in range(looks)), *(float("inf") for _ in range(99))])
-    monkeypatch.setattr(scenario, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(simulation, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     plan = solved(snapshot)
     assert placed(plan) == {f"t{i:02}-0" for i in range(looks)}
     assert len(lost(plan)) == looks

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.actions.scenario import probe
+from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.snapshot import Node, Pod, PodGroup, PodSpec, Snapshot
 from tests.kai_cp_models.joint.build import FABRIC, RACK, problem
@@ -179,7 +179,7 @@ def played(seed: int) -> tuple[int, int]:
                 o for o in offers if o.group.key != offer.group.key and o.chain == 0 and rng.random() < share
             ]
             chain = [o for o in offers if o.group.key == offer.group.key and o.chain <= offer.chain]
-            found = probe(ledger, [ask], [*others, *chain], {ask.group.key: ask.batch})
+            found = simulate_all(ledger, [ask], [*others, *chain], {ask.group.key: ask.batch})
             tried += 1
             if found.ledger is None:
                 continue

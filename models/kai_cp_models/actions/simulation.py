@@ -1,4 +1,4 @@
-"""Playing an eviction plan through as KAI would (4.7): evict, then place again in the fair order.
+"""An eviction plan simulated as KAI would carry it out (4.7): evict, then place again in the fair order.
 
 The order matters: a victim that comes before the trigger in the fair order of the state after the
 eviction would take the room back in the next cycle, so such a plan is refused (formulation 1.3 d).
@@ -25,7 +25,7 @@ from kai_cp_models.units import Batch, StatusOf
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class Simulated:
     """The ledger after the plan; None when it does not work out.
 
     ``early``: lost groups that came back before a trigger had its place, because the fair order of the
@@ -37,7 +37,7 @@ class Played:
     served: frozenset[GroupKey] = frozenset()
 
 
-def play(
+def simulate(
     base: Ledger,
     asks: Sequence[Ask],
     offers: Sequence[Offer],
@@ -46,7 +46,7 @@ def play(
     *,
     most_moved_ratio: float = UNLIMITED,
     lost_to: Mapping[GroupKey, frozenset[GroupKey]] | None = None,
-) -> Played:
+) -> Simulated:
     """Evict what the answer names, then place asks and victims in the fair order, greedily.
 
     ``lost_to``: the triggers that a victim's units were lost to. It stands aside for the others once
@@ -61,12 +61,12 @@ def play(
         leave(emptied, pod)
     placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
     replayed = _replay(emptied, placed, gone, waiting, lost_to or {})
-    played = replayed.ledger
+    simulated = replayed.ledger
     # Where what was to move would be lost, the model's own places keep it.
     if (
-        played is not None
-        and all(key in played.held or key not in played.changed for key in answer.moved)
-        and within_ceiling(most_moved_ratio, _moved(played, gone), placed)
+        simulated is not None
+        and all(key in simulated.held or key not in simulated.changed for key in answer.moved)
+        and within_ceiling(most_moved_ratio, _moved(simulated, gone), placed)
     ):
         return replayed
     if replayed.early and any(answer.lost):
@@ -75,16 +75,16 @@ def play(
     if made is not None:
         made = closer(base, placed, made, pipeline_only=True)
         settle_moves(made, gone)
-    return Played(made)
+    return Simulated(made)
 
 
-def probe(
+def simulate_all(
     base: Ledger,
     asks: Sequence[Ask],
     offers: Sequence[Offer],
     waiting: Mapping[GroupKey, Batch],
     until: float = inf,
-) -> Played:
+) -> Simulated:
     """Evict all of ``offers`` that a rule lets go, then place asks and victims in the fair order (4.7).
 
     The ledger is there as soon as some ask got a place; ``served`` names those that did. ``until``: value of
@@ -123,11 +123,11 @@ def _replay(
     *,
     some: bool = False,
     until: float = inf,
-) -> Played:
+) -> Simulated:
     """Everything placed in the fair order; no ledger when some ask found no place.
 
     ``ledger``: with ``gone`` evicted; the caller must not use it again. ``some``: no ledger only when all of
-    them found none. ``until``: see ``probe``.
+    them found none. ``until``: see ``simulate_all``.
     """
     victims: dict[GroupKey, list[Pod]] = {}
     for pod in gone:
@@ -171,9 +171,9 @@ def _replay(
     for key in last:
         ledger = put_back(ledger, key, victims[key], consume=True) or ledger
     if not served or (len(served) < len(wanted) and not some):
-        return Played(None, frozenset(early), frozenset(served))
+        return Simulated(None, frozenset(early), frozenset(served))
     settle_moves(ledger, gone)
-    return Played(ledger, frozenset(early), frozenset(served))
+    return Simulated(ledger, frozenset(early), frozenset(served))
 
 
 def _line(
