@@ -30,10 +30,10 @@ from kai_cp_models.fairness.reclaim import victim_conceivable, within
 from kai_cp_models.fairness.runtime import delayed, granted, protected
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Row
+from kai_cp_models.joint.disaggregate import leave
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Charges
 from kai_cp_models.joint.problem import Ask, Offer, leaves_with_scopes, signature
-from kai_cp_models.joint.realise import leave
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.limits import LIMITS

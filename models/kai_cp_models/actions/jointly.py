@@ -17,13 +17,13 @@ from kai_cp_models.actions.victims import Victims
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Waiting
 from kai_cp_models.joint.choose import joint_model
+from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.evicting import Due, EvictingModel
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import cheapest_nodes_to_drain, victim_prefix
-from kai_cp_models.joint.realise import realise
 from kai_cp_models.joint.search import Outcome, StageResult, lexicographic, start_from
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import UNLIMITED, GroupKey
@@ -257,7 +257,7 @@ class _Search:
     def _as_it_is(self, answer: Answer) -> Failed | None:
         """That the asks fit without evictions; None where the counts fit and the places do not."""
         asks = self._task.asks
-        if realise(self._victims.base, asks, self._placement.offers, answer, pipeline_only=True) is None:
+        if disaggregate(self._victims.base, asks, self._placement.offers, answer, pipeline_only=True) is None:
             self._sure = False
             self._model.disturb_some()
             return None

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.actions.simulation import put_back, settle_moves
+from kai_cp_models.joint.disaggregate import leave, may_leave
 from kai_cp_models.joint.offers import Ranked, gpu_weight, within_ceiling
 from kai_cp_models.joint.problem import Ask, leaves_with_scopes
-from kai_cp_models.joint.realise import leave, may_leave
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import Placer, gate

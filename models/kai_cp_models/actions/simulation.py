@@ -15,9 +15,9 @@ from kai_cp_models.actions.closer import closer
 from kai_cp_models.actions.common import line_of
 from kai_cp_models.actions.withdraw import come_home
 from kai_cp_models.fairness.order import FairOrder
+from kai_cp_models.joint.disaggregate import disaggregate, leave, may_leave
 from kai_cp_models.joint.offers import within_ceiling
 from kai_cp_models.joint.problem import Answer, Ask, Offer
-from kai_cp_models.joint.realise import leave, may_leave, realise
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, gate
 from kai_cp_models.snapshot import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
@@ -71,7 +71,7 @@ def simulate(
         return replayed
     if replayed.early and any(answer.lost):
         return replayed
-    made = realise(base, asks, offers, answer, pipeline_only=True)
+    made = disaggregate(base, asks, offers, answer, pipeline_only=True)
     if made is not None:
         made = closer(base, placed, made, pipeline_only=True)
         settle_moves(made, gone)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from kai_cp_models.cycle import Cycle, Eviction
-from kai_cp_models.joint.realise import leave, may_leave
+from kai_cp_models.joint.disaggregate import leave, may_leave
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, ACTIVE_USED, PodGroup, PodStatus, Stage
 from kai_cp_models.units import Gang
 

@@ -15,9 +15,9 @@ from kai_cp_models.budget import Budget
 from kai_cp_models.cycle import Waiting
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting
+from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.problem import Answer, Ask
-from kai_cp_models.joint.realise import realise
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
@@ -133,4 +133,4 @@ class Admission:
         if outcome.status != "solved" or outcome.cut:
             return None, outcome.status == "infeasible"
         answer: Answer = model.answer(solver)
-        return realise(self._base, asks, (), answer, pipeline_only=False), False
+        return disaggregate(self._base, asks, (), answer, pipeline_only=False), False

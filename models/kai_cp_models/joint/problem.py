@@ -68,7 +68,7 @@ def leaving_first(offer: Offer) -> Sequence[Pod]:
 
 @dataclass(frozen=True)
 class Answer:
-    """Counts of a solved problem, ready to be realised pod by pod.
+    """Counts of a solved problem, ready to be disaggregated pod by pod.
 
     ``nodes_of``: for every placed pod (asks and moved pods) its node index and, for a share, the
     names of the devices: existing group ids, or ``new-<k>`` for the k-th new device of the node.

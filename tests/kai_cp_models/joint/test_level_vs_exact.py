@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.exact import ExactModel
 from kai_cp_models.joint.level import LevelModel
 from kai_cp_models.joint.model import JointModel, TooLarge
 from kai_cp_models.joint.problem import Answer, Ask, Offer
-from kai_cp_models.joint.realise import realise
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import SolverSettings
@@ -82,7 +82,7 @@ def both(snapshot: Snapshot, *, moves: bool) -> tuple[Solved, Solved]:
 
 def keeps(ledger: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], answer: Answer) -> None:
     """The answer turns into places: all asks are there, no node is over, gangs keep to one rack."""
-    made = realise(ledger, asks, offers, answer, pipeline_only=True)
+    made = disaggregate(ledger, asks, offers, answer, pipeline_only=True)
     assert made is not None, "the counts were right and the places were not"
     assert (made.idle + made.releasing >= 0).all()
     for ask in asks:

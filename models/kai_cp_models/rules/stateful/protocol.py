@@ -111,7 +111,7 @@ class RuleState(Forked):
         """The rule for ``classes`` (one pod of each; ``sizes`` pods exist) as rows over ``nodes``.
 
         Every placement that the rule allows satisfies the rows; a rule whose rows allow more says so
-        in its docstring, and ``mask`` and ``place`` decide when the counts are realised.
+        in its docstring, and ``mask`` and ``place`` decide when the counts are disaggregated.
         """
         return ()
 

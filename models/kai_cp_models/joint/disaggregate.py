@@ -32,7 +32,7 @@ def may_leave(ledger: Ledger, pods: Sequence[Pod]) -> bool:
     return True
 
 
-def realise(
+def disaggregate(
     ledger: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], answer: Answer, *, pipeline_only: bool
 ) -> Ledger | None:
     """A ledger with the answer's evictions and places, or None when a place turns out not to fit.
