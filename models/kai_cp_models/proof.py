@@ -541,7 +541,7 @@ class Refuter:
         """
         mask = accepting(self._base.fixed.table, pod).copy()
         for rule in self._base.rules:
-            if not rule.concerns(pod) or (company and rule.helped(pod)):
+            if not rule.concerns(pod) or (company and rule.unblocked_by_others(pod)):
                 continue
             if any(rule.concerns(other) for other in leaving.values()):
                 continue

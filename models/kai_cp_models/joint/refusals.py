@@ -41,7 +41,9 @@ class RefusalCache:
 
     def find(self, ask: Ask) -> Waiting | None:
         """The refusal of an equal batch, or of one that asks for no more in any respect."""
-        if self.ledger.rules and any(rule.helped(pod) for rule in self.ledger.rules for pod in ask.pods):
+        if self.ledger.rules and any(
+            rule.unblocked_by_others(pod) for rule in self.ledger.rules for pod in ask.pods
+        ):
             # A group that came since may be the company that the other lacked.
             return None
         found = self._exact.get(self.key(ask))

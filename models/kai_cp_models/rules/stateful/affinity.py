@@ -181,7 +181,7 @@ class AffinityState(TalliedState):
         found = self.profile(pod)
         return bool(found.effects or found.affine or found.repelled or found.wished)
 
-    def helped(self, pod: Pod) -> bool:
+    def unblocked_by_others(self, pod: Pod) -> bool:
         return bool(self.profile(pod).affine)
 
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:

@@ -63,7 +63,7 @@ class RuleState(Forked):
         """Nodes that accept the pod; None: all. ``now``: leaving pods count as still there."""
         return None
 
-    def helped(self, pod: Pod) -> bool:
+    def unblocked_by_others(self, pod: Pod) -> bool:
         """Whether others that come may open a node to the pod, so that a refusal does not last."""
         return False
 

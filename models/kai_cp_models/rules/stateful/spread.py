@@ -94,7 +94,7 @@ class SpreadState(TalliedState):
     def identity(self, pod: Pod) -> Hashable:
         return (tuple(self._effects(pod)), pod.key.namespace if pod.spec.spread else "")
 
-    def helped(self, pod: Pod) -> bool:
+    def unblocked_by_others(self, pod: Pod) -> bool:
         return bool(pod.spec.spread)
 
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
