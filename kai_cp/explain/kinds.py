@@ -76,10 +76,10 @@ def _queues(trials: Trials) -> list[str]:
 def _readying(trials: Trials) -> list[list[Json]]:
     gang = trials.situation.gang(trials.key)
     name = str(trials.key)
-    gated = any(pod.status is PodStatus.GATED for pod in (*gang.pods, *gang.strangers))
+    gated = any(pod.status is PodStatus.GATED for pod in (*gang.pods, *gang.unknown_subgroup_pods))
     ungate: list[Json] = [{"op": "ungate", "podGroup": name}] if gated else []
     found = [ungate] if ungate else []
-    for wrong in sorted({pod.subgroup for pod in gang.strangers}):
+    for wrong in sorted({pod.subgroup for pod in gang.unknown_subgroup_pods}):
         for leaf in gang.group.root.leaves():
             change = {
                 "op": "set-subgroup",

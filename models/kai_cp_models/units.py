@@ -129,7 +129,7 @@ class Gang:
         return {name: tuple(pods) for name, pods in found.items()}
 
     @cached_property
-    def strangers(self) -> tuple[Pod, ...]:
+    def unknown_subgroup_pods(self) -> tuple[Pod, ...]:
         """Pods that name an unknown subgroup."""
         names = {leaf.name for leaf in self.group.root.leaves()}
         return tuple(pod for pod in self._members if (pod.subgroup or "default") not in names)

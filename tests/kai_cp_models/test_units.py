@@ -207,7 +207,7 @@ def test_pods_that_name_an_unknown_subgroup_are_held_aside() -> None:
     """1.2: never placed, never counted, not even for readiness."""
     members = (pod("a0", group="g", subgroup="a"), pod("z0", group="g", subgroup="z"), pod("n0", group="g"))
     one = Gang(group("g", root=flat(2)), members)
-    assert [each.key.name for each in one.strangers] == ["z0", "n0"]
+    assert [each.key.name for each in one.unknown_subgroup_pods] == ["z0", "n0"]
     assert not one.ready(status)
     assert batch(one) == ""
 

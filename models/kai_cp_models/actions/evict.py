@@ -332,7 +332,7 @@ def _commit(run: _Run, found: Found) -> None:
             cycle.placed_by[pod.key] = action
     if withdrawn:
 
-        def heirs(pod: Pod) -> tuple[GroupKey, ...]:
+        def successors(pod: Pod) -> tuple[GroupKey, ...]:
             here = set(users.get(pod.node or "", ()))
             return tuple(
                 ask.group.key
@@ -341,7 +341,7 @@ def _commit(run: _Run, found: Found) -> None:
             )[:1]
 
         cycle.ledger, cycle.evicted_by = settle(
-            cycle.ledger, cycle.evicted_by, frozenset(withdrawn), heirs, action
+            cycle.ledger, cycle.evicted_by, frozenset(withdrawn), successors, action
         )
         for pod_key, eviction in cycle.evicted_by.items():
             if eviction.action == action and pod_key in cycle.ledger.held:

@@ -21,12 +21,12 @@ def settle(
     ledger: Ledger,
     evicted_by: Mapping[PodKey, Eviction],
     withdrawn: frozenset[GroupKey],
-    heirs: Callable[[Pod], tuple[GroupKey, ...]],
+    successors: Callable[[Pod], tuple[GroupKey, ...]],
     action: ActionName,
 ) -> tuple[Ledger, dict[PodKey, Eviction]]:
     """The ledger with needless evictions taken back, and the trigger of each that remains.
 
-    ``heirs``: the triggers of ``action`` that use the room where a pod ran and may take it themselves. Raises
+    ``successors``: the triggers of ``action`` that use the room where a pod ran and may take it themselves. Raises
     ``MustStay`` where an eviction can neither be taken back nor be inherited.
     """
     kept: dict[PodKey, Eviction] = {}
@@ -39,7 +39,7 @@ def settle(
         back = restored(ledger, [pod])
         if back is not None:
             ledger = back
-        elif takers := heirs(pod):
+        elif takers := successors(pod):
             kept[key] = Eviction(action, takers, in_words(action, takers))
         else:
             raise MustStay(frozenset(trigger for one in evicted_by.values() for trigger in one.triggers))

@@ -47,7 +47,7 @@ def classes_of(ledger: Ledger, gang: Gang, batch: Batch | None) -> list[PodClass
         for pod in leaf.pods:
             _count(found, ledger, pod, scopes, name)
     if not parts:
-        for pod in gang.pods or gang.strangers:
+        for pod in gang.pods or gang.unknown_subgroup_pods:
             if ledger.status(pod) not in ACTIVE_ALLOCATED:
                 _count(found, ledger, pod, (), "")
     return list(found.values())

@@ -169,7 +169,7 @@ def admitted(gang: Gang, given: Container[PodKey], evicted: Container[PodKey]) -
     root = gang.group.root
     if not gang.satisfied(root, after):
         return False
-    members = (*gang.pods, *gang.strangers)
+    members = (*gang.pods, *gang.unknown_subgroup_pods)
     if not any(after(pod) in (PodStatus.PENDING, PodStatus.GATED) for pod in members):
         return True
     standing = sum(after(pod) in ACTIVE_ALLOCATED for pod in members)

@@ -30,18 +30,20 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
             continue
         gang = cycle.ledger.fixed.gangs[group.key]
         pending = [
-            pod for pod in (*gang.pods, *gang.strangers) if cycle.ledger.status(pod) is PodStatus.PENDING
+            pod
+            for pod in (*gang.pods, *gang.unknown_subgroup_pods)
+            if cycle.ledger.status(pod) is PodStatus.PENDING
         ]
         if not pending:
             continue
         why = cycle.waiting.get(group.key)
         given = any(pod.key in cycle.ledger.held for pod in gang.pods)
-        if why is None and given and not gang.strangers:
+        if why is None and given and not gang.unknown_subgroup_pods:
             why = Waiting("NextIncrement", "a batch got its place; the next follows in a later cycle", True)
-        if why is None and not gang.strangers:
+        if why is None and not gang.unknown_subgroup_pods:
             why = Waiting("NotDecidedInTime", "the cycle ended before this pod group was considered")
         if why is None:
-            names = ", ".join(sorted({pod.subgroup or "default" for pod in gang.strangers}))
+            names = ", ".join(sorted({pod.subgroup or "default" for pod in gang.unknown_subgroup_pods}))
             why = Waiting("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
         message, reason, proved = why.message, why.reason, why.proved
         if why.pod is not None and (missing := dead_end(cycle.ledger, why.pod)):
