@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from kai_cp_models.actions.allocate import Pass, allocate
+from kai_cp_models.actions.allocate import AdmissionPass, allocate
 from kai_cp_models.actions.evict import evict
 from kai_cp_models.actions.leftover import settle_room
 from kai_cp_models.actions.stale import evict_stale
@@ -206,7 +206,7 @@ class _Engine:
     def _allocate(self) -> None:
         """The greedy pass first: it is an answer soon, and the answer where it admits everything."""
         saved = self._cycle.save()
-        first: Pass | None = None
+        first: AdmissionPass | None = None
 
         def greedy(cycle: Cycle) -> None:
             nonlocal first

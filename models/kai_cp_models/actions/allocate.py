@@ -23,7 +23,7 @@ from kai_cp_models.units import Batch
 
 
 @dataclass
-class Pass:
+class AdmissionPass:
     """How far a pass along the fair order has come."""
 
     ledger: Ledger
@@ -36,7 +36,7 @@ class Pass:
     turns: list[GroupKey] = field(default_factory=list)
     """What was popped, in order: what stands before another was served or refused before it."""
 
-    def before(self, key: GroupKey, refused: int) -> Pass:
+    def before(self, key: GroupKey, refused: int) -> AdmissionPass:
         """An independent copy of what led to the first refusal without a proof, of ``key``.
 
         ``refused``: how many were refused before it.
@@ -45,12 +45,14 @@ class Pass:
         order = self.order.fork(ledger.book)
         order.push(key, entry_of(ledger, ledger.snapshot.group_by_key[key], self.batches[key]))
         waiting = {other: why for other, why in self.waiting.items() if other != key}
-        return Pass(
+        return AdmissionPass(
             ledger, order, dict(self.batches), self.admission.proved(), waiting, refused, self.turns[:-1]
         )
 
 
-def allocate(cycle: Cycle, resumed: Pass | None = None, *, joint: bool = True) -> Pass | None:
+def allocate(
+    cycle: Cycle, resumed: AdmissionPass | None = None, *, joint: bool = True
+) -> AdmissionPass | None:
     """Run the action on the cycle; ``joint`` False is the greedy pass alone.
 
     Returns what a greedy pass had done when it met the first refusal that carries no proof, for a joint pass
@@ -63,7 +65,7 @@ def allocate(cycle: Cycle, resumed: Pass | None = None, *, joint: bool = True) -
         cycle.waiting.update(run.waiting)
         run.waiting = cycle.waiting
     snapshot, admission, order = cycle.snapshot, run.admission, run.order
-    first: Pass | None = None
+    first: AdmissionPass | None = None
     while not cycle.out_of_time() and (key := order.pop()) is not None:
         run.turns.append(key)
         group = snapshot.group_by_key[key]
@@ -97,13 +99,13 @@ def allocate(cycle: Cycle, resumed: Pass | None = None, *, joint: bool = True) -
     return first
 
 
-def _begun(cycle: Cycle, *, joint: bool) -> Pass:
+def _begun(cycle: Cycle, *, joint: bool) -> AdmissionPass:
     ledger = cycle.ledger.copy()
     batches = waiting_groups(cycle, "allocate")
     # A group asks for more once its first batch is admitted.
     asking = [pod for key in batches for pod in ledger.fixed.gangs[key].pods]
     settings = cycle.settings.solver
-    return Pass(
+    return AdmissionPass(
         ledger,
         line_of(ledger, batches),
         batches,
