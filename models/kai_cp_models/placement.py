@@ -42,7 +42,7 @@ class NoPlace:
     pod: Pod | None = None
 
 
-def gate(ledger: Ledger, group: PodGroup, batch: Batch) -> tuple[str, str] | None:
+def quota_check(ledger: Ledger, group: PodGroup, batch: Batch) -> tuple[str, str] | None:
     """(reason token, message) when limits or non-preemptible quota refuse the batch (3.7), else None."""
     asked = ledger.shape(batch).optimistic
     refusal = over_limit(ledger.book, group.queue, asked)

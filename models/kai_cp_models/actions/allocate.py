@@ -17,7 +17,7 @@ from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, gate
+from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.snapshot import GroupKey, Stage
 from kai_cp_models.units import Batch
 
@@ -70,7 +70,7 @@ def allocate(
         run.turns.append(key)
         group = snapshot.group_by_key[key]
         ask = Ask(group, run.ledger.fixed.gangs[key], run.batches[key])
-        refusal = gate(run.ledger, group, ask.batch)
+        refusal = quota_check(run.ledger, group, ask.batch)
         if refusal is not None:
             cycle.waiting[key] = Waiting(*refusal, proved=True)
             continue

@@ -17,7 +17,7 @@ from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, gate
+from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.snapshot import TIME_ACTIONS, UNLIMITED, ActionName, GroupKey, Pod, PodStatus
 from kai_cp_models.units import Batch
 
@@ -157,7 +157,7 @@ def _served(cycle: Cycle, key: GroupKey) -> bool:
 
 def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:
     """The ledger with the batch in the room left; None: no room, or it would run below its minimum."""
-    if gate(ledger, ask.group, ask.batch) is not None:
+    if quota_check(ledger, ask.group, ask.batch) is not None:
         return None
     placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch)
     if isinstance(placed, Ledger) and ask.gang.satisfied(ask.group.root, placed.status):

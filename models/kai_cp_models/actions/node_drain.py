@@ -20,7 +20,7 @@ from kai_cp_models.joint.offers import Ranked, gpu_weight, within_ceiling
 from kai_cp_models.joint.problem import Ask, leaves_with_scopes
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.placement import Placer, gate
+from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey
 
@@ -71,7 +71,7 @@ class NodeDrain:
 
     def serve(self, ask: Ask) -> bool:
         """Give the ask a place, moving what must move; False: nothing has changed."""
-        if gate(self.ledger, ask.group, ask.batch) is not None:
+        if quota_check(self.ledger, ask.group, ask.batch) is not None:
             return False
         if self.served:
             placed = Placer(ask.gang, pipeline_only=True).place(self.ledger, ask.batch)

@@ -19,7 +19,7 @@ from kai_cp_models.joint.disaggregate import disaggregate, leave, may_leave
 from kai_cp_models.joint.offers import within_ceiling
 from kai_cp_models.joint.problem import Answer, Ask, Offer
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, gate
+from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.snapshot import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.units import Batch, StatusOf
 
@@ -194,7 +194,7 @@ def _line(
 
 def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:
     """The ledger, which is used up, with the ask in its places; None: it has none, nothing has changed."""
-    if gate(ledger, ask.group, ask.batch) is not None:
+    if quota_check(ledger, ask.group, ask.batch) is not None:
         return None
     outcome = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch, consume=True)
     return outcome if isinstance(outcome, Ledger) else None
@@ -241,7 +241,7 @@ def put_back(
     while True:
         batch = first or gang.next_batch(as_pending(current, evicted))
         first = None
-        if batch is None or gate(current, group, batch) is not None:
+        if batch is None or quota_check(current, group, batch) is not None:
             break
         if _stays(current, batch):
             if gang.satisfied_at_first and not gang.satisfied(group.root, current.status):

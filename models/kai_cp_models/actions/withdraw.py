@@ -26,8 +26,8 @@ def settle(
 ) -> tuple[Ledger, dict[PodKey, Eviction]]:
     """The ledger with needless evictions taken back, and the trigger of each that remains.
 
-    ``successors``: the triggers of ``action`` that use the room where a pod ran and may take it themselves. Raises
-    ``MustStay`` where an eviction can neither be taken back nor be inherited.
+    ``successors``: the triggers of ``action`` that use the room where a pod ran and may take it
+    themselves. Raises ``MustStay`` where an eviction can neither be taken back nor be inherited.
     """
     kept: dict[PodKey, Eviction] = {}
     for key, eviction in sorted(evicted_by.items()):

@@ -11,7 +11,7 @@ from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import NoPlace, Placer, gate
+from kai_cp_models.placement import NoPlace, Placer, quota_check
 from kai_cp_models.reservations.gang import shape_of, unsuited
 from kai_cp_models.reservations.instants import clock, span
 from kai_cp_models.reservations.loads import Beyond, Load, loads_of
@@ -38,7 +38,7 @@ def serve_everybody(walk: Walk) -> None:
         walk.turns.append(key)
         group = snapshot.group_by_key[key]
         ask = Ask(group, walk.ledger.fixed.gangs[key], walk.batches[key])
-        refusal = gate(walk.ledger, group, ask.batch)
+        refusal = quota_check(walk.ledger, group, ask.batch)
         why: Waiting | None
         why = Waiting(*refusal, proved=True) if refusal else _start_now(walk, ask, admission)
         if why is None:
