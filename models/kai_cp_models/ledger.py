@@ -42,7 +42,7 @@ from kai_cp_models.snapshot import (
     PodStatus,
     Snapshot,
 )
-from kai_cp_models.units import Batch, Gang, Standing, Tally, gangs_of
+from kai_cp_models.units import Batch, Gang, GangState, Tally, gangs_of
 
 Vector = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -257,14 +257,14 @@ class Ledger:
         """Status of the pod at this moment of the cycle."""
         return self.changed.get(pod.key, pod.status)
 
-    def standing(self, gang: Gang) -> Standing:
+    def state(self, gang: Gang) -> GangState:
         """How the gang stands at this moment; one whose pods are as read is looked at once a cycle."""
         if self.untouched(gang):
             return gang.at_first
         if not gang.single:
-            return gang.standing(self.status)
-        standing, self._tallies[gang.group.key] = gang.standing_of(self.tally(gang), self.status)
-        return standing
+            return gang.state(self.status)
+        state, self._tallies[gang.group.key] = gang.state_of(self.tally(gang), self.status)
+        return state
 
     def tally(self, gang: Gang) -> Tally:
         """The pods of a gang with one pod set by status; all are looked at once, then those that change."""

@@ -193,7 +193,7 @@ class Refuter:
     def _batches(self) -> Mapping[GroupKey, Batch]:
         """The first batch of every pod group that waits in the snapshot."""
         gangs = self._base.fixed.gangs
-        standing = {g.key: self._base.standing(gangs[g.key]).batch for g in self._snapshot.waiting_groups}
+        standing = {g.key: self._base.state(gangs[g.key]).batch for g in self._snapshot.waiting_groups}
         return {key: batch for key, batch in standing.items() if batch is not None}
 
     @cached_property

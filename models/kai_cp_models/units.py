@@ -54,7 +54,7 @@ class Batch:
         return own + tuple(((*here, *scopes), leaf) for part in self.parts for scopes, leaf in part.leaves)
 
 
-class Standing(NamedTuple):
+class GangState(NamedTuple):
     """How a gang stands at one moment; ``batch`` is the next one (5.3), None where nothing can be placed."""
 
     pending: bool
@@ -140,9 +140,9 @@ class Gang:
         return frozenset(pod.key for pod in self.pods)
 
     @cached_property
-    def at_first(self) -> Standing:
+    def at_first(self) -> GangState:
         """How the gang stands in the snapshot."""
-        return self.standing(_as_read)
+        return self.state(_as_read)
 
     @cached_property
     def satisfied_at_first(self) -> bool:
@@ -151,10 +151,10 @@ class Gang:
             return sum(pod.status in ACTIVE_ALLOCATED for pod in self.pods) >= self._only_leaf.minimum
         return self.satisfied(self.group.root, _as_read)
 
-    def standing(self, status_of: StatusOf) -> Standing:
+    def state(self, status_of: StatusOf) -> GangState:
         """How the gang stands when its pods have these statuses."""
         if self._only_leaf is not None:
-            return self.standing_of(self.tally(status_of), status_of)[0]
+            return self.state_of(self.tally(status_of), status_of)[0]
         waiting = self._waiting(status_of)
         pending = any(waiting.values())
         met = self._counted(status_of)
@@ -162,7 +162,7 @@ class Gang:
         root = self.group.root
         ready = pending and _satisfied(root, could)
         batch = self._next(root, waiting, met, could) if ready else None
-        return Standing(pending, ready, self._elastic(met), batch)
+        return GangState(pending, ready, self._elastic(met), batch)
 
     @property
     def single(self) -> bool:
@@ -173,8 +173,8 @@ class Gang:
         """Its pods, counted now."""
         return Tally.of(map(status_of, self.pods))
 
-    def standing_of(self, tally: Tally, status_of: StatusOf) -> tuple[Standing, Tally]:
-        """``standing`` of a group with one pod set whose pods are counted, and the tally from now on."""
+    def state_of(self, tally: Tally, status_of: StatusOf) -> tuple[GangState, Tally]:
+        """``state`` of a group with one pod set whose pods are counted, and the tally from now on."""
         leaf = self._only_leaf
         assert leaf is not None
         ready = tally.pending > 0 and tally.active + tally.pending >= leaf.minimum
@@ -187,7 +187,7 @@ class Gang:
             chosen = list(islice(waiting, count))
             tally = tally._replace(first=chosen[0])
             batch = Batch(self.group.root, parts=(Batch(leaf, pods=tuple(self.pods[i] for i in chosen)),))
-        return Standing(tally.pending > 0, ready, _elastic_state(tally.active, leaf.minimum), batch), tally
+        return GangState(tally.pending > 0, ready, _elastic_state(tally.active, leaf.minimum), batch), tally
 
     def pods_below(self, subgroup: Subgroup) -> Iterator[Pod]:
         """Pods of the leaves below ``subgroup``."""
@@ -248,7 +248,7 @@ class Gang:
     def next_batch(self, status_of: StatusOf) -> Batch | None:
         """The next batch (5.3), or None when nothing is pending that could be placed."""
         if self._only_leaf is not None:
-            return self.standing(status_of).batch
+            return self.state(status_of).batch
         return next(self._batches(status_of), None)
 
     def batches(self) -> Iterator[Batch]:

@@ -380,7 +380,7 @@ def test_a_gang_whose_pods_are_counted_on_stands_as_one_counted_anew(
         else:
             undo = step(ledger, snapshot.pods[which], choice)
             undos += [] if undo is None else [undo]
-        assert ledger.standing(gang) == gang.standing(ledger.status)
+        assert ledger.state(gang) == gang.state(ledger.status)
         assert ledger.tally(gang)[:3] == gang.tally(ledger.status)[:3]
 
 

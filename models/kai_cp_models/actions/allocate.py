@@ -84,7 +84,7 @@ def allocate(
         run.ledger = outcome
         cycle.waiting.pop(key, None)
         order.use(run.ledger.book, group.queue)
-        batch = run.ledger.standing(ask.gang).batch
+        batch = run.ledger.state(ask.gang).batch
         if batch is not None:
             run.batches[key] = batch
             order.push(key, entry_of(run.ledger, group, batch))

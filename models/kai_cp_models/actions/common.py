@@ -15,7 +15,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import NoPlace
 from kai_cp_models.reservations.times import EXTRA, Times
 from kai_cp_models.snapshot import ActionName, GroupKey, PodGroup, PodStatus, Snapshot
-from kai_cp_models.units import Batch, Gang, Standing, StatusOf
+from kai_cp_models.units import Batch, Gang, GangState, StatusOf
 
 DELAYED: Final = "PreemptionDelayNotElapsed"
 
@@ -24,7 +24,7 @@ class Line(NamedTuple):
     """A pod group that waits, how it stands, and what refuses it in every action."""
 
     group: PodGroup
-    standing: Standing
+    state: GangState
     refusal: Waiting | None
 
 
@@ -33,12 +33,12 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
     snapshot, ledger = cycle.snapshot, cycle.ledger
     changed = {snapshot.pod_by_key[key].group for key in ledger.changed}
     found: dict[GroupKey, Batch] = {}
-    for group, standing, refusal in _lines(ledger):
+    for group, state, refusal in _lines(ledger):
         if group.key in changed:
             gang = ledger.fixed.gangs[group.key]
-            standing = gang.standing(ledger.status)
-            refusal = _refusal(snapshot, gang, standing, ledger.status)
-        if not standing.pending:
+            state = gang.state(ledger.status)
+            refusal = _refusal(snapshot, gang, state, ledger.status)
+        if not state.pending:
             continue
         if group.key in cycle.left_out:
             words = f"left out of {action}: {cycle.left_out[group.key]}"
@@ -51,8 +51,8 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
             if before is None or (refusal.reason == DELAYED and before.reason == "NodeFragmented"):
                 cycle.waiting[group.key] = refusal
             continue
-        if standing.batch is not None:
-            found[group.key] = standing.batch
+        if state.batch is not None:
+            found[group.key] = state.batch
     return _within_depth(cycle, action, found)
 
 
@@ -68,7 +68,7 @@ def _lines(ledger: Ledger) -> list[Line]:
     return known
 
 
-def _refusal(snapshot: Snapshot, gang: Gang, standing: Standing, status_of: StatusOf) -> Waiting | None:
+def _refusal(snapshot: Snapshot, gang: Gang, state: GangState, status_of: StatusOf) -> Waiting | None:
     """What refuses the group whatever the action is."""
     group = gang.group
     if group.queue not in snapshot.queue_by_name:
@@ -77,7 +77,7 @@ def _refusal(snapshot: Snapshot, gang: Gang, standing: Standing, status_of: Stat
         return Waiting("QueueNotLeaf", f"queue {group.queue} has child queues; leaf queues run pods", True)
     if group.backed_off:
         return Waiting("SchedulingBackoff", "schedulingBackoff is 1 and an earlier attempt failed", True)
-    if not standing.ready:
+    if not state.ready:
         alive = sum(status_of(pod) is PodStatus.PENDING for pod in gang.pods)
         needed = sum(leaf.minimum for leaf in group.root.leaves())
         return Waiting(
@@ -90,7 +90,7 @@ def _refusal(snapshot: Snapshot, gang: Gang, standing: Standing, status_of: Stat
         return Waiting(
             "RequeueDelay", f"its maximum run time ended it; it may start again in {delay:.0f} s", True
         )
-    if standing.batch is not None and (problem := _bad_topology(snapshot, standing.batch)):
+    if state.batch is not None and (problem := _bad_topology(snapshot, state.batch)):
         return Waiting("TopologyFragmented", problem, True)
     return None
 
@@ -125,8 +125,8 @@ def _bad_topology(snapshot: Snapshot, batch: Batch) -> str:
 
 def entry_of(ledger: Ledger, group: PodGroup, batch: Batch) -> Entry:
     """How the pod group stands in the fair order with its next batch (3.5, 3.6)."""
-    standing = ledger.standing(ledger.fixed.gangs[group.key])
-    return group_sort_key(group, standing.elastic_state), ledger.asked(batch)
+    state = ledger.state(ledger.fixed.gangs[group.key])
+    return group_sort_key(group, state.elastic_state), ledger.asked(batch)
 
 
 def entries_of(ledger: Ledger, batches: Mapping[GroupKey, Batch]) -> dict[GroupKey, Entry]:

@@ -18,8 +18,8 @@ def own_faults(situation: Situation, group: PodGroup) -> Families:
     if group.backed_off:
         found.add("backoff")
     waiting = any(pod.status is PodStatus.PENDING for pod in gang.pods)
-    standing = gang.at_first
-    if not waiting or gang.unknown_subgroup_pods or not standing.ready or standing.batch is None:
+    state = gang.at_first
+    if not waiting or gang.unknown_subgroup_pods or not state.ready or state.batch is None:
         found.add("readiness")
     classes = classes_of(situation.before, gang, situation.batch(group.key))
     if any(item.missing for item in classes):

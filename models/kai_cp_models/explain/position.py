@@ -63,12 +63,12 @@ class Line:
         self._sizes: dict[GroupKey, Amounts] = {}
         self._entries: dict[GroupKey, Entry] = {}
         for group in self._snapshot.waiting_groups:
-            standing = situation.gang(group.key).at_first
-            served = group.queue in self._snapshot.leaf_queues and standing.ready and not group.backed_off
-            if served and standing.batch is not None:
-                size = pessimistic_batch(self._snapshot, standing.batch.all_pods)
+            state = situation.gang(group.key).at_first
+            served = group.queue in self._snapshot.leaf_queues and state.ready and not group.backed_off
+            if served and state.batch is not None:
+                size = pessimistic_batch(self._snapshot, state.batch.all_pods)
                 self._sizes[group.key] = size
-                self._entries[group.key] = group_sort_key(group, standing.elastic_state), size
+                self._entries[group.key] = group_sort_key(group, state.elastic_state), size
 
     @cached_property
     def order(self) -> tuple[GroupKey, ...]:

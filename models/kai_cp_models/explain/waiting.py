@@ -60,7 +60,7 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
             message = words[spec]
             if len(pending) == 1:
                 message = message.replace(_FITS_ALONE, _FITS_NOW)
-            batch = cycle.ledger.standing(gang).batch
+            batch = cycle.ledger.state(gang).batch
             alone = _kept_by_one_rule(cycle.ledger, batch.all_pods if batch is not None else (pod,))
             if alone is not None:
                 reason, message = alone

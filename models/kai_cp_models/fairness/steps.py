@@ -10,7 +10,7 @@ from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.totals import SCALE
 from kai_cp_models.snapshot import UNLIMITED
 
-Standing = tuple[bool, bool, int, bool]
+QueueStanding = tuple[bool, bool, int, bool]
 """Steps 1 to 4 of the queue order; smaller is served first and gives way last."""
 
 
@@ -34,7 +34,7 @@ class QueueSteps:
         by = self.divisors[i]
         return max(amounts[0] / by[0], amounts[1] / by[1], amounts[2] / by[2])
 
-    def standing(self, i: int, allocated: Sequence[int], counted: Sequence[int]) -> Standing:
+    def standing(self, i: int, allocated: Sequence[int], counted: Sequence[int]) -> QueueStanding:
         """Steps 1 to 4; ``counted``: what steps 2 and 4 look at."""
         fair, quota, without = self._fair_share[i], self._quota[i], self._without[i]
         over_utilised = allocated[0] > fair[0] and allocated[1] > fair[1] and allocated[2] > fair[2]

@@ -201,7 +201,7 @@ class _Estimates:
         """The least instant at which the group would fit alone; None: not looked at in time."""
         group = self._cycle.snapshot.group_by_key[key]
         gang = self._ledger.fixed.gangs[key]
-        batch = self._ledger.standing(gang).batch
+        batch = self._ledger.state(gang).batch
         if batch is None or group.queue not in self._cycle.snapshot.leaf_queues:
             return NEVER
         ask = Ask(group, gang, batch)
