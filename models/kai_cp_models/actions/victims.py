@@ -10,7 +10,7 @@ from kai_cp_models.actions.dues import most_lost_milli_gpus
 from kai_cp_models.actions.found import TOO_LITTLE, Found
 from kai_cp_models.cycle import Cycle, Waiting
 from kai_cp_models.fairness.amounts import milli_gpus
-from kai_cp_models.joint.counting import Counting, Families, Row
+from kai_cp_models.joint.counting import Counting, CumulativeDemand, Row
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, ranked_offers
 from kai_cp_models.joint.policy import EvictionPolicy
@@ -111,10 +111,10 @@ class Victims:
         return Counting(self.base, asking, everywhere=everywhere)
 
     @cached_property
-    def _families(self) -> Families:
+    def _cumulative(self) -> CumulativeDemand:
         for ask in self.asks.values():
             self.takes_of(ask)
-        return Families(self.counting, self.ranked, self.takes, moved=not self.policy.may_lose)
+        return CumulativeDemand(self.counting, self.ranked, self.takes, moved=not self.policy.may_lose)
 
     def refused_by_sums(self, ask: Ask) -> Waiting | None:
         """The refusal of an ask that finds no room by counting even alone, all gone that it may disturb.
@@ -167,7 +167,7 @@ class Victims:
 
     def counted(self, before: Found | None) -> Counted:
         """Room by counting, when every unit that may be taken is, beside what was admitted ``before``."""
-        counted = Counted(self, self._families.copy())
+        counted = Counted(self, self._cumulative.copy())
         for ask in before.asks if before else ():
             counted.hold(ask)
         return counted
@@ -194,12 +194,12 @@ class Counted:
     """What counting says of more asks, one after the other."""
 
     victims: Victims
-    families: Families
+    cumulative: CumulativeDemand
 
     def fits(self, ask: Ask) -> bool:
         """Whether the ask may have a place beside all held ones; False is a proof."""
-        return self.families.fits(ask, self.victims.entitlement(ask), self.victims.beside(ask))
+        return self.cumulative.fits(ask, self.victims.entitlement(ask), self.victims.beside(ask))
 
     def hold(self, ask: Ask) -> None:
         """The ask has its place."""
-        self.families.hold(ask, self.victims.entitlement(ask), self.victims.beside(ask))
+        self.cumulative.hold(ask, self.victims.entitlement(ask), self.victims.beside(ask))

@@ -206,7 +206,7 @@ class Counting:
                 free[node, GPU] += MILLI
 
 
-class Families:
+class CumulativeDemand:
     """Demand against room for asks that may take different units, one after the other.
 
     Whatever is held must fit into the room that everything leaves that some of it may take. Where an ask
@@ -233,7 +233,7 @@ class Families:
         self._open: frozenset[int] = frozenset()
         self._beside: frozenset[frozenset[int]] = frozenset()
 
-    def copy(self) -> Families:
+    def copy(self) -> CumulativeDemand:
         """The same state, to try more asks on."""
         return copy(self)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kai_cp_models.joint.counting import Counting, Families
+from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.exact import ExactModel
 from kai_cp_models.joint.offers import Charges, Ranked, gpu_weight
 from kai_cp_models.joint.problem import Ask, Offer
@@ -50,11 +50,11 @@ def ranked(ledger: Ledger, offers: Sequence[Offer]) -> list[Ranked]:
 
 def families(
     ledger: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], *, moved: bool = False
-) -> Families:
+) -> CumulativeDemand:
     """One family: every ask may take every unit."""
     counting = Counting(ledger, pods_of(asks), everywhere=moved)
     takes: dict[tuple[object, ...], frozenset[int]] = {ALL: frozenset(range(len(offers)))}
-    return Families(counting, ranked(ledger, offers), takes, moved=moved)
+    return CumulativeDemand(counting, ranked(ledger, offers), takes, moved=moved)
 
 
 def admitted(snapshot: Snapshot, *, moved: bool = False) -> list[str]:
@@ -156,7 +156,7 @@ def test_each_family_has_its_own_room() -> None:
     ledger, asks, offers = problem(snapshot)
     both, one = frozenset((0, 1)), frozenset((0,))
     counting = Counting(ledger, pods_of(asks))
-    state = Families(counting, ranked(ledger, offers), {("b",): both, ("a",): one}, moved=False)
+    state = CumulativeDemand(counting, ranked(ledger, offers), {("b",): both, ("a",): one}, moved=False)
     a, b, c = asks
     assert state.fits(a, ("a",))
     state.hold(a, ("a",))
@@ -222,7 +222,7 @@ def compare(seed: int, *, moved: bool) -> list[tuple[bool, bool]]:
     some = every if moved else frozenset(rank for rank in every if rng.random() < 0.6)
     takes: dict[tuple[object, ...], frozenset[int]] = {ALL: every, ("some",): some}
     counting = Counting(ledger, pods_of(asks), everywhere=moved)
-    state = Families(counting, ranked(ledger, offers), takes, moved=moved)
+    state = CumulativeDemand(counting, ranked(ledger, offers), takes, moved=moved)
     held: list[Ask] = []
     opened: frozenset[int] = frozenset()
     found: list[tuple[bool, bool]] = []
