@@ -21,6 +21,7 @@ from kai_cp_models.snapshot import (
     ALLOCATED,
     MILLI,
     GpuKind,
+    GroupKey,
     Pod,
     PodGroup,
     PodStatus,
@@ -120,13 +121,17 @@ def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
     by_memory = {id(spec) for spec in snapshot.specs if spec.gpu.kind is GpuKind.MEMORY}
     counts: dict[tuple[object, ...], int] = {}
     firsts: list[tuple[Pod, PodGroup]] = []
+    pod_sets: dict[GroupKey, frozenset[str]] = {}
     for pod in snapshot.pods:
         group = None if pod.group is None else groups.get(pod.group)
         if group is None:
             continue
         placed = pod.status in ALLOCATED
-        if not placed and not _asks(pod, group):
-            continue
+        if not placed:
+            if group.key not in pod_sets:
+                pod_sets[group.key] = frozenset(leaf.name for leaf in group.root.leaves())
+            if not _asks(pod, pod_sets[group.key]):
+                continue
         spec = id(pod.spec)
         where = pod.node if placed and spec in by_memory else None
         claim = pod.key if claims and pod.key in claims else None
@@ -141,11 +146,9 @@ def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
             yield _Kind(tree.index[group.queue], pod.status in ALLOCATED, not group.preemptible, pod), count
 
 
-def _asks(pod: Pod, group: PodGroup) -> bool:
+def _asks(pod: Pod, pod_sets: frozenset[str]) -> bool:
     """Whether a pod without a place adds to the demand: one of an unknown pod set is never placed (1.2)."""
-    if pod.status is not PodStatus.PENDING:
-        return False
-    return any(leaf.name == (pod.subgroup or "default") for leaf in group.root.leaves())
+    return pod.status is PodStatus.PENDING and (pod.subgroup or "default") in pod_sets
 
 
 def held(snapshot: Snapshot, pod: Pod) -> Amounts:
