@@ -12,6 +12,7 @@ from typing import IO, Any, Final, Literal, TypeVar, get_args
 from kai_cp.files import MOST_BYTES
 from kai_cp.instants import from_rfc3339 as from_rfc3339
 from kai_cp.instants import rfc3339 as rfc3339
+from kai_cp.reader.notes import IGNORED
 from kai_cp.starts import estimate_document, read_reservation, reservation_document
 from kai_cp_models.snapshot import (
     GPU,
@@ -86,7 +87,7 @@ def to_json(
     places, and ``ignoredFields``, how often the reader met what it did not know.
     """
     seconds = {**plan.timings, **(timings or {})}
-    ignored = snapshot.extras.get("ignored_fields")
+    ignored = snapshot.extras[IGNORED]
     positions = positions_of(snapshot) if positions is None else positions
     document = {
         "schema": SCHEMA,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from kai_cp.decisions import rfc3339, version
+from kai_cp.reader.notes import IGNORED
 from kai_cp.reader.recorded_usage import FETCHED_AT
 from kai_cp.report.waiting import Waiter, waiters
 from kai_cp_models.fairness.book import QueueBook
@@ -68,7 +69,7 @@ def inspection(snapshot: Snapshot, sha256: str = "", settings: Settings | None =
         _by_kind(document, snapshot)
     if settings is not None and settings.reservations.enabled:
         _in_time(document, Times(snapshot, settings))
-    if (fetched_at := snapshot.extras.get(FETCHED_AT)) is not None:
+    if (fetched_at := snapshot.extras[FETCHED_AT]) is not None:
         seconds = max(0.0, snapshot.now - fetched_at)
         document["usage"] = {"fetchedAt": rfc3339(fetched_at), "ageSeconds": round(seconds, 3)}
     if (advice := mig_report(snapshot)) is not None:
@@ -80,7 +81,7 @@ def inspection(snapshot: Snapshot, sha256: str = "", settings: Settings | None =
                 for change in advice.changes
             ],
         }
-    if ignored := snapshot.extras.get("ignored_fields"):
+    if ignored := snapshot.extras[IGNORED]:
         document["ignoredFields"] = dict(ignored)
     return document
 

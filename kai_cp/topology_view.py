@@ -9,6 +9,7 @@ import orjson
 
 from kai_cp_models.queries import idle_gpus
 from kai_cp_models.rules.stateful.dra.hardware import gpus_by_node, shared_attributes
+from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Snapshot
 from kai_cp_topology.draw import picture
 from kai_cp_topology.records import NodeFacts
@@ -54,7 +55,7 @@ def _facts(snapshot: Snapshot) -> Iterator[NodeFacts]:
 
 def _held(snapshot: Snapshot) -> frozenset[tuple[str, ...]]:
     """(driver, pool, device) of the devices that claims and running pods hold."""
-    claims = snapshot.extras.get("raw", {}).get("resourceClaims", ())
+    claims = snapshot.extras[RAW].get("resourceClaims", ())
     allocations = [_inside(_inside(found, "status"), "allocation") for found in claims]
     for pod in snapshot.pods:
         if pod.status in ACTIVE_USED:

@@ -11,12 +11,16 @@ import orjson
 
 from kai_cp.reader.fields import Json, Malformed, shown
 from kai_cp.reader.salvage import SET_ASIDE
+from kai_cp_models.extras import Key
 from kai_cp_models.snapshot import SetAside
 
 MOST: Final = 20_000
 """Notes that are kept; what is beyond is counted."""
 LONGEST: Final = 500
 """Characters of a note."""
+
+IGNORED: Final[Key[Mapping[str, int]]] = Key("ignored_fields", {})
+"""Fields that were met and are not known, and how often each."""
 
 Identity = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""

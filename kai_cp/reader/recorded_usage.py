@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from kai_cp.reader.fields import Malformed, object_at, text_at
 from kai_cp.reader.times import seconds_of
+from kai_cp_models.extras import Key
 
 KEY: Final = "usage"
-FETCHED_AT: Final = "usageFetchedAt"
-"""Key in a snapshot's extras: when the figures were fetched, in seconds since the epoch."""
+FETCHED_AT: Final[Key[float | None]] = Key("usage_fetched_at", None)
+"""When the figures were fetched, in seconds since the epoch."""
 
 
 def recorded_usage(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, float | None]:

@@ -17,7 +17,7 @@ from kai_cp.reader.fields import Json, Malformed, shown, strings_at
 from kai_cp.reader.groups import read_groups, read_priorities
 from kai_cp.reader.memo import Remembered
 from kai_cp.reader.nodes import NodeDraft, count_dra_gpus, read_nodes
-from kai_cp.reader.notes import Identity, Notes, raw_list, title, unique
+from kai_cp.reader.notes import IGNORED, Identity, Notes, raw_list, title, unique
 from kai_cp.reader.pods import PodResolver, few_names
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.policy import read_policy, stuck_threshold_seconds
@@ -28,8 +28,10 @@ from kai_cp.reader.subgroups import lowered
 from kai_cp.reader.topologies import read_topologies, report_outside
 from kai_cp.reader.users import divided
 from kai_cp_models.collection import no_collection
+from kai_cp_models.extras import Extras, extra
 from kai_cp_models.rules.stateful import enriched
-from kai_cp_models.rules.stateful.dra.judging import JUDGED, LIMITS, MEMORY, Paid
+from kai_cp_models.rules.stateful.dra.judging import JUDGING, Judging, Paid
+from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import (
     GroupKey,
@@ -120,8 +122,8 @@ def parse(
         memory = ParseMemo() if memo is None else memo
         limits = limits or Limits()
         found = _parse(raw, now, usage, memory, limits, user_label)
-        for_devices = {LIMITS: limits, MEMORY: memory.selectors, JUDGED: judged}
-        return enriched(replace(found, extras={**found.extras, **for_devices}))
+        judging = Judging(limits, memory.selectors, judged)
+        return enriched(replace(found, extras=found.extras.having(JUDGING, judging)))
 
 
 def _parse(
@@ -189,13 +191,13 @@ def _parse(
         policy=policy,
         set_aside=notes.set_aside(),
         config_maps=frozenset(namespaced("ConfigMap", "configMaps")),
-        extras={"raw": handed_on, FETCHED_AT: fetched_at, **_ignored(notes)},
+        extras=_extras(handed_on, fetched_at, notes),
     )
 
 
-def _ignored(notes: Notes) -> dict[str, Any]:
-    """How many fields were met that are not known, and how often each."""
-    return {"ignored": notes.ignored.total(), "ignored_fields": dict(sorted(notes.ignored.items()))}
+def _extras(handed_on: dict[str, Any], fetched_at: float | None, notes: Notes) -> Extras:
+    found = extra(RAW, handed_on).having(FETCHED_AT, fetched_at)
+    return found.having(IGNORED, dict(sorted(notes.ignored.items())))
 
 
 def _objects(raw: Mapping[str, Any], notes: Notes) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.domains.closeness import Fabric, fabric_of
+from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
@@ -107,7 +108,7 @@ class Fixed:
     def charge(self, pod: Pod, node: int) -> Amounts:
         """What the pod is charged in its queue when it is on ``node`` (2.3); alike pods once."""
         by_node = self.mib_on[node] if pod.spec.gpu.kind is GpuKind.MEMORY else None
-        claims = self.snapshot.extras.get("claim_milli_gpus", {})
+        claims = self.snapshot.extras[CLAIM_MILLI_GPUS]
         kind = (id(pod.spec), by_node, pod.key if claims and pod.key in claims else None)
         known = self._charges.get(kind)
         if known is None:

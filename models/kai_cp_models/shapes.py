@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.snapshot import Pod, Snapshot
@@ -38,7 +39,7 @@ class Shapes:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._claims = snapshot.extras.get("claim_milli_gpus", {})
+        self._claims = snapshot.extras[CLAIM_MILLI_GPUS]
         self._by_batch: dict[int, tuple[Batch, Shape]] = {}
         """By the identity of the batch, which is kept, so that no other one gets its id."""
         self._by_content: dict[tuple[object, ...], Shape] = {}

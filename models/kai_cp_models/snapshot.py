@@ -16,6 +16,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
+from kai_cp_models.extras import Extras
 from kai_cp_topology.records import Locality
 
 EXTENDED_RESOURCES: Final = ""
@@ -488,8 +489,8 @@ class Snapshot:
     """One frozen picture of the cluster.
 
     ``dimensions``: names of the entries of every resource vector; the first four are
-    ``BASE_DIMENSIONS``. ``now``: the instant at which it is read. ``extras``: parsed objects of the
-    rules that bring their own records (``dra``, ``volumes``, ``numa``, ``budgets``), by rule name.
+    ``BASE_DIMENSIONS``. ``now``: the instant at which it is read. ``extras``: what rules
+    and options add, under keys of their own.
     """
 
     now: float
@@ -502,7 +503,7 @@ class Snapshot:
     policy: Policy = Policy()
     set_aside: tuple[SetAside, ...] = ()
     config_maps: frozenset[tuple[str, str]] = frozenset()
-    extras: Mapping[str, Any] = field(default_factory=dict)
+    extras: Extras = field(default_factory=Extras)
 
     @cached_property
     def node_index(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kai_cp.reader import parse
+from kai_cp.reader.recorded_usage import FETCHED_AT
 from tests.kai_cp.kube.samples import queue, snapshot
 from tests.kai_cp.test_cli import run
 
@@ -42,4 +43,4 @@ def test_the_figures_are_those_that_decide() -> None:
 
 @pytest.mark.parametrize("usage", [None, 1, {}, {"queues": 1}, {"queues": {"a": {}}, "fetchedAt": "x"}])
 def test_figures_that_cannot_be_read_are_none(usage: Any) -> None:
-    assert parse(taken(usage), now=1e9).extras["usageFetchedAt"] is None
+    assert parse(taken(usage), now=1e9).extras[FETCHED_AT] is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kai_cp_models.extras import Extras
 from kai_cp_models.snapshot import (
     UNLIMITED,
     ActionName,
@@ -132,7 +133,7 @@ def cluster(
         if one.group is not None and one.group not in known:
             known[one.group] = group(one.group.name)
     topologies = policy.pop("topologies", ())
-    extras = policy.pop("extras", {})
+    extras = policy.pop("extras", Extras())
     return Snapshot(
         now=NOW,
         dimensions=DIMENSIONS,

@@ -13,7 +13,7 @@ from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import NoPlace
-from kai_cp_models.reservations.times import EXTRA, Times
+from kai_cp_models.reservations.times import TIMES
 from kai_cp_models.snapshot import ActionName, GroupKey, PodGroup, PodStatus, Snapshot
 from kai_cp_models.units import Batch, Gang, GangState, StatusOf
 
@@ -85,8 +85,8 @@ def _refusal(snapshot: Snapshot, gang: Gang, state: GangState, status_of: Status
             f"the gang is not complete: {alive} pending pods, the subgroups ask for {needed} in all",
             True,
         )
-    times = snapshot.extras.get(EXTRA)
-    if isinstance(times, Times) and (delay := times.requeue_delay_left(group)) > 0:
+    times = snapshot.extras[TIMES]
+    if times is not None and (delay := times.requeue_delay_left(group)) > 0:
         return Waiting(
             "RequeueDelay", f"its maximum run time ended it; it may start again in {delay:.0f} s", True
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.snapshot import BASE_DIMENSIONS, CPU, GPU, MEMORY, MILLI, GpuKind, Node, Pod, Snapshot
 
 Amounts = tuple[int, int, int]
@@ -96,5 +97,4 @@ def _sized_gpus(snapshot: Snapshot, pod: Pod) -> int:
 
 def _claimed(snapshot: Snapshot, pod: Pod) -> int:
     """GPUs asked for through resource claims (2.5)."""
-    amount: int = snapshot.extras.get("claim_milli_gpus", {}).get(pod.key, 0)
-    return amount
+    return snapshot.extras[CLAIM_MILLI_GPUS].get(pod.key, 0)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from kai_cp_models.check import amounts
 from kai_cp_models.check.start import Held
 from kai_cp_models.check.world import World
+from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, GpuKind, Pod, PodGroup, Shares
 
 _SCALE = (1, 1, MILLI)
@@ -64,7 +65,7 @@ def _charge(world: World, sums: tuple[Held, Held], pods: Iterable[Pod], times: i
     """Charge pods so many times; those that cost the same in the same queue are counted first."""
     alike: dict[tuple[object, ...], int] = {}
     examples: list[tuple[PodGroup, Pod, str]] = []
-    claimed = world.snapshot.extras.get("claim_milli_gpus", {})
+    claimed = world.snapshot.extras[CLAIM_MILLI_GPUS]
     for pod in pods:
         group = world.group_of(pod)
         if group is None or group.queue not in world.snapshot.queue_path:

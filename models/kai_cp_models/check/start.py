@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kai_cp_models.check import amounts
+from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness.share import fair_shares
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
@@ -78,7 +79,7 @@ class Start:
         # Pods with the same request of the same queue cost the same, so they are counted first.
         alike: dict[tuple[object, ...], int] = {}
         examples: list[tuple[PodGroup, Pod, Node]] = []
-        claimed = self.snapshot.extras.get("claim_milli_gpus", {})
+        claimed = self.snapshot.extras[CLAIM_MILLI_GPUS]
         for pod in self.snapshot.pods:
             if pod.status not in ACTIVE_ALLOCATED or pod.node is None:
                 continue

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 
 from kai_cp_models.check.capacity import used
 from kai_cp_models.check.world import Resident, World
-from kai_cp_models.reservations.times import EXTRA, NEVER, Times
+from kai_cp_models.reservations.times import NEVER, TIMES, Times
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
     GPU,
@@ -37,8 +37,8 @@ _HOUR = 3600.0
 
 def broken(world: World) -> Iterator[str]:
     """Promises without room, and evictions by time without a right."""
-    times = world.snapshot.extras.get(EXTRA)
-    if not isinstance(times, Times):
+    times = world.snapshot.extras[TIMES]
+    if times is None:
         return
     holds = {entry.group: entry for entry in world.plan.reservations or () if entry.state in _HOLDING}
     for entry in holds.values():

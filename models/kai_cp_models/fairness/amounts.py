@@ -8,10 +8,11 @@ node could take), ``pessimistic`` against the smallest (demand, order and the si
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI, GpuKind, Node, Pod, Snapshot
 
 Amounts = tuple[int, int, int]
@@ -128,8 +129,7 @@ def memory_portion(memory_mib: int, gpu_memory_mib: int) -> int:
 
 def claim_milli_gpus(snapshot: Snapshot, pod: Pod) -> int:
     """GPUs that the pod asks for through resource claims (2.5)."""
-    claims: Mapping[object, int] = snapshot.extras.get("claim_milli_gpus", {})
-    return claims.get(pod.key, 0)
+    return snapshot.extras[CLAIM_MILLI_GPUS].get(pod.key, 0)
 
 
 def mig_milli_gpus(dimensions: tuple[str, ...], vector: tuple[int, ...]) -> int:

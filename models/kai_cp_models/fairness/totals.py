@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness.amounts import (
     Amounts,
     accepted,
@@ -116,7 +117,7 @@ def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
 
     There are few kinds: pods share their specs, and only GPU memory depends on the node.
     """
-    claims = snapshot.extras.get("claim_milli_gpus", {})
+    claims = snapshot.extras[CLAIM_MILLI_GPUS]
     groups = snapshot.group_by_key
     by_memory = {id(spec) for spec in snapshot.specs if spec.gpu.kind is GpuKind.MEMORY}
     counts: dict[tuple[object, ...], int] = {}

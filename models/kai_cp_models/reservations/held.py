@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.reservations.times import EXTRA, NEVER, Times
+from kai_cp_models.reservations.times import NEVER, TIMES, Times
 from kai_cp_models.reservations.vectors import Vector, demand
 from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState
 from kai_cp_models.settings import OptionalRules
@@ -61,13 +61,16 @@ class Window:
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether reservations are switched on."""
-    times = snapshot.extras.get(EXTRA)
-    return isinstance(times, Times) and times.settings.reservations.enabled
+    times = snapshot.extras[TIMES]
+    return times is not None and times.settings.reservations.enabled
 
 
 def open(snapshot: Snapshot) -> RuleState:
     """No holds yet."""
-    return HeldRoom(snapshot.extras[EXTRA])
+    times = snapshot.extras[TIMES]
+    if times is None:
+        raise ValueError("the time axis is off")
+    return HeldRoom(times)
 
 
 def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:

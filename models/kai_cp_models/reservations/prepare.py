@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kai_cp_models.marking import marked
 from kai_cp_models.reservations.state import window_of
-from kai_cp_models.reservations.times import EXTRA, Times
+from kai_cp_models.reservations.times import TIMES, Times
 from kai_cp_models.rules.stateful.gpu_kinds import told_apart
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
@@ -32,7 +32,7 @@ def prepare(snapshot: Snapshot, settings: Settings) -> tuple[Snapshot, Times | N
     times = Times(snapshot, settings)
     if planning:
         snapshot = replace(snapshot, pods=_windowed(times))
-    return replace(snapshot, extras={**snapshot.extras, EXTRA: times}), times
+    return replace(snapshot, extras=snapshot.extras.having(TIMES, times)), times
 
 
 def points(settings: Settings, seconds: float) -> int:

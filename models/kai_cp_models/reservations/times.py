@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Final
 
+from kai_cp_models.extras import Key
 from kai_cp_models.reservations.inputs import GroupNotes, QueueNotes, Reader, Stored
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
@@ -19,9 +20,6 @@ from kai_cp_models.snapshot import (
 )
 
 NEVER: Final = math.inf
-
-EXTRA: Final = "time"
-"""Key in ``Snapshot.extras`` under which a cycle carries its ``Times``; absent: the time axis is off."""
 
 
 class Times:
@@ -242,6 +240,10 @@ class Times:
     def stored(self, key: GroupKey) -> Stored | None:
         """The readable reservation of the group."""
         return self.notes(key).stored
+
+
+TIMES: Final[Key[Times | None]] = Key("time", None)
+"""The run times that a cycle carries; None: the time axis is off."""
 
 
 _SILENT: Final = GroupNotes()

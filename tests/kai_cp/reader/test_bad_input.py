@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kai_cp.reader import UnreadableSnapshot, parse
+from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.snapshot import GpuKind, PodStatus, Snapshot
 from tests.kai_cp.reader.raw import NOW, group, node, pod, queue, snapshot
 
@@ -223,5 +224,5 @@ def test_raw_lists_are_handed_on_untouched() -> None:
     raw = snapshot(persistentVolumes=[volume], deviceClasses=[], resourceSlices=None)
     raw["discovery"] = {"serverVersion": {"major": "1"}}
     found = parse(raw, now=NOW)
-    assert found.extras["raw"] == {"persistentVolumes": [volume], "discovery": raw["discovery"]}
-    assert found.extras["raw"]["persistentVolumes"][0] is volume
+    assert found.extras[RAW] == {"persistentVolumes": [volume], "discovery": raw["discovery"]}
+    assert found.extras[RAW]["persistentVolumes"][0] is volume

@@ -18,7 +18,7 @@ from kai_cp.reader.facts import FactReader
 from kai_cp.reader.fields import Malformed
 from kai_cp.reader.memo import Remembered
 from kai_cp.reader.podspec import SpecDraft
-from kai_cp_models.rules.stateful.dra.catalog import EXTRA
+from kai_cp_models.rules.stateful.dra.catalog import CATALOG
 from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import ACTIVE_USED, Snapshot
 from tests.kai_cp.reader.raw import NOW
@@ -56,7 +56,7 @@ def places(value: Any, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 
 def plain(found: Snapshot) -> Snapshot:
     """Without the catalog of devices, which is made of the raw objects beside it and has no equality."""
-    return replace(found, extras={key: value for key, value in found.extras.items() if key != EXTRA})
+    return replace(found, extras=found.extras.having(CATALOG, None))
 
 
 def check(found: Snapshot) -> None:

@@ -14,7 +14,9 @@ from kai_cp_models.defrag.notes import moved
 from kai_cp_models.defrag.questions import BadQuestion, goal_of
 from kai_cp_models.defrag.windows import opening, window
 from kai_cp_models.engine import decide
+from kai_cp_models.extras import Extras, extra
 from kai_cp_models.reservations.prepare import prepare
+from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, Pod, PodGroup, Snapshot
 from tests.support.plans import UNHURRIED, evicted, nominated
@@ -156,14 +158,14 @@ def test_nothing_moves_into_held_room() -> None:
     assert state(solved(cluster(nodes=labelled, **world(*here, hero)), settings)) == ("stuck", 0)
 
 
-def budget(allowed: int) -> dict[str, Any]:
+def budget(allowed: int) -> Extras:
     """A PodDisruptionBudget of the pods of app a."""
     protected = {
         "metadata": {"name": "a", "namespace": "ns"},
         "spec": {"selector": {"matchLabels": {"app": "a"}}},
         "status": {"disruptionsAllowed": allowed},
     }
-    return {"raw": {"podDisruptionBudgets": [protected]}}
+    return extra(RAW, {"podDisruptionBudgets": [protected]})
 
 
 def protected(name: str, on: str, gpus: int) -> tuple[PodGroup, tuple[Pod, ...]]:

@@ -10,6 +10,8 @@ import pytest
 
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.extras import extra
+from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Notes, Plan, Pod, PodGroup, PodStatus, Snapshot
 from tests.support.plans import evicted, nominated
@@ -44,14 +46,14 @@ def budget(app: str, allowed: int) -> dict[str, Any]:
 
 
 def cluster_of(
-    *members: Member, budgets: Sequence[dict[str, Any]] = (), said: Notes = (), extra: Sequence[Pod] = ()
+    *members: Member, budgets: Sequence[dict[str, Any]] = (), said: Notes = (), more: Sequence[Pod] = ()
 ) -> Snapshot:
     return cluster(
-        [*(one for _, many in members for one in many), *extra],
+        [*(one for _, many in members for one in many), *more],
         [one for one, _ in members],
         NODES,
         [replace(queue(), notes=said)],
-        extras={"raw": {"podDisruptionBudgets": list(budgets)}},
+        extras=extra(RAW, {"podDisruptionBudgets": list(budgets)}),
     )
 
 
@@ -93,7 +95,7 @@ def test_off_means_off() -> None:
 
 def test_nothing_moves_while_capacity_is_on_its_way() -> None:
     leaving = pod("old-0", "n2", spec=spec(4), status=PodStatus.RELEASING)
-    assert solved(two(YES, ONE, extra=(leaving,))).decisions == ()
+    assert solved(two(YES, ONE, more=(leaving,))).decisions == ()
 
 
 def test_a_gang_of_servers_stays() -> None:
@@ -150,7 +152,7 @@ def test_the_checker_wants_one_at_a_time() -> None:
 def test_the_checker_wants_the_new_one_before_the_old() -> None:
     """The place that a pod gets on n2 is free only when the pod that leaves it is gone."""
     leaving = pod("old-0", "n2", spec=spec(4), status=PodStatus.RELEASING)
-    faults = violations(two(YES, ONE, extra=(leaving,)), moved("a-0"))
+    faults = violations(two(YES, ONE, more=(leaving,)), moved("a-0"))
     assert faults == [
         "defrag: pod ns/a-0 cannot be preempted, and node n2 has too little free for it "
         "while other pods are still there"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kai_cp_models.extras import CLAIM_MILLI_GPUS, extra
 from kai_cp_models.fairness.amounts import (
     accepted,
     involved,
@@ -74,7 +75,7 @@ def test_three_thirds_are_one_gpu() -> None:
 
 def test_claims_are_counted_beside_requests() -> None:
     (pod,) = pods(TEAM, 1, request(cpus=1))
-    snapshot = cluster([SMALL], [queue("team")], [TEAM], extras={"claim_milli_gpus": {pod.key: 2000}})
+    snapshot = cluster([SMALL], [queue("team")], [TEAM], extras=extra(CLAIM_MILLI_GPUS, {pod.key: 2000}))
     assert accepted(snapshot, pod, SMALL) == (1000, 0, 2000)
     assert involved(snapshot, [pod]) == (True, False, True)
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kai_cp_models.extras import CLAIM_MILLI_GPUS, extra
 from kai_cp_models.fairness.book import QueueBook, allocatable_share
 from kai_cp_models.fairness.gates import non_preemptible_over_quota, over_limit
 from kai_cp_models.fairness.totals import QueueTotals
@@ -55,7 +56,7 @@ def test_equal_pods_count_by_node_and_by_claim() -> None:
     waiting = list(pods(job, 2, share))
     nodes = [node("small", gpu_memory_mib=10_000), node("large", gpu_memory_mib=40_000)]
     claims = {placed[0].key: 2000, waiting[1].key: 4000}
-    snapshot = cluster(nodes, [queue("a")], [job], placed, waiting, extras={"claim_milli_gpus": claims})
+    snapshot = cluster(nodes, [queue("a")], [job], placed, waiting, extras=extra(CLAIM_MILLI_GPUS, claims))
     totals = QueueTotals.of(snapshot)
     # 2 x 10 % + 3 x 3 % (2.5 rounded up) + 2 claimed; asked for: 2 x 10 % (smallest GPU) + 4 claimed more.
     assert totals.allocated[0, 2] == 200 + 90 + 2000

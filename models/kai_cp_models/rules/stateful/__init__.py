@@ -51,10 +51,6 @@ RULES: Final[tuple[StatefulRule, ...]] = (
 )
 
 
-OPTIONS: Final = "optional_rules"
-"""Key in ``Snapshot.extras`` under which a cycle carries its ``OptionalRules``; absent: all off."""
-
-
 def open_rules(snapshot: Snapshot, options: OptionalRules | None = None) -> tuple[RuleState, ...]:
     """The states of the active rules, in the order of ``RULES``."""
     return tuple(rule.open(snapshot) for rule in _active(snapshot, options))
@@ -77,6 +73,5 @@ def claims_wait(snapshot: Snapshot) -> bool:
 
 
 def _active(snapshot: Snapshot, options: OptionalRules | None) -> tuple[StatefulRule, ...]:
-    chosen = options if options is not None else snapshot.extras.get(OPTIONS)
-    chosen = chosen if chosen is not None else OptionalRules.model_validate({})
+    chosen = OptionalRules() if options is None else options
     return tuple(rule for rule in RULES if rule.active(snapshot, chosen))

@@ -13,7 +13,7 @@ from typing import Final
 
 from kai_cp_models.rules.stateful.nodes import selects
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
-from kai_cp_models.rules.stateful.raw import Malformed, Raw, collect, mapping, selector, whole, word
+from kai_cp_models.rules.stateful.raw import RAW, Malformed, Raw, collect, mapping, selector, whole, word
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus, SetAside, Snapshot
 
@@ -40,7 +40,7 @@ class Budget:
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether the option is on and there are budgets."""
-    return options.pod_disruption_budgets and bool(snapshot.extras.get("raw", {}).get("podDisruptionBudgets"))
+    return options.pod_disruption_budgets and bool(snapshot.extras[RAW].get("podDisruptionBudgets"))
 
 
 def open(snapshot: Snapshot) -> RuleState:

@@ -3,50 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
+from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.rules.stateful.dra.amounts import claim_milli_gpus
-from kai_cp_models.rules.stateful.dra.catalog import EXTRA, Catalog
-from kai_cp_models.rules.stateful.dra.judging import JUDGED
+from kai_cp_models.rules.stateful.dra.catalog import CATALOG, Catalog
+from kai_cp_models.rules.stateful.dra.extended import SERVED
+from kai_cp_models.rules.stateful.dra.judging import JUDGING
 from kai_cp_models.rules.stateful.dra.objects import Wanted
 from kai_cp_models.rules.stateful.dra.refs import classed
 from kai_cp_models.rules.stateful.dra.state import DraState
+from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.snapshot import MILLI, Node, SetAside, Snapshot
-
-SERVED: Final = "dra_served"
-"""Key in ``Snapshot.extras``: node names by dimension where DRA serves an extended resource."""
 
 
 def with_catalog(snapshot: Snapshot) -> Snapshot:
     """The snapshot with its DRA objects parsed, once for all; itself where it has none."""
-    raw = snapshot.extras.get("raw", {})
+    raw = snapshot.extras[RAW]
     if not any(raw.get(name) for name in ("deviceClasses", "resourceSlices", "resourceClaims")):
         return snapshot
-    return replace(snapshot, extras={**snapshot.extras, EXTRA: Catalog(snapshot)})
+    return replace(snapshot, extras=snapshot.extras.having(CATALOG, Catalog(snapshot)))
 
 
 def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
     """The snapshot with what its device objects mean for all others; itself where there are none.
 
     ``set_aside``: objects that the stateful rules could not use. Claims count as GPUs in queues
-    (``extras["claim_milli_gpus"]``, 2.5). Where DRA serves an extended resource that the node does not
+    (``CLAIM_MILLI_GPUS``, 2.5). Where DRA serves an extended resource that the node does not
     advertise, the node's vector gets the number of devices, so that vector checks are necessary and
     the DRA rule alone decides. Pods that only the names of their own claims tell apart get one spec. Where
-    nothing is decided (``extras["selectors_judged"]`` is False) no selector is evaluated for any of this.
+    nothing is decided (``Judging.judged`` is False) no selector is evaluated for any of this.
     """
-    extras = dict(snapshot.extras)
-    catalog = extras.get(EXTRA)
+    extras = snapshot.extras
+    catalog = extras[CATALOG]
     served: dict[int, dict[str, int]] = {}
-    judged = bool(extras.get(JUDGED, True))
-    if isinstance(catalog, Catalog):
+    judged = extras[JUDGING].judged
+    if catalog is not None:
         claims = claim_milli_gpus(snapshot, catalog.claims)
         served = _served(snapshot, catalog) if judged else {}
         if claims:
-            extras["claim_milli_gpus"] = claims
+            extras = extras.having(CLAIM_MILLI_GPUS, claims)
         if served:
-            extras[SERVED] = {d: frozenset(counts) for d, counts in served.items()}
+            extras = extras.having(SERVED, {d: frozenset(counts) for d, counts in served.items()})
     elif not set_aside:
         return snapshot
     found = replace(
@@ -55,14 +54,14 @@ def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
         set_aside=(*snapshot.set_aside, *set_aside),
         extras=extras,
     )
-    known = isinstance(catalog, Catalog) and judged
+    known = catalog is not None and judged
     return classed(found, DraState(found).identity) if known else found
 
 
 def claims_wait(snapshot: Snapshot) -> bool:
     """Whether claims wait for a later cycle, because selectors took all that this one spends on them."""
-    catalog = snapshot.extras.get(EXTRA)
-    return isinstance(catalog, Catalog) and catalog.waiting
+    catalog = snapshot.extras[CATALOG]
+    return catalog is not None and catalog.waiting
 
 
 def _served(snapshot: Snapshot, catalog: Catalog) -> dict[int, dict[str, int]]:

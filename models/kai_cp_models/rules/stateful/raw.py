@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
+from kai_cp_models.extras import Key
 from kai_cp_models.snapshot import SetAside, Snapshot
 
 Raw = Mapping[str, Any]
 T = TypeVar("T")
+
+RAW: Final[Key[Mapping[str, Any]]] = Key("raw", {})
+"""Objects as the API server wrote them, by list."""
 _LONGEST: Final = 60
 
 
@@ -142,7 +146,7 @@ def collect_named(
 
 
 def _named(snapshot: Snapshot, list_name: str) -> Iterator[tuple[tuple[str, str], Raw]]:
-    for item in snapshot.extras.get("raw", {}).get(list_name) or ():
+    for item in snapshot.extras[RAW].get(list_name) or ():
         meta = item.get("metadata") if isinstance(item, Mapping) else None
         name = meta.get("name") if isinstance(meta, Mapping) else None
         namespace = (meta.get("namespace") or "") if isinstance(meta, Mapping) else ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.snapshot import Node, Pod, Snapshot
 
 if TYPE_CHECKING:  # the table applies the rules, so it cannot be imported by them
@@ -33,4 +34,4 @@ class StaticRule(Protocol):
 
 def asks_gpu(snapshot: Snapshot, pod: Pod) -> bool:
     """Whether the pod asks for a GPU in any way, claims included; otherwise it is CPU-only (2.2, 2.5)."""
-    return pod.spec.needs_gpu or snapshot.extras.get("claim_milli_gpus", {}).get(pod.key, 0) > 0
+    return pod.spec.needs_gpu or snapshot.extras[CLAIM_MILLI_GPUS].get(pod.key, 0) > 0

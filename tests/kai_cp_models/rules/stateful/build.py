@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kai_cp_models.extras import extra
+from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.snapshot import (
     BASE_DIMENSIONS,
     GpuRequest,
@@ -62,7 +64,7 @@ def snapshot(
         groups=tuple(groups),
         pods=tuple(pods),
         policy=Policy(plugins=plugins, **policy),
-        extras={"raw": raw or {}},
+        extras=extra(RAW, raw or {}),
     )
 
 

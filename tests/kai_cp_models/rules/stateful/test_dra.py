@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.rules.stateful import dra, enriched
 from kai_cp_models.rules.stateful.dra import cel
-from kai_cp_models.rules.stateful.dra.judging import JUDGED, LIMITS, MEMORY, Paid
+from kai_cp_models.rules.stateful.dra.catalog import CATALOG
+from kai_cp_models.rules.stateful.dra.judging import JUDGING, Judging, Paid
 from kai_cp_models.rules.stateful.dra.state import DraState
 from kai_cp_models.settings import Limits, OptionalRules
 from kai_cp_models.snapshot import (
@@ -434,7 +436,7 @@ def test_claims_count_as_gpus_by_class_name() -> None:
         claim("nic", exact(3, device_class="nic")),
         claim("first", {"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "gpu"}]}),
     ]  # fmt: skip
-    counted = enriched(cluster(pods, TWO, claims)).extras["claim_milli_gpus"]
+    counted = enriched(cluster(pods, TWO, claims)).extras[CLAIM_MILLI_GPUS]
     assert {key.name: value for key, value in counted.items()} == {"a": 2000, "b": 1000, "e": 3000}
 
 
@@ -645,7 +647,7 @@ def demanding(name: str, namespace: str, levels: int) -> Raw:
 
 def judged(claims: list[Raw], memory: Paid | None = None, **limits: int) -> dict[str, str]:
     found = cluster([pod("p")], TWO, claims)
-    extras = {**found.extras, LIMITS: Limits(**limits), MEMORY: memory or Paid()}
+    extras = found.extras.having(JUDGING, Judging(Limits(**limits), memory))
     found = enriched(replace(found, extras=extras))
     return {item.item.removeprefix("ResourceClaim "): item.reason for item in found.set_aside}
 
@@ -677,7 +679,7 @@ def test_devices_that_look_alike_are_evaluated_once() -> None:
         claim("c", exact(selectors=[{"cel": {"expression": f'device.attributes["{DRIVER}"].model == "A"'}}]))
     ]
     found = enriched(cluster([pod("p")], [slice_of("n0", *many)], claims))
-    spent = found.extras["dra"].judge.spent
+    spent = found.extras[CATALOG].judge.spent
     # One evaluation of some 30 steps, the text of the selector twice, and 500 devices at four a step.
     assert 200 < sum(spent.values()) < 400
 
@@ -686,4 +688,6 @@ def test_where_nothing_is_decided_nothing_is_evaluated(monkeypatch: pytest.Monke
     found = cluster([pod("p")], TWO, [demanding("a", "bad", 4)])
     monkeypatch.setattr(cel, "_evaluate", None)
     monkeypatch.setattr(cel, "_program", None)
-    assert enriched(replace(found, extras={**found.extras, JUDGED: False})).set_aside == ()
+    assert (
+        enriched(replace(found, extras=found.extras.having(JUDGING, Judging(judged=False)))).set_aside == ()
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from kai_cp_models.check import budgets as check_budgets
 from kai_cp_models.check import spread as check_spread
 from kai_cp_models.check.world import World
-from kai_cp_models.rules.stateful import OPTIONS, budgets, open_rules, spread
+from kai_cp_models.rules.stateful import budgets, open_rules, spread
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
     Decision,
@@ -159,8 +158,6 @@ def test_off_unless_the_options_say_so() -> None:
     found = snapshot([spreading("x")], NODES, raw={"podDisruptionBudgets": [budget("b")]})
     assert open_rules(found) == ()
     assert [state.name for state in open_rules(found, ON)] == ["spread", "budgets"]
-    carried = replace(found, extras={**found.extras, OPTIONS: ON})
-    assert [state.name for state in open_rules(carried)] == ["spread", "budgets"]
 
 
 def test_unreadable_budgets_are_named() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kai_cp_models.extras import CLAIM_MILLI_GPUS, extra
 from kai_cp_models.rules.static import STATIC_RULES, conditions, gpu_kind, selector, size, taints, workers
 from kai_cp_models.rules.static.table import NodeTable, accepting, refusals
 from kai_cp_models.snapshot import (
@@ -295,7 +296,7 @@ def test_a_claimed_gpu_makes_a_gpu_pod() -> None:
     world = snapshot(node(labels={"node-role.kubernetes.io/gpu-worker": ""}), restrict_node_scheduling=True)
     item = pod()
     assert not verdict(workers, world, item)[0]
-    assert verdict(workers, replace(world, extras={"claim_milli_gpus": {item.key: 1000}}), item)[0]
+    assert verdict(workers, replace(world, extras=extra(CLAIM_MILLI_GPUS, {item.key: 1000})), item)[0]
 
 
 def test_a_legacy_mig_pod_keeps_instances_away_while_it_is_there() -> None:

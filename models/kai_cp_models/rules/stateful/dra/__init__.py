@@ -9,6 +9,7 @@ from kai_cp_models.rules.stateful.dra.catalog import catalog_of
 from kai_cp_models.rules.stateful.dra.state import NAME as STATE_NAME
 from kai_cp_models.rules.stateful.dra.state import DraState
 from kai_cp_models.rules.stateful.protocol import RuleState
+from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot
 
@@ -19,7 +20,7 @@ NAME: Final = STATE_NAME
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether there are device classes or slices, or pods that use claims, and the plugin is on."""
-    raw = snapshot.extras.get("raw", {})
+    raw = snapshot.extras[RAW]
     return snapshot.policy.plugin("dynamicresources") and (
         any(raw.get(name) for name in ("deviceClasses", "resourceSlices", "resourceClaims"))
         or any(spec.claims for spec in snapshot.specs)

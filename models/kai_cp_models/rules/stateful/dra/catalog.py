@@ -11,8 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.extras import Key
 from kai_cp_models.rules.stateful.dra import cel
-from kai_cp_models.rules.stateful.dra.judging import JUDGED, LIMITS, MEMORY, Account, Judge, Paid, TooCostly
+from kai_cp_models.rules.stateful.dra.judging import JUDGING, Account, Judge, Paid, TooCostly
 from kai_cp_models.rules.stateful.dra.objects import (
     REFUSING,
     Claim,
@@ -27,22 +28,17 @@ from kai_cp_models.rules.stateful.dra.objects import (
 )
 from kai_cp_models.rules.stateful.nodes import selected
 from kai_cp_models.rules.stateful.protocol import Mask
-from kai_cp_models.rules.stateful.raw import collect
-from kai_cp_models.settings import Limits
+from kai_cp_models.rules.stateful.raw import RAW, collect
 from kai_cp_models.snapshot import SetAside, Snapshot, Taint, Toleration
 
 IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of the extended resource that every device class has by its name."""
 
 
-EXTRA: Final = "dra"
-"""Key in ``Snapshot.extras`` of the catalog that was made when the snapshot was read."""
-
-
 def catalog_of(snapshot: Snapshot) -> Catalog:
     """The snapshot's catalog: the one it carries, if that was made of the same nodes and objects."""
-    carried = snapshot.extras.get(EXTRA)
-    if isinstance(carried, Catalog) and carried.made_of(snapshot):
+    carried = snapshot.extras[CATALOG]
+    if carried is not None and carried.made_of(snapshot):
         return carried
     return Catalog(snapshot)
 
@@ -77,16 +73,12 @@ class Catalog:
         self.claims = {
             c.key: c for c in collect(snapshot, "resourceClaims", "ResourceClaim", parse, problems)
         }
-        extras = snapshot.extras
-        self.judge = Judge(
-            [device.view for device in self.devices],
-            extras.get(LIMITS, Limits()),
-            extras.get(MEMORY) or Paid(),
-        )
+        judging = snapshot.extras[JUDGING]
+        self.judge = Judge([device.view for device in self.devices], judging.limits, judging.paid or Paid())
         self._same_amounts = _alike([(d.id.driver, d.view.capacity) for d in self.devices])
         self._same_taints = _alike([d.taints for d in self.devices])
         self._refused: dict[Hashable, str] = {}
-        self._judged = bool(extras.get(JUDGED, True))
+        self._judged = judging.judged
         self._suiting: dict[tuple[object, ...], Mask] = {}
         self._members: dict[str, Mask] = {}
         self._vectors: dict[Hashable, Mask] = {}
@@ -136,7 +128,7 @@ class Catalog:
         """Whether nodes and raw objects are those that the catalog was made of."""
         mine, other = self.snapshot, snapshot
         return (
-            mine.extras.get("raw") is other.extras.get("raw")
+            mine.extras[RAW] is other.extras[RAW]
             and len(mine.nodes) == len(other.nodes)
             and all(
                 a is b or (a.name == b.name and a.labels is b.labels)
@@ -260,6 +252,10 @@ class Catalog:
             if name and (name not in found or found[name].created <= each.created):
                 found[name] = each
         return found
+
+
+CATALOG: Final[Key[Catalog | None]] = Key("dra", None)
+"""The catalog that was made when the snapshot was read."""
 
 
 def capacity_of(device: Device, name: str) -> tuple[str, str]:

@@ -10,17 +10,21 @@ only the GPUs that are not DRA devices.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.extras import Key
 from kai_cp_models.rules.stateful.dra.catalog import Catalog
 from kai_cp_models.rules.stateful.dra.objects import EXACT, Claim, Wanted
 from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.rules.stateful.protocol import Mask
 from kai_cp_models.rules.stateful.raw import Raw
 from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, Snapshot
+
+SERVED: Final[Key[Mapping[int, frozenset[str]]]] = Key("dra_served", {})
+"""Names of the nodes where DRA serves an extended resource, by dimension."""
 
 
 class Extended(Forked):
@@ -33,7 +37,7 @@ class Extended(Forked):
         self._resources: dict[int, tuple[str, str]] = {
             d: (name, backed[name].name) for d, name in enumerate(self.snapshot.dimensions) if name in backed
         }
-        enriched = self.snapshot.extras.get("dra_served", {})
+        enriched = self.snapshot.extras[SERVED]
         served = {
             d: np.array(
                 [n.name in enriched.get(d, ()) or n.allocatable[d] <= 0 for n in nodes], dtype=np.bool_

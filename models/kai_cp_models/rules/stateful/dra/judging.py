@@ -15,17 +15,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.extras import Key
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.cel import View
 from kai_cp_models.rules.stateful.protocol import Mask
 from kai_cp_models.settings import Limits
 
-MEMORY: Final = "selectors_paid"
-"""Key in ``Snapshot.extras`` of a :class:`Paid` that lives from cycle to cycle; absent: none."""
-LIMITS: Final = "limits"
-"""Key in ``Snapshot.extras`` of the :class:`Limits` of a cycle; absent: the defaults."""
-JUDGED: Final = "selectors_judged"
-"""Key in ``Snapshot.extras``; False: nothing is decided here, so no expression is evaluated."""
 DEVICES_PER_STEP: Final = 4
 """Devices that can be sorted by kind, or looked at once, in the time of one step of an expression."""
 _MOST_PAID: Final = 500_000
@@ -50,6 +45,22 @@ class Paid:
         if len(self.known) >= _MOST_PAID:
             self.known.clear()
         self.known.add(key)
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How a cycle evaluates selectors.
+
+    ``paid`` lives from cycle to cycle; None: nothing was paid for before. ``judged``: whether anything is to
+    be decided; otherwise no expression is evaluated.
+    """
+
+    limits: Limits = Limits()
+    paid: Paid | None = None
+    judged: bool = True
+
+
+JUDGING: Final = Key("judging", Judging())
 
 
 class Account:

@@ -11,16 +11,16 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from kai_cp_models.extras import Key
 from kai_cp_models.snapshot import ClaimRef, Pod, PodKey, PodSpec, Snapshot
 
-REFS: Final = "claim_refs"
-"""Key in ``Snapshot.extras`` of the pods' claims, where the specs do not name them."""
+REFS: Final[Key[Mapping[PodKey, tuple[ClaimRef, ...]]]] = Key("claim_refs", {})
+"""The pods' claims, where the specs do not name them."""
 
 
 def refs_of(snapshot: Snapshot, pod: Pod) -> tuple[ClaimRef, ...]:
     """The claims of a pod by name."""
-    known: Mapping[PodKey, tuple[ClaimRef, ...]] = snapshot.extras.get(REFS, {})
-    return known.get(pod.key, pod.spec.claims) if pod.spec.claims else ()
+    return snapshot.extras[REFS].get(pod.key, pod.spec.claims) if pod.spec.claims else ()
 
 
 def classed(snapshot: Snapshot, identity: Callable[[Pod], Hashable]) -> Snapshot:
@@ -45,4 +45,4 @@ def classed(snapshot: Snapshot, identity: Callable[[Pod], Hashable]) -> Snapshot
         pods.append(pod)
     if not refs:
         return snapshot
-    return replace(snapshot, pods=tuple(pods), extras={**snapshot.extras, REFS: refs})
+    return replace(snapshot, pods=tuple(pods), extras=snapshot.extras.having(REFS, refs))

@@ -15,6 +15,7 @@ from kai_cp_models.rules.stateful.numa.state import NAME as STATE_NAME
 from kai_cp_models.rules.stateful.numa.state import NumaState
 from kai_cp_models.rules.stateful.numa.zones import parse
 from kai_cp_models.rules.stateful.protocol import RuleState
+from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot
 
@@ -25,9 +26,7 @@ NAME: Final = STATE_NAME
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether the plugin is on and there are NodeResourceTopologies."""
-    return snapshot.policy.plugin("numa") and bool(
-        snapshot.extras.get("raw", {}).get("nodeResourceTopologies")
-    )
+    return snapshot.policy.plugin("numa") and bool(snapshot.extras[RAW].get("nodeResourceTopologies"))
 
 
 def open(snapshot: Snapshot) -> RuleState:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kai_cp_models.rules.stateful.protocol import RuleState
+from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.rules.stateful.storage.objects import read
 from kai_cp_models.rules.stateful.storage.state import NAME as STATE_NAME
 from kai_cp_models.rules.stateful.storage.state import StorageState
@@ -27,7 +28,7 @@ def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether any pod uses a volume claim and there are claims."""
     return (
         snapshot.policy.plugin("predicates")
-        and bool(snapshot.extras.get("raw", {}).get("persistentVolumeClaims"))
+        and bool(snapshot.extras[RAW].get("persistentVolumeClaims"))
         and any(spec.volume_claims for spec in snapshot.specs)
     )
 
