@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kai_cp_models.domains.choice import Candidates, candidates
 from kai_cp_models.domains.closeness import Fabric, Kind
 from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.gates import non_preemptible_over_quota, over_limit
+from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
 from kai_cp_models.ledger import Ledger, Mask
 from kai_cp_models.scores import Score, scores
 from kai_cp_models.snapshot import (

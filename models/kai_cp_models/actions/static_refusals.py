@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kai_cp_models.cycle import Waiting
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.gates import non_preemptible_over_quota
+from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota
 from kai_cp_models.fairness.reclaim import can_reclaim
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask

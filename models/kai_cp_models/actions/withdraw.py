@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from kai_cp_models.cycle import Eviction, MustStay, in_words
-from kai_cp_models.fairness.gates import over_limit
+from kai_cp_models.fairness.quota_checks import over_limit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import ActionName, GroupKey, Pod, PodKey
 

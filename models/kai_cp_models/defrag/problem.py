@@ -32,7 +32,7 @@ from kai_cp_models.snapshot import (
     Snapshot,
 )
 
-Refusal = Literal["NonPreemptible", "Exempt", "MinRuntime", "DisruptionBudget", "TornGang", "SharedGpu"]
+Immovable = Literal["NonPreemptible", "Exempt", "MinRuntime", "DisruptionBudget", "TornGang", "SharedGpu"]
 _HOUR: Final = 3600.0
 
 
@@ -78,7 +78,7 @@ class Excluded:
     """A pod group that could not be moved, and why."""
 
     group: GroupKey
-    reason: Refusal
+    reason: Immovable
 
 
 class Problem:
@@ -144,7 +144,7 @@ class Problem:
         for unit in units:
             self.units.append(self._unit(group, unit, pods))
 
-    def _refusal(self, group: PodGroup, pods: Sequence[Pod]) -> Refusal | None:
+    def _refusal(self, group: PodGroup, pods: Sequence[Pod]) -> Immovable | None:
         notes = [group.notes]
         notes += [
             self.snapshot.queue_by_name[name].notes for name in self.snapshot.queue_path.get(group.queue, ())

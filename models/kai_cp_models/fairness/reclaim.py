@@ -7,7 +7,7 @@ from math import inf
 
 from kai_cp_models.fairness.amounts import Amounts, Mask, add, subtract
 from kai_cp_models.fairness.book import QueueBook, Rows
-from kai_cp_models.fairness.gates import RESOURCE_NAMES, Refusal
+from kai_cp_models.fairness.quota_checks import RESOURCE_NAMES, OverQuota
 from kai_cp_models.fairness.totals import Floats
 from kai_cp_models.snapshot import UNLIMITED
 
@@ -17,7 +17,7 @@ Unit = tuple[str, Amounts, Mask]
 """A lost unit: the victim's leaf queue, what it gives up, and the resources that this involves."""
 
 
-def can_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool) -> Refusal | None:
+def can_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool) -> OverQuota | None:
     """Why the leaf ``queue`` may not reclaim for a batch of this size; None when it may.
 
     Every resource is tested, also one that the batch does not ask for (14: keep).
@@ -25,11 +25,11 @@ def can_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool
     i = book.index(queue)
     found = _first_over(book.held, book.fair_share_floor, i, amounts)
     if found is not None:
-        return Refusal(queue, *found, "fair share")
+        return OverQuota(queue, *found, "fair share")
     if not preemptible:
         found = _first_over(book.firm, book.firm_quota, i, amounts)
         if found is not None:
-            return Refusal(queue, *found, "quota")
+            return OverQuota(queue, *found, "quota")
     return None
 
 
@@ -132,7 +132,7 @@ def validate(
         for i in book.line(trigger_queue):
             found = _first_over(book.firm, book.firm_quota, i, amounts)
             if found is not None:
-                return Refusal(book.name(i), *found, "quota").message
+                return OverQuota(book.name(i), *found, "quota").message
     return None
 
 

@@ -1,4 +1,4 @@
-"""Gates: queue limits, and quotas of what cannot be preempted (3.7)."""
+"""Checks of queue limits, and of quotas of what cannot be preempted (3.7)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESOURCE_NAMES: Final = ("CPU", "memory", "GPU")
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class OverQuota:
     """Which bound of which queue stands in the way. Numbers in the units of ``Amounts``."""
 
     queue: str
@@ -35,26 +35,26 @@ class Refusal:
         return f"queue {self.queue}: {self.bound} {bound}, {held} {used}, needs {needs}"
 
 
-def over_limit(book: QueueBook, queue: str, amounts: Amounts) -> Refusal | None:
+def over_limit(book: QueueBook, queue: str, amounts: Amounts) -> OverQuota | None:
     """The first limit, leaf to root, that ``amounts`` more would exceed."""
     return first_over(book, queue, amounts, book.held, book.limit, "limit")
 
 
-def non_preemptible_over_quota(book: QueueBook, queue: str, amounts: Amounts) -> Refusal | None:
+def non_preemptible_over_quota(book: QueueBook, queue: str, amounts: Amounts) -> OverQuota | None:
     """The first quota, leaf to root, that ``amounts`` more of non-preemptible pods would exceed."""
     return first_over(book, queue, amounts, book.firm, book.firm_quota, "quota")
 
 
 def first_over(
     book: QueueBook, queue: str, amounts: Amounts, used: Rows, bounds: Rows, bound: Bound
-) -> Refusal | None:
+) -> OverQuota | None:
     """The first bound on the queue's path that ``used`` plus ``amounts`` exceeds in a requested resource."""
     for i in book.line(queue):
         held, most = used[i], bounds[i]
         for resource in range(3):
             requested = amounts[resource]
             if requested != 0 and most[resource] != UNLIMITED and held[resource] + requested > most[resource]:
-                return Refusal(book.name(i), resource, most[resource], held[resource], requested, bound)
+                return OverQuota(book.name(i), resource, most[resource], held[resource], requested, bound)
     return None
 
 
