@@ -43,7 +43,7 @@ _ORDER: Final[dict[str, int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class Refusal:
     """Why a pod group got nothing in an action, as known when it was refused."""
 
     reason: str
@@ -95,7 +95,7 @@ class Cycle:
     deadline: float
     placed_by: dict[PodKey, ActionName] = field(default_factory=dict)
     evicted_by: dict[PodKey, Eviction] = field(default_factory=dict)
-    waiting: dict[GroupKey, Waiting] = field(default_factory=dict)
+    waiting: dict[GroupKey, Refusal] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     sequence: dict[GroupKey, int] = field(default_factory=dict)
     """Triggers of evictions in the order in which they were admitted; their claims are tested in it."""

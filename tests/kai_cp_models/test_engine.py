@@ -10,7 +10,7 @@ from kai_cp.reader import parse
 from kai_cp_models import engine, proof
 from kai_cp_models.actions.allocate import allocate
 from kai_cp_models.check import violations
-from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.engine import FAILED, REJECTED, decide
 from kai_cp_models.joint import admission
 from kai_cp_models.joint.problem import Ask
@@ -154,13 +154,13 @@ def admissions(
             events.append((tuple(p.key for p in ask.pods), True))
             super().admitted(ask)
 
-        def known_refusal(self, ask: Ask) -> Waiting | None:
+        def known_refusal(self, ask: Ask) -> Refusal | None:
             found = super().known_refusal(ask)
             if found is not None:
                 events.append((tuple(p.key for p in ask.pods), False))
             return found
 
-        def decide(self, ledger: Ledger, ask: Ask, refusal: Waiting) -> Ledger | Waiting:
+        def decide(self, ledger: Ledger, ask: Ask, refusal: Refusal) -> Ledger | Refusal:
             outcome = super().decide(ledger, ask, refusal)
             events.append((tuple(p.key for p in ask.pods), isinstance(outcome, Ledger)))
             return outcome
@@ -291,7 +291,7 @@ def test_a_joint_answer_that_is_rejected_leaves_the_greedy_one(monkeypatch: pyte
 
 def test_an_action_that_fails_costs_its_own_decisions_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(cycle: Cycle) -> None:
-        cycle.waiting[GroupKey("ns", "t")] = Waiting("Nonsense")
+        cycle.waiting[GroupKey("ns", "t")] = Refusal("Nonsense")
         raise RuntimeError("a bug")
 
     monkeypatch.setitem(engine.ACTIONS, "reclaim", broken)

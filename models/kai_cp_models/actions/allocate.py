@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kai_cp_models.actions.closer import closer
 from kai_cp_models.actions.common import entry_of, line_of, no_place, waiting_groups
-from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask
@@ -30,7 +30,7 @@ class AdmissionPass:
     order: FairOrder
     batches: dict[GroupKey, Batch]
     admission: Admission
-    waiting: dict[GroupKey, Waiting]
+    waiting: dict[GroupKey, Refusal]
     """Refusals, as the cycle knows them."""
     refused: int = 0
     turns: list[GroupKey] = field(default_factory=list)
@@ -72,10 +72,10 @@ def allocate(
         ask = Ask(group, run.ledger.fixed.gangs[key], run.batches[key])
         refusal = quota_check(run.ledger, group, ask.batch)
         if refusal is not None:
-            cycle.waiting[key] = Waiting(*refusal, proved=True)
+            cycle.waiting[key] = Refusal(*refusal, proved=True)
             continue
         outcome = _admit(run.ledger, ask, admission)
-        if isinstance(outcome, Waiting):
+        if isinstance(outcome, Refusal):
             if first is None and not outcome.proved and not joint:
                 first = run.before(key, run.refused)
             run.refused += 1
@@ -114,7 +114,7 @@ def _begun(cycle: Cycle, *, joint: bool) -> AdmissionPass:
     )
 
 
-def _admit(ledger: Ledger, ask: Ask, admission: Admission) -> Ledger | Waiting:
+def _admit(ledger: Ledger, ask: Ask, admission: Admission) -> Ledger | Refusal:
     refusal = admission.known_refusal(ask)
     if refusal is not None:
         return refusal

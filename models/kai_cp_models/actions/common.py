@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.policy import POLICIES
@@ -25,7 +25,7 @@ class Line(NamedTuple):
 
     group: PodGroup
     state: GangState
-    refusal: Waiting | None
+    refusal: Refusal | None
 
 
 def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
@@ -42,7 +42,7 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
             continue
         if group.key in cycle.left_out:
             words = f"left out of {action}: {cycle.left_out[group.key]}"
-            cycle.waiting[group.key] = Waiting("InternalError", words)
+            cycle.waiting[group.key] = Refusal("InternalError", words)
             continue
         refusal = refusal or _may_not_evict(snapshot, group, action)
         if refusal is not None:
@@ -68,50 +68,50 @@ def _lines(ledger: Ledger) -> list[Line]:
     return known
 
 
-def _refusal(snapshot: Snapshot, gang: Gang, state: GangState, status_of: StatusOf) -> Waiting | None:
+def _refusal(snapshot: Snapshot, gang: Gang, state: GangState, status_of: StatusOf) -> Refusal | None:
     """What refuses the group whatever the action is."""
     group = gang.group
     if group.queue not in snapshot.queue_by_name:
-        return Waiting("QueueDoesNotExist", f"queue {group.queue or '(none)'} does not exist", True)
+        return Refusal("QueueDoesNotExist", f"queue {group.queue or '(none)'} does not exist", True)
     if group.queue not in snapshot.leaf_queues:
-        return Waiting("QueueNotLeaf", f"queue {group.queue} has child queues; leaf queues run pods", True)
+        return Refusal("QueueNotLeaf", f"queue {group.queue} has child queues; leaf queues run pods", True)
     if group.backed_off:
-        return Waiting("SchedulingBackoff", "schedulingBackoff is 1 and an earlier attempt failed", True)
+        return Refusal("SchedulingBackoff", "schedulingBackoff is 1 and an earlier attempt failed", True)
     if not state.ready:
         alive = sum(status_of(pod) is PodStatus.PENDING for pod in gang.pods)
         needed = sum(leaf.minimum for leaf in group.root.leaves())
-        return Waiting(
+        return Refusal(
             "NotReady",
             f"the gang is not complete: {alive} pending pods, the subgroups ask for {needed} in all",
             True,
         )
     times = snapshot.extras[TIMES]
     if times is not None and (delay := times.requeue_delay_left(group)) > 0:
-        return Waiting(
+        return Refusal(
             "RequeueDelay", f"its maximum run time ended it; it may start again in {delay:.0f} s", True
         )
     if state.batch is not None and (problem := _bad_topology(snapshot, state.batch)):
-        return Waiting("TopologyFragmented", problem, True)
+        return Refusal("TopologyFragmented", problem, True)
     return None
 
 
-def _may_not_evict(snapshot: Snapshot, group: PodGroup, action: ActionName) -> Waiting | None:
+def _may_not_evict(snapshot: Snapshot, group: PodGroup, action: ActionName) -> Refusal | None:
     """What keeps the group from disturbing others in the action."""
     evicting = POLICIES.get(action)
     if evicting is None:
         return None
     if not evicting.may_lose and not group.preemptible:
-        return Waiting("NonPreemptible", "consolidation serves preemptible pod groups only", True)
+        return Refusal("NonPreemptible", "consolidation serves preemptible pod groups only", True)
     left = delayed(snapshot, group)
     if left is not None:
-        return Waiting(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
+        return Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
     return None
 
 
-def no_place(failure: NoPlace) -> Waiting:
+def no_place(failure: NoPlace) -> Refusal:
     """The refusal of a batch that found no place on the nodes, without a proof."""
     reason = "TopologyFragmented" if failure.subgroup or not failure.pod else "NodeFragmented"
-    return Waiting(reason, failure.message, pod=failure.pod)
+    return Refusal(reason, failure.message, pod=failure.pod)
 
 
 def _bad_topology(snapshot: Snapshot, batch: Batch) -> str:

@@ -21,7 +21,7 @@ from kai_cp_models.actions.leftover import settle_room
 from kai_cp_models.actions.static_refusals import static_refusal
 from kai_cp_models.actions.victims import Counted, Victims
 from kai_cp_models.actions.withdraw import settle
-from kai_cp_models.cycle import Cycle, Eviction, Waiting, in_words
+from kai_cp_models.cycle import Cycle, Eviction, Refusal, in_words
 from kai_cp_models.fairness.order import Entry, FairOrder
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
@@ -31,7 +31,7 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import GPU, MILLI, ActionName, GroupKey, Pod, Stage
 from kai_cp_models.units import Batch
 
-_UNDECIDED: Final = Waiting(
+_UNDECIDED: Final = Refusal(
     "NotDecidedInTime", "in the plans that were tried, the fair order gives the capacity to others"
 )
 
@@ -295,13 +295,13 @@ def _accept(run: _Run, found: Found, chunk: list[Ask]) -> None:
             run.refusals.add(ask, NO_PLAN)
 
 
-def _refuse(run: _Run, ask: Ask, why: Waiting) -> None:
+def _refuse(run: _Run, ask: Ask, why: Refusal) -> None:
     del run.open[ask.group.key]
     run.refused.add(ask.group.key)
     _note(run.cycle, ask.group.key, why)
 
 
-def _note(cycle: Cycle, key: GroupKey, why: Waiting) -> None:
+def _note(cycle: Cycle, key: GroupKey, why: Refusal) -> None:
     # What one action may not take, another may: the missing room stays the reason.
     cycle.waiting.setdefault(key, why)
 
@@ -323,7 +323,7 @@ def _commit(run: _Run, found: Found) -> None:
             elif pod.key in base.held and pod.key not in found.ledger.held:
                 cycle.placed_by.pop(pod.key, None)
                 withdrawn.add(item.offer.group.key)
-                cycle.waiting[item.offer.group.key] = Waiting(
+                cycle.waiting[item.offer.group.key] = Refusal(
                     "Withdrawn", f"its place of this cycle went to {owners[0]} ({action})", True
                 )
     for ask in found.asks:

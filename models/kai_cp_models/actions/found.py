@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kai_cp_models.actions.dues import Owners
-from kai_cp_models.cycle import Waiting
+from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import GroupKey
 
-NO_VICTIMS: Final = Waiting("NoVictims", "no running pod group may be disturbed for this one", True)
-TOO_LITTLE: Final = Waiting("NotPossible", "all permitted victims together do not free enough capacity", True)
-NO_PLAN: Final = Waiting("NotPossible", "no permitted set of evictions frees enough capacity")
-OUT_OF_TIME: Final = Waiting(
+NO_VICTIMS: Final = Refusal("NoVictims", "no running pod group may be disturbed for this one", True)
+TOO_LITTLE: Final = Refusal("NotPossible", "all permitted victims together do not free enough capacity", True)
+NO_PLAN: Final = Refusal("NotPossible", "no permitted set of evictions frees enough capacity")
+OUT_OF_TIME: Final = Refusal(
     "NotDecidedInTime", "the time budget, or the patience of the settings, ended before it was decided"
 )
 
@@ -58,7 +58,7 @@ class Failed:
     is, so no unit is to be disturbed for them.
     """
 
-    why: Waiting
+    why: Refusal
     served: frozenset[GroupKey] | None = None
     caps: Mapping[str, int] = field(default_factory=dict)
     unneeded: bool = False

@@ -15,7 +15,7 @@ from kai_cp_models.actions.found import NO_PLAN, NO_VICTIMS, OUT_OF_TIME, Failed
 from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.budget import Allowance
-from kai_cp_models.cycle import Waiting
+from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.evicting import Due, EvictingModel
@@ -153,9 +153,9 @@ def _solved(victims: Victims, task: _Task) -> Found | Failed:
     try:
         search = _Search(victims, task, ranked, whole=whole)
     except TooLarge:
-        return Failed(Waiting("NotDecidedInTime", "the joint problem is too large for the time budget"))
+        return Failed(Refusal("NotDecidedInTime", "the joint problem is too large for the time budget"))
     if task.final and not search.complete and not task.rough_again:
-        return Failed(Waiting("NotDecidedInTime", "the joint problem is too large for the last goals"))
+        return Failed(Refusal("NotDecidedInTime", "the joint problem is too large for the last goals"))
     return search.run()
 
 
@@ -231,7 +231,7 @@ class _Search:
             if found is not None:
                 return found
         return Failed(
-            Waiting("NotDecidedInTime", "the fair order refused every plan that was tried"),
+            Refusal("NotDecidedInTime", "the fair order refused every plan that was tried"),
             self._served,
             dict(model.caps),
         )
@@ -261,7 +261,7 @@ class _Search:
             self._sure = False
             self._model.disturb_some()
             return None
-        why = Waiting("FitsAsItIs", "it fits without evictions; allocate places it", True)
+        why = Refusal("FitsAsItIs", "it fits without evictions; allocate places it", True)
         return Failed(why, frozenset(ask.group.key for ask in _admitted(asks, answer)), unneeded=True)
 
     def _held(self, answer: Answer, stages: Sequence[StageResult], solver: cp_model.CpSolver) -> Found | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.simulation import as_pending, missing, put_back
 from kai_cp_models.actions.withdraw import come_home, has_room_at_home, restored
-from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
@@ -127,7 +127,7 @@ def _offer(cycle: Cycle, action: ActionName) -> None:
         else:
             placed = _placed(ledger, ask)
             if placed is None:
-                refusals.add(ask, Waiting("NodeFragmented"))
+                refusals.add(ask, Refusal("NodeFragmented"))
                 continue
             cycle.waiting.pop(key, None)
             for pod in ask.pods:

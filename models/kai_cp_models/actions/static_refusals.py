@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kai_cp_models.cycle import Waiting
+from kai_cp_models.cycle import Refusal
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota
 from kai_cp_models.fairness.reclaim import can_reclaim
@@ -12,7 +12,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting
 
 
-def static_refusal(ledger: Ledger, book: QueueBook, ask: Ask, policy: EvictionPolicy) -> Waiting | None:
+def static_refusal(ledger: Ledger, book: QueueBook, ask: Ask, policy: EvictionPolicy) -> Refusal | None:
     """Why no plan can serve the ask in this action, or None. Every refusal here is a proof.
 
     ``book``: what queues hold when it is the ask's turn.
@@ -21,19 +21,19 @@ def static_refusal(ledger: Ledger, book: QueueBook, ask: Ask, policy: EvictionPo
         for pod in ask.pods:
             for rule in ledger.rules:
                 if rule.concerns(pod) and (why := rule.dead_end(pod)):
-                    return Waiting("DependencyMissing", why, True)
+                    return Refusal("DependencyMissing", why, True)
     for pod in ledger.shape(ask.batch).examples:
         if not accepting(ledger.fixed.table, pod).any():
-            return Waiting("NoNodeAccepts", "no node accepts a pod of the group", True, pod)
+            return Refusal("NoNodeAccepts", "no node accepts a pod of the group", True, pod)
     group = ask.group
     if not group.preemptible:
         asked = ledger.shape(ask.batch).optimistic
         refusal = non_preemptible_over_quota(book, group.queue, asked)
         if refusal is not None:
-            return Waiting("NonPreemptibleOverQuota", refusal.message, True)
+            return Refusal("NonPreemptibleOverQuota", refusal.message, True)
     if policy.by_share:
         asked = ledger.asked(ask.batch)
         refusal = can_reclaim(book, group.queue, asked, group.preemptible)
         if refusal is not None:
-            return Waiting("OverFairShare", refusal.message, True)
+            return Refusal("OverFairShare", refusal.message, True)
     return None

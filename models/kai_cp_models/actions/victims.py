@@ -8,7 +8,7 @@ from functools import cached_property
 
 from kai_cp_models.actions.dues import most_lost_milli_gpus
 from kai_cp_models.actions.found import TOO_LITTLE, Found
-from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting, CumulativeDemand, Row
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
@@ -116,7 +116,7 @@ class Victims:
             self.takes_of(ask)
         return CumulativeDemand(self.counting, self.ranked, self.takes, moved=not self.policy.may_lose)
 
-    def refused_by_sums(self, ask: Ask) -> Waiting | None:
+    def refused_by_sums(self, ask: Ask) -> Refusal | None:
         """The refusal of an ask that finds no room by counting even alone, all gone that it may disturb.
 
         Asked before victims are ranked, which takes longer; it is a proof.
@@ -127,7 +127,7 @@ class Victims:
                 wanted[self.counting.totals] > 0
             )
             message = "moving pods cannot help: there is too little free capacity in all"
-            return Waiting("NoRoomInSum", message, True) if short.any() else None
+            return Refusal("NoRoomInSum", message, True) if short.any() else None
         reach = Reach(self.base, ask, self.policy)
         victims = self.cycle.snapshot.preemptible_groups
         scope = reach.scope(victims)

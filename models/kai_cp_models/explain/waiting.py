@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.size import amount
 from kai_cp_models.rules.static.table import accepting, refusals
@@ -39,12 +39,12 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
         why = cycle.waiting.get(group.key)
         given = any(pod.key in cycle.ledger.held for pod in gang.pods)
         if why is None and given and not gang.unknown_subgroup_pods:
-            why = Waiting("NextIncrement", "a batch got its place; the next follows in a later cycle", True)
+            why = Refusal("NextIncrement", "a batch got its place; the next follows in a later cycle", True)
         if why is None and not gang.unknown_subgroup_pods:
-            why = Waiting("NotDecidedInTime", "the cycle ended before this pod group was considered")
+            why = Refusal("NotDecidedInTime", "the cycle ended before this pod group was considered")
         if why is None:
             names = ", ".join(sorted({pod.subgroup or "default" for pod in gang.unknown_subgroup_pods}))
-            why = Waiting("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
+            why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
         message, reason, proved = why.message, why.reason, why.proved
         if why.pod is not None and (missing := dead_end(cycle.ledger, why.pod)):
             message, reason, proved = missing, "DependencyMissing", True

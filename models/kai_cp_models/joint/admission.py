@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import replace
 
 from kai_cp_models.budget import Budget
-from kai_cp_models.cycle import Waiting
+from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.disaggregate import disaggregate
@@ -77,7 +77,7 @@ class Admission:
         self.asks.append(ask)
         self._held = self._held + self._counting.demand(ask.pods)
 
-    def known_refusal(self, ask: Ask) -> Waiting | None:
+    def known_refusal(self, ask: Ask) -> Refusal | None:
         """The refusal of a batch that is no harder to place, which holds for this one too."""
         found = self._refusals.find(ask)
         if found is None or found.proved:
@@ -92,7 +92,7 @@ class Admission:
         wanted = self._counting.demand(ask.pods)
         return bool((self._held + wanted > self._counting.idle_room)[wanted > 0].any())
 
-    def decide(self, ledger: Ledger, ask: Ask, refusal: Waiting) -> Ledger | Waiting:
+    def decide(self, ledger: Ledger, ask: Ask, refusal: Refusal) -> Ledger | Refusal:
         """A ledger with all admitted batches and this one placed, or the refusal with its proof."""
         if self._beyond(ask):
             outcome, proved = None, True
@@ -102,7 +102,7 @@ class Admission:
             self.admitted(ask)
             self.placed_jointly = True
             return outcome
-        result = Waiting(refusal.reason, refusal.message, proved, refusal.pod)
+        result = Refusal(refusal.reason, refusal.message, proved, refusal.pod)
         self._refusals.add(ask, result)
         self.unproved += not proved
         return result

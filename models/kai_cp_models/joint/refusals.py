@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kai_cp_models.cycle import Waiting
+from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.ledger import Ledger
@@ -19,8 +19,8 @@ class RefusalCache:
     ledger: Ledger
     policy: EvictionPolicy | None
     """None: allocate, which takes nothing."""
-    _exact: dict[tuple[object, ...], Waiting] = field(default_factory=dict)
-    _plain: dict[tuple[object, ...], list[tuple[Pod, int, Waiting]]] = field(default_factory=dict)
+    _exact: dict[tuple[object, ...], Refusal] = field(default_factory=dict)
+    _plain: dict[tuple[object, ...], list[tuple[Pod, int, Refusal]]] = field(default_factory=dict)
 
     def proved(self) -> RefusalCache:
         """The refusals that carry a proof, to be added to independently."""
@@ -28,18 +28,18 @@ class RefusalCache:
         plain = {terms: [one for one in found if one[2].proved] for terms, found in self._plain.items()}
         return RefusalCache(self.ledger, self.policy, exact, plain)
 
-    def add(self, ask: Ask, why: Waiting) -> None:
+    def add(self, ask: Ask, why: Refusal) -> None:
         """Note that the batch found no place."""
         self.add_alike(ask, why)
         shape = self.ledger.shape(ask.batch)
         if shape.uniform is not None:
             self._plain.setdefault(self._terms(ask), []).append((shape.uniform, shape.count, why))
 
-    def add_alike(self, ask: Ask, why: Waiting) -> None:
+    def add_alike(self, ask: Ask, why: Refusal) -> None:
         """Note a refusal that says nothing of batches which ask for more."""
         self._exact[self.key(ask)] = why
 
-    def find(self, ask: Ask) -> Waiting | None:
+    def find(self, ask: Ask) -> Refusal | None:
         """The refusal of an equal batch, or of one that asks for no more in any respect."""
         if self.ledger.rules and any(
             rule.unblocked_by_others(pod) for rule in self.ledger.rules for pod in ask.pods

@@ -107,7 +107,7 @@ def close(walk: Walk, ask: Ask, shape: Shape) -> None:
     hold = Hold(ask, shape, walk.now, NEVER, nodes, made, walk.now, (made, 0))
     idle = IdleSoFar(walk.now, 0.0, 0.0) if closed is None else closed.idle
     walk.state = replace(walk.state, drains=(*walk.state.drains, Drain(hold, idle)))
-    walk.dead.clear()
+    walk.refusals.clear()
     walk.changed()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kai_cp_models.cycle import Waiting
+from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.reservations.draining import close, full, never_fits, without
 from kai_cp_models.reservations.gang import Shape
@@ -35,7 +35,7 @@ class _Start:
     proved: bool = True
 
 
-def reserve(walk: Walk, ask: Ask, why: Waiting) -> None:
+def reserve(walk: Walk, ask: Ask, why: Refusal) -> None:
     """A start in the future for an ask that may have one."""
     key = ask.group.key
     if key in {hold.key for hold in walk.holds} or key in walk.state.reports:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kai_cp_models.actions.common import entry_of, no_place
-from kai_cp_models.cycle import Waiting
+from kai_cp_models.cycle import Refusal
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
@@ -39,8 +39,8 @@ def serve_everybody(walk: Walk) -> None:
         group = snapshot.group_by_key[key]
         ask = Ask(group, walk.ledger.fixed.gangs[key], walk.batches[key])
         refusal = quota_check(walk.ledger, group, ask.batch)
-        why: Waiting | None
-        why = Waiting(*refusal, proved=True) if refusal else _start_now(walk, ask, admission)
+        why: Refusal | None
+        why = Refusal(*refusal, proved=True) if refusal else _start_now(walk, ask, admission)
         if why is None:
             cycle.waiting.pop(key, None)
             order.use(walk.ledger.book, group.queue)
@@ -58,12 +58,12 @@ def serve_everybody(walk: Walk) -> None:
     walk.unproved += len(order)
 
 
-def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Waiting | None:
+def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Refusal | None:
     """Start the ask, or say why it cannot."""
     key = (*signature(walk.ledger, ask), ask.group.queue if walk.holds else None)
-    dead = walk.dead.get(key)
-    if dead is not None:
-        return dead
+    known = walk.refusals.get(key)
+    if known is not None:
+        return known
     until = walk.window_end(ask)
     load = Load(ask.group, cost_of_pods(walk.ledger, ask), walk.now, until, False)
     beyond = walk.scene().loads.beyond(load, loads_of(walk.holds)) if walk.holds else None
@@ -92,7 +92,7 @@ def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Waiting | None:
         if walk.holds:
             why = replace(why, proved=refused.proved)
         why = _held_from(walk, ask, why, beyond)
-    walk.dead[key] = why
+    walk.refusals[key] = why
     return why
 
 
@@ -143,7 +143,7 @@ def _overrule(walk: Walk, ask: Ask, admission: Admission) -> bool:
     walk.ledger = outcome
     admission.admitted(ask)
     walk.note_movable(ask)
-    walk.dead.clear()
+    walk.refusals.clear()
     overruled = [hold for hold in walk.holds if hold.key in ignored]
     walk.holds = [hold for hold in walk.holds if hold.key not in ignored]
     walk.changed()
@@ -152,7 +152,7 @@ def _overrule(walk: Walk, ask: Ask, admission: Admission) -> bool:
     return True
 
 
-def _held_from(walk: Walk, ask: Ask, why: Waiting, beyond: Beyond | None) -> Waiting:
+def _held_from(walk: Walk, ask: Ask, why: Refusal, beyond: Beyond | None) -> Refusal:
     """The reason of an ask that only holds keep from starting; else ``why``."""
     trial = walk.ledger.copy()
     drains = [drain.hold for drain in walk.state.drains if drain.key != ask.group.key]
@@ -165,7 +165,7 @@ def _held_from(walk: Walk, ask: Ask, why: Waiting, beyond: Beyond | None) -> Wai
     closed = next((hold for hold in drains if nodes & hold.usage.keys()), None)
     if not ahead and closed is not None and (beyond is None or not walk.holds):
         text = f"its nodes are closed for {closed.key} until they are empty; only preemptible pods start"
-        return Waiting(WAITING, text, why.proved)
+        return Refusal(WAITING, text, why.proved)
     if not walk.holds:
         return why
     first = min(ahead or walk.holds, key=lambda hold: (hold.start, hold.order))
@@ -177,7 +177,7 @@ def _held_from(walk: Walk, ask: Ask, why: Waiting, beyond: Beyond | None) -> Wai
         text += "; it cannot be preempted and nothing limits its run time"
     if beyond is not None:
         text = f"{beyond.message} at the start of {first.key} ({clock(first.start, walk.now)})"
-    return Waiting(WAITING, text, why.proved)
+    return Refusal(WAITING, text, why.proved)
 
 
 def cost_of_pods(ledger: Ledger, ask: Ask) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from kai_cp_models.actions.common import waiting_groups
-from kai_cp_models.cycle import Cycle, Waiting
+from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, put
@@ -53,7 +53,7 @@ class Walk:
         self.movable: dict[GroupKey, tuple[Ask, Shape, float]] = {}
         self.refused = self.unproved = 0
         self._scene: Scene | None = None
-        self.dead: dict[tuple[object, ...], Waiting] = {}
+        self.refusals: dict[tuple[object, ...], Refusal] = {}
         self.made = 0
         self.heroes_told: set[str] = set()
         self.turns: list[GroupKey] = []
@@ -189,7 +189,7 @@ class Walk:
     def waits_itself(self, hold: Hold) -> None:
         """Say of a holder why it waits."""
         text = f"its start is reserved for {clock(hold.start, self.now)}"
-        self.cycle.waiting[hold.key] = Waiting(WAITING, text, True)
+        self.cycle.waiting[hold.key] = Refusal(WAITING, text, True)
 
     def window_end(self, ask: Ask) -> float:
         """Until when an ask that starts now counts in held room."""
