@@ -14,8 +14,15 @@ from typing import Final
 
 from kai_cp_models.actions.common import entries_of, line_of, waiting_groups
 from kai_cp_models.actions.dues import may_take
+from kai_cp_models.actions.eviction_plan import (
+    NO_VICTIMS,
+    NOTHING_SUFFICES,
+    OUT_OF_TIME,
+    TOO_LITTLE,
+    EvictionPlan,
+    NoPlan,
+)
 from kai_cp_models.actions.first import first_plan
-from kai_cp_models.actions.found import NO_PLAN, NO_VICTIMS, OUT_OF_TIME, TOO_LITTLE, Failed, Found
 from kai_cp_models.actions.jointly import attempt, finish
 from kai_cp_models.actions.leftover import settle_room
 from kai_cp_models.actions.static_refusals import static_refusal
@@ -44,8 +51,8 @@ class _Run:
     refusals: RefusalCache
     open: dict[GroupKey, Ask]
     entries: dict[GroupKey, Entry]
-    found: Found | None = None
-    spare: Found | None = None
+    found: EvictionPlan | None = None
+    fallback: EvictionPlan | None = None
     """A plan without a solver that serves some of the first triggers, where the solver finds none."""
     refused: set[GroupKey] = field(default_factory=set)
 
@@ -101,10 +108,10 @@ def _worth_moving(cycle: Cycle, waiting: Mapping[GroupKey, Batch]) -> bool:
     return bool(idle >= LIMITS.least_idle_share * asked)
 
 
-def _finish(run: _Run, found: Found) -> None:
+def _finish(run: _Run, found: EvictionPlan) -> None:
     """Carry out the admission at the least disruption; nothing where none is needed."""
     best = finish(run.victims, found)
-    if isinstance(best, Found):
+    if isinstance(best, EvictionPlan):
         run.found = best
         _commit(run, best)
         return
@@ -172,7 +179,7 @@ def _greedily(run: _Run) -> list[Ask]:
     if many or len(found.asks) == len(chunk):
         _accept(run, found, list(found.asks))
         return []
-    run.spare = found
+    run.fallback = found
     return chunk
 
 
@@ -238,7 +245,7 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
     fewest = 1 if many or run.policy.by_share else LIMITS.optional_chunk
     result = attempt(run.victims, run.found, chunk)
     unserved: list[Ask] = []
-    while isinstance(result, Failed) and len(chunk) > fewest:
+    while isinstance(result, NoPlan) and len(chunk) > fewest:
         if result.unneeded:
             break
         # Those that have their place in the plan that failed; the first alone where none has one.
@@ -251,15 +258,15 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
             alone = result.served is not None and not served
             chunk = chunk[: 1 if alone else len(chunk) // 2]
             result = attempt(run.victims, run.found, chunk)
-    if isinstance(result, Failed) and len(chunk) > 1 and not result.unneeded:
+    if isinstance(result, NoPlan) and len(chunk) > 1 and not result.unneeded:
         result = attempt(run.victims, run.found, chunk, optional=True)
-        if isinstance(result, Failed) and not result.why.proved:
+        if isinstance(result, NoPlan) and not result.why.proved:
             chunk = chunk[:1]
             result = attempt(run.victims, run.found, chunk)
-    if run.spare is not None and _beats(run, run.spare, result):
-        chunk, result = list(run.spare.asks), run.spare
-    run.spare = None
-    if isinstance(result, Found):
+    if run.fallback is not None and _beats(run, run.fallback, result):
+        chunk, result = list(run.fallback.asks), run.fallback
+    run.fallback = None
+    if isinstance(result, EvictionPlan):
         _accept(run, result, chunk)
         if many:
             # To try each of them again beside so many others would take longer than it is worth.
@@ -275,15 +282,15 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
     return LIMITS.optional_chunk
 
 
-def _beats(run: _Run, spare: Found, result: Found | Failed) -> bool:
+def _beats(run: _Run, fallback: EvictionPlan, result: EvictionPlan | NoPlan) -> bool:
     """Whether the plan without a solver is the better answer: there is no other, or it is worth more."""
-    if isinstance(result, Failed):
+    if isinstance(result, NoPlan):
         return not result.why.proved
-    same = {ask.group.key for ask in spare.asks} == {ask.group.key for ask in result.asks}
-    return same and run.victims.values(spare) < run.victims.values(result)
+    same = {ask.group.key for ask in fallback.asks} == {ask.group.key for ask in result.asks}
+    return same and run.victims.values(fallback) < run.victims.values(result)
 
 
-def _accept(run: _Run, found: Found, chunk: list[Ask]) -> None:
+def _accept(run: _Run, found: EvictionPlan, chunk: list[Ask]) -> None:
     run.found = found
     admitted = {ask.group.key for ask in found.asks}
     for ask in chunk:
@@ -291,8 +298,8 @@ def _accept(run: _Run, found: Found, chunk: list[Ask]) -> None:
             run.cycle.waiting.pop(ask.group.key, None)
             del run.open[ask.group.key]
         else:
-            _refuse(run, ask, NO_PLAN)
-            run.refusals.add(ask, NO_PLAN)
+            _refuse(run, ask, NOTHING_SUFFICES)
+            run.refusals.add(ask, NOTHING_SUFFICES)
 
 
 def _refuse(run: _Run, ask: Ask, why: Refusal) -> None:
@@ -306,7 +313,7 @@ def _note(cycle: Cycle, key: GroupKey, why: Refusal) -> None:
     cycle.waiting.setdefault(key, why)
 
 
-def _commit(run: _Run, found: Found) -> None:
+def _commit(run: _Run, found: EvictionPlan) -> None:
     cycle, base, action = run.cycle, run.victims.base, run.policy.name
     cycle.ledger = found.ledger
     triggers = tuple(ask.group.key for ask in found.asks)
@@ -349,7 +356,7 @@ def _commit(run: _Run, found: Found) -> None:
                 cycle.placed_by[pod_key] = action
 
 
-def _users(found: Found) -> dict[str, tuple[GroupKey, ...]]:
+def _users(found: EvictionPlan) -> dict[str, tuple[GroupKey, ...]]:
     """Which triggers got a place on each node."""
     nodes = found.ledger.snapshot.nodes
     users: dict[str, tuple[GroupKey, ...]] = {}
@@ -377,7 +384,11 @@ def _named(
 
 
 def _record(
-    cycle: Cycle, action: ActionName, refused: frozenset[GroupKey], found: Sequence[Found], seconds: float
+    cycle: Cycle,
+    action: ActionName,
+    refused: frozenset[GroupKey],
+    found: Sequence[EvictionPlan],
+    seconds: float,
 ) -> None:
     cycle.refused[action] = refused
     # Proofs of refusals follow at the end of the cycle.

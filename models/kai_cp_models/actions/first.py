@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from kai_cp_models.actions.dues import dues_of, overreaching, shared_out
-from kai_cp_models.actions.found import OUT_OF_TIME, Found
+from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
 from kai_cp_models.actions.node_drain import NodeDrain, fewest_moves
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.actions.victims import Victims
@@ -24,14 +24,14 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 
 
-def first_plan(victims: Victims, chunk: Sequence[Ask]) -> Found | None:
+def first_plan(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
     """A plan for those of the chunk that find room so; None when none does."""
     return _cleared(victims, chunk) if not victims.policy.may_lose else _counted(victims, chunk)
 
 
-def _counted(victims: Victims, chunk: Sequence[Ask]) -> Found | None:
+def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
     """The units that counting opens leave; more of them while that serves more, as counts are no places."""
-    best: Found | None = None
+    best: EvictionPlan | None = None
     served: list[bool] = []
     again: list[Ask] = []
     for _ in range(LIMITS.opening_tries):
@@ -50,7 +50,7 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> Found | None:
     return best
 
 
-def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> Found | None:
+def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> EvictionPlan | None:
     """The plan for those of the chunk that find room; ``again`` counts once more for what leaves."""
     base, policy = victims.base, victims.policy
     asks = list(chunk)
@@ -82,7 +82,7 @@ def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> Fou
     return None
 
 
-def _shown(victims: Victims, asks: list[Ask], ranked: list[Ranked], ledger: Ledger) -> Found:
+def _shown(victims: Victims, asks: list[Ask], ranked: list[Ranked], ledger: Ledger) -> EvictionPlan:
     """The plan that ``ledger`` shows, its losses shared out among the asks."""
     base = victims.base
     plan = victims.disruption(ledger, ranked, asks)
@@ -101,7 +101,7 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[Ranked], ledger: Ledg
     stages = [StageResult("lost GPUs", given, least, given <= least, 0.0)]
     if moved:
         stages.append(StageResult("moved pods", len(moved), 0.0, False, 0.0))
-    return Found(
+    return EvictionPlan(
         ledger,
         tuple(asks),
         tuple(ranked),
@@ -114,7 +114,7 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[Ranked], ledger: Ledg
     )
 
 
-def _cleared(victims: Victims, chunk: Sequence[Ask]) -> Found | None:
+def _cleared(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
     """Nodes drained in the fair order; then those that were missed come first, while that serves more."""
     best: NodeDrain | None = None
     served: list[bool] = []
@@ -153,7 +153,7 @@ def _drain(victims: Victims, order: Sequence[Ask]) -> NodeDrain:
     return drain
 
 
-def _moves(victims: Victims, drain: NodeDrain) -> Found:
+def _moves(victims: Victims, drain: NodeDrain) -> EvictionPlan:
     base, ledger = victims.base, drain.settled()
     pods = {key: base.snapshot.pod_by_key[key] for key in drain.taken_by}
     moved = frozenset(key for key, pod in pods.items() if base.place_of(pod) != ledger.place_of(pod))
@@ -166,6 +166,6 @@ def _moves(victims: Victims, drain: NodeDrain) -> Found:
     answer = Answer({}, (True,) * len(asks), (False,) * len(ranked), moved)
     least = fewest_moves(base, asks, victims.ranked)
     stage = StageResult("moved pods", len(moved), least, len(moved) <= least, 0.0)
-    return Found(
+    return EvictionPlan(
         ledger, asks, ranked, answer, owners, (stage,), 0, 0, complete=not moved and victims.goals.default
     )

@@ -11,7 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kai_cp_models.actions.dues import Owners, dues_of, overreaching
-from kai_cp_models.actions.found import NO_PLAN, NO_VICTIMS, OUT_OF_TIME, Failed, Found
+from kai_cp_models.actions.eviction_plan import (
+    NO_VICTIMS,
+    NOTHING_SUFFICES,
+    OUT_OF_TIME,
+    EvictionPlan,
+    NoPlan,
+)
 from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.budget import Allowance
@@ -32,12 +38,12 @@ from kai_cp_models.solver import cp_model
 
 def attempt(
     victims: Victims,
-    before: Found | None,
+    before: EvictionPlan | None,
     chunk: Sequence[Ask],
     *,
     optional: bool = False,
-    after: Failed | None = None,
-) -> Found | Failed:
+    after: NoPlan | None = None,
+) -> EvictionPlan | NoPlan:
     """Place everything admitted before and ``chunk``; with ``optional``, as much of it as can be.
 
     ``after``: a failed attempt with more asks, whose lessons are taken over; a refusal is no proof then.
@@ -46,29 +52,29 @@ def attempt(
     """
     budget = victims.cycle.budget
     if budget.ended(LIMITS.model_work):
-        return Failed(OUT_OF_TIME)
+        return NoPlan(OUT_OF_TIME)
     useful = victims.taken_by(chunk) | (before.disturbed if before else set())
     asks = [*(before.asks if before else ()), *chunk]
     required = len(asks) - len(chunk) if optional else len(asks)
     caps = {**(before.caps if before else {}), **(after.caps if after else {})}
-    result: Found | Failed = Failed(OUT_OF_TIME)
+    result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
     for part in _prefixes(victims, asks, useful, before):
         if budget.ended(LIMITS.model_work):
-            return result if isinstance(result, Failed) else Failed(OUT_OF_TIME)
+            return result if isinstance(result, NoPlan) else NoPlan(OUT_OF_TIME)
         began = budget.spent
         whole = part == useful and (after is None or not after.caps)
         result = _solved(victims, _Task(asks, required, part, caps=caps, whole=whole))
-        if isinstance(result, Found) and (not optional or len(result.asks) > required):
+        if isinstance(result, EvictionPlan) and (not optional or len(result.asks) > required):
             return result
-        if isinstance(result, Found) or not result.why.proved:
+        if isinstance(result, EvictionPlan) or not result.why.proved:
             budget.in_vain(budget.spent - began)
-        if isinstance(result, Failed) and (result.unneeded or result.served):
+        if isinstance(result, NoPlan) and (result.unneeded or result.served):
             return result
     return result
 
 
 def _prefixes(
-    victims: Victims, asks: Sequence[Ask], useful: set[int], before: Found | None
+    victims: Victims, asks: Sequence[Ask], useful: set[int], before: EvictionPlan | None
 ) -> Iterator[set[int]]:
     """Ever more of the useful units, least deserving first, found by counting (formulation 1.4)."""
     if victims.policy.may_lose and len(useful) > LIMITS.open_units and victims.goals.by_policy:
@@ -83,7 +89,7 @@ def _prefixes(
     yield useful
 
 
-def finish(victims: Victims, found: Found) -> Found | Failed:
+def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
     """The same admission with all goals pursued; ``found`` itself when there is no time for that.
 
     Fails only where it turns out that no unit has to be disturbed for these asks.
@@ -95,7 +101,7 @@ def finish(victims: Victims, found: Found) -> Found | Failed:
     return best
 
 
-def _finish(victims: Victims, found: Found) -> Found | Failed:
+def _finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
     budget = victims.cycle.budget
     too_large = found.variables > LIMITS.finished_variables or len(found.ranked) > LIMITS.weighed_units
     if found.complete or too_large or budget.ended(LIMITS.model_work):
@@ -116,7 +122,7 @@ def _finish(victims: Victims, found: Found) -> Found | Failed:
             known=found,
         )
         best = _solved(victims, task)
-        if isinstance(best, Found):
+        if isinstance(best, EvictionPlan):
             # What the model is sure of may turn out otherwise when it is played through.
             return best if victims.values(best) <= victims.values(found) else found
         if best.unneeded:
@@ -141,21 +147,21 @@ class _Task:
     threshold: bool = True
     whole: bool = True
     rough_again: bool = True
-    known: Found | None = None
+    known: EvictionPlan | None = None
     caps: Mapping[str, int] = field(default_factory=dict)
 
 
-def _solved(victims: Victims, task: _Task) -> Found | Failed:
+def _solved(victims: Victims, task: _Task) -> EvictionPlan | NoPlan:
     """The plan of the joint model for the task, or why there is none."""
     ranked, whole = _candidates(victims, task)
     if not ranked:
-        return Failed(NO_VICTIMS)
+        return NoPlan(NO_VICTIMS)
     try:
         search = _Search(victims, task, ranked, whole=whole)
     except TooLarge:
-        return Failed(Refusal("NotDecidedInTime", "the joint problem is too large for the time budget"))
+        return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the time budget"))
     if task.final and not search.complete and not task.rough_again:
-        return Failed(Refusal("NotDecidedInTime", "the joint problem is too large for the last goals"))
+        return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the last goals"))
     return search.run()
 
 
@@ -201,7 +207,7 @@ class _Search:
         """No cut refused a plan that might hold after all."""
         self._served: frozenset[GroupKey] | None = None
 
-    def run(self) -> Found | Failed:
+    def run(self) -> EvictionPlan | NoPlan:
         """Solve, play through and cut, until a plan holds or there is none."""
         task, model, settings = self._task, self._model, self._victims.cycle.settings.solver
         listed = self._victims.goals
@@ -222,7 +228,7 @@ class _Search:
                 return self._infeasible(first)
             answer = self._placement.answer(solver)
             if not any(answer.admitted):
-                return Failed(replace(NO_PLAN, proved=self._exact and _all_proved(stages)))
+                return NoPlan(replace(NOTHING_SUFFICES, proved=self._exact and _all_proved(stages)))
             if not any(answer.lost) and not answer.moved:
                 if (fits := self._as_it_is(answer)) is not None:
                     return fits
@@ -230,7 +236,7 @@ class _Search:
             found = self._held(answer, stages, solver)
             if found is not None:
                 return found
-        return Failed(
+        return NoPlan(
             Refusal("NotDecidedInTime", "the fair order refused every plan that was tried"),
             self._served,
             dict(model.caps),
@@ -250,11 +256,11 @@ class _Search:
         share = 1.0 if self.complete else LIMITS.rough_share
         return Allowance(budget, min(share * budget.work_left(), max(budget.work_worth(), built)))
 
-    def _infeasible(self, first: Outcome) -> Failed:
+    def _infeasible(self, first: Outcome) -> NoPlan:
         proved = first.status == "infeasible" and first.proved and self._exact
-        return Failed(replace(NO_PLAN, proved=proved), self._served, dict(self._model.caps))
+        return NoPlan(replace(NOTHING_SUFFICES, proved=proved), self._served, dict(self._model.caps))
 
-    def _as_it_is(self, answer: Answer) -> Failed | None:
+    def _as_it_is(self, answer: Answer) -> NoPlan | None:
         """That the asks fit without evictions; None where the counts fit and the places do not."""
         asks = self._task.asks
         if disaggregate(self._victims.base, asks, self._placement.offers, answer, pipeline_only=True) is None:
@@ -262,9 +268,11 @@ class _Search:
             self._model.disturb_some()
             return None
         why = Refusal("FitsAsItIs", "it fits without evictions; allocate places it", True)
-        return Failed(why, frozenset(ask.group.key for ask in _admitted(asks, answer)), unneeded=True)
+        return NoPlan(why, frozenset(ask.group.key for ask in _admitted(asks, answer)), unneeded=True)
 
-    def _held(self, answer: Answer, stages: Sequence[StageResult], solver: cp_model.CpSolver) -> Found | None:
+    def _held(
+        self, answer: Answer, stages: Sequence[StageResult], solver: cp_model.CpSolver
+    ) -> EvictionPlan | None:
         """The plan of an answer that holds when it is played through; None: it was short, or it is cut."""
         victims, asks, ranked = self._victims, self._task.asks, self._ranked
         placed = _admitted(asks, answer)
@@ -288,7 +296,7 @@ class _Search:
             self._served = simulated.served
             self._sure = _cut(self._model, answer, simulated, self._policy) and self._sure
             return None
-        return Found(
+        return EvictionPlan(
             simulated.ledger,
             tuple(placed),
             tuple(ranked),
@@ -352,7 +360,7 @@ def _lost_to(ranked: Sequence[Ranked], owners: Owners) -> dict[GroupKey, frozens
     return found
 
 
-def _choices(model: EvictingModel, known: Found) -> list[tuple[cp_model.IntVar, bool]]:
+def _choices(model: EvictingModel, known: EvictionPlan) -> list[tuple[cp_model.IntVar, bool]]:
     """What a plan for all asks of the model decides: what is admitted, lost and moved."""
     lost = {item.rank for item, yes in zip(known.ranked, known.answer.lost, strict=True) if yes}
     return [

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kai_cp_models.actions.dues import most_lost_milli_gpus
-from kai_cp_models.actions.found import TOO_LITTLE, Found
+from kai_cp_models.actions.eviction_plan import TOO_LITTLE, EvictionPlan
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting, CumulativeDemand, Row
@@ -41,7 +41,7 @@ class Victims:
         """What makes a plan of this action better."""
         return GoalList(self.cycle.settings.objective, moves_only=not self.policy.may_lose)
 
-    def values(self, found: Found) -> Values:
+    def values(self, found: EvictionPlan) -> Values:
         """What the plan is worth by the goals, as it was played through and beside all that could go."""
         return self.goals.values(self.disruption(found.ledger, self.ranked, found.asks))
 
@@ -165,7 +165,7 @@ class Victims:
             for queue, groups in snapshot.preemptible_groups.items()
         }
 
-    def counted(self, before: Found | None) -> Counted:
+    def counted(self, before: EvictionPlan | None) -> Counted:
         """Room by counting, when every unit that may be taken is, beside what was admitted ``before``."""
         counted = Counted(self, self._cumulative.copy())
         for ask in before.asks if before else ():

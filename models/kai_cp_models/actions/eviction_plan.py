@@ -16,14 +16,14 @@ from kai_cp_models.snapshot import GroupKey
 
 NO_VICTIMS: Final = Refusal("NoVictims", "no running pod group may be disturbed for this one", True)
 TOO_LITTLE: Final = Refusal("NotPossible", "all permitted victims together do not free enough capacity", True)
-NO_PLAN: Final = Refusal("NotPossible", "no permitted set of evictions frees enough capacity")
+NOTHING_SUFFICES: Final = Refusal("NotPossible", "no permitted set of evictions frees enough capacity")
 OUT_OF_TIME: Final = Refusal(
     "NotDecidedInTime", "the time budget, or the patience of the settings, ended before it was decided"
 )
 
 
 @dataclass(frozen=True)
-class Found:
+class EvictionPlan:
     """A plan that holds: the ledger it leads to and how it was reached."""
 
     ledger: Ledger
@@ -50,7 +50,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class NoPlan:
     """An attempt that led to no plan.
 
     ``served``: asks that have their place in the last plan tried; None: there was none to try. ``caps``:
