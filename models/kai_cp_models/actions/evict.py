@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kai_cp_models.actions.common import entries_of, line_of, waiting_groups
-from kai_cp_models.actions.dues import may_take
 from kai_cp_models.actions.eviction_plan import (
     NO_VICTIMS,
     NOTHING_SUFFICES,
@@ -25,6 +24,7 @@ from kai_cp_models.actions.eviction_plan import (
 from kai_cp_models.actions.first import first_plan
 from kai_cp_models.actions.jointly import attempt, finish
 from kai_cp_models.actions.leftover import settle_room
+from kai_cp_models.actions.reclaim_bounds import may_take
 from kai_cp_models.actions.static_refusals import static_refusal
 from kai_cp_models.actions.victims import Counted, Victims
 from kai_cp_models.actions.withdraw import settle

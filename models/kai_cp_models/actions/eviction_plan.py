@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kai_cp_models.actions.dues import Owners
+from kai_cp_models.actions.reclaim_bounds import Owners
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.problem import Answer, Ask

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from kai_cp_models.actions.dues import dues_of, overreaching, shared_out
 from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
 from kai_cp_models.actions.node_drain import NodeDrain, fewest_moves
+from kai_cp_models.actions.reclaim_bounds import overreaching, reclaim_bounds, shared_out
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.joint.offers import Ranked, within_ceiling
@@ -57,8 +57,8 @@ def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> Evi
     while asks and not victims.cycle.out_of_time():
         useful = victims.taken_by(asks)
         ranked = [item for item in victims.ranked if item.rank in useful]
-        dues = dues_of(base, policy, asks, ranked, victims.takes)
-        opened = victim_prefix(victims.counting, asks, ranked, dues, base.book, again=again)
+        bounds = reclaim_bounds(base, policy, asks, ranked, victims.takes)
+        opened = victim_prefix(victims.counting, asks, ranked, bounds, base.book, again=again)
         if not opened:
             return None
         ranked = [ranked[o] for o in opened]

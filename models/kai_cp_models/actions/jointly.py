@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kai_cp_models.actions.dues import Owners, dues_of, overreaching
 from kai_cp_models.actions.eviction_plan import (
     NO_VICTIMS,
     NOTHING_SUFFICES,
@@ -18,13 +17,14 @@ from kai_cp_models.actions.eviction_plan import (
     EvictionPlan,
     NoPlan,
 )
+from kai_cp_models.actions.reclaim_bounds import Owners, overreaching, reclaim_bounds
 from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.disaggregate import disaggregate
-from kai_cp_models.joint.evicting import Due, EvictingModel
+from kai_cp_models.joint.evicting import EvictingModel, ReclaimBound
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.policy import EvictionPolicy
@@ -79,8 +79,8 @@ def _prefixes(
     """Ever more of the useful units, least deserving first, found by counting (formulation 1.4)."""
     if victims.policy.may_lose and len(useful) > LIMITS.open_units and victims.goals.by_policy:
         ranked = [item for item in victims.ranked if item.rank in useful]
-        dues = dues_of(victims.base, victims.policy, asks, ranked, victims.takes)
-        opened = victim_prefix(victims.counting, asks, ranked, dues, victims.base.book)
+        bounds = reclaim_bounds(victims.base, victims.policy, asks, ranked, victims.takes)
+        opened = victim_prefix(victims.counting, asks, ranked, bounds, victims.base.book)
         depth = opened[-1] + 1 if opened else len(ranked)
         while (depth := max(depth, LIMITS.open_units)) < len(ranked) * LIMITS.nearly_all_share:
             part = {item.rank for item in ranked[:depth]}
@@ -181,7 +181,7 @@ class _Search:
         """Raises ``TooLarge`` where the model would be."""
         self._victims, self._task, self._ranked, self._whole = victims, task, ranked, whole
         self._policy = victims.policy
-        self._dues = dues_of(victims.base, victims.policy, task.asks, ranked, victims.takes)
+        self._bounds = reclaim_bounds(victims.base, victims.policy, task.asks, ranked, victims.takes)
         settings = victims.cycle.settings.objective
         offers = [item.offer for item in ranked]
         self._placement = joint_model(victims.base, task.asks, offers, may_lose=victims.policy.may_lose)
@@ -190,7 +190,7 @@ class _Search:
             self._placement,
             victims.policy,
             ranked,
-            self._dues,
+            self._bounds,
             required=task.required,
             max_moved_groups=UNLIMITED if victims.policy.may_lose else most_groups,
             max_moved_ratio=settings.max_moved_gpus_per_admitted_gpu,
@@ -276,7 +276,7 @@ class _Search:
         """The plan of an answer that holds when it is played through; None: it was short, or it is cut."""
         victims, asks, ranked = self._victims, self._task.asks, self._ranked
         placed = _admitted(asks, answer)
-        owners = _owners(self._model, self._dues, answer, solver)
+        owners = _owners(self._model, self._bounds, answer, solver)
         by_share = self._policy.by_share
         simulated = simulate(
             victims.base,
@@ -334,15 +334,15 @@ def _cut(model: EvictingModel, answer: Answer, simulated: Simulated, policy: Evi
 
 
 def _owners(
-    model: EvictingModel, dues: Sequence[Due], answer: Answer, solver: cp_model.CpSolver
+    model: EvictingModel, bounds: Sequence[ReclaimBound], answer: Answer, solver: cp_model.CpSolver
 ) -> dict[int, tuple[GroupKey, ...]]:
     """For every disturbed unit the admitted triggers that take it, or may move it."""
     moved = {
         o for o, item in enumerate(model.ranked) if any(pod.key in answer.moved for pod in item.offer.pods)
     }
     found: dict[int, tuple[GroupKey, ...]] = {}
-    for due, part in zip(dues, model.taken, strict=True):
-        owners = tuple(model.asks[a].group.key for a in due.asks if answer.admitted[a])
+    for bound, part in zip(bounds, model.taken, strict=True):
+        owners = tuple(model.asks[a].group.key for a in bound.asks if answer.admitted[a])
         if not owners:
             continue
         for o, literal in part.items():

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from kai_cp_models.actions.dues import most_lost_milli_gpus
 from kai_cp_models.actions.eviction_plan import TOO_LITTLE, EvictionPlan
+from kai_cp_models.actions.reclaim_bounds import most_lost_milli_gpus
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting, CumulativeDemand, Row
@@ -142,10 +142,10 @@ class Victims:
                 for pod in self.base.fixed.gangs[group.key].pods
             ]
             room = self._rooms[scope] = self.counting.room(pods)
-        enough = bool((wanted <= room)[wanted > 0].all()) and self._within_dues(ask, reach)
+        enough = bool((wanted <= room)[wanted > 0].all()) and self._within_bounds(ask, reach)
         return None if enough else TOO_LITTLE
 
-    def _within_dues(self, ask: Ask, reach: Reach) -> bool:
+    def _within_bounds(self, ask: Ask, reach: Reach) -> bool:
         if not self.policy.by_share:
             return True
         allowed = reach.scope(self.cycle.snapshot.preemptible_groups)[1:]

@@ -2,8 +2,8 @@
 
 One literal per family; a row that belongs to families is enforced only when all of their literals hold.
 Everything else is hard. The rows are those of the engine: masks of the static rules, rows and masks of
-the stateful rules, limits, quotas, dues, chains. Where a row allows more than its rule the model is a
-relaxation, so *infeasible* is always a proof.
+the stateful rules, limits, quotas, reclaim bounds, chains. Where a row allows more than its rule the model is
+a relaxation, so *infeasible* is always a proof.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Holders:
         self._fixes: dict[bool, Families] = {}
 
     @cached_property
-    def dues(self) -> dict[str, Bounds]:
+    def reclaim_bounds(self) -> dict[str, Bounds]:
         """What levelled queues must hold more than, per resource, before a unit below them goes (4.4)."""
         book = self._ledger.book
         found: dict[str, Bounds] = {}
@@ -167,12 +167,12 @@ class Holders:
             allowed = queue in self._snapshot.leaf_queues and (
                 can_reclaim(book, mine.queue, self._asked, mine.preemptible) is None
                 and victim_allowed(book, mine.queue, self._asked, queue)
-                and self._over_due(queue)
+                and self._over_bound(queue)
             )
             self._allowed[queue] = allowed
         return allowed
 
-    def _over_due(self, queue: str) -> bool:
+    def _over_bound(self, queue: str) -> bool:
         book = self._ledger.book
         level, bounds = due_bounds(book, self._group.queue, self._asked, queue)
         held = book.allocated_of(level)

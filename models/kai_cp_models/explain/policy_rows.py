@@ -1,4 +1,4 @@
-"""Rows of ``feasibility`` about topology (8.3), limits and quotas (3.7), dues (4.4) and moves (4.5)."""
+"""Rows of ``feasibility`` about topology (8.3), limits, quotas (3.7), reclaim bounds (4.4), moves (4.5)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PolicyRows:
         """All rows of this subject."""
         self._topology()
         self._queues()
-        self._dues()
+        self._reclaim_bounds()
         self._consolidation()
 
     def _topology(self) -> None:
@@ -84,13 +84,13 @@ class PolicyRows:
                 ]
                 self.m.under(self.m.cp.add(firm + size[r] - sum(gives) <= quota), f"quota:{book.name(i)}")
 
-    def _dues(self) -> None:
+    def _reclaim_bounds(self) -> None:
         """Units leave a queue one by one while it holds more than its due in some resource (4.4).
 
         All but the last one lost fit between what the queue holds and its due, whichever is the last.
         """
         book = self.m.ledger.book
-        for level, bounds in self.m.who.dues.items():
+        for level, bounds in self.m.who.reclaim_bounds.items():
             mine = [j for j, leaver in enumerate(self.m.cells.leavers) if leaver.level == level]
             if not mine:
                 continue

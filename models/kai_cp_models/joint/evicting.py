@@ -25,7 +25,7 @@ from kai_cp_models.solver import cp_model
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class ReclaimBound:
     """How far one trigger class may take from the queues: bounds per levelled victim queue.
 
     ``bounds``: for every victim leaf queue, (levelled queue, per resource what it must hold more
@@ -47,7 +47,7 @@ class EvictingModel:
         model: JointModel,
         policy: EvictionPolicy,
         ranked: Sequence[Ranked],
-        dues: Sequence[Due],
+        bounds: Sequence[ReclaimBound],
         *,
         required: int,
         max_moved_groups: int = UNLIMITED,
@@ -82,7 +82,7 @@ class EvictingModel:
         self._quotas()
         if policy.own_queue:
             self._stay_before()
-        self.taken = self._attribution(dues)
+        self.taken = self._attribution(bounds)
         self.moved_groups = self._group_moves(max_moved_groups)
         self._moved_gpus(max_moved_ratio)
 
@@ -165,36 +165,38 @@ class EvictingModel:
                 if comes_first:
                     self.cp.add_implication(admitted, ~lost)
 
-    def _attribution(self, dues: Sequence[Due]) -> list[dict[int, cp_model.IntVar]]:
+    def _attribution(self, bounds: Sequence[ReclaimBound]) -> list[dict[int, cp_model.IntVar]]:
         """taken[e][o]: unit o is lost to class e of triggers; a unit is lost to exactly one."""
         cp = self.cp
         taken: list[dict[int, cp_model.IntVar]] = []
-        for e, due in enumerate(dues):
-            if len(dues) == 1:
-                taken.append({o: self.lost[o] for o in due.takes})
+        for e, bound in enumerate(bounds):
+            if len(bounds) == 1:
+                taken.append({o: self.lost[o] for o in bound.takes})
             else:
-                taken.append({o: cp.new_bool_var(f"taken[{e},{o}]") for o in sorted(due.takes)})
+                taken.append({o: cp.new_bool_var(f"taken[{e},{o}]") for o in sorted(bound.takes)})
         for o, lost in enumerate(self.lost):
             owners = [part[o] for part in taken if o in part]
             if not owners:
                 cp.add(lost == 0)
                 for pod in self.ranked[o].offer.pods:
                     cp.add(self.moved[pod.key] == 0)
-            elif len(dues) > 1:
+            elif len(bounds) > 1:
                 cp.add(sum(owners) == lost)
-        self._dues, self._taken = dues, taken
-        for due, part in zip(dues, taken, strict=True):
-            self._due(due, part)
+        self._bounds, self._taken = bounds, taken
+        for bound, part in zip(bounds, taken, strict=True):
+            self._bounded(bound, part)
         if self._required < len(self.asks):
-            self._only_for_admitted(dues, taken)
+            self._only_for_admitted(bounds, taken)
         return taken
 
-    def _only_for_admitted(self, dues: Sequence[Due], taken: Sequence[Mapping[int, cp_model.IntVar]]) -> None:
+    def _only_for_admitted(
+        self, bounds: Sequence[ReclaimBound], taken: Sequence[Mapping[int, cp_model.IntVar]]
+    ) -> None:
         """A unit is disturbed only if some trigger that may take it is admitted (formulation 1.3)."""
         permits: dict[int, list[cp_model.IntVar]] = {}
-        for e, (due, part) in enumerate(zip(dues, taken, strict=True)):
+        for e, (bound, part) in enumerate(zip(bounds, taken, strict=True)):
             acts = self.cp.new_bool_var(f"acts[{e}]")
-            self.cp.add_max_equality(acts, [self.admitted[a] for a in due.asks])
+            self.cp.add_max_equality(acts, [self.admitted[a] for a in bound.asks])
             for o, literal in part.items():
                 self.cp.add_implication(literal, acts)
                 permits.setdefault(o, []).append(acts)
@@ -202,18 +204,18 @@ class EvictingModel:
             for pod in item.offer.pods:
                 self.cp.add_bool_or([*permits.get(o, ()), ~self.moved[pod.key]])
 
-    def _gone_before(self, due: Due, level: str) -> dict[int, Linear]:
+    def _gone_before(self, bound: ReclaimBound, level: str) -> dict[int, Linear]:
         """Per unit what of it counts when a class of triggers takes from a levelled queue.
 
         Later triggers do not count, and neither do those inside the queue: what siblings take from each other
         stays there. The final test is the replay's (``overreaching``).
         """
-        if len(self._dues) == 1:
+        if len(self._bounds) == 1:
             return dict(enumerate(self.lost))
-        book, last = self.ledger.book, max(due.asks)
+        book, last = self.ledger.book, max(bound.asks)
         i = book.index(level)
         found: dict[int, Linear] = {}
-        for other, part in zip(self._dues, self._taken, strict=True):
+        for other, part in zip(self._bounds, self._taken, strict=True):
             inside = all(i in book.line(self.asks[a].group.queue) for a in other.asks)
             if min(other.asks) > last or inside:
                 continue
@@ -221,23 +223,23 @@ class EvictingModel:
                 found[o] = found.get(o, 0) + literal
         return found
 
-    def _due(self, due: Due, part: Mapping[int, cp_model.IntVar]) -> None:
+    def _bounded(self, bound: ReclaimBound, part: Mapping[int, cp_model.IntVar]) -> None:
         """Before a unit goes, its levelled queue holds more than its due in some resource (4.4)."""
         book = self.ledger.book
         by_level: dict[str, list[int]] = {}
         for o in sorted(part, key=lambda o: self.ranked[o].rank):
-            found = due.bounds.get(self.ranked[o].offer.group.queue)
+            found = bound.bounds.get(self.ranked[o].offer.group.queue)
             if found is not None:
                 by_level.setdefault(found[0], []).append(o)
         for level, members in by_level.items():
             i = book.index(level)
-            bounds = next(due.bounds[self.ranked[o].offer.group.queue][1] for o in members)
-            useful = [r for r in range(3) if (bound := bounds[r]) is not None and book.held[i][r] > bound]
+            bounds = next(bound.bounds[self.ranked[o].offer.group.queue][1] for o in members)
+            useful = [r for r in range(3) if (most := bounds[r]) is not None and book.held[i][r] > most]
             if not useful:
                 for o in members:
                     self.cp.add(part[o] == 0)
                 continue
-            self._keep_over(level, members, part, bounds, useful, self._gone_before(due, level))
+            self._keep_over(level, members, part, bounds, useful, self._gone_before(bound, level))
 
     def _keep_over(
         self,

@@ -11,7 +11,7 @@ import numpy as np
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import over
 from kai_cp_models.joint.counting import Counting, Row
-from kai_cp_models.joint.evicting import Due
+from kai_cp_models.joint.evicting import ReclaimBound
 from kai_cp_models.joint.offers import Ranked, gpu_weight
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
@@ -54,7 +54,7 @@ def victim_prefix(
     counting: Counting,
     asks: Sequence[Ask],
     ranked: Sequence[Ranked],
-    dues: Sequence[Due],
+    bounds: Sequence[ReclaimBound],
     book: QueueBook,
     *,
     again: Sequence[Ask] = (),
@@ -67,7 +67,7 @@ def victim_prefix(
 
     ``again``: asks that count once more, as far as there are units: counts are no places.
     """
-    open_ = list(_due_units(asks, ranked, dues, book))
+    open_ = list(_units_in_turn(asks, ranked, bounds, book))
     leaving = counting.leaving(pod for o in open_ for pod in ranked[o].offer.pods)
     pods = list(accumulate((len(ranked[o].offer.pods) for o in open_), initial=0))
 
@@ -88,21 +88,23 @@ def victim_prefix(
     return None if count is None else open_[:count]
 
 
-def _due_units(
-    asks: Sequence[Ask], ranked: Sequence[Ranked], dues: Sequence[Due], book: QueueBook
+def _units_in_turn(
+    asks: Sequence[Ask], ranked: Sequence[Ranked], bounds: Sequence[ReclaimBound], book: QueueBook
 ) -> Iterator[int]:
     """Units that may go one after the other, in reverse fair order."""
-    left = {level: list(book.allocated_of(level)) for due in dues for level, _ in due.bounds.values()}
+    left = {level: list(book.allocated_of(level)) for bound in bounds for level, _ in bound.bounds.values()}
     paths = {
         queue: {book.name(i) for i in book.line(queue)} & left.keys()
         for queue in {item.offer.group.queue for item in ranked}
     }
-    taken = {o for due in dues for o in due.takes}
+    taken = {o for bound in bounds for o in bound.takes}
     # A unit goes only after the ones before it in its group's chain.
     closed = {ask.group.key for ask in asks}
     for o, item in enumerate(ranked):
         group = item.offer.group
-        terms = [due.bounds[group.queue] for due in dues if group.queue in due.bounds and o in due.takes]
+        terms = [
+            bound.bounds[group.queue] for bound in bounds if group.queue in bound.bounds and o in bound.takes
+        ]
         may_go = not left or any(over(left[level], bounds) for level, bounds in terms)
         if o not in taken or not may_go or group.key in closed:
             closed.add(group.key)

@@ -7,10 +7,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from kai_cp_models.actions.bounds import reclaim_bounds
 from pydantic import ValidationError
 
 from kai_cp_models.actions.common import waiting_groups
-from kai_cp_models.actions.dues import dues_of
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.choose import joint_model
@@ -52,12 +52,12 @@ def model_of(victims: Victims) -> EvictingModel:
         victims.takes_of(ask)
     base = victims.base
     placement = joint_model(base, asks, [item.offer for item in victims.ranked])
-    dues = dues_of(base, victims.policy, asks, victims.ranked, victims.takes)
+    bounds = reclaim_bounds(base, victims.policy, asks, victims.ranked, victims.takes)
     return EvictingModel(
         placement,
         victims.policy,
         victims.ranked,
-        dues,
+        bounds,
         required=0,
         lost_beyond_step_gpus=STEP_MILLI_GPUS // 1_000,
     )

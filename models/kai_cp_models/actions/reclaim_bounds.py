@@ -16,7 +16,7 @@ from kai_cp_models.fairness.reclaim import (
     victim_allowed,
     within,
 )
-from kai_cp_models.joint.evicting import Due
+from kai_cp_models.joint.evicting import ReclaimBound
 from kai_cp_models.joint.offers import Charges, Ranked, Reach, entitlement, gpu_weight
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, Offer
@@ -27,13 +27,13 @@ Owners = Mapping[int, tuple[GroupKey, ...]]
 """For every lost unit, by position, the triggers it is lost to; the first one answers for it."""
 
 
-def dues_of(
+def reclaim_bounds(
     base: Ledger,
     policy: EvictionPolicy,
     asks: Sequence[Ask],
     ranked: Sequence[Ranked],
     takes_of: Mapping[tuple[object, ...], frozenset[int]],
-) -> list[Due]:
+) -> list[ReclaimBound]:
     """Classes of triggers that may take the same units on the same terms.
 
     ``takes_of``: ranks of the units each entitlement may take. Totals are tested in the order of the
@@ -60,7 +60,7 @@ def dues_of(
             if policy.by_share:
                 for queue in sorted(by_queue):
                     bounds[queue] = due_bounds(book, group.queue, asked, queue)
-                open_ = frozenset(queue for queue, terms in bounds.items() if _over_due(base.book, *terms))
+                open_ = frozenset(queue for queue, terms in bounds.items() if _over_bound(base.book, *terms))
                 bounds = {queue: terms for queue, terms in bounds.items() if queue in open_}
             if (takes, open_) not in joined:
                 joined[takes, open_] = frozenset().union(*(by_queue[queue] for queue in open_))
@@ -69,7 +69,7 @@ def dues_of(
             book.charge(group.queue, asked, group.preemptible)
         # Triggers of different queues that may take the same units on the same terms are one class.
         classes.setdefault(terms_of[entitled, within], []).append(a)
-    return [Due(tuple(members), units, dict(terms)) for (units, terms), members in classes.items()]
+    return [ReclaimBound(tuple(members), units, dict(terms)) for (units, terms), members in classes.items()]
 
 
 def _by_queue(ranked: Sequence[Ranked], units: Iterable[int]) -> dict[str, frozenset[int]]:
@@ -111,7 +111,7 @@ def shared_out(
                     o
                     for o in sorted(o for o in heads if o is not None)
                     if not policy.by_share
-                    or _over_due(book, *due_bounds(book, group.queue, asked, ranked[o].offer.group.queue))
+                    or _over_bound(book, *due_bounds(book, group.queue, asked, ranked[o].offer.group.queue))
                 ),
                 None,
             )
@@ -131,7 +131,7 @@ def shared_out(
             queue = item.offer.group.queue
             able.sort(
                 key=lambda ask: (
-                    not _over_due(
+                    not _over_bound(
                         book,
                         *due_bounds(book, ask.group.queue, base.asked(ask.batch), queue),
                     )
@@ -164,7 +164,7 @@ def most_lost_milli_gpus(
     return total
 
 
-def _over_due(book: QueueBook, level: str, bounds: Bounds) -> bool:
+def _over_bound(book: QueueBook, level: str, bounds: Bounds) -> bool:
     return over(book.allocated_of(level), bounds)
 
 

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from kai_cp_models.actions.dues import most_lost_milli_gpus, overreaching, shared_out
+from kai_cp_models.actions.reclaim_bounds import most_lost_milli_gpus, overreaching, shared_out
 from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.offers import Charges, Ranked, gpu_weight
 from kai_cp_models.joint.policy import RECLAIM
