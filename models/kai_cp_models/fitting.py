@@ -31,7 +31,7 @@ _MANY: Final = 64
 """Touched nodes from which on looking at all of them at once is quicker."""
 
 
-class View:
+class NodeView:
     """The nodes as pods of one spec see them; see the module.
 
     ``now``: [N] there is room that is idle; ``later``: room once everything releasing is gone; ``shared``: a
@@ -57,7 +57,7 @@ class View:
         self.seen = 0
         self._look_everywhere(ledger)
 
-    def shared_copy(self) -> View:
+    def shared_copy(self) -> NodeView:
         """The same view for a copy of the ledger; whichever changes first takes arrays of its own."""
         self._owned = False
         return copy(self)
@@ -177,16 +177,16 @@ class View:
         return any(ledger.device_free_mib(node, name, now=False) >= need for name in names)
 
 
-class Fitting:
+class FeasibilityCache:
     """The views of one ledger, by spec."""
 
     def __init__(self) -> None:
         self._touched: list[int] = []
-        self._views: dict[int, View] = {}
+        self._views: dict[int, NodeView] = {}
 
-    def copy(self) -> Fitting:
+    def copy(self) -> FeasibilityCache:
         """The same answers for a copy of the ledger."""
-        result = Fitting()
+        result = FeasibilityCache()
         result._touched.extend(self._touched)
         result._views.update((spec, view.shared_copy()) for spec, view in self._views.items())
         return result
@@ -198,12 +198,12 @@ class Fitting:
             self._views.clear()
         self._touched.append(node)
 
-    def view(self, ledger: Ledger, pod: Pod) -> View:
+    def view(self, ledger: Ledger, pod: Pod) -> NodeView:
         """The nodes as pods of this spec see them now. Of what a pod has only its spec counts here."""
         view = self._views.get(id(pod.spec))
         touches = len(self._touched)
         if view is None:
-            view = self._views[id(pod.spec)] = View(ledger, pod)
+            view = self._views[id(pod.spec)] = NodeView(ledger, pod)
             view.seen = touches
         elif view.seen != touches:
             view.follow(ledger, self._touched[view.seen :], touches)

@@ -21,7 +21,7 @@ from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fitting import Fitting
+from kai_cp_models.fitting import FeasibilityCache
 from kai_cp_models.loading import loaded, taken
 from kai_cp_models.room import Room, Row
 from kai_cp_models.rules.stateful import open_rules
@@ -133,7 +133,7 @@ class Ledger:
         rules: tuple[RuleState, ...],
         changed: dict[PodKey, PodStatus],
         held: dict[PodKey, Held],
-        fitting: Fitting,
+        fitting: FeasibilityCache,
         tallies: dict[GroupKey, Tally],
     ) -> None:
         self.fixed = fixed
@@ -176,7 +176,9 @@ class Ledger:
         )
         room, devices, groups_on = loaded(snapshot, table.allocatable)
         rules = open_rules(snapshot, options)
-        return cls(fixed, room, devices, groups_on, QueueBook.of(snapshot), rules, {}, {}, Fitting(), {})
+        return cls(
+            fixed, room, devices, groups_on, QueueBook.of(snapshot), rules, {}, {}, FeasibilityCache(), {}
+        )
 
     def copy(self) -> Ledger:
         """An independent ledger in the same state, without marks."""

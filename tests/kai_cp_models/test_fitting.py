@@ -12,7 +12,7 @@ import pytest
 
 from kai_cp.reader import parse
 from kai_cp_models import fitting
-from kai_cp_models.fitting import Fitting
+from kai_cp_models.fitting import FeasibilityCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.scores import scores
 from kai_cp_models.snapshot import (
@@ -55,7 +55,7 @@ def snapshot_of(seed: int) -> Snapshot:
 def forgetful(ledger: Ledger) -> Ledger:
     """The same state with nothing remembered."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Fitting, "copy", lambda _: Fitting())
+        patch.setattr(FeasibilityCache, "copy", lambda _: FeasibilityCache())
         return ledger.copy()
 
 
