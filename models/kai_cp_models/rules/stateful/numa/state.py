@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.rules.stateful.incremental_cache import IncrementalCache
 from kai_cp_models.rules.stateful.numa.spans import Amounts, first_set, spans, spread_over
 from kai_cp_models.rules.stateful.numa.zones import (
     NONE,
@@ -19,7 +20,6 @@ from kai_cp_models.rules.stateful.numa.zones import (
     parse,
 )
 from kai_cp_models.rules.stateful.protocol import LeavingState, Mask, Row, Scores
-from kai_cp_models.rules.stateful.remembered import Remembered
 from kai_cp_models.rules.stateful.tally import holding
 from kai_cp_models.snapshot import MILLI, Pod, PodKey, PodSpec, PodStatus, SetAside, Snapshot
 
@@ -53,7 +53,7 @@ class NumaState(LeavingState):
         self._used = (np.zeros_like(self.zones.allocatable), np.zeros_like(self.zones.allocatable))
         self._any_refusing, self._all_refusing = bool(self._refusing.any()), bool(self._refusing.all())
         self._any_scored = bool(self._scored.any())
-        self._remembered = Remembered(len(snapshot.nodes))
+        self._remembered = IncrementalCache(len(snapshot.nodes))
         self._kinds = self.zones.kinds()
         self._states: dict[tuple[int, bytes], int] = {}
         self._answers: dict[Hashable, dict[int, Any]] = {}

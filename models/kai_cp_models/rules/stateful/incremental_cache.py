@@ -13,7 +13,7 @@ from kai_cp_models.rules.stateful.forked import Forked
 Nodes = NDArray[np.int64]
 
 
-class Remembered(Forked):
+class IncrementalCache(Forked):
     """Arrays over the nodes by key; a question recomputes the nodes that changed since the last one."""
 
     def __init__(self, nodes: int) -> None:
