@@ -10,7 +10,7 @@ from typing import Final
 from kai_cp.reader.affinity import Namespaces
 from kai_cp.reader.fields import Json, Malformed, list_at, object_at, strings_at, text_at
 from kai_cp.reader.limits import refuse_costly
-from kai_cp.reader.memo import Remembered, version_of
+from kai_cp.reader.memo import ReadingMemo, version_of
 from kai_cp.reader.numa import Zones, annotated_zones
 from kai_cp.reader.podspec import NO_SPEC, SpecDraft, read_spec, spec_key
 from kai_cp.reader.shares import group_labels
@@ -65,7 +65,7 @@ class FactReader:
         self,
         namespaces: Namespaces,
         specs: dict[bytes, SpecDraft],
-        remembered: Remembered[PodFacts],
+        remembered: ReadingMemo[PodFacts],
         limits: Limits,
     ) -> None:
         self._limits = limits

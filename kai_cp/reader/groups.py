@@ -20,7 +20,7 @@ from kai_cp.reader.fields import (
     text_at,
 )
 from kai_cp.reader.limits import refuse_many_subgroups
-from kai_cp.reader.memo import Remembered, version_of
+from kai_cp.reader.memo import ReadingMemo, version_of
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.pools import pool_of
 from kai_cp.reader.subgroups import read_tree
@@ -86,7 +86,7 @@ def read_groups(
     priorities: Priorities,
     fabrics: Mapping[str, Fabric],
     notes: Notes,
-    remembered: Remembered[PodGroup],
+    remembered: ReadingMemo[PodGroup],
     limits: Limits,
     user_label: str = "",
 ) -> dict[GroupKey, PodGroup]:

@@ -11,7 +11,7 @@ Version = tuple[str, str]
 """uid and resourceVersion."""
 
 
-class Remembered(Generic[Value]):
+class ReadingMemo(Generic[Value]):
     """What objects of one kind said, by uid and resourceVersion, as long as they are met again.
 
     ``context`` is what the values rely on besides the objects: another context forgets everything.

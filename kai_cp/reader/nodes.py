@@ -18,7 +18,7 @@ from kai_cp.reader.fields import (
     strings_at,
     text_at,
 )
-from kai_cp.reader.memo import Remembered, version_of
+from kai_cp.reader.memo import ReadingMemo, version_of
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.policy import go_bool
 from kai_cp.reader.resources import Amounts, amounts, vector
@@ -52,7 +52,7 @@ def read_nodes(
     policy: Policy,
     dra_gpus: Mapping[str, int],
     notes: Notes,
-    remembered: Remembered[NodeDraft],
+    remembered: ReadingMemo[NodeDraft],
 ) -> dict[str, NodeDraft]:
     """Nodes by name. With restricted scheduling nodes without a worker label are left out (7.3)."""
     remembered.start(dra_gpus)

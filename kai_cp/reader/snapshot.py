@@ -15,7 +15,7 @@ from kai_cp.reader.container import UnreadableSnapshot
 from kai_cp.reader.facts import FactReader, PodFacts
 from kai_cp.reader.fields import Json, Malformed, shown, strings_at
 from kai_cp.reader.groups import read_groups, read_priorities
-from kai_cp.reader.memo import Remembered
+from kai_cp.reader.memo import ReadingMemo
 from kai_cp.reader.nodes import NodeDraft, count_dra_gpus, read_nodes
 from kai_cp.reader.notes import IGNORED, Identity, Notes, raw_list, title, unique
 from kai_cp.reader.pods import PodResolver, few_names
@@ -86,9 +86,9 @@ class ParseMemo:
     """
 
     specs: dict[bytes, SpecDraft] = field(default_factory=dict)
-    pods: Remembered[PodFacts] = field(default_factory=Remembered)
-    groups: Remembered[PodGroup] = field(default_factory=Remembered)
-    nodes: Remembered[NodeDraft] = field(default_factory=Remembered)
+    pods: ReadingMemo[PodFacts] = field(default_factory=ReadingMemo)
+    groups: ReadingMemo[PodGroup] = field(default_factory=ReadingMemo)
+    nodes: ReadingMemo[NodeDraft] = field(default_factory=ReadingMemo)
     aligned: Aligned = field(default_factory=Aligned)
     selectors: Paid = field(default_factory=Paid)
 

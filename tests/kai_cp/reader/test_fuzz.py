@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kai_cp.reader import ParseMemo, UnreadableSnapshot, load, parse
 from kai_cp.reader.facts import FactReader
 from kai_cp.reader.fields import Malformed
-from kai_cp.reader.memo import Remembered
+from kai_cp.reader.memo import ReadingMemo
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp_models.rules.stateful.dra.catalog import CATALOG
 from kai_cp_models.settings import Limits
@@ -125,13 +125,13 @@ def test_remembered_specs_are_those_that_would_be_read(data: st.DataObject) -> N
     holder, key = spots[data.draw(st.integers(0, len(spots) - 1))]
     holder[key] = copy.deepcopy(data.draw(ODD))
     specs: dict[bytes, SpecDraft] = {}
-    reader = FactReader({}, specs, Remembered(), Limits())
+    reader = FactReader({}, specs, ReadingMemo(), Limits())
     reader.read(original, "default", "p")
     try:
         facts = reader.read(changed, "default", "p")
     except Malformed:
         return
-    fresh = FactReader({}, {}, Remembered(), Limits()).read(changed, "default", "p").draft
+    fresh = FactReader({}, {}, ReadingMemo(), Limits()).read(changed, "default", "p").draft
     kept = facts.draft
     assert (kept.spec, kept.amounts, kept.containers) == (fresh.spec, fresh.amounts, fresh.containers)
 
