@@ -22,8 +22,8 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fitting import FeasibilityCache
+from kai_cp_models.free_capacity import FreeCapacity, Row
 from kai_cp_models.loading import loaded, taken
-from kai_cp_models.room import Room, Row
 from kai_cp_models.rules.stateful import open_rules
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.rules.static.table import NodeTable
@@ -126,7 +126,7 @@ class Ledger:
     def __init__(
         self,
         fixed: Fixed,
-        room: Room,
+        room: FreeCapacity,
         devices: dict[tuple[int, str], Device],
         groups_on: dict[int, tuple[str, ...]],
         book: QueueBook,

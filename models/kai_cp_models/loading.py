@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kai_cp_models.room import Room, Row, Vector
+from kai_cp_models.free_capacity import FreeCapacity, Row, Vector
 from kai_cp_models.sharing import Device, share_mib
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Pod, PodStatus, Snapshot
 
@@ -23,7 +23,7 @@ def taken(pod: Pod) -> Row:
     return requests
 
 
-def loaded(snapshot: Snapshot, allocatable: Vector) -> tuple[Room, Devices, GroupsOn]:
+def loaded(snapshot: Snapshot, allocatable: Vector) -> tuple[FreeCapacity, Devices, GroupsOn]:
     """Room, shared devices by (node, name), and their names by node. ``allocatable``: [N, D]."""
     idle, releasing = allocatable.copy(), np.zeros_like(allocatable)
     index = snapshot.node_index
@@ -63,7 +63,11 @@ def loaded(snapshot: Snapshot, allocatable: Vector) -> tuple[Room, Devices, Grou
         changes = MILLI * np.array([device.whole_gpu for device in devices.values()])
         np.add.at(idle[:, GPU], nodes, changes[:, 0])
         np.add.at(releasing[:, GPU], nodes, changes[:, 1])
-    return Room(idle, releasing), devices, {node: tuple(sorted(group)) for node, group in names.items()}
+    return (
+        FreeCapacity(idle, releasing),
+        devices,
+        {node: tuple(sorted(group)) for node, group in names.items()},
+    )
 
 
 def _devices(snapshot: Snapshot, sharing: Sequence[tuple[Pod, int]]) -> Devices:

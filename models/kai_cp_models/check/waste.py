@@ -24,10 +24,10 @@ def waste(snapshot: Snapshot, plan: Plan) -> list[str]:
     """Evictions of the plan that were not needed."""
     if not any(d.kind == "Evict" for d in plan.decisions):
         return []
-    return list(_Room(World(snapshot, plan)).wasted())
+    return list(_FreeNow(World(snapshot, plan)).wasted())
 
 
-class _Room:
+class _FreeNow:
     """What stays free on every node and below every queue limit after the plan."""
 
     def __init__(self, world: World) -> None:

@@ -5,7 +5,7 @@ ever wider ones.
 
 Two tests tell whether a domain may have room. KAI's estimate (8.3 steps 2 and 3) judges the batch by its
 element-wise largest pod; it orders the candidates, but can refuse what fits. The bound of
-``Room.may_fit`` never does. Domains that only the bound admits come last, so a failure message is a
+``DomainCapacity.may_fit`` never does. Domains that only the bound admits come last, so a failure message is a
 proof for the given ``idle`` and ``releasing``.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.domains.room import Demand, Room, Score
+from kai_cp_models.domains.capacity import Demand, DomainCapacity, Score
 from kai_cp_models.domains.tree import TopologyTree, Vector
 from kai_cp_models.rules.static.protocol import Mask
 from kai_cp_models.snapshot import Pod, TopologyConstraint
@@ -69,7 +69,7 @@ def candidates(
         return Candidates(tree, valid, message=f"topology {tree.name}: the constraint names no level")
     if not pods or not valid.any():
         return Candidates(tree, valid, message=f"topology {tree.name}: no usable node carries all its levels")
-    room = Room(tree, valid, Demand.of(pods), idle + releasing, shared_free)
+    room = DomainCapacity(tree, valid, Demand.of(pods), idle + releasing, shared_free)
     common = room.common_level(start)
     eligible = room.eligible(required, active_nodes)
     strict: list[tuple[int, int]] = []

@@ -13,7 +13,7 @@ import numpy as np
 from kai_cp_models.rules.stateful.dra.catalog import Catalog
 from kai_cp_models.rules.stateful.dra.objects import Counter
 from kai_cp_models.rules.stateful.dra.results import Allocation
-from kai_cp_models.rules.stateful.dra.search import Room
+from kai_cp_models.rules.stateful.dra.search import FreeDevices
 from kai_cp_models.rules.stateful.forked import Forked
 
 ClaimKey = tuple[str, str]
@@ -122,7 +122,7 @@ class Holdings(Forked):
         free: np.ndarray[tuple[int], np.dtype[np.bool_]] = held <= 0
         return free
 
-    def room(self, candidates: Iterable[int], *, now: bool) -> Room:
+    def room(self, candidates: Iterable[int], *, now: bool) -> FreeDevices:
         """What is in use of some devices and of the counters of their pools."""
         free = self.free(now=now)
         chosen = list(candidates)
@@ -140,7 +140,7 @@ class Holdings(Forked):
                     used = shared.setdefault(i, {})
                     for name, amount in amounts:
                         used[name] = used.get(name, Fraction(0)) + amount
-        return Room(frozenset(i for i in chosen if not free[i]), shared, counters)
+        return FreeDevices(frozenset(i for i in chosen if not free[i]), shared, counters)
 
     def fits_again(self, allocation: Allocation) -> bool:
         """Whether what a leaving allocation uses is not promised to another pod."""

@@ -43,7 +43,7 @@ class Pick(NamedTuple):
 
 
 @dataclass
-class Room:
+class FreeDevices:
     """What is free on one node: devices not held, what shareable devices hold, counters drawn."""
 
     held: frozenset[int]
@@ -98,7 +98,7 @@ class Problem:
             enough &= some
         return enough
 
-    def short(self, candidates: Sequence[int], room: Room) -> bool:
+    def short(self, candidates: Sequence[int], room: FreeDevices) -> bool:
         """Whether counting alone shows that a node's devices are too few for all requests together."""
         chosen = np.array(candidates, dtype=np.int64)
         free = np.array([device not in room.held for device in candidates], dtype=np.bool_)
@@ -113,7 +113,7 @@ class Problem:
             for devices in sets.values()
         )
 
-    def solvable(self, candidates: Sequence[int], room: Room) -> bool:
+    def solvable(self, candidates: Sequence[int], room: FreeDevices) -> bool:
         """Whether the devices of a node satisfy all requests; nodes that look alike are solved once."""
         if not self.plain:
             return Search(self, candidates, room).run() is not None
@@ -149,7 +149,7 @@ class Search:
 
     problem: Problem
     candidates: Sequence[int]
-    room: Room
+    room: FreeDevices
     barred: Mapping[int, frozenset[int]] = field(default_factory=dict)
     _picks: list[Pick] = field(default_factory=list)
     _taken: set[int] = field(default_factory=set)

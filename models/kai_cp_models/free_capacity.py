@@ -1,4 +1,4 @@
-"""Room: what every node has left, idle and promised. Rows for single nodes, columns for all of them.
+"""What every node has free, idle and promised. Rows for single nodes, columns for all of them.
 
 Rows are plain numbers and never changed in place, so copies share them; columns follow the rows when they
 are asked for.
@@ -17,7 +17,7 @@ Row = tuple[int, ...]
 """Amounts of one node in the order of ``Snapshot.dimensions``."""
 
 
-class Room:
+class FreeCapacity:
     """Idle and releasing amounts of all nodes; ``touched`` counts changes.
 
     Arrays that it gives are [N, D] and read-only, and as they are at that moment.
@@ -29,9 +29,9 @@ class Room:
         self._columns = _read_only(idle), _read_only(releasing)
         self._behind: set[int] = set()
 
-    def copy(self) -> Room:
+    def copy(self) -> FreeCapacity:
         """An independent copy."""
-        result = object.__new__(Room)
+        result = object.__new__(FreeCapacity)
         result._idle = self._idle.copy()
         result._releasing = self._releasing.copy()
         result._columns = self._columns

@@ -74,7 +74,7 @@ class Demand:
         return len(gpu) == 1 and bool((uses == uses[0]).all())
 
 
-class Room:
+class DomainCapacity:
     """Room per domain, for one batch. Arrays over nodes are in the order of ``tree.order``."""
 
     def __init__(
