@@ -26,7 +26,7 @@ def tokens() -> set[str]:
     found: set[str] = set()
     for path in (ROOT / "models" / "kai_cp_models").rglob("*.py"):
         text = path.read_text("utf-8")
-        found |= set(re.findall(r'(?:Waiting|Refused)\(\s*"([A-Z]\w+)"', text))
+        found |= set(re.findall(r'(?:Refusal|Refused)\(\s*"([A-Z]\w+)"', text))
     return found
 
 
