@@ -25,7 +25,7 @@ from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.pools import pool_of
 from kai_cp.reader.subgroups import read_tree
 from kai_cp.reader.times import duration_at, instant, instant_at
-from kai_cp.reader.topologies import Fabric
+from kai_cp.reader.topologies import TopologyDraft
 from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import GroupKey, PodGroup, Policy
 
@@ -84,7 +84,7 @@ def read_groups(
     objects: Mapping[Identity, Json],
     policy: Policy,
     priorities: Priorities,
-    fabrics: Mapping[str, Fabric],
+    fabrics: Mapping[str, TopologyDraft],
     notes: Notes,
     remembered: ReadingMemo[PodGroup],
     limits: Limits,
@@ -119,7 +119,7 @@ def _group(
     obj: Json,
     policy: Policy,
     priorities: Priorities,
-    fabrics: Mapping[str, Fabric],
+    fabrics: Mapping[str, TopologyDraft],
     notes: Notes,
     user_label: str,
 ) -> PodGroup:

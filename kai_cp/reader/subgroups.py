@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kai_cp.reader.fields import Json, Malformed, int_at, objects_at, shown, text_at
-from kai_cp.reader.topologies import Fabric, read_constraint
+from kai_cp.reader.topologies import TopologyDraft, read_constraint
 from kai_cp_models.snapshot import Subgroup, TopologyConstraint
 
 DEFAULT: Final = "default"
@@ -25,7 +25,7 @@ class _Member:
     where: str
 
 
-def read_tree(spec: Json, fabrics: Mapping[str, Fabric]) -> Subgroup:
+def read_tree(spec: Json, fabrics: Mapping[str, TopologyDraft]) -> Subgroup:
     """The root set, named ""."""
     constraint = read_constraint(spec, "spec", fabrics)
     members = [
@@ -54,7 +54,7 @@ def read_tree(spec: Json, fabrics: Mapping[str, Fabric]) -> Subgroup:
     )
 
 
-def _member(raw: Json, where: str, fabrics: Mapping[str, Fabric]) -> _Member:
+def _member(raw: Json, where: str, fabrics: Mapping[str, TopologyDraft]) -> _Member:
     name = text_at(raw, "name", where)
     if not name:
         raise Malformed(f"{where}.name", "is missing")

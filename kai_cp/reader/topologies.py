@@ -16,7 +16,7 @@ _SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
+class TopologyDraft:
     """A topology with the aliases of its levels."""
 
     topology: Topology
@@ -27,9 +27,9 @@ class Fabric:
         return name if name in self.topology.levels else self.aliases.get(name)
 
 
-def read_topologies(objects: Mapping[Identity, Json], notes: Notes) -> dict[str, Fabric]:
+def read_topologies(objects: Mapping[Identity, Json], notes: Notes) -> dict[str, TopologyDraft]:
     """Topologies by name."""
-    found: dict[str, Fabric] = {}
+    found: dict[str, TopologyDraft] = {}
     for identity, obj in objects.items():
         try:
             found[identity[1]] = _fabric(obj, identity[1])
@@ -38,7 +38,7 @@ def read_topologies(objects: Mapping[Identity, Json], notes: Notes) -> dict[str,
     return found
 
 
-def _fabric(obj: Json, name: str) -> Fabric:
+def _fabric(obj: Json, name: str) -> TopologyDraft:
     labels: list[str] = []
     aliases: dict[str, str] = {}
     for i, level in enumerate(objects_at(object_at(obj, "spec"), "levels", "spec")):
@@ -52,10 +52,10 @@ def _fabric(obj: Json, name: str) -> Fabric:
             aliases[alias] = label
     if not labels:
         raise Malformed("spec.levels", "there are none")
-    return Fabric(Topology(name, tuple(labels), tuple(sorted(aliases.items()))), aliases)
+    return TopologyDraft(Topology(name, tuple(labels), tuple(sorted(aliases.items()))), aliases)
 
 
-def report_outside(fabrics: Mapping[str, Fabric], nodes: Sequence[Node], notes: Notes) -> None:
+def report_outside(fabrics: Mapping[str, TopologyDraft], nodes: Sequence[Node], notes: Notes) -> None:
     """Name nodes that lack a label of some level: they belong to no domain of that topology (8.1).
 
     Nodes without GPUs count only where they carry another of its labels; the host name says nothing.
@@ -76,7 +76,9 @@ def report_outside(fabrics: Mapping[str, Fabric], nodes: Sequence[Node], notes: 
             notes.aside(title("Topology", ("", name)), f"{reason}domains: {', '.join(some)}")
 
 
-def read_constraint(holder: Json, where: str, fabrics: Mapping[str, Fabric]) -> TopologyConstraint | None:
+def read_constraint(
+    holder: Json, where: str, fabrics: Mapping[str, TopologyDraft]
+) -> TopologyConstraint | None:
     """The ``topologyConstraint`` of a pod group or subgroup; None when it names no topology."""
     raw = object_at(holder, "topologyConstraint", where)
     inner = f"{where}.topologyConstraint"

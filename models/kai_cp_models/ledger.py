@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.domains.closeness import Fabric, fabric_of
+from kai_cp_models.domains.locality import Fabric, fabric_of
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
@@ -90,7 +90,7 @@ class Fixed:
         return fabric_of(self.snapshot)
 
     @property
-    def closeness(self) -> Fabric | None:
+    def close_fabric(self) -> Fabric | None:
         """The places by which gangs are kept close; None: they need not be."""
         return self.fabric if self.close else None
 

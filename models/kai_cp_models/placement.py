@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.domains.choice import Candidates, candidates
-from kai_cp_models.domains.closeness import Fabric, Kind
+from kai_cp_models.domains.locality import EqualPods, Fabric
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
 from kai_cp_models.ledger import Ledger, Mask
@@ -114,7 +114,7 @@ class Placer:
     def _close(self, ledger: Ledger, batch: Batch, area: _Area) -> bool:
         """Place the batch in the closest place inside ``area``, if it starts there as it would elsewhere."""
         self._filled = None
-        fabric = ledger.fixed.closeness
+        fabric = ledger.fixed.close_fabric
         pods = [pod for pod in batch.all_pods if pod.spec.requests[GPU]]
         if fabric is None or not pods or len(self.gang.pods) < 2:
             return False
@@ -130,7 +130,8 @@ class Placer:
             alike.setdefault(id(pod.spec), []).append(pod)
         now = not self.pipeline_only
         kinds = [
-            Kind(len(one), one[0].spec.requests[GPU], ledger.slots(one[0], now=now)) for one in alike.values()
+            EqualPods(len(one), one[0].spec.requests[GPU], ledger.slots(one[0], now=now))
+            for one in alike.values()
         ]
         places = fabric.holding(
             kinds,
@@ -263,7 +264,7 @@ class Placer:
 
     def _to_fill(self, ledger: Ledger, pod: Pod, area: _Area) -> Fabric | None:
         """The fabric where the pod is one of a gang that fills one place before the next."""
-        fabric = ledger.fixed.closeness
+        fabric = ledger.fixed.close_fabric
         gang = len(self.gang.pods) > 1 and pod.spec.requests[GPU] > 0
         return fabric if fabric and gang and self._below(fabric, area) > fabric.closest else None
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from kai_cp.topology_view import topology_report
-from kai_cp_models.domains.closeness import fabric_of
+from kai_cp_models.domains.locality import fabric_of
 from kai_cp_models.extras import extra
 from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.snapshot import GpuKind, GpuRequest, PodStatus, Snapshot, Topology

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from kai_cp_models.actions.closer import closer
 from kai_cp_models.actions.common import entry_of, line_of, no_place, waiting_groups
+from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
@@ -92,7 +92,7 @@ def allocate(
     run.refused += len(order)
     admission.unproved += len(order)
     if admission.placed_jointly:
-        run.ledger = closer(admission.base, admission.asks, run.ledger)
+        run.ledger = draw_together(admission.base, admission.asks, run.ledger)
     cycle.ledger = run.ledger
     cycle.turns = tuple(run.turns)
     _record(cycle, admission, run.refused, joint, time.monotonic() - started)

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from kai_cp_models.actions.closer import closer
 from kai_cp_models.actions.common import line_of
+from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.actions.withdraw import come_home
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.disaggregate import disaggregate, leave, may_leave
@@ -73,7 +73,7 @@ def simulate(
         return replayed
     made = disaggregate(base, asks, offers, answer, pipeline_only=True)
     if made is not None:
-        made = closer(base, placed, made, pipeline_only=True)
+        made = draw_together(base, placed, made, pipeline_only=True)
         settle_moves(made, gone)
     return Simulated(made)
 

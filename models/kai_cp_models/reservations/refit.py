@@ -67,7 +67,7 @@ def _alone(hold: Hold, timeline: Timeline, cycle: Cycle) -> Nodes | None:
 
 def _domains(cycle: Cycle, shape: Shape) -> tuple[Vector, ...]:
     """Levels at which a gang is drawn together, the closest first."""
-    fabric = cycle.ledger.fixed.closeness
+    fabric = cycle.ledger.fixed.close_fabric
     found: list[Vector] = []
     if fabric is not None and len(shape.pods) > 1:
         for place in fabric.shared:

@@ -1,4 +1,4 @@
-"""Closeness: a gang of GPUs goes to the closest place that has room for all of it.
+"""Locality: a gang of GPUs goes to the closest place that has room for all of it.
 
 Places are those of ``kai_cp_topology.scales``: NVLink domains, racks, blocks. It is a preference and never a
 reason to wait: where no place has the room now, any nodes will do, and few places are better than many.
@@ -29,7 +29,7 @@ CLOSE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EqualPods:
     """Equal pods that want a place together; ``slots``: [N] how many of them each node takes."""
 
     count: int
@@ -57,7 +57,7 @@ class Fabric:
         self.closest = next((s for s, place in enumerate(self.shared) if place.any()), len(self.shared))
         """Position of the closest scale at which nodes share places."""
 
-    def apart(self, nodes: Vector) -> int:
+    def distance(self, nodes: Vector) -> int:
         """Position of the closest scale at which ``nodes`` share a place, counted from 1; 0 for one node."""
         if len(nodes) < 2:
             return 0
@@ -69,7 +69,7 @@ class Fabric:
 
     def holding(
         self,
-        kinds: Sequence[Kind],
+        kinds: Sequence[EqualPods],
         gpus: Vector,
         within: Mask | None,
         present: Vector,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from kai_cp_models.actions import simulation
-from kai_cp_models.actions.closer import closer
+from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.joint.problem import Answer
 from kai_cp_models.ledger import Ledger
@@ -55,7 +55,7 @@ def test_all_are_placed_anew_where_nobody_is_left_out() -> None:
     """h-0 is in the gang's way on n1, and as well off on n3."""
     base = Ledger.of(two_racks(waiting=pods("h", 1, spec=spec(8))))
     made = placed(base, {**FAR, "h-0": "n1"})
-    found = closer(base, asks_of(base, "g", "h"), made)
+    found = draw_together(base, asks_of(base, "g", "h"), made)
     assert {node_of(found, name) for name in ("g-0", "g-1")} == {"n0", "n1"}
     assert node_of(found, "h-0") in ("n2", "n3")
     assert found.held.keys() == made.held.keys()
@@ -71,7 +71,7 @@ def test_one_by_one_where_placing_anew_leaves_somebody_out() -> None:
     )
     where = {f"h{i}-0": "b1" if size == 4 else "b0" for i, size in enumerate(sizes)}
     made = placed(base, {**FAR, **where})
-    found = closer(base, asks_of(base, "g", *(f"h{i}" for i in range(6))), made)
+    found = draw_together(base, asks_of(base, "g", *(f"h{i}" for i in range(6))), made)
     assert {node_of(found, name) for name in ("g-0", "g-1")} == {"n0", "n1"}
     assert {name: node_of(found, name) for name in where} == where
 
@@ -84,7 +84,7 @@ def test_nobody_who_is_bound_is_nominated_for_it() -> None:
     members = [leaving, pod("h-0", spec=wants), *pods("g", 2, spec=spec(8))]
     base = Ledger.of(cluster(members, [group("g", 2)], nodes, topologies=DC))
     made = placed(base, {**FAR, "h-0": "n1"})
-    found = closer(base, asks_of(base, "g", "h"), made)
+    found = draw_together(base, asks_of(base, "g", "h"), made)
     assert found.status(pod_of(base, "h-0")) is PodStatus.ALLOCATED
     assert {name: node_of(found, name) for name in FAR} == FAR
 
@@ -105,4 +105,4 @@ def test_what_an_eviction_action_took_from_its_model_is_drawn_together(
 def test_gangs_that_need_not_be_close_stay() -> None:
     base = Ledger.of(two_racks(), close_gangs=False)
     made = placed(base, FAR)
-    assert closer(base, asks_of(base, "g"), made) is made
+    assert draw_together(base, asks_of(base, "g"), made) is made

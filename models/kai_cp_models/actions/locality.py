@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kai_cp_models.domains.closeness import Fabric
+from kai_cp_models.domains.locality import Fabric
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
@@ -22,22 +22,22 @@ from kai_cp_models.units import Gang
 _Asks = Mapping[GroupKey, Sequence[Ask]]
 
 
-def closer(base: Ledger, asks: Sequence[Ask], made: Ledger, *, pipeline_only: bool = False) -> Ledger:
+def draw_together(base: Ledger, asks: Sequence[Ask], made: Ledger, *, pipeline_only: bool = False) -> Ledger:
     """``made``, in which ``asks`` have places that they lacked in ``base``, with gangs closer together.
 
     All are placed anew, the largest first; where that leaves some out, or binds fewer, gang by gang.
     """
-    fabric = base.fixed.closeness
+    fabric = base.fixed.close_fabric
     gangs: dict[GroupKey, list[Ask]] = defaultdict(list)
     for ask in asks:
         gangs[ask.group.key].append(ask)
-    if fabric is None or not any(_apart(fabric, made, parts[0].gang) > 1 for parts in gangs.values()):
+    if fabric is None or not any(_distance(fabric, made, parts[0].gang) > 1 for parts in gangs.values()):
         return made
     anew = None if pipeline_only else _anew(base, gangs, made)
     if anew is not None and _total(fabric, anew, gangs) < _total(fabric, made, gangs):
         return anew
     for parts in gangs.values():
-        made = _drawn_together(fabric, made, parts, pipeline_only=pipeline_only)
+        made = _part_drawn_together(fabric, made, parts, pipeline_only=pipeline_only)
     return made
 
 
@@ -53,9 +53,11 @@ def _anew(base: Ledger, gangs: _Asks, made: Ledger) -> Ledger | None:
     return ledger
 
 
-def _drawn_together(fabric: Fabric, made: Ledger, parts: Sequence[Ask], *, pipeline_only: bool) -> Ledger:
+def _part_drawn_together(
+    fabric: Fabric, made: Ledger, parts: Sequence[Ask], *, pipeline_only: bool
+) -> Ledger:
     gang = parts[0].gang
-    before = _apart(fabric, made, gang)
+    before = _distance(fabric, made, gang)
     if before < 2:
         return made
     ledger = made.copy()
@@ -67,7 +69,7 @@ def _drawn_together(fabric: Fabric, made: Ledger, parts: Sequence[Ask], *, pipel
         if not isinstance(outcome, Ledger) or not _as_good(outcome, made, ask):
             return made
         ledger = outcome
-    return ledger if _apart(fabric, ledger, gang) < before else made
+    return ledger if _distance(fabric, ledger, gang) < before else made
 
 
 def _as_good(ledger: Ledger, made: Ledger, ask: Ask) -> bool:
@@ -76,8 +78,8 @@ def _as_good(ledger: Ledger, made: Ledger, ask: Ask) -> bool:
     return all(ledger.status(pod) is bound for pod in ask.pods if made.status(pod) is bound)
 
 
-def _apart(fabric: Fabric, ledger: Ledger, gang: Gang) -> int:
-    """How far apart the pods with whole GPUs of a gang are (``Fabric.apart``)."""
+def _distance(fabric: Fabric, ledger: Ledger, gang: Gang) -> int:
+    """How far apart the pods with whole GPUs of a gang are (``Fabric.distance``)."""
     places = [
         place[0]
         for pod in gang.pods
@@ -85,8 +87,8 @@ def _apart(fabric: Fabric, ledger: Ledger, gang: Gang) -> int:
         and ledger.status(pod) in ACTIVE_ALLOCATED
         and (place := ledger.place_of(pod))
     ]
-    return fabric.apart(np.unique(np.array(places, dtype=np.int64)))
+    return fabric.distance(np.unique(np.array(places, dtype=np.int64)))
 
 
 def _total(fabric: Fabric, ledger: Ledger, gangs: _Asks) -> int:
-    return sum(_apart(fabric, ledger, parts[0].gang) for parts in gangs.values())
+    return sum(_distance(fabric, ledger, parts[0].gang) for parts in gangs.values())
