@@ -14,8 +14,8 @@ from functools import partial
 from typing import Final
 
 from kai_cp_models.actions.allocate import AdmissionPass, allocate
+from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.evict import evict
-from kai_cp_models.actions.leftover import settle_room
 from kai_cp_models.actions.stale import evict_stale
 from kai_cp_models.blame import named_in, raised_for
 from kai_cp_models.check import Start, violations
@@ -161,7 +161,7 @@ class _Engine:
         acting = [name for name in self._snapshot.policy.actions if name != "stalegangeviction"]
         if self._decisions and acting and not self._cycle.out_of_time():
             last = acting[-1]
-            self._act(last, partial(settle_room, action=last))
+            self._act(last, partial(backfill, action=last))
 
     def _defragment(self) -> None:
         """Where a goal is set: how far it is met, and in mode act the next step towards it."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.common import entries_of, line_of, waiting_groups
 from kai_cp_models.actions.eviction_plan import (
     NO_VICTIMS,
@@ -23,7 +24,6 @@ from kai_cp_models.actions.eviction_plan import (
 )
 from kai_cp_models.actions.first import first_plan
 from kai_cp_models.actions.jointly import attempt, finish
-from kai_cp_models.actions.leftover import settle_room
 from kai_cp_models.actions.reclaim_bounds import may_take
 from kai_cp_models.actions.static_refusals import static_refusal
 from kai_cp_models.actions.victims import Counted, Victims
@@ -92,7 +92,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
             _finish(run, run.found)
         runs.append(run)
     if cycle.evicted_by:
-        settle_room(cycle, policy.name)
+        backfill(cycle, policy.name)
     refused = frozenset(key for run in runs for key in run.refused if key in cycle.waiting)
     found = [run.found for run in runs if run.found is not None]
     _record(cycle, policy.name, refused, found, time.monotonic() - started)

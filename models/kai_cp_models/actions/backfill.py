@@ -22,7 +22,7 @@ from kai_cp_models.snapshot import TIME_ACTIONS, UNLIMITED, ActionName, GroupKey
 from kai_cp_models.units import Batch
 
 
-def settle_room(cycle: Cycle, action: ActionName) -> None:
+def backfill(cycle: Cycle, action: ActionName) -> None:
     """Bring home what was evicted in vain, and offer what is idle; places are those of ``action``."""
     _come_home(cycle)
     if "allocate" in cycle.snapshot.policy.actions:
