@@ -10,8 +10,8 @@ from copy import copy
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.scores import Ranking
 from kai_cp_models.snapshot import GPU, MILLI, PODS, GpuKind, Pod
@@ -19,8 +19,6 @@ from kai_cp_models.snapshot import GPU, MILLI, PODS, GpuKind, Pod
 if TYPE_CHECKING:
     from kai_cp_models.ledger import Ledger
 
-Mask = NDArray[np.bool_]
-Vector = NDArray[np.int64]
 
 NOWHERE: Final = np.iinfo(np.int64).min
 """The rank of a node without room."""
@@ -43,8 +41,8 @@ class NodeView:
     now: Mask
     later: Mask
     shared: Mask
-    ranks: Vector
-    _slots: tuple[Vector, Vector] | None
+    ranks: Ints
+    _slots: tuple[Ints, Ints] | None
 
     def __init__(self, ledger: Ledger, pod: Pod) -> None:
         self._pod = pod
@@ -79,19 +77,19 @@ class NodeView:
                 self._look(ledger, node)
         self.seen = seen
 
-    def slots_of(self, ledger: Ledger, *, now: bool) -> Vector:
+    def slots_of(self, ledger: Ledger, *, now: bool) -> Ints:
         """[N] pods of the spec that the room of each node takes, as far as requests tell; read-only."""
         if self._slots is None:
             idle, releasing = ledger.room.columns()
             self._slots = self._count(idle, self.now), self._count(idle + releasing, self.later)
         return self._slots[0 if now else 1]
 
-    def _count(self, free: Vector, fits: Mask) -> Vector:
-        found: Vector = np.full(len(free), np.iinfo(np.int64).max)
+    def _count(self, free: Ints, fits: Mask) -> Ints:
+        found: Ints = np.full(len(free), np.iinfo(np.int64).max)
         for dimension, amount in enumerate(self._request):
             if amount:
                 np.minimum(found, free[:, dimension] // amount, out=found)
-        counted: Vector = np.where(fits, np.maximum(found, 1), 0)
+        counted: Ints = np.where(fits, np.maximum(found, 1), 0)
         return counted
 
     # --- all nodes at once -----------------------------------------------------------------------
@@ -109,7 +107,7 @@ class NodeView:
         self.ranks = self._ranking.column(self.now, self.shared, free)
         self.ranks[~self.later] = NOWHERE
 
-    def _fits_everywhere(self, ledger: Ledger, free: Vector, *, now: bool) -> Mask:
+    def _fits_everywhere(self, ledger: Ledger, free: Ints, *, now: bool) -> Mask:
         mask: Mask = self._accepted.copy()
         gpu = self._pod.spec.gpu
         for dimension, amount in enumerate(self._request):

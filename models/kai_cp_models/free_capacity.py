@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import add
 
-import numpy as np
-from numpy.typing import NDArray
+from kai_cp_models.arrays import Ints
 
-Vector = NDArray[np.int64]
 Row = tuple[int, ...]
 """Amounts of one node in the order of ``Snapshot.dimensions``."""
 
@@ -23,7 +21,7 @@ class FreeCapacity:
     Arrays that it gives are [N, D] and read-only, and as they are at that moment.
     """
 
-    def __init__(self, idle: Vector, releasing: Vector) -> None:
+    def __init__(self, idle: Ints, releasing: Ints) -> None:
         self._idle: list[Row] = list(map(tuple, idle.tolist()))
         self._releasing: list[Row] = list(map(tuple, releasing.tolist()))
         self._columns = _read_only(idle), _read_only(releasing)
@@ -56,7 +54,7 @@ class FreeCapacity:
         rows[node] = tuple(map(add, rows[node], amounts))
         self._behind.add(node)
 
-    def columns(self) -> tuple[Vector, Vector]:
+    def columns(self) -> tuple[Ints, Ints]:
         """Idle and releasing amounts of all nodes."""
         if self._behind:
             nodes = list(self._behind)
@@ -68,6 +66,6 @@ class FreeCapacity:
         return self._columns
 
 
-def _read_only(array: Vector) -> Vector:
+def _read_only(array: Ints) -> Ints:
     array.flags.writeable = False
     return array

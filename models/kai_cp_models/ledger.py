@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.domains.locality import Fabric, fabric_of
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness import amounts
@@ -45,9 +46,6 @@ from kai_cp_models.snapshot import (
 )
 from kai_cp_models.units import Batch, Gang, GangState, Tally, gangs_of
 
-Vector = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")
 
 
@@ -76,7 +74,7 @@ class Fixed:
     snapshot: Snapshot
     table: NodeTable
     gangs: Mapping[GroupKey, Gang]
-    gpu_memory_mib: Vector
+    gpu_memory_mib: Ints
     mib_on: list[int]
     """The same as plain numbers."""
     advertised: list[tuple[bool, ...]]
@@ -247,12 +245,12 @@ class Ledger:
         return self.fixed.snapshot
 
     @property
-    def idle(self) -> Vector:
+    def idle(self) -> Ints:
         """[N, D] what is idle now; read-only."""
         return self.room.columns()[0]
 
     @property
-    def releasing(self) -> Vector:
+    def releasing(self) -> Ints:
         """[N, D] what is promised beside it; read-only."""
         return self.room.columns()[1]
 
@@ -309,7 +307,7 @@ class Ledger:
         node = self.snapshot.node_index.get(pod.node)
         return None if node is None else (node, pod.gpu_groups)
 
-    def share_mib(self, pod: Pod) -> Vector:
+    def share_mib(self, pod: Pod) -> Ints:
         """[N] memory that one device of a share takes on each node (2.3)."""
         gpu, memory = pod.spec.gpu, self.fixed.gpu_memory_mib
         if gpu.kind is GpuKind.MEMORY:
@@ -334,7 +332,7 @@ class Ledger:
                     mask &= allowed
         return mask
 
-    def slots(self, pod: Pod, *, now: bool) -> Vector:
+    def slots(self, pod: Pod, *, now: bool) -> Ints:
         """[N] pods like this one that each node takes as far as room tells: 0 where ``fits`` says no."""
         if any(rule.concerns(pod) for rule in self.rules):
             slots = self._fitting.view(self, pod).slots_of(self, now=now)

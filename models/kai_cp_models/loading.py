@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kai_cp_models.free_capacity import FreeCapacity, Row, Vector
+from kai_cp_models.arrays import Ints
+from kai_cp_models.free_capacity import FreeCapacity, Row
 from kai_cp_models.sharing import Device, share_mib
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Pod, PodStatus, Snapshot
 
@@ -23,7 +24,7 @@ def taken(pod: Pod) -> Row:
     return requests
 
 
-def loaded(snapshot: Snapshot, allocatable: Vector) -> tuple[FreeCapacity, Devices, GroupsOn]:
+def loaded(snapshot: Snapshot, allocatable: Ints) -> tuple[FreeCapacity, Devices, GroupsOn]:
     """Room, shared devices by (node, name), and their names by node. ``allocatable``: [N, D]."""
     idle, releasing = allocatable.copy(), np.zeros_like(allocatable)
     index = snapshot.node_index

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.domains.choice import Candidates, candidates
 from kai_cp_models.domains.locality import EqualPods, Fabric
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
-from kai_cp_models.ledger import Ledger, Mask
-from kai_cp_models.scores import Score, scores
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.scores import scores
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
     GPU,
@@ -72,7 +73,7 @@ class _Area:
     """
 
     mask: Mask | None = None
-    score: Score | None = None
+    score: Floats | None = None
     close: Mask | None = None
     scale: int | None = None
 
@@ -95,7 +96,7 @@ class Placer:
 
     gang: Gang
     pipeline_only: bool = False
-    _filled: tuple[Score, Mask] | None = field(default=None, init=False)
+    _filled: tuple[Floats, Mask] | None = field(default=None, init=False)
     """The place that is filled at present: scores of nodes, and its nodes."""
 
     def place(self, ledger: Ledger, batch: Batch, *, consume: bool = False) -> Ledger | NoPlace:
@@ -268,7 +269,7 @@ class Placer:
         gang = len(self.gang.pods) > 1 and pod.spec.requests[GPU] > 0
         return fabric if fabric and gang and self._below(fabric, area) > fabric.closest else None
 
-    def _filling(self, ledger: Ledger, fabric: Fabric, pod: Pod, fitting: Mask, now: Mask) -> Score:
+    def _filling(self, ledger: Ledger, fabric: Fabric, pod: Pod, fitting: Mask, now: Mask) -> Floats:
         """[N] scores that make a gang fill one place before the next."""
         at_once = fitting & now
         usable = at_once if at_once.any() else fitting

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.actions.common import entries_of
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.explain.waiting import dead_end
 from kai_cp_models.fairness import amounts
@@ -29,13 +30,13 @@ from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.fairness.reclaim import victim_conceivable, within
 from kai_cp_models.fairness.runtime import delayed, granted, protected
 from kai_cp_models.joint.choose import joint_model
-from kai_cp_models.joint.counting import Counting, Row
+from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.disaggregate import leave
 from kai_cp_models.joint.model import TooLarge
 from kai_cp_models.joint.offers import Charges
 from kai_cp_models.joint.problem import Ask, Offer, leaves_with_scopes, signature
 from kai_cp_models.joint.search import solve
-from kai_cp_models.ledger import Ledger, Mask
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.static.table import accepting
@@ -118,7 +119,7 @@ class Refuter:
         self._snapshot = cycle.snapshot
         self._actions = cycle.snapshot.policy.actions
         self._pods: dict[_Source, tuple[Pod, ...]] = {}
-        self._rooms: dict[tuple[frozenset[_Source], bool], Row] = {}
+        self._rooms: dict[tuple[frozenset[_Source], bool], Ints] = {}
         self._gives: dict[frozenset[_Source], list[Amounts]] = {}
         self._refuted: dict[tuple[object, ...], int] = {}
         """Beside how many of the served it was shown that such a batch has no places."""
@@ -130,7 +131,7 @@ class Refuter:
         self._victims: dict[tuple[str, Amounts], frozenset[_Source]] = {}
         self._free: dict[tuple[frozenset[_Source], bool], NDArray[np.int64]] = {}
         self._absent: dict[tuple[frozenset[_Source], bool], Mapping[PodKey, Pod]] = {}
-        self._demands: dict[bool, list[Row]] = {}
+        self._demands: dict[bool, list[Ints]] = {}
         self._sources: dict[int, frozenset[_Source]] = {}
         self._charges = Charges(base)
 
@@ -494,7 +495,7 @@ class Refuter:
         waiting = (pod for batch in self._batches.values() for pod in batch.all_pods)
         return [*waiting, *(pod for one in self._served for ask in one.asks for pod in ask.pods)]
 
-    def _demand(self, before: int, moves: bool) -> Row:
+    def _demand(self, before: int, moves: bool) -> Ints:
         """What the first of the served ask for in all."""
         counting = self._counting_everywhere if moves else self._counting
         known = self._demands.setdefault(moves, [counting.demand(())])

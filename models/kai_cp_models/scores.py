@@ -13,11 +13,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.rules.static.protocol import Mask, asks_gpu
+from kai_cp_models.arrays import Floats, Mask
+from kai_cp_models.rules.static.protocol import asks_gpu
 from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.snapshot import CPU, GPU, MILLI, Pod
-
-Score = NDArray[np.float64]
 
 NOMINATED: Final = 10_000_000
 """``nominatednode``: the pod's status names the node."""
@@ -41,9 +40,9 @@ def scores(
     releasing: NDArray[np.int64],
     fits_now: Mask,
     fits_shared: Mask,
-    topology_score: Score | None = None,
-    extra: Score | None = None,
-) -> Score:
+    topology_score: Floats | None = None,
+    extra: Floats | None = None,
+) -> Floats:
     """[N] scores; entries outside ``candidates`` mean nothing.
 
     ``fits_now``: nodes with idle room. ``fits_shared``: nodes with a fitting shared GPU.
@@ -108,7 +107,7 @@ class Ranking:
         return total - free[self._packed] if self._packed is not None else total
 
 
-def _placement(table: NodeTable, pod: Pod, candidates: Mask, free: NDArray[np.int64]) -> Score:
+def _placement(table: NodeTable, pod: Pod, candidates: Mask, free: NDArray[np.int64]) -> Floats:
     """0 to 9 for packing, 0 to 1 for spreading, by CPU or GPU as the pod asks for (nodeplacement)."""
     gpu = asks_gpu(table.snapshot, pod)
     dimension = GPU if gpu else CPU

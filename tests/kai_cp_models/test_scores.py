@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kai_cp_models.arrays import Floats
 from kai_cp_models.rules.static.table import NodeTable
-from kai_cp_models.scores import Score, scores
+from kai_cp_models.scores import scores
 from kai_cp_models.snapshot import GpuKind, GpuRequest, Node, Pod, Snapshot
 from tests.kai_cp_models.rules.build import ALL, node, pod, snapshot
 
@@ -19,8 +20,8 @@ def score(
     now: list[bool] | None = None,
     shared: list[bool] | None = None,
     candidates: list[bool] | None = None,
-    topology: Score | None = None,
-    extra: Score | None = None,
+    topology: Floats | None = None,
+    extra: Floats | None = None,
 ) -> list[float]:
     """Scores with some GPUs still free on each node; everything releasing counts as free."""
     table = NodeTable(world)

@@ -12,13 +12,13 @@ from itertools import islice
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kai_cp_models.actions.simulation import put_back, settle_moves
+from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.joint.disaggregate import leave, may_leave
 from kai_cp_models.joint.offers import Ranked, gpu_weight, within_ceiling
 from kai_cp_models.joint.problem import Ask, leaves_with_scopes
-from kai_cp_models.ledger import Ledger, Mask
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.rules.static.table import accepting
@@ -26,17 +26,13 @@ from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, PODS, UNLIMITED, Gro
 
 _NEVER: Final = np.inf
 
-Vector = NDArray[np.int64]
-Costs = NDArray[np.float64]
-"""[N] weight that has to move from each node; infinite where that is not enough."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Leaving:
     """Pods that leave a node together, what that gives, and what it costs."""
 
     pods: tuple[Pod, ...]
-    gives: Vector
+    gives: Ints
     weight: int
 
 
@@ -66,7 +62,7 @@ class NodeDrain:
             place = self.base.place_of(pod)
             if place is not None:
                 self._on.setdefault(place[0], set()).add(pod.key)
-        self._costs: dict[int, tuple[Pod, Costs, dict[int, tuple[Pod, ...]]]] = {}
+        self._costs: dict[int, tuple[Pod, Floats, dict[int, tuple[Pod, ...]]]] = {}
         self._stale: dict[int, set[int]] = {}
 
     def serve(self, ask: Ask) -> bool:
@@ -231,7 +227,7 @@ class NodeDrain:
             left[node] = np.maximum(left[node] - request, 0)
         return total, tuple(leaving.values())
 
-    def _costs_of(self, pod: Pod) -> tuple[Costs, Mapping[int, tuple[Pod, ...]]]:
+    def _costs_of(self, pod: Pod) -> tuple[Floats, Mapping[int, tuple[Pod, ...]]]:
         """What has to move from each node to make room for such a pod, and which pods; kept up to date."""
         key = id(pod.spec)
         if key not in self._costs:
@@ -252,7 +248,7 @@ class NodeDrain:
                         costs[node], sets[node] = sum(map(gpu_weight, found)), found
         return costs, sets
 
-    def _drained(self, node: int, missing: Vector) -> tuple[Pod, ...] | None:
+    def _drained(self, node: int, missing: Ints) -> tuple[Pod, ...] | None:
         """Movable pods of the node that give what is missing, few GPUs in all; None: they do not."""
         if not (missing > 0).any():
             return ()
@@ -289,7 +285,7 @@ class NodeDrain:
         for name, pods in devices.items():
             device = self.ledger.devices[node, name]
             if len(pods) == device.active + device.pipelined:
-                gives: Vector = np.array([pod.spec.requests for pod in pods], dtype=np.int64).sum(axis=0)
+                gives: Ints = np.array([pod.spec.requests for pod in pods], dtype=np.int64).sum(axis=0)
                 gives[GPU] = MILLI
                 # Its reservation leaves with it.
                 gives[PODS] += 1

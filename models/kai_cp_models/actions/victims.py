@@ -8,9 +8,10 @@ from functools import cached_property
 
 from kai_cp_models.actions.eviction_plan import TOO_LITTLE, EvictionPlan
 from kai_cp_models.actions.reclaim_bounds import most_lost_milli_gpus
+from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import milli_gpus
-from kai_cp_models.joint.counting import Counting, CumulativeDemand, Row
+from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.offers import Ranked, Reach, entitlement, ranked_offers
 from kai_cp_models.joint.policy import EvictionPolicy
@@ -33,7 +34,7 @@ class Victims:
     takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
     """Ranks of the units by entitlement, for those that ``takes_of`` was asked about."""
     _scopes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
-    _rooms: dict[tuple[object, ...], Row] = field(default_factory=dict)
+    _rooms: dict[tuple[object, ...], Ints] = field(default_factory=dict)
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
 
     @cached_property

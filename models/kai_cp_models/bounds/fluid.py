@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
 
+from kai_cp_models.arrays import Floats
 from kai_cp_models.bounds.problem import WHOLE, Bin, Item
 
 STEP: Final = 10
 """Requests are multiples of so many milli-GPUs."""
 MISSING: Final = 20.0 * WHOLE
 """Cost of a pod that must be placed and is not: more than any pod is worth."""
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

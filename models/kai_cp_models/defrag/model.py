@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.defrag.problem import Problem, Unit
-from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.snapshot import GPU, MILLI, PodKey
 from kai_cp_models.solver import cp_model
 
@@ -24,7 +24,7 @@ from kai_cp_models.solver import cp_model
 class _Class:
     """Pods that are counted together: equal needs and permitted nodes, and no domain of their own."""
 
-    need: Vector
+    need: Ints
     mask: NDArray[np.bool_]
     pods: list[tuple[int, PodKey]] = field(default_factory=list)
     """(unit, pod)."""
@@ -87,7 +87,7 @@ class DefragModel:
                 chosen[k] = self.cp.new_bool_var(f"domain[{unit.group.key},{k}]")
             self.cp.add(into <= len(item.pods) * chosen[k])
 
-    def _gain(self) -> Vector:
+    def _gain(self) -> Ints:
         """[N, D] what becomes free at most."""
         gain = np.zeros_like(self.problem.free)
         for unit in self.problem.units:
@@ -101,7 +101,7 @@ class DefragModel:
         for item in self._classes.values():
             for node in item.into:
                 entering.setdefault(node, []).append(item)
-        self._leaving: dict[int, list[tuple[Vector, cp_model.IntVar]]] = {}
+        self._leaving: dict[int, list[tuple[Ints, cp_model.IntVar]]] = {}
         for unit, out in zip(problem.units, self.out, strict=True):
             for node, need in zip(unit.nodes, unit.needs, strict=True):
                 self._leaving.setdefault(node, []).append((need, out))

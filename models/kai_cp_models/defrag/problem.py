@@ -10,12 +10,13 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.defrag.notes import moved
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.held import NAME as HELD
 from kai_cp_models.reservations.inputs import DEFRAG
 from kai_cp_models.reservations.times import Times
-from kai_cp_models.reservations.vectors import Vector, demand
+from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.rules.stateful.budgets import Budget, allowance, read
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.settings import Settings
@@ -66,10 +67,10 @@ class Unit:
     group: PodGroup
     pods: tuple[Pod, ...]
     nodes: tuple[int, ...]
-    needs: tuple[Vector, ...]
+    needs: tuple[Ints, ...]
     masks: tuple[NDArray[np.bool_], ...]
     lost_gpu_hours: float
-    domain: Vector | None = None
+    domain: Ints | None = None
     pinned: int | None = None
 
 
@@ -94,7 +95,7 @@ class Problem:
         self.question = question
         self.times = Times(snapshot, settings)
         self.ledger = Ledger.of(snapshot, settings.rules)
-        self.free: Vector = self.ledger.idle.copy()
+        self.free: Ints = self.ledger.idle.copy()
         """[N, D] free now; what is still releasing is there."""
         ready = self.ledger.fixed.table.ready
         self.nodes = [
@@ -213,7 +214,7 @@ class Problem:
                 found &= mask
         return found
 
-    def _domain(self, group: PodGroup) -> Vector | None:
+    def _domain(self, group: PodGroup) -> Ints | None:
         constraint = group.root.constraint
         if constraint is None or not constraint.required or constraint.error:
             return None
@@ -255,7 +256,7 @@ class Problem:
         busy = self.busy_after(moved)
         return sum(not busy & set(nodes) for nodes in self.domains)
 
-    def free_after(self, moved: Mapping[PodKey, int]) -> Vector:
+    def free_after(self, moved: Mapping[PodKey, int]) -> Ints:
         """[N, D] free when these pods are on other nodes."""
         free = self.free.copy()
         index = self.snapshot.node_index

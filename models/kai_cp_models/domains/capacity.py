@@ -11,12 +11,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.domains.tree import TopologyTree, Vector
-from kai_cp_models.rules.static.protocol import Mask
+from kai_cp_models.arrays import Floats, Ints, Mask
+from kai_cp_models.domains.tree import TopologyTree
 from kai_cp_models.rules.static.size import amount
 from kai_cp_models.snapshot import BASE_DIMENSIONS, GPU, MILLI, PODS, GpuKind, Pod, PodSpec
-
-Score = NDArray[np.float64]
 
 _MAGNITUDE: Final = 100_000
 _STEPS: Final = 10
@@ -32,8 +30,8 @@ class Demand:
     """
 
     specs: tuple[PodSpec, ...]
-    requests: Vector
-    counts: Vector
+    requests: Ints
+    counts: Ints
 
     @classmethod
     def of(cls, pods: Sequence[Pod]) -> Demand:
@@ -57,13 +55,13 @@ class Demand:
         return int(self.counts.sum())
 
     @property
-    def total(self) -> Vector:
-        total: Vector = self.counts @ self.requests
+    def total(self) -> Ints:
+        total: Ints = self.counts @ self.requests
         return total
 
     @property
-    def largest(self) -> Vector:
-        largest: Vector = self.requests.max(axis=0)
+    def largest(self) -> Ints:
+        largest: Ints = self.requests.max(axis=0)
         return largest
 
     @property
@@ -82,13 +80,13 @@ class DomainCapacity:
         tree: TopologyTree,
         valid: Mask,
         demand: Demand,
-        free: Vector,
+        free: Ints,
         shared_free: NDArray[np.float64],
     ) -> None:
         self.tree = tree
         self.demand = demand
         self.valid: Mask = valid[tree.order]
-        self.free: Vector = free[tree.order]
+        self.free: Ints = free[tree.order]
         # Rounded up: the bound may be generous, never too small.
         self.shared = np.ceil(shared_free[tree.order] * MILLI - 1e-6).astype(np.int64)
         self.homogeneous = demand.homogeneous
@@ -102,7 +100,7 @@ class DomainCapacity:
             level += 1
         return level
 
-    def eligible(self, required: int, active_nodes: Vector) -> list[Mask]:
+    def eligible(self, required: int, active_nodes: Ints) -> list[Mask]:
         """Per level, the domains that running pods leave open (8.3 step 6)."""
         tree = self.tree
         found = [np.ones(tree.count(level), dtype=bool) for level in range(len(tree.ids))]
@@ -119,12 +117,12 @@ class DomainCapacity:
         found: Mask = self._summed(level, np.ones(len(self.valid), dtype=np.int64)) > 0
         return found
 
-    def ranks(self, deepest: int) -> list[Vector]:
+    def ranks(self, deepest: int) -> list[Ints]:
         """Per level down to ``deepest``, the position of every domain in tree order (8.3 step 7).
 
         Siblings: largest dominant ratio first, then by id.
         """
-        ranks: list[Vector] = [np.zeros(1, dtype=np.int64)]
+        ranks: list[Ints] = [np.zeros(1, dtype=np.int64)]
         for level in range(1, deepest + 1):
             ratio = self.ratio(level)
             order = np.lexsort((np.arange(len(ratio)), -ratio, ranks[-1][self.tree.parent[level]]))
@@ -133,7 +131,7 @@ class DomainCapacity:
             ranks.append(rank)
         return ranks
 
-    def ratio(self, level: int) -> Score:
+    def ratio(self, level: int) -> Floats:
         """Dominant ratio of the whole batch against every domain; the pod count is ignored."""
         asked = self.demand.total.copy()
         asked[PODS] = 0
@@ -142,7 +140,7 @@ class DomainCapacity:
             return np.zeros(self.tree.count(level))
         free = self._summed(level, self.free[:, used])
         ratios = np.where(free > 0, asked[used] / np.maximum(free, 1), _NO_ROOM)
-        dominant: Score = ratios.max(axis=1)
+        dominant: Floats = ratios.max(axis=1)
         return dominant
 
     def fits(self, level: int) -> Mask:
@@ -166,7 +164,7 @@ class DomainCapacity:
         result &= (self._summed(level, open_room[:, used]) >= total[used]).all(axis=1)
         return result
 
-    def score(self, rank: Vector, preferred: int, common: int) -> Score:
+    def score(self, rank: Ints, preferred: int, common: int) -> Floats:
         """[N] topology score (8.4): later, that is roomier, preferred domains score higher."""
         tree = self.tree
         above = tree.domain[common, tree.order[np.argmax(self.valid)]]
@@ -203,7 +201,7 @@ class DomainCapacity:
             f"largest free has {amount(short, int(free[short]))}"
         )
 
-    def _summed(self, level: int, values: Vector) -> Vector:
+    def _summed(self, level: int, values: Ints) -> Ints:
         """Sums over the valid nodes of every domain of a level."""
         tree = self.tree
         counted = np.where(self.valid if values.ndim == 1 else self.valid[:, None], values, 0)
@@ -211,7 +209,7 @@ class DomainCapacity:
         summed[tree.started[level]] = np.add.reduceat(counted, tree.starts[level], axis=0)
         return summed
 
-    def _pods_per_node(self, request: Vector) -> Vector:
+    def _pods_per_node(self, request: Ints) -> Ints:
         """KAI's estimate: how many pods of one request each node takes (8.3 step 2)."""
         free = self.free
         if 0 < request[GPU] < MILLI:
@@ -219,7 +217,7 @@ class DomainCapacity:
             free[:, GPU] += self.shared
         return _quotient(free, request)
 
-    def _most_of(self, i: int) -> Vector:
+    def _most_of(self, i: int) -> Ints:
         """Per node, an upper bound on the pods of the i-th spec alone."""
         gpu = self.demand.specs[i].gpu
         if not gpu.shares:
@@ -233,13 +231,13 @@ class DomainCapacity:
             # A request for several devices' worth of memory still takes one device (2.3).
             portion = np.minimum(MILLI * gpu.memory_mib // self.tree.gpu_memory_mib[self.tree.order], MILLI)
         by_gpu = free[:, GPU] // np.maximum(portion * gpu.devices, 1)
-        most: Vector = np.minimum(_quotient(free, request), by_gpu)
+        most: Ints = np.minimum(_quotient(free, request), by_gpu)
         return most
 
 
-def _quotient(free: Vector, request: Vector) -> Vector:
+def _quotient(free: Ints, request: Ints) -> Ints:
     """How many pods of one request each node takes; 0 where any dimension is overdrawn."""
-    room: Vector = np.where((free >= 0).all(axis=1), np.iinfo(np.int64).max, 0)
+    room: Ints = np.where((free >= 0).all(axis=1), np.iinfo(np.int64).max, 0)
     for i in np.flatnonzero(request).tolist():
         np.minimum(room, free[:, i] // request[i], out=room, where=room > 0)
     return room

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.domains.capacity import Demand, DomainCapacity, Score
-from kai_cp_models.domains.tree import TopologyTree, Vector
-from kai_cp_models.rules.static.protocol import Mask
+from kai_cp_models.arrays import Floats, Ints, Mask
+from kai_cp_models.domains.capacity import Demand, DomainCapacity
+from kai_cp_models.domains.tree import TopologyTree
 from kai_cp_models.snapshot import Pod, TopologyConstraint
 
 
@@ -34,7 +34,7 @@ class Candidates:
     tree: TopologyTree
     valid: Mask
     domains: tuple[tuple[int, int], ...] = ()
-    score: Score | None = None
+    score: Floats | None = None
     message: str = ""
 
     @property
@@ -49,10 +49,10 @@ def candidates(
     constraint: TopologyConstraint,
     pods: Sequence[Pod],
     node_mask: Mask,
-    idle: Vector,
-    releasing: Vector,
+    idle: Ints,
+    releasing: Ints,
     shared_free: NDArray[np.float64],
-    active_nodes: Vector,
+    active_nodes: Ints,
 ) -> Candidates:
     """Candidate domains for ``pods``, the batch of one constrained subtree (8.3).
 

@@ -12,10 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from kai_cp_models.domains.tree import Vector
+from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
-from kai_cp_models.rules.static.protocol import Mask
-from kai_cp_models.scores import Score
 from kai_cp_models.snapshot import GPU, MILLI, Pod, Snapshot
 from kai_cp_topology.scales import Scale, scales
 
@@ -34,7 +32,7 @@ class EqualPods:
 
     count: int
     milli_gpus: int
-    slots: Vector
+    slots: Ints
 
 
 class Fabric:
@@ -51,13 +49,13 @@ class Fabric:
         self.labels = labels
         self.gpus = gpus
         self.scales = tuple(found)
-        self.places: list[Vector] = [scale.places for scale in found]
+        self.places: list[Ints] = [scale.places for scale in found]
         self.shared = [np.where(np.bincount(place)[place] > 1, place, 0) for place in self.places]
         self._counts = [int(place.max()) + 1 for place in self.places]
         self.closest = next((s for s, place in enumerate(self.shared) if place.any()), len(self.shared))
         """Position of the closest scale at which nodes share places."""
 
-    def distance(self, nodes: Vector) -> int:
+    def distance(self, nodes: Ints) -> int:
         """Position of the closest scale at which ``nodes`` share a place, counted from 1; 0 for one node."""
         if len(nodes) < 2:
             return 0
@@ -70,11 +68,11 @@ class Fabric:
     def holding(
         self,
         kinds: Sequence[EqualPods],
-        gpus: Vector,
+        gpus: Ints,
         within: Mask | None,
-        present: Vector,
+        present: Ints,
         *,
-        begun: Vector | None = None,
+        begun: Ints | None = None,
         below: int,
         single: bool = True,
     ) -> Iterator[tuple[int, Mask]]:
@@ -118,13 +116,13 @@ class Fabric:
             for number in _smallest(rank, np.flatnonzero(enough), _MOST_TRIED):
                 yield position, place == number
 
-    def filling(self, pod: Pod, free: Vector, usable: Mask, present: Vector) -> tuple[Score, Mask]:
+    def filling(self, pod: Pod, free: Ints, usable: Mask, present: Ints) -> tuple[Floats, Mask]:
         """[N] scores for a pod of a gang (``present``: where its pods are), and the nodes that score most.
 
         From far to close, the place that has pods of the gang already, or the most room: so a gang that
         spans places fills one before the next, the largest first, and lies in few.
         """
-        score: Score = np.zeros(len(usable))
+        score: Floats = np.zeros(len(usable))
         inside = usable
         for place in reversed(self.shared):
             nodes = np.flatnonzero(inside)
@@ -141,7 +139,7 @@ class Fabric:
         return score, inside
 
 
-def _smallest(rank: Vector, numbers: Vector, most: int) -> list[int]:
+def _smallest(rank: Ints, numbers: Ints, most: int) -> list[int]:
     """The first ``numbers`` by rank, then by number."""
     if len(numbers) > most:
         ranks = rank[numbers]
@@ -157,14 +155,14 @@ def fabric_of(snapshot: Snapshot) -> Fabric | None:
     return Fabric(labels, gpus, found) if found else None
 
 
-def _sums(place: Vector, weights: Vector, count: int) -> Vector:
+def _sums(place: Ints, weights: Ints, count: int) -> Ints:
     """[count] sums of ``weights`` by place."""
     return np.bincount(place, weights=weights, minlength=count).astype(np.int64)
 
 
-def _slots(free: Vector, pod: Pod) -> Vector:
+def _slots(free: Ints, pod: Pod) -> Ints:
     """Pods of this kind that the free room of each node takes; at least 1, for it is asked where one fits."""
-    found: Vector = np.full(len(free), np.iinfo(np.int64).max)
+    found: Ints = np.full(len(free), np.iinfo(np.int64).max)
     for dimension, amount in enumerate(pod.spec.requests):
         if amount:
             np.minimum(found, free[:, dimension] // amount, out=found)

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kai_cp_models.rules.static.protocol import Mask
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.snapshot import Node, Topology
-
-Vector = NDArray[np.int64]
 
 
 class TopologyTree:
@@ -35,10 +32,10 @@ class TopologyTree:
             for node in nodes
         ]
         self.member: Mask = np.array([value is not None for value in values], dtype=bool)
-        self.domain: Vector = np.full((len(self.levels) + 1, len(nodes)), -1, dtype=np.int64)
+        self.domain: Ints = np.full((len(self.levels) + 1, len(nodes)), -1, dtype=np.int64)
         self.domain[0, self.member] = 0
         self.ids: list[tuple[str, ...]] = [("",)]
-        self.parent: list[Vector] = [np.zeros(1, dtype=np.int64)]
+        self.parent: list[Ints] = [np.zeros(1, dtype=np.int64)]
         above: dict[tuple[str, ...], int] = {(): 0}
         for level in range(1, len(self.levels) + 1):
             paths = sorted(
@@ -51,17 +48,15 @@ class TopologyTree:
             self.ids.append(tuple(".".join(path) for path in paths))
             self.parent.append(np.array([above[path[:-1]] for path in paths], dtype=np.int64))
             above = here
-        self.gpu_memory_mib: Vector = np.array([node.gpu_memory_mib for node in nodes], dtype=np.int64)
+        self.gpu_memory_mib: Ints = np.array([node.gpu_memory_mib for node in nodes], dtype=np.int64)
         members = np.flatnonzero(self.member)
-        self.order: Vector = members[np.lexsort(self.domain[::-1, members])]
+        self.order: Ints = members[np.lexsort(self.domain[::-1, members])]
         """Nodes of the tree, sorted so that the nodes of every domain stand together."""
         sorted_domain = self.domain[:, self.order]
         changed = np.diff(sorted_domain, axis=1, prepend=-1) != 0
-        self.starts: list[Vector] = [np.flatnonzero(row) for row in changed]
+        self.starts: list[Ints] = [np.flatnonzero(row) for row in changed]
         """Per level, where in ``order`` each domain begins."""
-        self.started: list[Vector] = [
-            row[start] for row, start in zip(sorted_domain, self.starts, strict=True)
-        ]
+        self.started: list[Ints] = [row[start] for row, start in zip(sorted_domain, self.starts, strict=True)]
         """Per level, which domain begins there."""
 
     def level_of(self, label: str) -> int | None:
@@ -70,12 +65,12 @@ class TopologyTree:
             return 0
         return self.levels.index(label) + 1 if label in self.levels else None
 
-    def domain_at(self, label: str) -> Vector:
+    def domain_at(self, label: str) -> Ints:
         """[N] domain of every node at a level label ("": the root), -1 outside the tree."""
         level = self.level_of(label)
         if level is None:
             return np.full(len(self.member), -1, dtype=np.int64)
-        found: Vector = self.domain[level]
+        found: Ints = self.domain[level]
         return found
 
     def count(self, level: int) -> int:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.explain.families import DEVICE_FAMILY, STATIC_FAMILY, Family
 from kai_cp_models.joint.problem import leaves_with_scopes
-from kai_cp_models.ledger import Ledger, Mask, Vector
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static import STATIC_RULES, size
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod, Subgroup
 from kai_cp_models.units import Batch, Gang
@@ -92,7 +93,7 @@ def device_families(ledger: Ledger, classes: list[PodClass]) -> list[tuple[Famil
     return found
 
 
-def domains_of(ledger: Ledger, scope: Subgroup) -> tuple[Mask, Vector | None]:
+def domains_of(ledger: Ledger, scope: Subgroup) -> tuple[Mask, Ints | None]:
     """[N] nodes where a constrained subgroup may be at all, and [N] the domain of its required level."""
     constraint = scope.constraint
     nodes = len(ledger.idle)

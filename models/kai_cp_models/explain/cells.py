@@ -13,12 +13,13 @@ from typing import Final
 
 import numpy as np
 
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.explain.ask import PodClass, domains_of
 from kai_cp_models.explain.families import Families
 from kai_cp_models.explain.holders import Holder
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.joint.offers import Charges
-from kai_cp_models.ledger import Ledger, Mask, Vector
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import GPU, MILLI, Pod, PodKey, Subgroup
 
@@ -66,7 +67,7 @@ class Mover:
 class Cells:
     """The partition. ``of``: [N] cell of every node, -1 outside; ``nodes``: those of every cell."""
 
-    of: Vector
+    of: Ints
     nodes: tuple[tuple[int, ...], ...]
     leavers: tuple[Leaver, ...]
     movers: tuple[Mover, ...]
@@ -109,7 +110,7 @@ def partition(
     movers: list[Mover] = []
     drafts = _drafts(ledger, holders, movers, queue, bounded, exact=exact)
     if exact or apart:
-        of: Vector = np.arange(len(ledger.idle))
+        of: Ints = np.arange(len(ledger.idle))
         nodes: tuple[tuple[int, ...], ...] = tuple((n,) for n in range(len(of)))
     else:
         of, nodes = _cells(ledger, classes, drafts, movers)
@@ -167,9 +168,9 @@ def _promising(ledger: Ledger, classes: Sequence[PodClass], cells: Cells, most: 
     return sorted(found)
 
 
-def _spare(ledger: Ledger) -> Vector:
+def _spare(ledger: Ledger) -> Ints:
     """[N] parts of shared GPUs that are free, in milli-GPUs."""
-    found: Vector = np.zeros(len(ledger.idle), dtype=np.int64)
+    found: Ints = np.zeros(len(ledger.idle), dtype=np.int64)
     for node, names in ledger.groups_on.items():
         free = sum(max(0, ledger.device_free_mib(node, name, now=False)) for name in names)
         found[node] = MILLI * free // int(ledger.fixed.gpu_memory_mib[node])
@@ -309,7 +310,7 @@ def _cells(
     classes: Sequence[PodClass],
     drafts: dict[tuple[Hashable, ...], Leaver],
     movers: Sequence[Mover],
-) -> tuple[Vector, tuple[tuple[int, ...], ...]]:
+) -> tuple[Ints, tuple[tuple[int, ...], ...]]:
     """Nodes that agree in room, refusals, domains, and in what may go from them."""
     free = ledger.idle + ledger.releasing
     masks = [mask for item in classes for mask in item.refused.values()] + [m.mask for m in movers]

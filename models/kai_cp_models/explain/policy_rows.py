@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.explain.ask import domains_of
 from kai_cp_models.explain.variables import Variables
 from kai_cp_models.fairness import amounts
-from kai_cp_models.ledger import Vector
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Subgroup
 from kai_cp_models.solver import cp_model
 
@@ -42,7 +42,7 @@ class PolicyRows:
                         row = self.m.cp.add(var == 0)
                         self.m.under(row, "topology", also=() if literal is None else (~literal,))
 
-    def _chosen(self, scope: Subgroup, domain: Vector) -> dict[int, cp_model.IntVar]:
+    def _chosen(self, scope: Subgroup, domain: Ints) -> dict[int, cp_model.IntVar]:
         """The domain of a constrained subgroup: one, and that of its running pods (8.3)."""
         gang = self.m.situation.gang(self.m.group.key)
         allowed = {int(k) for k in np.unique(domain[domain >= 0])}

@@ -12,13 +12,14 @@ from functools import cached_property
 from itertools import combinations, pairwise
 from typing import Final
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.explain.ask import PodClass, classes_of, device_families
 from kai_cp_models.explain.cells import Cells, Leaver, partition
 from kai_cp_models.explain.families import TAKEN_AS_GIVEN, Families, Family
 from kai_cp_models.explain.holders import Holder, Holders, groups_of
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.joint.search import Linear
-from kai_cp_models.ledger import Ledger, Mask
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import GPU, UNLIMITED, PodGroup
 from kai_cp_models.solver import cp_model
 from kai_cp_models.units import Batch

@@ -17,7 +17,7 @@ from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI, GpuKind, Node, Pod, 
 
 Amounts = tuple[int, int, int]
 """(milli_cpus, memory_bytes, milli_gpus)."""
-Mask = tuple[bool, bool, bool]
+Involved = tuple[bool, bool, bool]
 """One flag per fair resource, in the order of ``Amounts``."""
 
 NOTHING: Final[Amounts] = (0, 0, 0)
@@ -109,7 +109,7 @@ def subtract(left: Amounts, right: Amounts) -> Amounts:
     return left[0] - right[0], left[1] - right[1], left[2] - right[2]
 
 
-def involved(snapshot: Snapshot, pods: Iterable[Pod]) -> Mask:
+def involved(snapshot: Snapshot, pods: Iterable[Pod]) -> Involved:
     """Resources that the pods ask for, as reclaim's saturation test sees them (4.4).
 
     MIG instances cost GPUs but do not mark GPU as involved.

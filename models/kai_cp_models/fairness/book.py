@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kai_cp_models.arrays import Floats, Ints
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.share import cluster_total, divide
-from kai_cp_models.fairness.totals import SCALE, Floats, Ints, QueueTotals, QueueTree, to_amounts, to_shares
+from kai_cp_models.fairness.totals import SCALE, QueueTotals, QueueTree, to_amounts, to_shares
 from kai_cp_models.snapshot import UNLIMITED, Shares, Snapshot
 
 Rows = list[Amounts]

@@ -16,12 +16,12 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.steps import QueueSteps
 
 Key = TypeVar("Key", bound=Hashable)
-Ints = NDArray[np.int64]
 
 _NOTHING: Final = np.zeros(0, dtype=np.int64)
 

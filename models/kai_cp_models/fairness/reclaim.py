@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from kai_cp_models.fairness.amounts import Amounts, Mask, add, subtract
+from kai_cp_models.arrays import Floats
+from kai_cp_models.fairness.amounts import Amounts, Involved, add, subtract
 from kai_cp_models.fairness.book import QueueBook, Rows
 from kai_cp_models.fairness.quota_checks import RESOURCE_NAMES, OverQuota
-from kai_cp_models.fairness.totals import Floats
 from kai_cp_models.snapshot import UNLIMITED
 
 Bounds = tuple[int | None, int | None, int | None]
 """Per resource what a queue must hold more than to lose a unit; None: the resource is no reason."""
-Unit = tuple[str, Amounts, Mask]
+Unit = tuple[str, Amounts, Involved]
 """A lost unit: the victim's leaf queue, what it gives up, and the resources that this involves."""
 
 
@@ -89,7 +89,7 @@ def validate(
     units: Sequence[Unit],
     multiplier: float = 1.0,
     *,
-    trigger_involved: Mask | None = None,
+    trigger_involved: Involved | None = None,
 ) -> str | None:
     """Which rule the loss of ``units`` to the trigger breaks, in words; None when all hold.
 
@@ -102,7 +102,7 @@ def validate(
     def remaining(i: int) -> Amounts:
         return left.get(i) or book.held[i]
 
-    masks: dict[int, Mask] = {}
+    masks: dict[int, Involved] = {}
     for victim_queue, given, mask in units:
         trigger, victim = _levelled(book, trigger_queue, victim_queue)
         held = remaining(victim)
@@ -174,7 +174,7 @@ def _first_over(used: Rows, bounds: Rows, i: int, amounts: Amounts) -> tuple[int
     return None
 
 
-def _either(left: Mask, right: Mask) -> Mask:
+def _either(left: Involved, right: Involved) -> Involved:
     return left[0] or right[0], left[1] or right[1], left[2] or right[2]
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness.amounts import (
     Amounts,
@@ -30,9 +30,6 @@ from kai_cp_models.snapshot import (
     Shares,
     Snapshot,
 )
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 RESOURCES: Final = 3
 SCALE: Final[Amounts] = (1, 1, MILLI)

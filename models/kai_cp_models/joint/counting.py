@@ -16,16 +16,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.problem import Ask
-from kai_cp_models.ledger import Ledger, Mask
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import GPU, MILLI, PODS, Pod, PodKey, PodSpec
-
-Row = NDArray[np.int64]
-"""One number per size, largest last, then one per dimension of the snapshot."""
-
 
 _Place = tuple[int, tuple[str, ...]]
 """Node, and devices of a share."""
@@ -62,7 +59,7 @@ class Counting:
         for pod in examples.values():
             self._nodes |= accepting(ledger.fixed.table, pod)
         self._free = ledger.idle + ledger.releasing
-        self._demands: dict[int, tuple[PodSpec, Row]] = {}
+        self._demands: dict[int, tuple[PodSpec, Ints]] = {}
         self._places: dict[PodKey, _Place | None] = {}
 
     @cached_property
@@ -75,14 +72,14 @@ class Counting:
         """The part of a row that sums up resources."""
         return slice(len(self._sizes), None)
 
-    def demand(self, pods: Iterable[Pod]) -> Row:
+    def demand(self, pods: Iterable[Pod]) -> Ints:
         """What the pods ask for."""
         total = np.zeros(len(self._sizes) + self._free.shape[1], dtype=np.int64)
         for pod in pods:
             total += self._demand(pod)
         return total
 
-    def _demand(self, pod: Pod) -> Row:
+    def _demand(self, pod: Pod) -> Ints:
         found = self._demands.get(id(pod.spec))
         if found is None:
             whole = _whole_gpus(pod)
@@ -131,12 +128,12 @@ class Counting:
             held.append(kind)
         return Leaving(np.array(nodes, dtype=np.int64), np.array(rows, dtype=np.int64)[held], shares)
 
-    def room(self, leaving: Iterable[Pod] = ()) -> Row:
+    def room(self, leaving: Iterable[Pod] = ()) -> Ints:
         """What the nodes offer at most when ``leaving`` are gone."""
         columns = self.leaving(leaving)
         return self.room_without(columns, len(columns.nodes))
 
-    def room_without(self, leaving: Leaving, first: int) -> Row:
+    def room_without(self, leaving: Leaving, first: int) -> Ints:
         """The same when the ``first`` ones of ``leaving`` are gone."""
         if not first:
             return self.idle_room
@@ -149,7 +146,7 @@ class Counting:
         return int(gpus.sum() + np.ceil(self._shared[~self._nodes].sum()))
 
     @cached_property
-    def idle_room(self) -> Row:
+    def idle_room(self) -> Ints:
         """What the nodes offer as they are."""
         return self._row(self._free, self._shared)
 
@@ -168,7 +165,7 @@ class Counting:
             self._give_shares(shares, free, shared)
         return free, shared
 
-    def _row(self, free: NDArray[np.int64], shared: NDArray[np.float64]) -> Row:
+    def _row(self, free: NDArray[np.int64], shared: NDArray[np.float64]) -> Ints:
         free = np.maximum(free[self._nodes], 0)
         totals = free.sum(axis=0)
         totals[GPU] += int(np.ceil(shared[self._nodes].sum()))
@@ -226,7 +223,7 @@ class CumulativeDemand:
         self._offers = {item.rank: item.offer for item in ranked}
         self._takes = takes
         self._moved = moved
-        self._rooms: dict[tuple[frozenset[int], frozenset[int] | None], Row] = {}
+        self._rooms: dict[tuple[frozenset[int], frozenset[int] | None], Ints] = {}
         self._unions: dict[tuple[int, int], tuple[frozenset[int], frozenset[int], frozenset[int]]] = {}
         self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._demand = counting.demand(())
@@ -269,7 +266,7 @@ class CumulativeDemand:
             known = self._unions[key] = self._open, takes, self._sets.setdefault(union, union)
         return known[2]
 
-    def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Row:
+    def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Ints:
         """The room when all of ``open_`` leave; what is not in ``lost`` (None: all is) needs one again."""
         room = self._rooms.get((open_, lost))
         if room is None:

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.joint.problem import Answer, Ask, Offer, leaves_with_scopes
 from kai_cp_models.joint.search import Linear
-from kai_cp_models.ledger import Ledger, Mask
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodSpec, Subgroup
 from kai_cp_models.solver import cp_model

@@ -8,9 +8,10 @@ from itertools import accumulate
 
 import numpy as np
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import over
-from kai_cp_models.joint.counting import Counting, Row
+from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.evicting import ReclaimBound
 from kai_cp_models.joint.offers import Ranked, gpu_weight
 from kai_cp_models.joint.problem import Ask
@@ -71,7 +72,7 @@ def victim_prefix(
     leaving = counting.leaving(pod for o in open_ for pod in ranked[o].offer.pods)
     pods = list(accumulate((len(ranked[o].offer.pods) for o in open_), initial=0))
 
-    def first(wanted: Row) -> int | None:
+    def first(wanted: Ints) -> int | None:
         asked = wanted > 0
 
         def enough(count: int) -> bool:

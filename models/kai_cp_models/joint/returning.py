@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.fairness.order import SortKey, group_sort_key
 from kai_cp_models.joint.problem import Ask, Offer
-from kai_cp_models.ledger import Ledger, Mask
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import PODS, Pod, PodGroup
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
@@ -26,7 +27,7 @@ from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.search import Found, Refused, stored_nodes
 from kai_cp_models.reservations.state import Drain, Hold
 from kai_cp_models.reservations.times import NEVER
-from kai_cp_models.reservations.vectors import Vector, demand
+from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.reservations.walk import Walk
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, IdleSoFar, PodGroup, PodStatus
 
@@ -140,7 +141,7 @@ def _places(walk: Walk, ask: Ask, shape: Shape, closed: Closed | None) -> Nodes 
     return _least_busy(walk, Item(ask.group.key, shape, walk.now + 1, NEVER, stored=gpus), room, busy)
 
 
-def _least_busy(walk: Walk, item: Item, room: Vector, busy: Vector) -> Nodes | None:
+def _least_busy(walk: Walk, item: Item, room: Ints, busy: Ints) -> Nodes | None:
     """Places of which the fewest GPUs are busy: the model of places, where busy stands for idle."""
     cost = Idle(np.array([walk.now, walk.now + 1]), busy[:, GPU][None, :] // MILLI)
     allowance = Allowance(walk.cycle.budget, _SHARE * walk.cycle.budget.work_left())
@@ -148,7 +149,7 @@ def _least_busy(walk: Walk, item: Item, room: Vector, busy: Vector) -> Nodes | N
     return None if answer.places is None else answer.places[item.key]
 
 
-def _empty(ledger: Ledger) -> Vector:
+def _empty(ledger: Ledger) -> Ints:
     """[N, D] room once every pod group has left; pods without a group stay."""
     snapshot = ledger.snapshot
     room = np.array([node.allocatable for node in snapshot.nodes], dtype=np.int64)

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.joint.problem import Ask, leaves_with_scopes
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.reservations.vectors import Vector, demand
+from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodKey, PodSpec, Subgroup
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +24,7 @@ class Scope:
 
     name: str
     level: str
-    domain: Vector
+    domain: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +32,7 @@ class Part:
     """Equal pods of one pod set. ``need``: [D] of one; ``mask``: [N]; ``scopes``: by position."""
 
     pods: tuple[Pod, ...]
-    need: Vector
+    need: Ints
     mask: Mask
     scopes: tuple[int, ...]
 
@@ -43,7 +41,7 @@ class Part:
         """Milli-GPUs of one pod."""
         return int(self.need[GPU])
 
-    def capacity(self, room: Vector) -> Vector:
+    def capacity(self, room: Ints) -> Ints:
         """[N] how many pods fit into ``room`` [N, D]."""
         asked = np.flatnonzero(self.need)
         most = np.full(len(room), len(self.pods), dtype=np.int64)
@@ -70,7 +68,7 @@ class Shape:
         """All pods, part by part."""
         return tuple(pod for part in self.parts for pod in part.pods)
 
-    def fits(self, nodes: Mapping[PodKey, int], room: Vector) -> bool:
+    def fits(self, nodes: Mapping[PodKey, int], room: Ints) -> bool:
         """Whether the pods fit into ``room`` [N, D] on these nodes, in one domain of every scope."""
         left = room.copy()
         for part in self.parts:
@@ -142,7 +140,7 @@ def _within(mask: Mask, positions: Sequence[int], scopes: Sequence[Scope]) -> Ma
     return mask
 
 
-def _scope(ledger: Ledger, ask: Ask, subgroup: Subgroup, domain: Vector) -> Scope:
+def _scope(ledger: Ledger, ask: Ask, subgroup: Subgroup, domain: Ints) -> Scope:
     """The scope of a subgroup, pinned to the domain of its pods that run."""
     started = {
         int(domain[place[0]])

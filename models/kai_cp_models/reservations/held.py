@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.reservations.times import NEVER, TIMES, Times
-from kai_cp_models.reservations.vectors import Vector, demand
-from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState
+from kai_cp_models.reservations.vectors import demand
+from kai_cp_models.rules.stateful.protocol import Row, RuleState
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Pod, PodKey, SetAside, Snapshot
 
@@ -39,7 +40,7 @@ class Claim:
     group: GroupKey
     start: float
     end: float
-    usage: Mapping[int, Vector]
+    usage: Mapping[int, Ints]
     draining: bool = False
     """Without a start: closed to all but what may be evicted at any time."""
 
@@ -279,7 +280,7 @@ class HeldRoom(RuleState):
         node: int,
         left: NDArray[np.int64],
         present: Sequence[int],
-        needs: Sequence[Vector],
+        needs: Sequence[Ints],
         leaving: Mapping[int, Sequence[Pod]],
         instant: float,
     ) -> Iterator[Row]:

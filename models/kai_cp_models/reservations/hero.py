@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import solve
 from kai_cp_models.reservations.gang import Shape
@@ -15,7 +16,7 @@ from kai_cp_models.reservations.loads import Load, Loads, loads_of
 from kai_cp_models.reservations.search import Scene
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.times import NEVER
-from kai_cp_models.reservations.vectors import Vector, demand
+from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Offer, Pod, PodGroup, PodKey
 from kai_cp_models.solver import cp_model
 
@@ -56,7 +57,7 @@ def priced(
     victims = _victims(scene, ask.group, start)
     model = cp_model.CpModel()
     leaves = {group.key: model.new_bool_var(f"lost[{group.key}]") for group, _ in victims}
-    freed: dict[int, list[tuple[Vector, cp_model.IntVar]]] = {}
+    freed: dict[int, list[tuple[Ints, cp_model.IntVar]]] = {}
     for group, pods in victims:
         for node, pod in pods:
             freed.setdefault(node, []).append((demand(pod), leaves[group.key]))

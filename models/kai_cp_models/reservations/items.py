@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.reservations.gang import Shape
-from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodKey
 
 _TICKS: Final = 1000
@@ -31,7 +31,7 @@ class Item:
     end: float
     reserved: bool = True
     stored: Mapping[int, float] = field(default_factory=dict)
-    domains: tuple[Vector, ...] = ()
+    domains: tuple[Ints, ...] = ()
 
     def active(self, instant: float) -> bool:
         """Whether it runs at an instant."""
@@ -60,11 +60,11 @@ class Idle:
     """
 
     edges: NDArray[np.float64]
-    unused: Vector
-    _costs: dict[tuple[int, float], Vector] = field(default_factory=dict)
+    unused: Ints
+    _costs: dict[tuple[int, float], Ints] = field(default_factory=dict)
 
     @staticmethod
-    def of(free: Callable[[float], Vector], points: Sequence[float], last: float) -> Idle:
+    def of(free: Callable[[float], Ints], points: Sequence[float], last: float) -> Idle:
         """Unused GPUs from the first of ``points`` (now) to ``last``."""
         edges = sorted({point for point in points if point < last} | {last})
         rows = [np.maximum(free(edge)[:, GPU], 0) // MILLI for edge in edges[:-1]]
@@ -77,7 +77,7 @@ class Idle:
         found: NDArray[np.float64] = np.maximum(np.minimum(self.edges[1:], start) - low, 0.0)
         return found
 
-    def cost(self, gpus: int, start: float) -> Vector:
+    def cost(self, gpus: int, start: float) -> Ints:
         """[N] GPU-milliseconds that ``gpus`` held on a node from ``start`` on stand idle before."""
         found = self._costs.get((gpus, start))
         if found is None:
@@ -94,7 +94,7 @@ class Idle:
         return int((less * ticks).sum())
 
 
-def stored_gpus(item: Item, count: int) -> Vector:
+def stored_gpus(item: Item, count: int) -> Ints:
     """[N] what the item holds of every node so far, as a number that tells amounts apart."""
     found = np.zeros(count, dtype=np.int64)
     for node, gpus in item.stored.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Eviction
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
@@ -19,7 +20,6 @@ from kai_cp_models.reservations.loads import Load, loads_of
 from kai_cp_models.reservations.search import Found, Refused, stored_nodes
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.times import NEVER
-from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.reservations.walk import TOLERANCE, Walk
 from kai_cp_models.snapshot import GroupKey, PodStatus
 
@@ -180,7 +180,7 @@ def begin(walk: Walk, hold: Hold) -> None:
     walk.changed()
 
 
-def _clear(walk: Walk, hold: Hold, node: int, usage: Vector) -> None:
+def _clear(walk: Walk, hold: Hold, node: int, usage: Ints) -> None:
     """Evict backfill on the node, the newest first, until the hold fits."""
     snapshot = walk.ledger.snapshot
     name = snapshot.nodes[node].name

@@ -22,10 +22,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.search import Objective, lexicographic, solve
 from kai_cp_models.reservations.items import Answer, Idle, Item, Nodes, stored_gpus
-from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.snapshot import MILLI, GroupKey, PodKey
 from kai_cp_models.solver import cp_model
@@ -52,7 +52,7 @@ class PlacesModel:
     def __init__(
         self,
         items: Sequence[Item],
-        free: Callable[[float], Vector],
+        free: Callable[[float], Ints],
         *,
         idle: Idle | None = None,
         single: NDArray[np.bool_] | None = None,
@@ -66,7 +66,7 @@ class PlacesModel:
         self._x: dict[tuple[int, int, int], cp_model.IntVar] = {}
         self._most: dict[tuple[int, int, int], int] = {}
         self.feasible = True
-        self._capacities: dict[tuple[int, int], Vector] = {}
+        self._capacities: dict[tuple[int, int], Ints] = {}
         self.classes = self._classes(single)
         self._counts()
         if self.feasible:
@@ -75,7 +75,7 @@ class PlacesModel:
 
     # --- classes ---------------------------------------------------------------------------------
 
-    def _capacity(self, j: int, p: int) -> Vector:
+    def _capacity(self, j: int, p: int) -> Ints:
         found = self._capacities.get((j, p))
         if found is None:
             item = self.items[j]
@@ -85,7 +85,7 @@ class PlacesModel:
 
     def _classes(self, single: NDArray[np.bool_] | None) -> list[_Class]:
         count = len(next(iter(self._free.values())))
-        columns: list[Vector] = []
+        columns: list[Ints] = []
         useful = np.zeros(count, dtype=bool)
         for j, item in enumerate(self.items):
             for p, part in enumerate(item.shape.parts):
@@ -335,7 +335,7 @@ class PlacesModel:
 
 def places(
     items: Sequence[Item],
-    free: Callable[[float], Vector],
+    free: Callable[[float], Ints],
     settings: SolverSettings,
     allowance: Allowance,
     *,
@@ -384,7 +384,7 @@ def places(
     return Answer(None, False)
 
 
-def _shared(items: Sequence[Item], free: Callable[[float], Vector]) -> NDArray[np.bool_]:
+def _shared(items: Sequence[Item], free: Callable[[float], Ints]) -> NDArray[np.bool_]:
     """[N] nodes that may take more than one pod of a reserved gang, or pods of several."""
     count = len(free(items[0].start))
     found: NDArray[np.bool_] = np.zeros(count, dtype=bool)

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.reservations.gang import Shape
@@ -17,7 +18,6 @@ from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.search import Scene, item_of
 from kai_cp_models.reservations.state import Hold, time_of
 from kai_cp_models.reservations.timeline import Timeline
-from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey
 
 _SHARE: Final = 0.5
@@ -65,10 +65,10 @@ def _alone(hold: Hold, timeline: Timeline, cycle: Cycle) -> Nodes | None:
     return found
 
 
-def _domains(cycle: Cycle, shape: Shape) -> tuple[Vector, ...]:
+def _domains(cycle: Cycle, shape: Shape) -> tuple[Ints, ...]:
     """Levels at which a gang is drawn together, the closest first."""
     fabric = cycle.ledger.fixed.close_fabric
-    found: list[Vector] = []
+    found: list[Ints] = []
     if fabric is not None and len(shape.pods) > 1:
         for place in fabric.shared:
             if place.any():

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance, Budget
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
@@ -22,7 +23,6 @@ from kai_cp_models.reservations.loads import Beyond, Load, Loads, loads_of
 from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.state import Hold, TimeState
 from kai_cp_models.reservations.timeline import Timeline
-from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodKey
 
@@ -175,7 +175,7 @@ class Scene:
                 cost[here] = idle.cost(int(k) * part.gpus // MILLI, start)[here] / int(k)
         return _fill(shape, part, capacity, cost, prefer or {})
 
-    def room(self, start: float, end: float, holds: Iterable[Hold]) -> Vector:
+    def room(self, start: float, end: float, holds: Iterable[Hold]) -> Ints:
         """[N, D] what is free from ``start`` to ``end`` beside the holds as they stand."""
         found = tuple(holds)
         room = self._less(start, found)
@@ -183,8 +183,8 @@ class Scene:
             room = np.minimum(room, self._less(instant, found))
         return room
 
-    def _less(self, instant: float, holds: Iterable[Hold]) -> Vector:
-        room: Vector = self.timeline.free(instant).copy()
+    def _less(self, instant: float, holds: Iterable[Hold]) -> Ints:
+        room: Ints = self.timeline.free(instant).copy()
         for hold in holds:
             if hold.active(instant):
                 for node, usage in hold.usage.items():
@@ -238,7 +238,7 @@ class Scene:
         return places(items, timeline.free, self.settings, self.allowance(), hint=hint)
 
 
-def item_of(hold: Hold, domains: tuple[Vector, ...] = ()) -> Item:
+def item_of(hold: Hold, domains: tuple[Ints, ...] = ()) -> Item:
     """A hold as the model sees it."""
     return Item(hold.key, hold.shape, hold.start, hold.end, True, hold.stored_gpus, domains)
 
@@ -247,7 +247,7 @@ def _domains(shape: Shape, part: Part) -> NDArray[np.int64] | None:
     return shape.scopes[part.scopes[0]].domain if part.scopes else None
 
 
-def _most(shape: Shape, part: Part, capacity: Vector) -> int:
+def _most(shape: Shape, part: Part, capacity: Ints) -> int:
     """Most pods of a part that one domain takes."""
     domain = _domains(shape, part)
     if domain is None:
@@ -261,7 +261,7 @@ def _most(shape: Shape, part: Part, capacity: Vector) -> int:
 def _fill(
     shape: Shape,
     part: Part,
-    capacity: Vector,
+    capacity: Ints,
     cost: NDArray[np.float64],
     prefer: Mapping[int, float],
 ) -> dict[PodKey, int] | None:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
@@ -16,7 +17,6 @@ from kai_cp_models.reservations.held import Claim, HeldRoom, Window
 from kai_cp_models.reservations.inputs import Stored
 from kai_cp_models.reservations.timeline import Occupancy, Timeline, occupancy_of
 from kai_cp_models.reservations.times import NEVER, Times
-from kai_cp_models.reservations.vectors import Vector
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, IdleSoFar, Offer, PodGroup, PodKey, Reservation
 
 
@@ -53,9 +53,9 @@ class Hold:
         return self.start <= instant < self.end
 
     @cached_property
-    def usage(self) -> Mapping[int, Vector]:
+    def usage(self) -> Mapping[int, Ints]:
         """[D] by node."""
-        found: dict[int, Vector] = {}
+        found: dict[int, Ints] = {}
         for part in self.shape.parts:
             for pod in part.pods:
                 node = self.nodes[pod.key]

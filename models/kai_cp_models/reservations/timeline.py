@@ -9,9 +9,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.times import NEVER, Times
-from kai_cp_models.reservations.vectors import Vector, demand
+from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, PodKey
 
 _KEPT = 64
@@ -30,15 +31,15 @@ class Occupancy:
     times: Times
     bounds: Mapping[GroupKey, float]
     ends: NDArray[np.float64]
-    nodes: Vector
-    needs: Vector
+    nodes: Ints
+    needs: Ints
     rows: Mapping[PodKey, int]
 
     @staticmethod
     def of(times: Times, bounds: Mapping[GroupKey, float] | None = None) -> Occupancy:
         """The occupancy of the snapshot of ``times``."""
         snapshot, earlier = times.snapshot, bounds or {}
-        found: list[tuple[float, int, Vector, PodKey | None]] = []
+        found: list[tuple[float, int, Ints, PodKey | None]] = []
         devices: dict[tuple[int, str], float] = {}
         advertised = [np.array(node.allocatable, dtype=np.int64) > 0 for node in snapshot.nodes]
         for pod in snapshot.pods:
@@ -95,7 +96,7 @@ class Ending:
 
     node: int
     until: float
-    need: Vector
+    need: Ints
 
 
 @dataclass(eq=False)
@@ -108,14 +109,14 @@ class Timeline:
     ledger: Ledger
     occupancy: Occupancy
     until: Mapping[GroupKey, float]
-    closed: Sequence[Mapping[int, Vector]] = ()
-    _free: dict[float, Vector] = field(default_factory=dict)
+    closed: Sequence[Mapping[int, Ints]] = ()
+    _free: dict[float, Ints] = field(default_factory=dict)
     _gpus: dict[float, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ledger, occupancy = self.ledger, self.occupancy
         self.now = occupancy.times.now
-        self._base: Vector = ledger.idle + ledger.releasing
+        self._base: Ints = ledger.idle + ledger.releasing
         for usage in self.closed:
             for node, taken in usage.items():
                 self._base[node] -= taken
@@ -127,7 +128,7 @@ class Timeline:
             end = NEVER if pod.group is None else self.until.get(pod.group, NEVER)
             self.placed[key] = Ending(held.node, end, demand(pod))
 
-    def free(self, instant: float) -> Vector:
+    def free(self, instant: float) -> Ints:
         """[N, D] free at an instant from now on; read-only."""
         known = self._free.get(instant)
         if known is not None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.snapshot import GPU, MILLI, Pod
 
-Vector = NDArray[np.int64]
 
-
-def demand(pod: Pod) -> Vector:
+def demand(pod: Pod) -> Ints:
     """[D] what a pod takes of a node; a share counts as whole devices, so that it can only be too much."""
     need = np.array(pod.spec.requests, dtype=np.int64)
     if pod.spec.gpu.shares:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kai_cp_models.fairness.amounts import Amounts, Mask
+from kai_cp_models.fairness.amounts import Amounts, Involved
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import Unit, can_reclaim, levelled, validate, victim_allowed
 from kai_cp_models.snapshot import UNLIMITED, Queue, Shares
 from tests.kai_cp_models.fairness.builders import cluster, group, node, pending, queue, running
 
-GPU_ONLY: Mask = (False, False, True)
+GPU_ONLY: Involved = (False, False, True)
 
 
 def gpus(count: float) -> Amounts:

@@ -4,10 +4,10 @@ from typing import Any, cast
 
 import pytest
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.check import nodes, violations
 from kai_cp_models.explain.families import STATIC_FAMILY
 from kai_cp_models.rules.static import STATIC_RULES, table
-from kai_cp_models.rules.static.protocol import Mask
 from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.snapshot import Node, Pod, Snapshot
 from tests.support.plans import bound, solved

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.reservations import held
 from kai_cp_models.rules.stateful import (
     affinity,
@@ -20,7 +21,7 @@ from kai_cp_models.rules.stateful import (
     spread,
     storage,
 )
-from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState, Scores, StatefulRule
+from kai_cp_models.rules.stateful.protocol import Row, RuleState, StatefulRule
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot
 

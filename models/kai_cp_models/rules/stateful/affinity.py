@@ -20,8 +20,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState, Scores
-from kai_cp_models.rules.stateful.tally import Counts, Effect, TalliedState
+from kai_cp_models.arrays import Floats, Ints, Mask
+from kai_cp_models.rules.stateful.protocol import Row, RuleState
+from kai_cp_models.rules.stateful.tally import Effect, TalliedState
 from kai_cp_models.rules.stateful.terms import Domains, matches
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Pod, PodAffinityTerm, PodKey, SetAside, Snapshot
@@ -237,14 +238,14 @@ class AffinityState(TalliedState):
                 mask &= self._at_nodes(key, held) > 0
         return mask
 
-    def _at_nodes(self, key: Hashable, held: Counts) -> Counts:
+    def _at_nodes(self, key: Hashable, held: Ints) -> Ints:
         """A key's count at every node; 0 where the node has no domain."""
         domains = self.domains.of(_topology_key(key))
-        counts: Counts = np.where(domains >= 0, held[domains], 0) if held.size else np.zeros_like(domains)
+        counts: Ints = np.where(domains >= 0, held[domains], 0) if held.size else np.zeros_like(domains)
         return counts
 
-    def score(self, pod: Pod) -> Scores | None:
-        total: Scores | None = None
+    def score(self, pod: Pod) -> Floats | None:
+        total: Floats | None = None
         for key, weight in self.profile(pod).wished:
             held = self.tally.counts(key, now=False)
             if held is not None and held.any():

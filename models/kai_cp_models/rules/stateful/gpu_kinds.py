@@ -16,11 +16,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.fairness import amounts
 from kai_cp_models.marking import marked
 from kai_cp_models.reservations.inputs import Fields, Unreadable, shown
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
-from kai_cp_models.rules.stateful.protocol import LeavingState, Mask, Row, RuleState
+from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
 from kai_cp_models.rules.static.table import NodeTable, accepting
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (

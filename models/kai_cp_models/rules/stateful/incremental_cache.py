@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.rules.stateful.forked import Forked
-
-Nodes = NDArray[np.int64]
 
 
 class IncrementalCache(Forked):
@@ -30,7 +29,7 @@ class IncrementalCache(Forked):
         """Say that answers for a node may differ from now on."""
         self._changes.append(node)
 
-    def answer(self, key: Hashable, compute: Callable[[Nodes], NDArray[Any]]) -> NDArray[Any]:
+    def answer(self, key: Hashable, compute: Callable[[Ints], NDArray[Any]]) -> NDArray[Any]:
         """The array for ``key``, read-only for the caller. ``compute`` gives the values of some nodes."""
         position, values = self._known.get(key, (-1, None))
         if values is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kai_cp_models.rules.stateful.protocol import Mask
+from kai_cp_models.arrays import Mask
 from kai_cp_models.snapshot import Node, Snapshot
 
 Raw = Mapping[str, Any]

@@ -15,15 +15,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Pod, PodKey, SetAside, Snapshot
-
-Mask = NDArray[np.bool_]
-Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +62,7 @@ class RuleState(Forked):
         """Whether others that come may open a node to the pod, so that a refusal does not last."""
         return False
 
-    def score(self, pod: Pod) -> Scores | None:
+    def score(self, pod: Pod) -> Floats | None:
         """Extra score per node in the magnitudes of section 6; None: none."""
         return None
 

@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from kai_cp_models.rules.stateful.protocol import LeavingState, Mask, RuleState
+from kai_cp_models.arrays import Mask
+from kai_cp_models.rules.stateful.protocol import LeavingState, RuleState
 from kai_cp_models.rules.stateful.raw import Raw, collect_named, mapping
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Pod, SetAside, Snapshot

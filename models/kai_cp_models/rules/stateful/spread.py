@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.rules.stateful.protocol import Mask, Row, RuleState
+from kai_cp_models.arrays import Mask
+from kai_cp_models.rules.stateful.protocol import Row, RuleState
 from kai_cp_models.rules.stateful.tally import Effect, TalliedState
 from kai_cp_models.rules.stateful.terms import Domains, selects
 from kai_cp_models.rules.static import selector

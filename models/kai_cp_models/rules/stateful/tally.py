@@ -10,12 +10,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.rules.stateful.protocol import LeavingState
 from kai_cp_models.snapshot import ACTIVE_USED, Pod, PodStatus, Snapshot
 
-Counts = NDArray[np.int64]
 Effect = tuple[Hashable, int]
 """A key and how much one pod adds to it."""
 
@@ -36,7 +35,7 @@ class Tally:
 
     def __init__(self, size: Callable[[Hashable], int]) -> None:
         self._size = size
-        self._layers: tuple[dict[Hashable, Counts], dict[Hashable, Counts]] = ({}, {})
+        self._layers: tuple[dict[Hashable, Ints], dict[Hashable, Ints]] = ({}, {})
         self._own: set[tuple[bool, Hashable]] = set()
 
     def copy(self) -> Tally:
@@ -55,13 +54,13 @@ class Tally:
             self._own.add((leaving, key))
         layer[key][index] += amount
 
-    def counts(self, key: Hashable, *, now: bool) -> Counts | None:
+    def counts(self, key: Hashable, *, now: bool) -> Ints | None:
         """Counts of a key; ``now`` adds what is leaving. None: zero everywhere."""
         stays = self._layers[False].get(key)
         leaves = self._layers[True].get(key) if now else None
         if stays is None or leaves is None:
             return stays if leaves is None else leaves
-        total: Counts = stays + leaves
+        total: Ints = stays + leaves
         return total
 
     def keys(self) -> Iterable[Hashable]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kai_cp_models.rules.static.protocol import Mask
+from kai_cp_models.arrays import Mask
 from kai_cp_models.snapshot import Node, Pod, Snapshot
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kai_cp_models.rules.static.protocol import Mask
+from kai_cp_models.arrays import Mask
 from kai_cp_models.snapshot import ACTIVE_USED, GpuKind, Node, Pod, Snapshot
 
 if TYPE_CHECKING:

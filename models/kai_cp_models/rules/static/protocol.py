@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from kai_cp_models.arrays import Mask
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.snapshot import Node, Pod, Snapshot
 
 if TYPE_CHECKING:  # the table applies the rules, so it cannot be imported by them
     from kai_cp_models.rules.static.table import NodeTable
-
-Mask = NDArray[np.bool_]
-"""[N] one flag per node, in the order of ``Snapshot.nodes``."""
 
 
 class StaticRule(Protocol):

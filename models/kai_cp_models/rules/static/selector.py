@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kai_cp_models.rules.static.protocol import Mask
+from kai_cp_models.arrays import Mask
 from kai_cp_models.snapshot import Node, Pod, Requirement, Snapshot
 
 if TYPE_CHECKING:

@@ -6,16 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.domains.tree import TopologyTree
 from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.rules.static import STATIC_RULES, size
-from kai_cp_models.rules.static.protocol import Mask
 from kai_cp_models.rules.static.taints import REFUSING
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, Pod, PodSpec, Snapshot, Taint
-
-Vector = NDArray[np.int64]
 
 
 class Column:
@@ -23,7 +20,7 @@ class Column:
 
     def __init__(self, values: Iterable[str | None]) -> None:
         self.code: dict[str, int] = {}
-        self.codes: Vector = np.array(
+        self.codes: Ints = np.array(
             [-1 if value is None else self.code.setdefault(value, len(self.code)) for value in values],
             dtype=np.int64,
         )
@@ -48,12 +45,12 @@ class NodeTable:
         self.snapshot = snapshot
         self.predicates = snapshot.policy.plugin("predicates")
         """Whether Kubernetes' own node rules apply at all."""
-        self.allocatable: Vector = np.array([node.allocatable for node in nodes], dtype=np.int64).reshape(
+        self.allocatable: Ints = np.array([node.allocatable for node in nodes], dtype=np.int64).reshape(
             count, width
         )
-        self.gpu_memory_mib: Vector = np.array([node.gpu_memory_mib for node in nodes], dtype=np.int64)
+        self.gpu_memory_mib: Ints = np.array([node.gpu_memory_mib for node in nodes], dtype=np.int64)
         self.gpu_memory_synced: Mask = np.array([node.gpu_memory_synced for node in nodes], dtype=bool)
-        self.gpu_count: Vector = np.array([node.gpu_count for node in nodes], dtype=np.int64)
+        self.gpu_count: Ints = np.array([node.gpu_count for node in nodes], dtype=np.int64)
         self.mig_enabled: Mask = np.array([node.mig_enabled for node in nodes], dtype=bool)
         strategies = [node.mig_strategy if node.mig_enabled else "" for node in nodes]
         self.mig_single: Mask = np.array([strategy == "single" for strategy in strategies], dtype=bool)
@@ -80,9 +77,9 @@ class NodeTable:
         return Column(node.name for node in self.snapshot.nodes)
 
     @cached_property
-    def largest(self) -> Vector:
+    def largest(self) -> Ints:
         """[D] the largest allocatable amount of any node, per dimension."""
-        largest: Vector = self.allocatable.max(axis=0, initial=0)
+        largest: Ints = self.allocatable.max(axis=0, initial=0)
         return largest
 
     @cached_property

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kai_cp_models.rules.static.protocol import Mask
+from kai_cp_models.arrays import Mask
 from kai_cp_models.snapshot import Node, Pod, Snapshot, Taint, Toleration
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kai_cp_models.rules.static.protocol import Mask, asks_gpu
+from kai_cp_models.arrays import Mask
+from kai_cp_models.rules.static.protocol import asks_gpu
 from kai_cp_models.snapshot import Node, Pod, Snapshot
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.extras import Key
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.judging import JUDGING, Account, Judge, Paid, TooCostly
@@ -27,7 +28,6 @@ from kai_cp_models.rules.stateful.dra.objects import (
     taint_rule,
 )
 from kai_cp_models.rules.stateful.nodes import selected
-from kai_cp_models.rules.stateful.protocol import Mask
 from kai_cp_models.rules.stateful.raw import RAW, collect
 from kai_cp_models.snapshot import SetAside, Snapshot, Taint, Toleration
 

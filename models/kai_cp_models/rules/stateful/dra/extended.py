@@ -15,11 +15,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.extras import Key
 from kai_cp_models.rules.stateful.dra.catalog import Catalog
 from kai_cp_models.rules.stateful.dra.objects import EXACT, Claim, Wanted
 from kai_cp_models.rules.stateful.forked import Forked
-from kai_cp_models.rules.stateful.protocol import Mask
 from kai_cp_models.rules.stateful.raw import Raw
 from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, Snapshot
 

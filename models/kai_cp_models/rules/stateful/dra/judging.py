@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.extras import Key
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.cel import View
-from kai_cp_models.rules.stateful.protocol import Mask
 from kai_cp_models.settings import Limits
 
 DEVICES_PER_STEP: Final = 4

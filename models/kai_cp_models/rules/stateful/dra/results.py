@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of
 from kai_cp_models.rules.stateful.dra.objects import Claim, DeviceId
 from kai_cp_models.rules.stateful.dra.search import Amounts, Pick
 from kai_cp_models.rules.stateful.nodes import selected
-from kai_cp_models.rules.stateful.protocol import Mask
 from kai_cp_models.rules.stateful.quantity import quantity, text
 from kai_cp_models.rules.stateful.raw import Raw
 

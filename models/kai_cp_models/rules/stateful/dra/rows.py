@@ -7,9 +7,10 @@ from typing import Final
 
 import numpy as np
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.rules.stateful.dra.catalog import Catalog
 from kai_cp_models.rules.stateful.dra.objects import ALL, Wanted
-from kai_cp_models.rules.stateful.protocol import Mask, Row
+from kai_cp_models.rules.stateful.protocol import Row
 from kai_cp_models.snapshot import PodKey
 
 Request = tuple[Wanted, ...]

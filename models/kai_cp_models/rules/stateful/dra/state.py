@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.rules.stateful.dra.amounts import gpus_of
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, catalog_of
 from kai_cp_models.rules.stateful.dra.extended import Extended
@@ -19,7 +20,7 @@ from kai_cp_models.rules.stateful.dra.refs import refs_of
 from kai_cp_models.rules.stateful.dra.results import Allocation, read, write
 from kai_cp_models.rules.stateful.dra.rows import rows
 from kai_cp_models.rules.stateful.dra.search import Open, Pick, Problem, Search
-from kai_cp_models.rules.stateful.protocol import LeavingState, Mask, Row
+from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.raw import Raw
 from kai_cp_models.rules.stateful.tally import holding
 from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodKey, PodStatus, Snapshot

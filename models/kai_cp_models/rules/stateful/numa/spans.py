@@ -9,24 +9,24 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
+
 MOST_SETS: Final = 4096
 """Zone sets looked at; beyond that a node counts as unable. 12 zones have fewer."""
 
 MOST_CELLS: Final = 1 << 20
 """Numbers that are compared at once."""
 
-Amounts = NDArray[np.int64]
-
 
 @lru_cache(maxsize=64)
-def zone_sets(zones: int, widest: int) -> Amounts:
+def zone_sets(zones: int, widest: int) -> Ints:
     """[S, Z] a row for every set of up to ``widest`` zones: smaller ones first, then in their order."""
     sets = (chosen for size in range(1, widest + 1) for chosen in combinations(range(zones), size))
     rows = [[int(zone in chosen) for zone in range(zones)] for chosen in islice(sets, MOST_SETS)]
     return np.array(rows, dtype=np.int64).reshape(len(rows), zones)
 
 
-def spans(free: Amounts, demand: Amounts, exists: NDArray[np.bool_], *, widest: int) -> NDArray[np.int64]:
+def spans(free: Ints, demand: Ints, exists: NDArray[np.bool_], *, widest: int) -> NDArray[np.int64]:
     """[N] size of the smallest zone set that holds the demand; 0: no set of up to ``widest`` zones.
 
     ``free`` [N, Z, D], ``demand`` [N, D] (0 where the node's zones do not list a dimension).
@@ -43,14 +43,14 @@ def spans(free: Amounts, demand: Amounts, exists: NDArray[np.bool_], *, widest: 
     return found
 
 
-def _holding(sets: Amounts, free: Amounts, demand: Amounts, exists: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _holding(sets: Ints, free: Ints, demand: Ints, exists: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """[N, S] whether a node has all zones of a set, and they hold the demand together."""
     whole = ~(~exists @ (sets.T > 0))
     fits: NDArray[np.bool_] = whole & (sets @ np.maximum(free, 0) >= demand[:, None, :]).all(axis=2)
     return fits
 
 
-def first_set(free: Amounts, demand: Amounts, zones: int) -> tuple[int, ...]:
+def first_set(free: Ints, demand: Ints, zones: int) -> tuple[int, ...]:
     """The smallest zone set of one node that holds the demand, the lowest of its size; () if none.
 
     ``free`` [Z, D], ``demand`` [D].
@@ -61,7 +61,7 @@ def first_set(free: Amounts, demand: Amounts, zones: int) -> tuple[int, ...]:
     return tuple(np.flatnonzero(sets[fits.argmax()]).tolist()) if fits.any() else ()
 
 
-def spread_over(free: Amounts, demand: Amounts, chosen: tuple[int, ...]) -> Amounts:
+def spread_over(free: Ints, demand: Ints, chosen: tuple[int, ...]) -> Ints:
     """[Z, D] what each zone of a set gives: as much as it has, the first zone first."""
     given = np.zeros_like(free)
     left = demand.copy()

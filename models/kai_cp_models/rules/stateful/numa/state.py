@@ -8,8 +8,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.rules.stateful.incremental_cache import IncrementalCache
-from kai_cp_models.rules.stateful.numa.spans import Amounts, first_set, spans, spread_over
+from kai_cp_models.rules.stateful.numa.spans import first_set, spans, spread_over
 from kai_cp_models.rules.stateful.numa.zones import (
     NONE,
     RESTRICTED,
@@ -19,7 +20,7 @@ from kai_cp_models.rules.stateful.numa.zones import (
     is_device,
     parse,
 )
-from kai_cp_models.rules.stateful.protocol import LeavingState, Mask, Row, Scores
+from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.tally import holding
 from kai_cp_models.snapshot import MILLI, Pod, PodKey, PodSpec, PodStatus, SetAside, Snapshot
 
@@ -59,7 +60,7 @@ class NumaState(LeavingState):
         self._answers: dict[Hashable, dict[int, Any]] = {}
         self._demands: dict[int, Hashable] = {}
         self._fits_empty: dict[Hashable, bool] = {}
-        self._placed: dict[PodKey, tuple[int, Amounts]] = {}
+        self._placed: dict[PodKey, tuple[int, Ints]] = {}
         total = np.zeros_like(self.zones.allocatable)
         for pod, node, leaving in holding(snapshot):
             known = self._known(pod, node)
@@ -68,7 +69,7 @@ class NumaState(LeavingState):
                 total[node] += known
         # A reported availability already lacks what the known pods use.
         self._base = self.zones.allocatable if policy.numa_reconstruct else self.zones.available + total
-        self._more: tuple[dict[int, Amounts], dict[int, Amounts]] = ({}, {})
+        self._more: tuple[dict[int, Ints], dict[int, Ints]] = ({}, {})
         """What the cycle adds to ``_used``, by node."""
 
     def detach(self) -> None:
@@ -79,29 +80,29 @@ class NumaState(LeavingState):
 
     # --- amounts -----------------------------------------------------------------------------------
 
-    def _known(self, pod: Pod, node: int) -> Amounts | None:
+    def _known(self, pod: Pod, node: int) -> Ints | None:
         """[Z, D] what a pod is known to use on its node; None: nothing is known."""
         names = self.zones.names.get(node)
         if names is None or not pod.numa_zones:
             return None
-        used: Amounts = np.zeros_like(self.zones.allocatable[node])
+        used: Ints = np.zeros_like(self.zones.allocatable[node])
         for zone, amounts in pod.numa_zones:
             for name, amount in amounts:
                 if zone in names and name in self._position:
                     used[names.index(zone), self._position[name]] += amount
         return used
 
-    def _wanted(self, spec: PodSpec, requests: Sequence[int]) -> Amounts:
+    def _wanted(self, spec: PodSpec, requests: Sequence[int]) -> Ints:
         """[D] what is aligned: everything of a Guaranteed pod, devices of any pod."""
         amounts = np.array(requests, dtype=np.int64)
-        wanted: Amounts = np.where(
+        wanted: Ints = np.where(
             self._aligned if spec.guaranteed else self._aligned & self._device, amounts, 0
         )
         return wanted
 
-    def _free(self, nodes: NDArray[np.int64], *, now: bool) -> Amounts:
+    def _free(self, nodes: NDArray[np.int64], *, now: bool) -> Ints:
         """[n, Z, D] what the zones of some nodes have left."""
-        free: Amounts = self._base[nodes] - self._used[0][nodes]
+        free: Ints = self._base[nodes] - self._used[0][nodes]
         if now:
             free -= self._used[1][nodes]
         for more in self._more if now else self._more[:1]:
@@ -111,7 +112,7 @@ class NumaState(LeavingState):
                         free[i] -= more[node]
         return free
 
-    def _use(self, node: int, amounts: Amounts, *, leaving: bool) -> None:
+    def _use(self, node: int, amounts: Ints, *, leaving: bool) -> None:
         """Add to what is in use on a node."""
         more = self._more[leaving]
         more[node] = more[node] + amounts if node in more else amounts
@@ -182,7 +183,7 @@ class NumaState(LeavingState):
             mask[node] = bool((known <= np.maximum(self._free(np.array([node]), now=now)[0], 0)).all())
         return mask
 
-    def _own_node(self, pod: Pod) -> tuple[int, Amounts] | None:
+    def _own_node(self, pod: Pod) -> tuple[int, Ints] | None:
         """Node and zones of an evicted pod: if it returns there its eviction is taken back, so that it
         keeps its zones."""
         if pod.key not in self.left or pod.node is None:
@@ -191,7 +192,7 @@ class NumaState(LeavingState):
         known = self._known(pod, node)
         return None if known is None else (node, known)
 
-    def _accepting(self, spec: PodSpec, nodes: NDArray[np.int64], free: Amounts) -> Mask:
+    def _accepting(self, spec: PodSpec, nodes: NDArray[np.int64], free: Ints) -> Mask:
         """Of some nodes those whose policy admits a pod, with so much free in their zones."""
         mask = np.ones(len(nodes), dtype=np.bool_)
         for scope, demands in self._parts(spec):
@@ -200,7 +201,7 @@ class NumaState(LeavingState):
                 mask[chosen] = self._align(nodes[chosen], free[chosen], demands)
         return mask
 
-    def _parts(self, spec: PodSpec) -> Iterable[tuple[Mask, list[Amounts]]]:
+    def _parts(self, spec: PodSpec) -> Iterable[tuple[Mask, list[Ints]]]:
         """Nodes by scope, with the demands that are aligned one after the other there."""
         containers = (
             self.zones.by_container if len(spec.container_requests) > 1 else np.zeros_like(self._refusing)
@@ -209,7 +210,7 @@ class NumaState(LeavingState):
         if containers.any():
             yield containers, [self._wanted(spec, row) for row in spec.container_requests]
 
-    def _align(self, nodes: NDArray[np.int64], free: Amounts, demands: Sequence[Amounts]) -> Mask:
+    def _align(self, nodes: NDArray[np.int64], free: Ints, demands: Sequence[Ints]) -> Mask:
         exists, listed = self.zones.exists[nodes], self.zones.listed[nodes]
         if len(demands) == 1:
             demand = np.where(listed, demands[0], 0)
@@ -224,7 +225,7 @@ class NumaState(LeavingState):
                 left[i] -= spread_over(left[i], demand[i], chosen)
         return mask
 
-    def _narrow_enough(self, nodes: NDArray[np.int64], free: Amounts, demand: Amounts) -> Mask:
+    def _narrow_enough(self, nodes: NDArray[np.int64], free: Ints, demand: Ints) -> Mask:
         """Single: one zone holds the demand. Restricted: no more zones than an empty node would need."""
         exists = self.zones.exists[nodes]
         restricted = self.zones.policy[nodes] == RESTRICTED
@@ -237,16 +238,16 @@ class NumaState(LeavingState):
         narrow: Mask = (have > 0) & (have == np.where(restricted, least, 1))
         return narrow
 
-    def score(self, pod: Pod) -> Scores | None:
+    def score(self, pod: Pod) -> Floats | None:
         if not self._any_scored or not self._asks(pod.spec):
             return None
         wanted = self._wanted(pod.spec, pod.spec.requests)
         worst = max(self.zones.exists.shape[1], 1)
 
-        def spanning(nodes: NDArray[np.int64]) -> Scores:
+        def spanning(nodes: NDArray[np.int64]) -> Floats:
             demand = np.where(self.zones.listed[nodes], wanted, 0)
             found = spans(self._free(nodes, now=False), demand, self.zones.exists[nodes], widest=worst)
-            score: Scores = SCORE / np.where(self._scored[nodes] & (found > 0), found, worst)
+            score: Floats = SCORE / np.where(self._scored[nodes] & (found > 0), found, worst)
             return score
 
         return self._answer((self._demand(pod.spec), "score"), False, spanning)
@@ -266,9 +267,9 @@ class NumaState(LeavingState):
         ]
         return {"numaZones": zones} if zones else {}
 
-    def _expected(self, pod: Pod, node: int, *, now: bool) -> Amounts:
+    def _expected(self, pod: Pod, node: int, *, now: bool) -> Ints:
         """[Z, D] where the kubelet is expected to put the pod: the lowest of the smallest zone sets."""
-        given: Amounts = np.zeros_like(self.zones.allocatable[node])
+        given: Ints = np.zeros_like(self.zones.allocatable[node])
         back = self._own_node(pod)
         if back is not None and back[0] == node:
             return back[1]
@@ -283,7 +284,7 @@ class NumaState(LeavingState):
                     given += spread_over(free - given, demand, first_set(free - given, demand, zones))
         return given
 
-    def _written(self, amounts: Amounts, resources: Mapping[str, str]) -> dict[str, str]:
+    def _written(self, amounts: Ints, resources: Mapping[str, str]) -> dict[str, str]:
         found = {}
         for name, amount in zip(self.snapshot.dimensions, amounts.tolist(), strict=True):
             if amount:
@@ -332,7 +333,7 @@ class NumaState(LeavingState):
         policy ``single-numa-node`` and pod scope. How classes share zones is left to ``place``."""
         plain = (self.zones.policy == SINGLE) & ~self.zones.by_container
         chosen = np.array([node for node in nodes if plain[node]], dtype=np.int64)
-        leaving: dict[int, list[tuple[PodKey, Amounts]]] = {}
+        leaving: dict[int, list[tuple[PodKey, Ints]]] = {}
         for pod, node, gone in holding(self.snapshot):
             if plain[node] and not gone and pod.key not in self.left:
                 known = self._known(pod, node)

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.rules.stateful.quantity import quantity
 from kai_cp_models.rules.stateful.raw import Malformed, Raw, collect, mapping, names, objects, word
@@ -23,7 +24,6 @@ MOST: Final = 2**60
 """Largest amount that is read."""
 _OLD_POLICIES: Final = {"SingleNUMANode": SINGLE, "Restricted": RESTRICTED, "BestEffort": BEST_EFFORT}
 """First words of the deprecated ``topologyPolicies``; the rest says the scope."""
-Amounts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Zones:
 
     names: Mapping[int, tuple[str, ...]]
     resources: Mapping[int, Mapping[str, str]]
-    allocatable: Amounts
+    allocatable: Ints
     """[N, Z, D]"""
-    available: Amounts
+    available: Ints
     """[N, Z, D] as reported."""
     listed: NDArray[np.bool_]
     """[N, D] dimensions that some zone of the node lists."""

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.rules.stateful.forked import Forked
-from kai_cp_models.rules.stateful.protocol import Mask, Row
+from kai_cp_models.rules.stateful.protocol import Row
 from kai_cp_models.rules.stateful.storage.objects import Objects
 from kai_cp_models.snapshot import Pod, PodKey, Snapshot
 

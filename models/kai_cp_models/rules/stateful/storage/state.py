@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.rules.stateful.nodes import labelled, selected, selects
-from kai_cp_models.rules.stateful.protocol import LeavingState, Mask, Row
+from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.storage.attached import Attached
 from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
 from kai_cp_models.rules.stateful.storage.objects import (
