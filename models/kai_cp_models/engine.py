@@ -18,7 +18,7 @@ from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.evict import evict
 from kai_cp_models.actions.stale import evict_stale
 from kai_cp_models.blame import named_in, raised_for
-from kai_cp_models.check import Start, violations
+from kai_cp_models.check import SnapshotFacts, violations
 from kai_cp_models.collection import collector_held
 from kai_cp_models.cycle import Cycle, MustStay
 from kai_cp_models.defrag.act import Looked, advance
@@ -119,7 +119,7 @@ class _Engine:
         self._started = started
         self._deadline = deadline
         self._checked = 0.0
-        self._start = Start(snapshot)
+        self._start = SnapshotFacts(snapshot)
         self._decisions: tuple[Decision, ...] = ()
         self._cycle = Cycle(
             snapshot,

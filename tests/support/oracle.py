@@ -13,7 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kai_cp_models.check import World, affinity, capacity, gangs, nodes, ports, queues, sharing, topology
+from kai_cp_models.check import (
+    PlannedCluster,
+    affinity,
+    capacity,
+    gangs,
+    nodes,
+    ports,
+    queues,
+    sharing,
+    topology,
+)
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
@@ -131,7 +141,7 @@ class _Search:
 
     def _candidates(self, pod: Pod, places: Places) -> Iterator[Placement]:
         """Every node, and there every choice of shared and new devices."""
-        world = World(self.snapshot, Plan())
+        world = PlannedCluster(self.snapshot, Plan())
         for node in self.snapshot.nodes:
             if not pod.spec.gpu.shares:
                 yield Placement(node.name)
@@ -148,7 +158,7 @@ class _Search:
             for p in pods
             if (at := places.get(p.key)) is not None
         )
-        world = World(self.snapshot, Plan(decisions=decisions))
+        world = PlannedCluster(self.snapshot, Plan(decisions=decisions))
         rules = (*_ALWAYS, *_AT_LAST) if whole else _ALWAYS
         return any(True for rule in rules for _ in rule(world))
 

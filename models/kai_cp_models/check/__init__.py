@@ -7,8 +7,8 @@ repeated here. Every subject is a module with ``broken(world)``, which names rul
 from __future__ import annotations
 
 from kai_cp_models.check.audit import violations
-from kai_cp_models.check.start import Start
+from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.snapshot_facts import SnapshotFacts
 from kai_cp_models.check.waste import waste
-from kai_cp_models.check.world import World
 
-__all__ = ["Start", "World", "violations", "waste"]
+__all__ = ["PlannedCluster", "SnapshotFacts", "violations", "waste"]

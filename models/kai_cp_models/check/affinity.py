@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.snapshot import LabelSelector, Pod, PodAffinityTerm, PodKey
 
 Place = tuple[Pod, str]
 """A pod and its node."""
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Placed pods whose required terms, or those of their neighbours, do not hold."""
     if not world.snapshot.policy.plugin("predicates") or not _anything(world):
         return
@@ -35,7 +35,7 @@ def broken(world: World) -> Iterator[str]:
     yield from _together(world, now, end)
 
 
-def _anything(world: World) -> bool:
+def _anything(world: PlannedCluster) -> bool:
     """Whether any pod that matters has a term."""
     if not any(spec.pod_anti_affinity or spec.pod_affinity for spec in world.snapshot.specs):
         return False
@@ -50,7 +50,7 @@ def _required(terms: tuple[PodAffinityTerm, ...]) -> list[PodAffinityTerm]:
     return [term for term in terms if term.weight == 0]
 
 
-def _domain(world: World, node: str, key: str) -> str | None:
+def _domain(world: PlannedCluster, node: str, key: str) -> str | None:
     return world.node(node).labels.get(key)
 
 
@@ -77,7 +77,7 @@ def _speaks_of(places: list[Place]) -> Callable[[Pod], tuple[PodAffinityTerm, ..
 
 
 def _neighbours(
-    world: World, places: list[Place], speaks_of: Callable[[Pod], tuple[PodAffinityTerm, ...]]
+    world: PlannedCluster, places: list[Place], speaks_of: Callable[[Pod], tuple[PodAffinityTerm, ...]]
 ) -> _Neighbours:
     found = _Neighbours()
     for pod, node in places:
@@ -93,7 +93,7 @@ def _neighbours(
 
 
 def _apart(
-    world: World,
+    world: PlannedCluster,
     pod: Pod,
     node: str,
     neighbours: _Neighbours,
@@ -115,7 +115,7 @@ def _apart(
             )
 
 
-def _together(world: World, now: list[Place], end: list[Place]) -> Iterator[str]:
+def _together(world: PlannedCluster, now: list[Place], end: list[Place]) -> Iterator[str]:
     """Affinity, pod after pod: each finds a partner that came before, or is the first of its kind."""
     pending: list[tuple[Pod, str, list[PodAffinityTerm], list[Place]]] = []
     for key, decision in sorted(world.placed.items()):

@@ -31,12 +31,12 @@ from kai_cp_models.check import (
     topology,
     victims,
 )
-from kai_cp_models.check.start import Start
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.snapshot_facts import SnapshotFacts
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Plan, Snapshot
 
-Subject = Callable[[World], Iterator[str]]
+Subject = Callable[[PlannedCluster], Iterator[str]]
 
 SUBJECTS: Final[tuple[Subject, ...]] = (
     protocol.broken,
@@ -72,7 +72,11 @@ STATEFUL_RULES: Final[tuple[Subject, ...]] = (
 
 
 def violations(
-    snapshot: Snapshot, plan: Plan, options: OptionalRules | None = None, *, start: Start | None = None
+    snapshot: Snapshot,
+    plan: Plan,
+    options: OptionalRules | None = None,
+    *,
+    start: SnapshotFacts | None = None,
 ) -> list[str]:
     """Every rule that the plan breaks, in words; empty when the plan may be sent.
 
@@ -82,5 +86,5 @@ def violations(
     if not plan.decisions and not plan.reservations:
         return []
     rules = options if options is not None else OptionalRules.model_validate({})
-    world = World(snapshot, plan, rules, start)
+    world = PlannedCluster(snapshot, plan, rules, start)
     return [fault for subject in (*SUBJECTS, *STATEFUL_RULES) for fault in subject(world)]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.rules.stateful.budgets import allowance, read
 from kai_cp_models.snapshot import PodStatus
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Budgets that the evictions exceed; a moved pod counts, it is a restart."""
     counted = {
         key

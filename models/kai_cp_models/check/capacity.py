@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator
 from operator import add
 
 from kai_cp_models.check import amounts
-from kai_cp_models.check.world import Resident, World
+from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
 from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI, PODS, Node, Pod
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Nodes that would hold more than they have."""
     at_once = set(world.bound_nodes)
     full: set[str] = set()
@@ -33,7 +33,7 @@ def broken(world: World) -> Iterator[str]:
             yield from _over(world, world.node(name), world.end(name), "in the end")
 
 
-def used(world: World, node: Node, residents: Iterable[Resident]) -> list[int]:
+def used(world: PlannedCluster, node: Node, residents: Iterable[Resident]) -> list[int]:
     """What pods take of a node, aligned with the dimensions."""
     total = [0] * len(world.snapshot.dimensions)
     shared: set[str] = set()
@@ -51,14 +51,14 @@ def used(world: World, node: Node, residents: Iterable[Resident]) -> list[int]:
     return total
 
 
-def _stands_in(world: World, pod: Pod) -> bool:
+def _stands_in(world: PlannedCluster, pod: Pod) -> bool:
     """Whether the pod holds a GPU for those that share it: it says so, and lives where only such pods do."""
     policy = world.snapshot.policy
     app = pod.labels.get("app")
     return bool(pod.key.namespace == policy.reservation_namespace and app == policy.reservation_app)
 
 
-def _over(world: World, node: Node, residents: tuple[Resident, ...], when: str) -> Iterator[str]:
+def _over(world: PlannedCluster, node: Node, residents: tuple[Resident, ...], when: str) -> Iterator[str]:
     total = used(world, node, residents)
     newest = ", ".join(sorted(str(r.pod.key) for r in residents if r.placed)[:3])
     for i, (amount, room) in enumerate(zip(total, node.allocatable, strict=True)):

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from kai_cp_models.check.capacity import used
-from kai_cp_models.check.world import Resident, World
+from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
 from kai_cp_models.rules.stateful.budgets import Budget, read
 from kai_cp_models.snapshot import Pod, PodGroup, PodKey
 
 _NOTE = "kai-cp/defrag"
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Pods that defragmentation evicts without a right to it."""
     moved = {key for key, decision in world.evictions.items() if decision.action == "defrag"}
     if not moved:
@@ -34,7 +34,7 @@ def broken(world: World) -> Iterator[str]:
 
 
 def _serving(
-    world: World, pod: Pod, group: PodGroup, budgets: Collection[Budget], moved: Collection[PodKey]
+    world: PlannedCluster, pod: Pod, group: PodGroup, budgets: Collection[Budget], moved: Collection[PodKey]
 ) -> Iterator[str]:
     queues = [world.snapshot.queue_by_name[name] for name in world.snapshot.queue_path.get(group.queue, ())]
     notes = [group.notes, *(queue.notes for queue in queues)]
@@ -55,5 +55,5 @@ def _serving(
         yield f"node {node.name} has too little free for it while other pods are still there"
 
 
-def _bound(world: World, resident: Resident) -> bool:
+def _bound(world: PlannedCluster, resident: Resident) -> bool:
     return resident.pod.key in world.binds

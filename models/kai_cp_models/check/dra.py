@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.amounts import gpus_of
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of, catalog_of
@@ -34,7 +34,7 @@ class Use:
     placed: bool
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Placed pods whose claims are not or wrongly allocated; devices given out twice."""
     snapshot = world.snapshot
     if not snapshot.policy.plugin("dynamicresources") or not any(
@@ -50,7 +50,7 @@ def broken(world: World) -> Iterator[str]:
         yield from _once(catalog, list(_in_force(world, catalog, now=now)), "now" if now else "in the end")
 
 
-def _pod(world: World, catalog: Catalog, pod: Pod) -> Iterator[str]:
+def _pod(world: PlannedCluster, catalog: Catalog, pod: Pod) -> Iterator[str]:
     decision = world.placed[pod.key]
     written = {
         each["name"]: each["allocation"] for each in decision.details.get("resourceClaimAllocations", ())
@@ -83,7 +83,7 @@ def _pod(world: World, catalog: Catalog, pod: Pod) -> Iterator[str]:
             yield from (f"{where}: {text}" for text in (faults[0] if all(faults) else ()))
 
 
-def _elsewhere(world: World, catalog: Catalog, allocation: Mapping[str, Any], node: str) -> str:
+def _elsewhere(world: PlannedCluster, catalog: Catalog, allocation: Mapping[str, Any], node: str) -> str:
     index = world.snapshot.node_index[node]
     allowed = selected(world.snapshot, allocation.get("nodeSelector"))
     if allowed is not None and not allowed[index]:
@@ -96,7 +96,7 @@ def _elsewhere(world: World, catalog: Catalog, allocation: Mapping[str, Any], no
 
 
 def _contents(
-    world: World, catalog: Catalog, claim: Claim, allocation: Mapping[str, Any], node: str
+    world: PlannedCluster, catalog: Catalog, claim: Claim, allocation: Mapping[str, Any], node: str
 ) -> Iterator[str]:
     """Whether a fresh allocation satisfies every request and constraint."""
     results = (allocation.get("devices") or {}).get("results") or ()
@@ -164,17 +164,17 @@ def _devices(allocation: Mapping[str, Any]) -> list[DeviceId]:
     return [DeviceId(r["driver"], r["pool"], r["device"]) for r in results]
 
 
-def _uses(world: World, pod: Pod) -> set[Key]:
+def _uses(world: PlannedCluster, pod: Pod) -> set[Key]:
     return {(pod.key.namespace, ref.claim) for ref in refs_of(world.snapshot, pod) if ref.claim}
 
 
-def _gone(world: World, pod: Pod) -> bool:
+def _gone(world: PlannedCluster, pod: Pod) -> bool:
     """Whether the pod's old place is empty in the end."""
     ended = (PodStatus.RELEASING, PodStatus.SUCCEEDED, PodStatus.FAILED)
     return pod.status in ended or pod.key in world.evictions
 
 
-def _old_users(world: World, claim: Claim, *, now: bool) -> set[str]:
+def _old_users(world: PlannedCluster, claim: Claim, *, now: bool) -> set[str]:
     """UIDs that the claim is reserved for without the placements of this plan."""
     by_uid = {pod.uid: pod for pod in world.snapshot.pods}
     users = set(claim.reserved)
@@ -184,7 +184,7 @@ def _old_users(world: World, claim: Claim, *, now: bool) -> set[str]:
     return {uid for uid in users if uid not in by_uid or not _gone(world, by_uid[uid])}
 
 
-def _users(world: World, catalog: Catalog, *, now: bool) -> Iterator[str]:
+def _users(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[str]:
     added: dict[Key, set[str]] = {}
     for key in world.binds if now else world.placed:
         for claim in _uses(world, world.pod(key)):
@@ -196,7 +196,7 @@ def _users(world: World, catalog: Catalog, *, now: bool) -> Iterator[str]:
                 yield f"claims: claim {'/'.join(name)} has {users} users, at most {MAX_USERS} are allowed"
 
 
-def _in_force(world: World, catalog: Catalog, *, now: bool) -> Iterator[Use]:
+def _in_force(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[Use]:
     """Every allocation in force, each claim once per set of devices."""
     seen: set[tuple[Key, tuple[DeviceId, ...]]] = set()
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check import tree
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, PodGroup, PodStatus
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Pod groups that get a place in part."""
     for group in world.touched_groups:
         if _plainly_whole(world, group):
@@ -27,7 +27,7 @@ def broken(world: World) -> Iterator[str]:
         yield from _together(world, group)
 
 
-def _plainly_whole(world: World, group: PodGroup) -> bool:
+def _plainly_whole(world: PlannedCluster, group: PodGroup) -> bool:
     """Whether counting alone shows that nothing is wrong, as for nearly all groups: they have one pod set."""
     root = group.root
     if group.backed_off or len(root.children) != 1 or not root.children[0].leaf or root.minimum != 1:
@@ -49,7 +49,7 @@ def _plainly_whole(world: World, group: PodGroup) -> bool:
     return alive >= leaf.minimum and after >= leaf.minimum and not (bound and waiting)
 
 
-def _whole(world: World, group: PodGroup) -> Iterator[str]:
+def _whole(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
     known = tree.leaf_names(group)
     new = []
     for pod in world.snapshot.members[group.key]:
@@ -71,7 +71,7 @@ def _whole(world: World, group: PodGroup) -> Iterator[str]:
             yield f"gangs: {tree.label(group, subgroup)} is placed in part: {tree.needs(subgroup, after)}"
 
 
-def _moved(world: World, group: PodGroup) -> Iterator[str]:
+def _moved(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
     after = tree.counts(world.active_after(group.key))
     if tree.satisfied(group.root, after):
         return
@@ -82,7 +82,7 @@ def _moved(world: World, group: PodGroup) -> Iterator[str]:
             return
 
 
-def _together(world: World, group: PodGroup) -> Iterator[str]:
+def _together(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
     members = world.snapshot.members[group.key]
     bound = [pod for pod in members if pod.key in world.binds]
     waiting = tree.counts(pod for pod in members if pod.key in world.nominations)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.rules.stateful.gpu_kinds import kinds_of, read
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, UNLIMITED, Pod
 
@@ -19,7 +19,7 @@ _Sums = Counter[tuple[str, str, bool]]
 """Milli-GPUs by queue, kind, and whether only what is not preemptible counts."""
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Queues that get more GPUs of a kind than they may have."""
     bounds = read(world.snapshot, []) if world.options.gpu_kinds else {}
     if not bounds:
@@ -49,7 +49,7 @@ def broken(world: World) -> Iterator[str]:
                 break
 
 
-def _sums(world: World, kinds: dict[str, str], pods: Iterable[tuple[Pod, str]]) -> _Sums:
+def _sums(world: PlannedCluster, kinds: dict[str, str], pods: Iterable[tuple[Pod, str]]) -> _Sums:
     """What queues hold of every kind through pods on nodes, ancestors included."""
     found: _Sums = Counter()
     for pod, at in pods:

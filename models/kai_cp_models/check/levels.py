@@ -13,9 +13,9 @@ from typing import Literal
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.amounts import Amounts
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.queues import sums
-from kai_cp_models.check.start import Held, Start
-from kai_cp_models.check.world import World
+from kai_cp_models.check.snapshot_facts import Held, SnapshotFacts
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, PodGroup, Shares, Snapshot
 
 Bound = Literal["quota", "fair_share", "allocatable"]
@@ -79,7 +79,7 @@ class Level:
 class Levels:
     """All queues, with what they hold so far."""
 
-    def __init__(self, start: Start, total: Held, firm: Held) -> None:
+    def __init__(self, start: SnapshotFacts, total: Held, firm: Held) -> None:
         self._snapshot = snapshot = start.snapshot
         self._levels: dict[str, Level] = {}
         shares = start.fair_shares
@@ -95,7 +95,7 @@ class Levels:
             )
 
     @staticmethod
-    def before_reclaim(world: World) -> Levels:
+    def before_reclaim(world: PlannedCluster) -> Levels:
         """Totals when reclaim starts: the snapshot and what the actions before it did."""
         actions = world.snapshot.policy.actions
         earlier = actions[: actions.index("reclaim")] if "reclaim" in actions else ()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Node, Topology
 from kai_cp_topology.records import CLIQUE_LABEL, HOSTNAME_LABEL, PRODUCT_LABEL, Locality
@@ -22,7 +22,7 @@ _Level = tuple[str, Mapping[str, object], int]
 """A node label, the place of every node that has one at this level, and the hops that the level adds."""
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Pod groups of which the plan says something else than what their nodes' labels say."""
     if not world.plan.localities:
         return
@@ -38,7 +38,9 @@ def broken(world: World) -> Iterator[str]:
             yield f"locality: pod group {key} is said to have {said}, it has {found}"
 
 
-def _locality(world: World, key: GroupKey, nodes: Mapping[str, Node], levels: Sequence[_Level]) -> Locality:
+def _locality(
+    world: PlannedCluster, key: GroupKey, nodes: Mapping[str, Node], levels: Sequence[_Level]
+) -> Locality:
     gpus: Counter[str] = Counter()
     for pod in world.active_after(key):
         gpu = pod.spec.gpu

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.rules.static import STATIC_RULES
 from kai_cp_models.snapshot import Node, Pod, Snapshot
 
 _RULES: Final = tuple(rule for rule in STATIC_RULES if rule.NAME != "size")
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Pods placed on a node that refuses them."""
     for key, decision in world.placed.items():
         for fault in refusals(world.snapshot, world.pod(key), world.node(decision.node)):

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
-from kai_cp_models.check.world import Resident, World
+from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
 from kai_cp_models.rules.stateful.numa.zones import (
     RESTRICTED,
     SINGLE,
@@ -27,7 +27,7 @@ Amounts = dict[str, int]
 ByZone = Mapping[str, Mapping[str, int]]
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Placed pods that are not aligned, and zones promised beyond what they have."""
     if not world.snapshot.policy.plugin("numa"):
         return
@@ -37,7 +37,7 @@ def broken(world: World) -> Iterator[str]:
             yield from _node(world, name, found)
 
 
-def _node(world: World, name: str, found: Topology) -> Iterator[str]:
+def _node(world: PlannedCluster, name: str, found: Topology) -> Iterator[str]:
     empty = tuple(tuple(amounts.items()) for amounts in found.allocatable)
     listed = {dim for amounts in found.allocatable for dim in amounts}
     ignored = {dimension(n) for n in world.snapshot.policy.numa_ignore}
@@ -66,7 +66,7 @@ def _node(world: World, name: str, found: Topology) -> Iterator[str]:
 
 
 def _sums(
-    world: World, name: str, when: str, residents: tuple[Resident, ...], found: Topology
+    world: PlannedCluster, name: str, when: str, residents: tuple[Resident, ...], found: Topology
 ) -> Iterator[str]:
     used: dict[str, Amounts] = {zone: {} for zone in found.zones}
     touched: set[str] = set()
@@ -105,7 +105,7 @@ def _fewest(empty: tuple[tuple[tuple[str, int], ...], ...], wants: tuple[tuple[s
     return 0
 
 
-def _requests(world: World, pod: Pod) -> Amounts:
+def _requests(world: PlannedCluster, pod: Pod) -> Amounts:
     return {dim: n for dim, n in zip(world.snapshot.dimensions, pod.spec.requests, strict=True) if n}
 
 
@@ -113,7 +113,7 @@ def _known(pod: Pod) -> ByZone:
     return {zone: dict(amounts) for zone, amounts in pod.numa_zones}
 
 
-def _predicted(world: World, resident: Resident) -> ByZone:
+def _predicted(world: PlannedCluster, resident: Resident) -> ByZone:
     """Zones in the decision; a moved pod's old zones are its old resident's."""
     entries = world.placed[resident.pod.key].details.get("numaZones") or ()
     return {entry["zone"]: _parsed(entry.get("amount") or {}) for entry in entries}

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
 
-from kai_cp_models.check.world import Resident, World
+from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
 
 _ANY: Final = ""
 _EVERY: Final = ("", "0.0.0.0")
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Pods placed on a node where their port is taken, now (binds) or in the end."""
     if not world.snapshot.policy.plugin("predicates"):
         return

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, TIME_ACTIONS, Decision, PodStatus
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Faults of form."""
     for decision in world.plan.decisions:
         yield from _alone(world, decision)
@@ -27,7 +27,7 @@ def broken(world: World) -> Iterator[str]:
     yield from _order(world)
 
 
-def _alone(world: World, decision: Decision) -> Iterator[str]:
+def _alone(world: PlannedCluster, decision: Decision) -> Iterator[str]:
     what = f"protocol: {decision.kind} of pod {decision.pod}"
     pod = world.snapshot.pod_by_key.get(decision.pod)
     if pod is None:
@@ -66,7 +66,7 @@ def _alone(world: World, decision: Decision) -> Iterator[str]:
         yield f"{what}: the same GPU group is named twice: {', '.join(decision.gpu_groups)}"
 
 
-def _kinds_together(world: World) -> Iterator[str]:
+def _kinds_together(world: PlannedCluster) -> Iterator[str]:
     for key in world.binds:
         if key in world.nominations:
             yield f"protocol: pod {key} is bound and nominated"
@@ -74,7 +74,7 @@ def _kinds_together(world: World) -> Iterator[str]:
             yield f"protocol: pod {key} is bound and evicted (a moved pod is nominated)"
 
 
-def _order(world: World) -> Iterator[str]:
+def _order(world: PlannedCluster) -> Iterator[str]:
     rank = {action: i for i, action in enumerate(world.snapshot.policy.actions)}
     latest = -1
     for decision in world.plan.decisions:

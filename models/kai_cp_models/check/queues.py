@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
-from kai_cp_models.check.start import Held
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.snapshot_facts import Held
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, GpuKind, Pod, PodGroup, Shares
 
@@ -21,7 +21,7 @@ _SCALE = (1, 1, MILLI)
 _NOISE = 1e-6
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Queues that get more than they may have."""
     yield from _homeless(world)
     binds = [world.pod(key) for key in world.binds]
@@ -32,7 +32,7 @@ def broken(world: World) -> Iterator[str]:
     yield from _over(world, sums(world, added + moved, gone), added, "in the end")
 
 
-def _homeless(world: World) -> Iterator[str]:
+def _homeless(world: PlannedCluster) -> Iterator[str]:
     for group in world.touched_groups:
         if not any(p.key in world.added for p in world.snapshot.members[group.key]):
             continue
@@ -42,7 +42,7 @@ def _homeless(world: World) -> Iterator[str]:
             yield f"queues: pod group {group.key} gets a place, but its queue {group.queue} is not a leaf"
 
 
-def held(world: World, pods: Iterable[Pod], *, moved: bool = True) -> tuple[Held, Held]:
+def held(world: PlannedCluster, pods: Iterable[Pod], *, moved: bool = True) -> tuple[Held, Held]:
     """What queues hold through ``pods``, ancestors included: in all, and by non-preemptible pod groups.
 
     ``moved``: charge evicted pods that move at their new node, otherwise at the old one.
@@ -52,7 +52,7 @@ def held(world: World, pods: Iterable[Pod], *, moved: bool = True) -> tuple[Held
     return total, firm
 
 
-def sums(world: World, arriving: Iterable[Pod], leaving: Iterable[Pod] = ()) -> tuple[Held, Held]:
+def sums(world: PlannedCluster, arriving: Iterable[Pod], leaving: Iterable[Pod] = ()) -> tuple[Held, Held]:
     """What queues hold with ``arriving`` at their new places and ``leaving`` gone from their old ones."""
     total, firm = world.start.held
     sums = Held(total), Held(firm)
@@ -61,7 +61,9 @@ def sums(world: World, arriving: Iterable[Pod], leaving: Iterable[Pod] = ()) -> 
     return sums
 
 
-def _charge(world: World, sums: tuple[Held, Held], pods: Iterable[Pod], times: int, *, moved: bool) -> None:
+def _charge(
+    world: PlannedCluster, sums: tuple[Held, Held], pods: Iterable[Pod], times: int, *, moved: bool
+) -> None:
     """Charge pods so many times; those that cost the same in the same queue are counted first."""
     alike: dict[tuple[object, ...], int] = {}
     examples: list[tuple[PodGroup, Pod, str]] = []
@@ -90,7 +92,7 @@ def _charge(world: World, sums: tuple[Held, Held], pods: Iterable[Pod], times: i
                 firm.add(queue, cost, times * count)
 
 
-def _over(world: World, totals: tuple[Held, Held], added: list[Pod], when: str) -> Iterator[str]:
+def _over(world: PlannedCluster, totals: tuple[Held, Held], added: list[Pod], when: str) -> Iterator[str]:
     for firm, total, more in zip((False, True), totals, held(world, added), strict=True):
         for name in sorted(more):
             queue = world.snapshot.queue_by_name[name]

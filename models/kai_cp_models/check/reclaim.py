@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from kai_cp_models.check import amounts, tree
 from kai_cp_models.check.amounts import Amounts
 from kai_cp_models.check.levels import Level, Levels, levelled
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.victims import takers
-from kai_cp_models.check.world import World
 from kai_cp_models.snapshot import GroupKey, Pod, PodGroup
 
 
@@ -33,7 +33,7 @@ class Claim:
     """Whether an eviction names it; what only uses room that is left over takes nothing."""
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Reclaims that fairness does not allow."""
     if not world.snapshot.policy.plugin("proportion"):
         return
@@ -54,7 +54,7 @@ def broken(world: World) -> Iterator[str]:
                 levels.charge(victim, _held(world, pod), -1)
 
 
-def _claims(world: World) -> list[Claim]:
+def _claims(world: PlannedCluster) -> list[Claim]:
     gets: dict[GroupKey, list[Pod]] = {}
     named: set[GroupKey] = set()
     taken: dict[GroupKey, list[Pod]] = {}
@@ -86,7 +86,7 @@ def _claims(world: World) -> list[Claim]:
     ]
 
 
-def _units(world: World, pods: list[Pod]) -> dict[str, list[list[Pod]]]:
+def _units(world: PlannedCluster, pods: list[Pod]) -> dict[str, list[list[Pod]]]:
     """Units by victim queue: the first ``minimum`` lost pods of a pod set together, others alone."""
     by_group: dict[GroupKey, list[Pod]] = {}
     for pod in pods:
@@ -110,19 +110,19 @@ def _units(world: World, pods: list[Pod]) -> dict[str, list[list[Pod]]]:
     return found
 
 
-def _held(world: World, pod: Pod) -> Amounts:
+def _held(world: PlannedCluster, pod: Pod) -> Amounts:
     assert pod.node is not None
     return amounts.charge(world.snapshot, pod, world.node(pod.node))
 
 
-def _cost(world: World, pods: list[Pod]) -> Amounts:
+def _cost(world: PlannedCluster, pods: list[Pod]) -> Amounts:
     total = (0, 0, 0)
     for pod in pods:
         total = amounts.plus(total, _held(world, pod))
     return total
 
 
-def _judge(world: World, levels: Levels, claim: Claim) -> Iterator[str]:
+def _judge(world: PlannedCluster, levels: Levels, claim: Claim) -> Iterator[str]:
     what = f"reclaim: pod group {claim.group.key} of queue {claim.group.queue}"
     request = amounts.demand(world.snapshot, claim.gets)
     path = world.snapshot.queue_path[claim.group.queue]
@@ -184,7 +184,7 @@ def _last(theirs: Level, units: list[Amounts], last: Amounts, entitled: bool) ->
 
 
 def _saturation(
-    world: World,
+    world: PlannedCluster,
     levels: Levels,
     claim: Claim,
     request: Amounts,

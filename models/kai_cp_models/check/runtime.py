@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check import tree
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.victims import takers
-from kai_cp_models.check.world import World
 from kai_cp_models.snapshot import Decision, PodGroup, PodStatus
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Protected pod groups that are touched."""
     for group in world.touched_groups:
         if group.last_start is None:
@@ -34,7 +34,7 @@ def broken(world: World) -> Iterator[str]:
                 )
 
 
-def _min_runtime(world: World, victim: PodGroup, decision: Decision) -> float:
+def _min_runtime(world: PlannedCluster, victim: PodGroup, decision: Decision) -> float:
     """Seconds for which the victim is protected from the triggers of an eviction."""
     if not world.snapshot.policy.plugin("minruntime"):
         return 0.0
@@ -46,7 +46,7 @@ def _min_runtime(world: World, victim: PodGroup, decision: Decision) -> float:
     )
 
 
-def preempt_min_runtime(world: World, queue: str) -> float:
+def preempt_min_runtime(world: PlannedCluster, queue: str) -> float:
     """First value from the victim's leaf up, else the default."""
     queues = world.snapshot.queue_by_name
     for name in world.snapshot.queue_path.get(queue, ()):
@@ -56,7 +56,7 @@ def preempt_min_runtime(world: World, queue: str) -> float:
     return world.snapshot.policy.default_preempt_min_runtime_seconds
 
 
-def reclaim_min_runtime(world: World, trigger: str, victim: str) -> float:
+def reclaim_min_runtime(world: PlannedCluster, trigger: str, victim: str) -> float:
     """By method ``lca`` from below the lowest common ancestor up, by ``queue`` from the leaf up."""
     snapshot = world.snapshot
     path = snapshot.queue_path.get(victim, ())
@@ -72,7 +72,7 @@ def reclaim_min_runtime(world: World, trigger: str, victim: str) -> float:
     return snapshot.policy.default_reclaim_min_runtime_seconds
 
 
-def _spares_the_minimum(world: World, group: PodGroup) -> bool:
+def _spares_the_minimum(world: PlannedCluster, group: PodGroup) -> bool:
     members = world.snapshot.members[group.key]
     have = tree.counts(members)
     elastic = any(have[leaf.name] > leaf.minimum for leaf in group.root.leaves()) or any(

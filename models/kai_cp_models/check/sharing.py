@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
-from kai_cp_models.check.world import Resident, World
+from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
 from kai_cp_models.snapshot import ActionName, Node, PodStatus
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """GPU groups that are overfull, or joined while they go away."""
     for name in world.target_nodes:
         arrivals = [r for r in world.arriving(name) if r.gpu_groups]
@@ -48,7 +48,7 @@ def _overfull(node: Node, there: Iterable[Resident], arrivals: list[Resident], w
             )
 
 
-def _going_away(world: World, node: str, arrivals: list[Resident]) -> Iterator[str]:
+def _going_away(world: PlannedCluster, node: str, arrivals: list[Resident]) -> Iterator[str]:
     known = {group for r in world.before(node) for group in r.gpu_groups}
     for resident in arrivals:
         action = world.placed[resident.pod.key].action
@@ -61,7 +61,7 @@ def _going_away(world: World, node: str, arrivals: list[Resident]) -> Iterator[s
                 yield f"sharing: pod {resident.pod.key} joins {where}, which is going away"
 
 
-def _stays(world: World, resident: Resident, action: ActionName) -> bool:
+def _stays(world: PlannedCluster, resident: Resident, action: ActionName) -> bool:
     """Whether a pod was there to stay when ``action`` placed others: later actions do not count."""
     if resident.pod.status is PodStatus.RELEASING:
         return False
@@ -69,12 +69,12 @@ def _stays(world: World, resident: Resident, action: ActionName) -> bool:
     return eviction is None or _earlier(world, action, eviction.action)
 
 
-def _earlier(world: World, left: ActionName, right: ActionName) -> bool:
+def _earlier(world: PlannedCluster, left: ActionName, right: ActionName) -> bool:
     order = world.snapshot.policy.actions
     return left in order and right in order and order.index(left) < order.index(right)
 
 
-def _elsewhere(world: World) -> Iterator[str]:
+def _elsewhere(world: PlannedCluster) -> Iterator[str]:
     """A group id means one device of one node."""
     home = dict(world.start.homes)
     for key, decision in world.placed.items():

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check import tree
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.snapshot import Pod, PodGroup, Subgroup
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Pod groups that are torn, or shrink in the wrong order."""
     for group in world.touched_groups:
         lost = [p for p in world.snapshot.members[group.key] if p.key in world.lost]
@@ -24,7 +24,7 @@ def broken(world: World) -> Iterator[str]:
             yield from _wrong_pod(world, group, lost)
 
 
-def _torn(world: World, group: PodGroup) -> Iterator[str]:
+def _torn(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
     before = tree.counts(world.active_before(group.key))
     after = tree.counts(world.active_after(group.key))
     for subgroup in tree.walk(group.root):
@@ -54,7 +54,7 @@ def _surplus_left(
         )
 
 
-def _wrong_pod(world: World, group: PodGroup, lost: list[Pod]) -> Iterator[str]:
+def _wrong_pod(world: PlannedCluster, group: PodGroup, lost: list[Pod]) -> Iterator[str]:
     staying = [p for p in world.active_before(group.key) if p.key not in world.evictions]
     for pod in lost:
         later = [

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check.affinity import selects
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.rules.static import selector
 from kai_cp_models.snapshot import Node, Pod, SpreadConstraint
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Placed pods in a domain that has too many more matching pods than another one."""
     if not world.options.topology_spread:
         return
@@ -22,7 +22,7 @@ def broken(world: World) -> Iterator[str]:
                 yield f"spread: pod {key} on node {node.name}: {fault}"
 
 
-def _skew(world: World, pod: Pod, node: Node, constraint: SpreadConstraint) -> str:
+def _skew(world: PlannedCluster, pod: Pod, node: Node, constraint: SpreadConstraint) -> str:
     label = constraint.topology_key
     home = node.labels.get(label)
     if home is None:

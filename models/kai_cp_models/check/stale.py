@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check import tree
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.snapshot import ACTIVE_USED, PodGroup, PodStatus
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Evictions of gangs that are not stale, or only in part."""
     for group in world.touched_groups:
         members = world.snapshot.members[group.key]
@@ -33,7 +33,7 @@ def broken(world: World) -> Iterator[str]:
             break
 
 
-def _fresh(world: World, group: PodGroup) -> str:
+def _fresh(world: PlannedCluster, group: PodGroup) -> str:
     """Why the gang is not stale; "" when it is."""
     members = world.snapshot.members[group.key]
     if any(p.status is PodStatus.SUCCEEDED for p in members):

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kai_cp_models.check.capacity import used
-from kai_cp_models.check.world import Resident, World
+from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
 from kai_cp_models.reservations.times import NEVER, TIMES, Times
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
@@ -35,7 +35,7 @@ _SECOND = 1.0
 _HOUR = 3600.0
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Promises without room, and evictions by time without a right."""
     times = world.snapshot.extras[TIMES]
     if times is None:
@@ -55,7 +55,7 @@ def broken(world: World) -> Iterator[str]:
             yield from _ended(world, times, world.pod(key))
 
 
-def _form(world: World, times: Times, entry: Reservation) -> Iterator[str]:
+def _form(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[str]:
     what = f"starts: the reservation of {entry.group}"
     group = world.snapshot.group_by_key.get(entry.group)
     if group is None or entry.start is None:
@@ -73,7 +73,7 @@ def _form(world: World, times: Times, entry: Reservation) -> Iterator[str]:
         yield f"{what} promises less than before"
 
 
-def _nodes(world: World, entry: Reservation) -> Iterator[str]:
+def _nodes(world: PlannedCluster, entry: Reservation) -> Iterator[str]:
     """What is held is no more than the gang, on usable nodes, in one domain."""
     what = f"starts: the reservation of {entry.group}"
     group = world.snapshot.group_by_key.get(entry.group)
@@ -96,7 +96,7 @@ def _nodes(world: World, entry: Reservation) -> Iterator[str]:
             yield f"{what} spans several domains of {level}"
 
 
-def _closed(world: World, times: Times, entry: Reservation) -> Iterator[str]:
+def _closed(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[str]:
     """Places that were closed before this cycle take no new pod that could not be evicted at any time."""
     closed = times.notes(entry.group).closed
     for name, gpus in sorted(entry.nodes.items()):
@@ -112,7 +112,7 @@ def _closed(world: World, times: Times, entry: Reservation) -> Iterator[str]:
 
 
 def _room(
-    world: World, times: Times, entry: Reservation, holds: Mapping[GroupKey, Reservation]
+    world: PlannedCluster, times: Times, entry: Reservation, holds: Mapping[GroupKey, Reservation]
 ) -> Iterator[str]:
     start = entry.start
     if start is None:
@@ -141,7 +141,7 @@ def _room(
 
 
 def _leaving(
-    world: World, times: Times, holds: Mapping[GroupKey, Reservation], start: float
+    world: PlannedCluster, times: Times, holds: Mapping[GroupKey, Reservation], start: float
 ) -> frozenset[GroupKey]:
     """Groups that are evicted at some start up to ``start``: backfill, and victims of accepted prices."""
     found: set[GroupKey] = set()
@@ -171,7 +171,7 @@ def _by_backfill(times: Times, pod: Pod, group: PodGroup, nodes: Mapping[str, fl
 
 
 def _until(
-    world: World, times: Times, resident: Resident, leaving: frozenset[GroupKey], start: float
+    world: PlannedCluster, times: Times, resident: Resident, leaving: frozenset[GroupKey], start: float
 ) -> float:
     """When a pod that is on a node in the end is gone from there."""
     group = world.group_of(resident.pod)
@@ -187,7 +187,7 @@ def _until(
     return times.until(group)
 
 
-def _starts_by_reservation(world: World, key: PodKey) -> bool:
+def _starts_by_reservation(world: PlannedCluster, key: PodKey) -> bool:
     decision = world.placed.get(key)
     if decision is None:
         return False
@@ -195,7 +195,7 @@ def _starts_by_reservation(world: World, key: PodKey) -> bool:
     return decision.group in started
 
 
-def _evicted(world: World, times: Times, pod: Pod, decision: Decision) -> Iterator[str]:
+def _evicted(world: PlannedCluster, times: Times, pod: Pod, decision: Decision) -> Iterator[str]:
     what = f"starts: pod {pod.key} is evicted by reservation"
     victim = world.group_of(pod)
     if victim is None or not victim.preemptible:
@@ -231,7 +231,7 @@ def _evicted(world: World, times: Times, pod: Pod, decision: Decision) -> Iterat
         yield f"{what}: {holder.key} accepted {price:g} GPU-hours, its victims lose {lost:.2f}"
 
 
-def _ended(world: World, times: Times, pod: Pod) -> Iterator[str]:
+def _ended(world: PlannedCluster, times: Times, pod: Pod) -> Iterator[str]:
     what = f"starts: pod {pod.key} is evicted by maxruntime"
     group = world.group_of(pod)
     if group is None or not times.overdue(group):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.rules.stateful.nodes import labelled, selected, selects
 from kai_cp_models.rules.stateful.storage.objects import STATIC_ONLY, Capacity, Objects, VolumeClaim, read
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Placed pods without a usable volume; capacities and attach limits that are exceeded."""
     if not world.snapshot.policy.plugin("predicates"):
         return
@@ -35,12 +35,12 @@ def _claims(objects: Objects, pod: Pod) -> list[VolumeClaim]:
     return [objects.claims[key] for key in keys if key in objects.claims]
 
 
-def _reaches(world: World, objects: Objects, volume: str, node: str) -> bool:
+def _reaches(world: PlannedCluster, objects: Objects, volume: str, node: str) -> bool:
     nodes = selected(world.snapshot, objects.volumes[volume].affinity)
     return nodes is None or bool(nodes[world.snapshot.node_index[node]])
 
 
-def _fault(world: World, objects: Objects, claim: VolumeClaim, node: str) -> str:
+def _fault(world: PlannedCluster, objects: Objects, claim: VolumeClaim, node: str) -> str:
     if claim.volume:
         if claim.volume not in objects.volumes:
             return f"volume {claim.volume} of claim {claim.key} does not exist"
@@ -55,7 +55,7 @@ def _fault(world: World, objects: Objects, claim: VolumeClaim, node: str) -> str
     return "" if _standing(world, objects, claim, {node}) else _not_made(world, objects, claim, node)
 
 
-def _standing(world: World, objects: Objects, claim: VolumeClaim, nodes: set[str]) -> list[str]:
+def _standing(world: PlannedCluster, objects: Objects, claim: VolumeClaim, nodes: set[str]) -> list[str]:
     """Volumes that the claim may be bound to and that all the nodes reach."""
     return [
         volume.name
@@ -76,7 +76,7 @@ def _standing(world: World, objects: Objects, claim: VolumeClaim, nodes: set[str
     ]
 
 
-def _not_made(world: World, objects: Objects, claim: VolumeClaim, node: str) -> str:
+def _not_made(world: PlannedCluster, objects: Objects, claim: VolumeClaim, node: str) -> str:
     """Why no volume can be made for the claim on the node; "" if one can."""
     storage_class = objects.classes[claim.storage_class]
     labels = world.node(node).labels
@@ -91,7 +91,7 @@ def _not_made(world: World, objects: Objects, claim: VolumeClaim, node: str) -> 
     return ""
 
 
-def _given(world: World, objects: Objects) -> Iterator[str]:
+def _given(world: PlannedCluster, objects: Objects) -> Iterator[str]:
     """Volumes that two claims would need, or that do not reach all pods of a claim."""
     users: dict[PodKey, set[str]] = {}
     for key in sorted(world.placed):
@@ -121,7 +121,7 @@ def _given(world: World, objects: Objects) -> Iterator[str]:
             yield f"volumes: no volume is left that claim {key} can have on node {where}"
 
 
-def _options(world: World, objects: Objects, claim: VolumeClaim, node: str) -> list[Capacity]:
+def _options(world: PlannedCluster, objects: Objects, claim: VolumeClaim, node: str) -> list[Capacity]:
     index = world.snapshot.node_index[node]
     return [
         capacity
@@ -132,7 +132,7 @@ def _options(world: World, objects: Objects, claim: VolumeClaim, node: str) -> l
     ]
 
 
-def _capacities(world: World, objects: Objects, *, now: bool) -> Iterator[str]:
+def _capacities(world: PlannedCluster, objects: Objects, *, now: bool) -> Iterator[str]:
     """New volumes against capacities, where only one capacity and no standing volume is in question."""
     standing = {v.storage_class for v in objects.volumes.values() if v.usable and v.claim is None}
     reserved = {v.claim for v in objects.volumes.values()}
@@ -154,7 +154,7 @@ def _capacities(world: World, objects: Objects, *, now: bool) -> Iterator[str]:
             yield f"volumes: storage capacity {capacity.name} has {have} bytes, the plan needs {need} {when}"
 
 
-def _bytes(world: World, objects: Objects, capacity: Capacity) -> int:
+def _bytes(world: PlannedCluster, objects: Objects, capacity: Capacity) -> int:
     """Bytes in the end; with ``--schedule-csi-storage`` also of volumes that go with leaving pods."""
     total = capacity.bytes
     if not world.snapshot.policy.schedule_csi_storage:
@@ -167,7 +167,7 @@ def _bytes(world: World, objects: Objects, capacity: Capacity) -> int:
     return total
 
 
-def _alone(world: World, objects: Objects, *, now: bool) -> Iterator[str]:
+def _alone(world: PlannedCluster, objects: Objects, *, now: bool) -> Iterator[str]:
     """A claim with ReadWriteOncePod has one user in the cluster."""
     names = [node.name for node in world.snapshot.nodes]
     users: dict[PodKey, dict[PodKey, bool]] = {}
@@ -183,7 +183,7 @@ def _alone(world: World, objects: Objects, *, now: bool) -> Iterator[str]:
             yield f"volumes: claim {key} is for one pod alone and used by {named} {when}"
 
 
-def _attached(world: World, objects: Objects, *, now: bool) -> Iterator[str]:
+def _attached(world: PlannedCluster, objects: Objects, *, now: bool) -> Iterator[str]:
     for name in world.bound_nodes if now else world.target_nodes:
         volumes: dict[str, set[str]] = {}
         new: set[str] = set()

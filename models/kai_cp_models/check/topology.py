@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check import tree
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.snapshot import PodGroup, Subgroup, Topology, TopologyConstraint
 
 Domain = tuple[str, ...]
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Constrained subtrees whose new pods leave their domain or the topology."""
     if not world.snapshot.policy.plugin("topology"):
         return
@@ -27,7 +27,7 @@ def broken(world: World) -> Iterator[str]:
 
 
 def _constrained(
-    world: World, group: PodGroup, subgroup: Subgroup, constraint: TopologyConstraint
+    world: PlannedCluster, group: PodGroup, subgroup: Subgroup, constraint: TopologyConstraint
 ) -> Iterator[str]:
     leaves = {leaf.name for leaf in subgroup.leaves()}
     members = [p for p in world.active_after(group.key) if tree.leaf_name(p) in leaves]
@@ -56,7 +56,7 @@ def _constrained(
         yield f"{what}: spans several domains of {constraint.required}: {domains}"
 
 
-def _domain(world: World, topology: Topology, level: str, node: str) -> Domain:
+def _domain(world: PlannedCluster, topology: Topology, level: str, node: str) -> Domain:
     levels = topology.levels[: topology.levels.index(level) + 1]
     labels = world.node(node).labels
     return tuple(labels.get(name, "") for name in levels)

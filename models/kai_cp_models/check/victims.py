@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.snapshot import TIME_ACTIONS, UNLIMITED, Decision, GroupKey, Pod, PodGroup
 
 
-def broken(world: World) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[str]:
     """Evictions without a right to them."""
     for key, decision in world.evictions.items():
         victim = world.group_of(world.pod(key))
@@ -26,14 +26,14 @@ def broken(world: World) -> Iterator[str]:
     yield from _consolidated(world)
 
 
-def takers(world: World, victim: PodGroup, decision: Decision) -> list[PodGroup]:
+def takers(world: PlannedCluster, victim: PodGroup, decision: Decision) -> list[PodGroup]:
     """The triggers of an eviction that may take the victim."""
     groups = world.snapshot.group_by_key
     named = [groups[key] for key in decision.triggers if key in groups]
     return [trigger for trigger in named if not _refusal(trigger, victim, decision.action)]
 
 
-def _victim(world: World, pod: Pod, victim: PodGroup, decision: Decision) -> Iterator[str]:
+def _victim(world: PlannedCluster, pod: Pod, victim: PodGroup, decision: Decision) -> Iterator[str]:
     what = f"victims: pod {pod.key} of pod group {victim.key} is evicted by {decision.action}"
     if decision.action == "allocate":
         yield f"{what}, which evicts nothing"
@@ -69,7 +69,7 @@ def _refusal(trigger: PodGroup, victim: PodGroup, action: str) -> str:
     return ""
 
 
-def _triggers(world: World) -> Iterator[str]:
+def _triggers(world: PlannedCluster) -> Iterator[str]:
     served: dict[tuple[GroupKey, str], Decision] = {}
     for decision in world.evictions.values():
         for trigger in decision.triggers:
@@ -92,7 +92,7 @@ def _triggers(world: World) -> Iterator[str]:
             )
 
 
-def _consolidated(world: World) -> Iterator[str]:
+def _consolidated(world: PlannedCluster) -> Iterator[str]:
     """The limit holds for each trigger; groups that move for several of them count for any one."""
     most = world.snapshot.policy.max_consolidation_preemptees
     if most == UNLIMITED:

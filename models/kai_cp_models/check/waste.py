@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from kai_cp_models.check import amounts, nodes, tree
 from kai_cp_models.check.capacity import used
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.queues import held
-from kai_cp_models.check.world import World
 from kai_cp_models.snapshot import UNLIMITED, Plan, Pod, PodGroup, Snapshot
 
 Places = Sequence[tuple[Pod, str]]
@@ -24,13 +24,13 @@ def waste(snapshot: Snapshot, plan: Plan) -> list[str]:
     """Evictions of the plan that were not needed."""
     if not any(d.kind == "Evict" for d in plan.decisions):
         return []
-    return list(_FreeNow(World(snapshot, plan)).wasted())
+    return list(_FreeNow(PlannedCluster(snapshot, plan)).wasted())
 
 
 class _FreeNow:
     """What stays free on every node and below every queue limit after the plan."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: PlannedCluster) -> None:
         self.world = world
         self.free = {
             node.name: [

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kai_cp.reader import parse
-from kai_cp_models.check import World, capacity, queues
+from kai_cp_models.check import PlannedCluster, capacity, queues
 from kai_cp_models.check.amounts import share_mib
 from kai_cp_models.check.nodes import refusals
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GpuKind, Plan, PodStatus, Snapshot
@@ -25,7 +25,7 @@ def read(seed: int, features: frozenset[str] | None = None) -> Snapshot:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_runs_is_legal(seed: int) -> None:
     snapshot = read(seed, LEGAL)
-    world = World(snapshot, Plan())
+    world = PlannedCluster(snapshot, Plan())
     for node in snapshot.nodes:
         there = world.before(node.name)
         taken = capacity.used(world, node, there)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from kai_cp_models.arrays import Mask
 from kai_cp_models.reservations import held
 from kai_cp_models.rules.stateful import (
     affinity,
@@ -27,10 +26,8 @@ from kai_cp_models.snapshot import SetAside, Snapshot
 
 __all__ = [
     "RULES",
-    "Mask",
     "Row",
     "RuleState",
-    "Scores",
     "StatefulRule",
     "claims_wait",
     "enriched",

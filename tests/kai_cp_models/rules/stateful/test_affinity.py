@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kai_cp_models.check import affinity as check
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.rules.stateful import affinity
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Decision, Node, Plan, Pod, PodAffinityTerm
@@ -126,7 +126,7 @@ def test_check_lets_a_first_pod_be_followed_elsewhere() -> None:
 
     def faults(*places: tuple[Pod, str]) -> list[str]:
         plan = Plan(tuple(Decision("Bind", p.key, p.group, node, "allocate") for p, node in places))
-        return list(check.broken(World(found, plan, OptionalRules.model_validate({}))))
+        return list(check.broken(PlannedCluster(found, plan, OptionalRules.model_validate({}))))
 
     assert faults((first, "n0"), (later, "n2")) == []
     assert faults((first, "n0"), (twin, "n1")) == []

@@ -12,7 +12,7 @@ import pytest
 from kai_cp_models.check import dra as check_dra
 from kai_cp_models.check import numa as check_numa
 from kai_cp_models.check import references as check_references
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.rules.stateful import dra, numa
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Decision, Plan, Pod, Snapshot
@@ -31,12 +31,12 @@ from tests.kai_cp_models.rules.stateful.test_numa import FOUR, nrt, want
 from tests.kai_cp_models.rules.stateful.test_numa import cluster as numa_cluster
 from tests.kai_cp_models.rules.stateful.test_references import pvc
 
-Subject = Callable[[World], Any]
+Subject = Callable[[PlannedCluster], Any]
 
 
 def faults(subject: Subject, found: Snapshot, *decisions: Decision) -> list[str]:
     options = OptionalRules(topology_spread=False, pod_disruption_budgets=False)
-    return list(subject(World(found, Plan(decisions), options)))
+    return list(subject(PlannedCluster(found, Plan(decisions), options)))
 
 
 def decide(which: Pod, node: str, details: Any, kind: Any = "Bind") -> Decision:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kai_cp_models.check import budgets as check_budgets
 from kai_cp_models.check import spread as check_spread
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.rules.stateful import budgets, open_rules, spread
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
@@ -46,7 +46,7 @@ def accepts(found: Snapshot, which: Pod, expected: list[int]) -> None:
     assert [int(x) for x in mask] == expected
     for node, accepted in zip(NODES, expected, strict=True):
         decision = Decision("Nominate", which.key, which.group, node.name, "allocate")
-        faults = list(check_spread.broken(World(found, Plan((decision,)), ON)))
+        faults = list(check_spread.broken(PlannedCluster(found, Plan((decision,)), ON)))
         assert (not faults) is bool(accepted), (node.name, faults)
 
 
@@ -139,7 +139,7 @@ def test_budgets_bound_the_evictions(made: dict[str, Any], allowed: int) -> None
         assert (row.bound, len(row.leaving)) == (allowed, 4)
     for count in range(5):
         evictions = tuple(Decision("Evict", p.key, p.group, "n0", "reclaim") for p in pods[:count])
-        faults = list(check_budgets.broken(World(found, Plan(evictions), ON)))
+        faults = list(check_budgets.broken(PlannedCluster(found, Plan(evictions), ON)))
         assert (not faults) is (count <= allowed)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kai_cp_models.check import storage as check
-from kai_cp_models.check.world import World
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.rules.stateful import storage
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.settings import OptionalRules
@@ -97,7 +97,7 @@ def agrees(found: Snapshot, which: Pod, expected: list[int]) -> None:
     for node, accepted in zip(NODES, expected, strict=True):
         decision = Decision("Bind", which.key, which.group, node.name, "allocate")
         options = OptionalRules(topology_spread=False, pod_disruption_budgets=False)
-        faults = list(check.broken(World(found, Plan((decision,)), options)))
+        faults = list(check.broken(PlannedCluster(found, Plan((decision,)), options)))
         assert (not faults) is bool(accepted), (node.name, faults)
 
 
@@ -152,7 +152,7 @@ def test_capacity_is_promised_once() -> None:
     assert mask(state, y) == [1, 1, 0]
     both = [Decision("Bind", p.key, p.group, "n0", "allocate") for p in (x, y)]
     options = OptionalRules(topology_spread=False, pod_disruption_budgets=False)
-    assert "the plan needs" in next(check.broken(World(found, Plan(tuple(both)), options)))
+    assert "the plan needs" in next(check.broken(PlannedCluster(found, Plan(tuple(both)), options)))
 
 
 @pytest.mark.parametrize("csi", [True, False])

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from kai_cp_models.check.start import Start
+from kai_cp_models.check.snapshot_facts import SnapshotFacts
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
@@ -39,19 +39,19 @@ class Resident:
 
 
 @dataclass(frozen=True)
-class World:
+class PlannedCluster:
     """A snapshot and a plan. Decisions on unknown pods or nodes are left out of every picture."""
 
     snapshot: Snapshot
     plan: Plan
     options: OptionalRules = OptionalRules.model_validate({})
-    known: Start | None = None
+    known: SnapshotFacts | None = None
     """What earlier audits of the same snapshot worked out."""
 
     @cached_property
-    def start(self) -> Start:
+    def start(self) -> SnapshotFacts:
         """What the snapshot alone says."""
-        return self.known or Start(self.snapshot)
+        return self.known or SnapshotFacts(self.snapshot)
 
     # --- decisions by kind ---------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ class Held(dict[str, amounts.Amounts]):
 
 
 @dataclass(frozen=True)
-class Start:
+class SnapshotFacts:
     """A snapshot, and what several audits of it would work out again and again."""
 
     snapshot: Snapshot
