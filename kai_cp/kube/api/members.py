@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 
 from kai_cp.kube.api import names
-from kai_cp.kube.api.orders import annotations_of
+from kai_cp.kube.api.api_objects import annotations_of
 from kai_cp.kube.api.store import Key, Object, Store, key_of
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kai_cp.kube.api import orders
+from kai_cp.kube.api import api_objects
 from kai_cp_models.reservations.inputs import RESERVATION, SCHEMA
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodGroup, Reservation, Snapshot
 
@@ -61,13 +61,13 @@ def noted_cause(group: PodGroup) -> str | None:
 def _text(entry: Reservation, noted: str | None) -> str:
     def instant(seconds: float | None) -> str | None:
         # A start that is written a fraction too early would be broken at once.
-        return None if seconds is None else orders.rfc3339(math.ceil(seconds))
+        return None if seconds is None else api_objects.rfc3339(math.ceil(seconds))
 
     document = {
         "schema": SCHEMA,
         "start": instant(entry.start),
         "promised": instant(entry.promised),
-        "made": None if entry.made is None else orders.rfc3339(entry.made),
+        "made": None if entry.made is None else api_objects.rfc3339(entry.made),
         "nodes": {name: round(gpus) for name, gpus in sorted(entry.nodes.items())},
     }
     late = entry.start is not None and entry.promised is not None and entry.start > entry.promised
@@ -79,13 +79,13 @@ def _text(entry: Reservation, noted: str | None) -> str:
 
 def moved_note(before: str | None, now: float, count: int, pods: int) -> str:
     """The note of ``count`` more restarts for defragmentation, after which ``pods`` shall run again."""
-    hour = orders.rfc3339(now - 3600)
+    hour = api_objects.rfc3339(now - 3600)
     try:
         found = json.loads(before or "{}").get("at") or []
         recent = [at for at in found if isinstance(at, str) and at > hour]
     except (ValueError, AttributeError, TypeError):
         recent = []
-    stamps = [*recent, *[orders.rfc3339(now)] * count]
+    stamps = [*recent, *[api_objects.rfc3339(now)] * count]
     return json.dumps({"pods": pods, "at": stamps}, separators=(",", ":"))
 
 
@@ -94,10 +94,10 @@ def _closed(entry: Reservation) -> str:
     assert entry.made is not None
     document = {
         "schema": SCHEMA,
-        "made": orders.rfc3339(entry.made),
+        "made": api_objects.rfc3339(entry.made),
         "nodes": {name: round(gpus) for name, gpus in sorted(entry.nodes.items())},
         "idle": {
-            "since": orders.rfc3339(entry.idle.since),
+            "since": api_objects.rfc3339(entry.idle.since),
             "gpus": round(entry.idle.gpus),
             "gpuHours": round(entry.idle.gpu_hours, 3),
         },
@@ -106,4 +106,4 @@ def _closed(entry: Reservation) -> str:
 
 
 def _expired(seconds: float) -> str:
-    return json.dumps({"schema": SCHEMA, "expired": orders.rfc3339(seconds)}, separators=(",", ":"))
+    return json.dumps({"schema": SCHEMA, "expired": api_objects.rfc3339(seconds)}, separators=(",", ":"))

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kai_cp.kube.api import orders, resources
+from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.resources import Resource
@@ -67,7 +67,7 @@ class Recorder:
             self._said.move_to_end(key)
             if len(self._said) > REMEMBERED:
                 self._said.popitem(last=False)
-        body = orders.event(
+        body = api_objects.event(
             about,
             resource,
             kind=kind,

@@ -17,7 +17,7 @@ from typing import Final
 
 import orjson
 
-from kai_cp.kube.api import names, orders, resources
+from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.api.recorder import Recorder
@@ -104,7 +104,7 @@ class Binder:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _changed(self, _old: Object | None, new: Object | None) -> None:
-        if new is not None and not orders.finished(new):
+        if new is not None and not api_objects.finished(new):
             self._queue(key_of(new))
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
@@ -167,11 +167,11 @@ class Binder:
     def _attempt(self, key: Key) -> float | None:
         """Try once; seconds until the next attempt, or None when there is to be none."""
         request = self._requests.get(key)
-        if request is None or orders.finished(request) or "deletionTimestamp" in request["metadata"]:
+        if request is None or api_objects.finished(request) or "deletionTimestamp" in request["metadata"]:
             return None
         pod = self._pods.get((key[0], request["spec"]["podName"]))
         # A pod that is not there yet is waited for; without one the garbage collector takes the request.
-        if pod is None or not orders.belongs_to(request, pod) or not self._serves(pod):
+        if pod is None or not api_objects.belongs_to(request, pod) or not self._serves(pod):
             return None
         if pod["spec"].get("nodeName"):
             self._close(request, pod)
@@ -317,7 +317,7 @@ class Binder:
         self._finish(request, "Succeeded", "")
 
     def _condition(self, pod: Object, status: str, reason: str, message: str) -> None:
-        present = orders.condition((pod.get("status") or {}).get("conditions"), "PodBound")
+        present = api_objects.condition((pod.get("status") or {}).get("conditions"), "PodBound")
         if present is not None and (present.get("status"), present.get("message")) == (status, message):
             return
         entry = {
@@ -325,7 +325,7 @@ class Binder:
             "status": status,
             "reason": reason,
             "message": message[:1024],
-            "lastTransitionTime": orders.rfc3339(self._clock()),
+            "lastTransitionTime": api_objects.rfc3339(self._clock()),
         }
         meta = pod["metadata"]
         body = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [entry]}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kai_cp.kube.api import orders, resources
+from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.store import Object, Store
 from kai_cp.kube.api.transport import Transport
@@ -57,7 +57,7 @@ class ExtendedClaims:
                 "name": name,
                 "namespace": pod["metadata"]["namespace"],
                 "annotations": {MARK: "true"},
-                "ownerReferences": [{**orders.owner(pod, resources.PODS), "controller": True}],
+                "ownerReferences": [{**api_objects.owner(pod, resources.PODS), "controller": True}],
             },
             "spec": {"devices": {"requests": requests}},
         }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kai_cp.kube.api import names, orders, resources
+from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.errors import ApiError, KubeError
 from kai_cp.kube.api.store import Object, Store
 from kai_cp.kube.api.transport import Transport
@@ -30,7 +30,7 @@ def reservation_name(node: str, group: str) -> str:
 
 def groups_of(pod: Mapping[str, Any]) -> list[str]:
     """GPU groups that a pod's labels name."""
-    labels = orders.labels_of(pod)
+    labels = api_objects.labels_of(pod)
     several = [value for key, value in labels.items() if key.startswith(LABEL_PREFIX)]
     return several or ([labels[names.GPU_GROUP]] if names.GPU_GROUP in labels else [])
 
@@ -135,7 +135,7 @@ class Reservations:
     def _is_reservation(self, pod: Object) -> bool:
         return (
             pod["metadata"].get("namespace") == self._options.resource_reservation_namespace
-            and orders.labels_of(pod).get("app") == self._options.resource_reservation_app_label
+            and api_objects.labels_of(pod).get("app") == self._options.resource_reservation_app_label
         )
 
     def _find(self, group: str, node: str) -> Object | None:
@@ -150,7 +150,7 @@ class Reservations:
         for pod in self._pods.all():
             if (
                 pod["metadata"].get("namespace") == self._options.scale_adjust_namespace
-                and orders.labels_of(pod).get("app") == names.SCALING_APP
+                and api_objects.labels_of(pod).get("app") == names.SCALING_APP
                 and not pod["spec"].get("nodeName")
             ):
                 raise BindError("a scaling pod is not scheduled yet; no GPU is reserved until it is")
@@ -209,7 +209,9 @@ class Reservations:
         with self._changed:
             while True:
                 pod = self._find(group, node)
-                device = orders.annotations_of(pod).get(names.RESERVED_DEVICE) if pod is not None else None
+                device = (
+                    api_objects.annotations_of(pod).get(names.RESERVED_DEVICE) if pod is not None else None
+                )
                 if device:
                     return device
                 left = end - time.monotonic()
@@ -232,7 +234,7 @@ class Reservations:
             return self._locks[group]
 
     def _notice(self, _old: Object | None, new: Object | None) -> None:
-        if new is not None and names.RESERVED_DEVICE in orders.annotations_of(new):
+        if new is not None and names.RESERVED_DEVICE in api_objects.annotations_of(new):
             with self._changed:
                 self._changed.notify_all()
 

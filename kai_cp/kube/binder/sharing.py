@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kai_cp.kube.api import names, orders, resources
+from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import Object, Store
@@ -124,7 +124,7 @@ class Sharing:
             "metadata": {
                 "name": name,
                 "namespace": namespace,
-                "ownerReferences": [orders.owner(pod, resources.PODS)],
+                "ownerReferences": [api_objects.owner(pod, resources.PODS)],
             },
             "data": dict(data),
         }
@@ -136,14 +136,14 @@ class Sharing:
             self._transport.patch(resources.CONFIG_MAPS, namespace, name, {"data": dict(data)})
 
     def _config_names(self, pod: Object) -> tuple[str, str] | None:
-        prefix = orders.annotations_of(pod).get(names.SHARED_GPU_CONFIG)
+        prefix = api_objects.annotations_of(pod).get(names.SHARED_GPU_CONFIG)
         if not prefix:
             return None
         name = f"{prefix}-{self._container(pod)[0]}"
         return name, f"{name}-evar"
 
     def _container(self, pod: Object) -> tuple[str, Mapping[str, Any]]:
-        wanted = orders.annotations_of(pod).get(names.FRACTION_CONTAINER)
+        wanted = api_objects.annotations_of(pod).get(names.FRACTION_CONTAINER)
         containers = pod["spec"].get("containers") or []
         if not wanted:
             return "0", containers[0]
@@ -163,12 +163,12 @@ class Sharing:
 
 
 def _wants_mps(pod: Object) -> bool:
-    return orders.annotations_of(pod).get(names.MPS) == "true"
+    return api_objects.annotations_of(pod).get(names.MPS) == "true"
 
 
 def _share_mib(node: Object, portion: str) -> int:
     """Memory of a part of one of the node's GPUs."""
-    label = orders.labels_of(node).get(names.GPU_MEMORY_LABEL, "")
+    label = api_objects.labels_of(node).get(names.GPU_MEMORY_LABEL, "")
     if not label.isdigit():
         raise BindError(f"node {node['metadata']['name']} has no label {names.GPU_MEMORY_LABEL}")
     # 0 would mean that there is no limit.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kai_cp.kube.api import orders, resources
+from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.store import Object, Store
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
@@ -61,7 +61,7 @@ class Volumes:
             claim = self._claims.get((pod["metadata"]["namespace"], name))
             if claim is None or _bound(claim):
                 continue
-            if orders.annotations_of(claim).get(SELECTED_NODE) == request["spec"]["selectedNode"]:
+            if api_objects.annotations_of(claim).get(SELECTED_NODE) == request["spec"]["selectedNode"]:
                 self._annotate(claim, None)
 
     def _provision(self, claim: Object, node: Object) -> None:
@@ -73,7 +73,7 @@ class Volumes:
             )
         if kind.get("provisioner") == NO_PROVISIONER:
             self._take_volume(claim, node)
-        elif orders.annotations_of(claim).get(SELECTED_NODE) != node["metadata"]["name"]:
+        elif api_objects.annotations_of(claim).get(SELECTED_NODE) != node["metadata"]["name"]:
             self._annotate(claim, node["metadata"]["name"])
 
     def _annotate(self, claim: Object, node: str | None) -> None:
@@ -179,7 +179,7 @@ def _reachable(volume: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
     terms = ((volume["spec"].get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms")
     if not terms:
         return True
-    labels = orders.labels_of(node)
+    labels = api_objects.labels_of(node)
     return any(all(_meets(labels, entry) for entry in term.get("matchExpressions") or ()) for term in terms)
 
 

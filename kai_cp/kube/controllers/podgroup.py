@@ -9,8 +9,8 @@ from typing import Any, Final
 from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
+from kai_cp.kube.api.api_objects import annotations_of, labels_of
 from kai_cp.kube.api.members import Members, groups_of
-from kai_cp.kube.api.orders import annotations_of, labels_of
 from kai_cp.kube.api.store import Key, Object, key_of
 from kai_cp.kube.controllers.base import Context, Want, changed
 from kai_cp.workloads.sums import FIELDS, Usage, group_status, is_preemptible, usage_of

@@ -12,9 +12,9 @@ from typing import Any, Final, NoReturn
 from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
+from kai_cp.kube.api.api_objects import annotations_of
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.members import Members
-from kai_cp.kube.api.orders import annotations_of
 from kai_cp.kube.api.store import Key, Object, key_of
 from kai_cp.kube.controllers.base import Context, NotYet, Want, changed
 from kai_cp.kube.controllers.options import ControllerOptions, pairs

@@ -8,8 +8,8 @@ from typing import Final
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
+from kai_cp.kube.api.api_objects import rfc3339
 from kai_cp.kube.api.errors import ApiError
-from kai_cp.kube.api.orders import rfc3339
 from kai_cp.kube.api.store import Key, Object, key_of
 from kai_cp.kube.controllers.base import Context, Want
 from kai_cp.workloads.scaling import COOL_DOWN_SECONDS, Adjustment, ScalingSetup, adjust

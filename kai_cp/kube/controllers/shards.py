@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kai_cp.kube.api import orders
+from kai_cp.kube.api import api_objects
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.store import Key, Object, key_of
@@ -86,7 +86,7 @@ class ShardController:
         before = {c.get("type"): c for c in (shard.get("status") or {}).get("conditions") or ()}
         if all(contained(condition, before.get(condition["type"])) for condition in wanted):
             return
-        now = orders.rfc3339(time.time())
+        now = api_objects.rfc3339(time.time())
         for condition in wanted:
             old = before.get(condition["type"]) or {}
             same = old.get("status") == condition["status"]

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from kai_cp.kube.api import names, orders
+from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.demo.story import GPUS, NAMESPACE, RACK
@@ -23,9 +23,9 @@ Object = dict[str, Any]
 
 def gpus_of(pod: Object) -> float:
     """GPUs a pod asks for."""
-    if names.GPU_FRACTION in orders.annotations_of(pod):
-        return float(orders.annotations_of(pod)[names.GPU_FRACTION])
-    return sum(float(needs.get(names.GPU) or 0) for needs in orders.limits(pod))
+    if names.GPU_FRACTION in api_objects.annotations_of(pod):
+        return float(api_objects.annotations_of(pod)[names.GPU_FRACTION])
+    return sum(float(needs.get(names.GPU) or 0) for needs in api_objects.limits(pod))
 
 
 class View:
@@ -65,7 +65,7 @@ class View:
                 used += cells
                 bar.append(("▒" if mark.endswith("~") else "█") * cells, style=self._colour(mark.rstrip("~")))
             bar.append("·" * max(0, GPUS - used), style="dim")
-            table.add_row(name, orders.labels_of(node).get(RACK, ""), bar)
+            table.add_row(name, api_objects.labels_of(node).get(RACK, ""), bar)
         return table
 
     def _queues(self, pods: list[Object], groups: dict[str, Object]) -> Table:
@@ -87,7 +87,7 @@ class View:
         running: Counter[str] = Counter()
         total: Counter[str] = Counter()
         for pod in pods:
-            name = orders.annotations_of(pod).get(names.GROUP, "")
+            name = api_objects.annotations_of(pod).get(names.GROUP, "")
             total[name] += 1
             if (pod.get("status") or {}).get("phase") == "Running":
                 running[name] += 1
@@ -121,5 +121,5 @@ class View:
 
 
 def _queue(pod: Object, groups: dict[str, Object]) -> str:
-    group = groups.get(orders.annotations_of(pod).get(names.GROUP, ""))
+    group = groups.get(api_objects.annotations_of(pod).get(names.GROUP, ""))
     return str(group["spec"]["queue"]) if group is not None else "?"

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
-from kai_cp.kube.api import names, orders, resources
+from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.api.port import Outcome, Result
@@ -112,14 +112,14 @@ class LiveCluster:
         self.rivals.begin()
         started: dict[GroupKey, float] = {}
         for request in self._requests.all():
-            if not self._is_ours(request) or orders.failed_for_good(request):
+            if not self._is_ours(request) or api_objects.failed_for_good(request):
                 continue
             namespace = request["metadata"]["namespace"]
             pod = self._pods.get((namespace, request["spec"]["podName"]))
-            if pod is None or not orders.belongs_to(request, pod):
+            if pod is None or not api_objects.belongs_to(request, pod):
                 continue
             self._label_pool(pod)
-            name = orders.annotations_of(pod).get(names.GROUP)
+            name = api_objects.annotations_of(pod).get(names.GROUP)
             if name:
                 key = GroupKey(namespace, name)
                 ordered = seconds_of(request["metadata"]["creationTimestamp"])
@@ -127,7 +127,7 @@ class LiveCluster:
         for key, began in started.items():
             group = self._groups.get(key)
             if group is not None and began - _last_start(group) > NEAR_SECONDS:
-                self._start(key, orders.rfc3339(began))
+                self._start(key, api_objects.rfc3339(began))
 
     def tidy(self) -> bool:
         """Delete BindRequests that failed for good, or whose pod or node is gone; the pods are free again.
@@ -141,8 +141,8 @@ class LiveCluster:
             key = (request["metadata"]["namespace"], request["spec"]["podName"])
             pod = self._pods.get(key)
             lost = self._nodes.get(("", request["spec"]["selectedNode"])) is None
-            stranger = pod is not None and not orders.belongs_to(request, pod)
-            if orders.failed_for_good(request) or lost or stranger:
+            stranger = pod is not None and not api_objects.belongs_to(request, pod)
+            if api_objects.failed_for_good(request) or lost or stranger:
                 done = self._drop(request) and done
         return done
 
@@ -185,7 +185,7 @@ class LiveCluster:
         if node is None:
             return "gone", f"no node {decision.node}"
         namespace, name = decision.pod
-        request = self.rivals.mark(orders.bind_request(pod, node, decision, self._pool))
+        request = self.rivals.mark(api_objects.bind_request(pod, node, decision, self._pool))
         try:
             made = self._transport.create(resources.BIND_REQUESTS, namespace, request)
         except ApiError as error:
@@ -200,7 +200,7 @@ class LiveCluster:
 
     def _label_pool(self, pod: Object) -> None:
         label, value = self._pool
-        if label and value and orders.labels_of(pod).get(label) != value:
+        if label and value and api_objects.labels_of(pod).get(label) != value:
             namespace, name = key_of(pod)
             body = {"metadata": {"uid": pod["metadata"]["uid"], "labels": {label: value}}}
             write = partial(self._label, namespace, name, body)
@@ -217,9 +217,9 @@ class LiveCluster:
             known = self._requests.get((namespace, name))
             if known is None or "metadata" not in known:
                 return "conflict", "a BindRequest exists that is not visible yet"
-            if orders.belongs_to(known, pod) and known["spec"] == request["spec"]:
+            if api_objects.belongs_to(known, pod) and known["spec"] == request["spec"]:
                 return "done", "it had been written already"
-            if not orders.belongs_to(known, pod):
+            if not api_objects.belongs_to(known, pod):
                 self._drop(known)
             return "conflict", "another BindRequest of the same name exists"
         self._backoff.failed(pod["metadata"]["uid"], self._clock())
@@ -274,10 +274,10 @@ class LiveCluster:
                 urgent=True,
             )
             if action != "stalegangeviction":
-                stamp = orders.rfc3339(self._clock())
+                stamp = api_objects.rfc3339(self._clock())
                 more = {names.ENDED: stamp} if action == "maxruntime" else {}
                 if action == "defrag":
-                    before = orders.annotations_of(group).get(names.MOVED)
+                    before = api_objects.annotations_of(group).get(names.MOVED)
                     back = self._alive(key) + len(decisions)
                     more[names.MOVED] = moved_note(before, self._clock(), len(decisions), back)
                 self.annotate(key, {names.LAST_EVICTION: stamp, **more})
@@ -285,7 +285,7 @@ class LiveCluster:
     def _alive(self, key: GroupKey) -> int:
         """Pods of a group that run and stay."""
         return sum(
-            orders.annotations_of(pod).get(names.GROUP) == key.name
+            api_objects.annotations_of(pod).get(names.GROUP) == key.name
             and pod["metadata"]["namespace"] == key.namespace
             and pod["status"].get("phase") == "Running"
             and "deletionTimestamp" not in pod["metadata"]
@@ -299,7 +299,7 @@ class LiveCluster:
             for decision, outcome, _ in results
             if decision.kind == "Bind" and outcome == "done" and decision.group is not None
         }
-        stamp = orders.rfc3339(self._clock())
+        stamp = api_objects.rfc3339(self._clock())
         for key in sorted(key for key in started if key not in waits and key not in placed):
             self._start(key, stamp)
 
@@ -317,7 +317,7 @@ class LiveCluster:
         group = self._groups.get(key)
         if group is None:
             return
-        present = orders.annotations_of(group)
+        present = api_objects.annotations_of(group)
         if all(present.get(name) == value for name, value in annotations.items()):
             return
         body = {"metadata": {"annotations": dict(annotations)}}
@@ -337,7 +337,7 @@ class LiveCluster:
             "status": status,
             "reason": reason,
             "message": message[:1024],
-            "lastTransitionTime": orders.rfc3339(self._clock()),
+            "lastTransitionTime": api_objects.rfc3339(self._clock()),
         }
         meta = pod["metadata"]
         body = {"status": {"conditions": [entry]}}
@@ -372,11 +372,11 @@ class LiveCluster:
 
     def _is_ours(self, request: Object) -> bool:
         key, value = self._pool
-        return not key or (orders.labels_of(request).get(key) or "") == value
+        return not key or (api_objects.labels_of(request).get(key) or "") == value
 
     def _is_served(self, pod: Object) -> bool:
         """Whether the pod's group is of this pool."""
-        name = orders.annotations_of(pod).get(names.GROUP)
+        name = api_objects.annotations_of(pod).get(names.GROUP)
         return bool(name) and self._groups.get((key_of(pod)[0], str(name))) is not None
 
     def _has_place(self, key: GroupKey) -> bool:
@@ -407,7 +407,7 @@ class LiveCluster:
 
 def _last_start(group: Object) -> float:
     try:
-        return seconds_of(orders.annotations_of(group).get(names.LAST_START, ""))
+        return seconds_of(api_objects.annotations_of(group).get(names.LAST_START, ""))
     except ValueError:
         return -math.inf
 
@@ -416,6 +416,6 @@ def with_annotation(item: Object, name: str, value: str | None) -> Object:
     """The object with an annotation that it will soon have; None changes nothing."""
     if value is None:
         return item
-    annotations = {**orders.annotations_of(item), name: value}
+    annotations = {**api_objects.annotations_of(item), name: value}
     version = f"{item['metadata'].get('resourceVersion', '')}-{value}"
     return {**item, "metadata": {**item["metadata"], "annotations": annotations, "resourceVersion": version}}

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from kai_cp.kube.api import names, orders
+from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api.port import Outcome, Result
 from kai_cp.kube.api.promises import moved_note
 from kai_cp_models.snapshot import Decision, GroupKey, Plan
@@ -129,7 +129,7 @@ class MemoryCluster:
         params = self._raw.get("schedulerParams") or {}
         partition = params.get("partitionParams") or {}
         pool = (partition.get("NodePoolLabelKey") or "", partition.get("NodePoolLabelValue") or "")
-        request = orders.bind_request(pod, node, decision, pool)
+        request = api_objects.bind_request(pod, node, decision, pool)
         request["metadata"]["uid"] = f"bind-{pod['metadata'].get('uid', '')}"
         self._requests[key] = request
         uid = pod["metadata"].get("uid")
@@ -174,7 +174,7 @@ class MemoryCluster:
         pod = self._pods.get(key)
         alive = pod is not None and "deletionTimestamp" not in pod["metadata"]
         if pod is not None and alive and pod["metadata"].get("uid") == uid:
-            self._change_pod(pod, status={"phase": "Running", "startTime": orders.rfc3339(self.now)})
+            self._change_pod(pod, status={"phase": "Running", "startTime": api_objects.rfc3339(self.now)})
             self._note("running", key)
 
     def _evict(self, pod: Object, decision: Decision) -> tuple[Outcome, str]:
@@ -187,14 +187,14 @@ class MemoryCluster:
                 self._annotate(decision.group, names.ENDED)
             if decision.action == "defrag":
                 group = self._groups.get(decision.group)
-                before = None if group is None else orders.annotations_of(group).get(names.MOVED)
+                before = None if group is None else api_objects.annotations_of(group).get(names.MOVED)
                 self.note(decision.group, {names.MOVED: moved_note(before, self.now, 1, 0)})
         self._note("evicted", key)
         uid = pod["metadata"].get("uid")
         grace = float(pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
         if not pod["spec"].get("nodeName"):
             grace = 0.0
-        self._change_pod(pod, deletionTimestamp=orders.rfc3339(self.now + grace))
+        self._change_pod(pod, deletionTimestamp=api_objects.rfc3339(self.now + grace))
         self._at(self.now + grace, lambda: self._gone(key, uid))
         return "done", ""
 
@@ -213,7 +213,7 @@ class MemoryCluster:
         meta = {k: v for k, v in old.items() if k not in ("deletionTimestamp", "resourceVersion")}
         meta["name"] = old["name"] if self._same_name else f"{old['name'].split('.r')[0]}.r{number}"
         meta["uid"] = f"{old.get('uid', old['name'])}.r{number}"
-        meta["creationTimestamp"] = orders.rfc3339(self.now)
+        meta["creationTimestamp"] = api_objects.rfc3339(self.now)
         labels = meta.get("labels") or {}
         meta["labels"] = {k: v for k, v in labels.items() if not k.startswith(names.GPU_GROUP)}
         spec = {k: v for k, v in pod["spec"].items() if k != "nodeName"}
@@ -223,7 +223,7 @@ class MemoryCluster:
         failed = [
             key
             for key, request in self._requests.items()
-            if orders.failed_for_good(request) or request["spec"].get("selectedNode") not in self._nodes
+            if api_objects.failed_for_good(request) or request["spec"].get("selectedNode") not in self._nodes
         ]
         for key in failed:
             del self._requests[key]
@@ -232,12 +232,12 @@ class MemoryCluster:
         """Set (None: remove) annotations of a pod group."""
         item = self._groups.get(group)
         if item is not None:
-            merged = {**orders.annotations_of(item), **annotations}
+            merged = {**api_objects.annotations_of(item), **annotations}
             kept = {name: text for name, text in merged.items() if text is not None}
             self._groups[group] = {**item, "metadata": self._changed(item, annotations=kept)}
 
     def _annotate(self, group: GroupKey, name: str) -> None:
-        self.note(group, {name: orders.rfc3339(self.now)})
+        self.note(group, {name: api_objects.rfc3339(self.now)})
 
     def _change_pod(self, pod: Object, *, status: Object | None = None, **meta: Any) -> None:
         changed = {**pod, "metadata": self._changed(pod, **meta)}
@@ -263,4 +263,6 @@ def _key(item: Mapping[str, Any]) -> Key:
 
 
 def _group_of(pod: Mapping[str, Any]) -> GroupKey:
-    return GroupKey(pod["metadata"].get("namespace") or "", orders.annotations_of(pod).get(names.GROUP, ""))
+    return GroupKey(
+        pod["metadata"].get("namespace") or "", api_objects.annotations_of(pod).get(names.GROUP, "")
+    )

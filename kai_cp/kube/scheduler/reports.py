@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from kai_cp.kube.api import names, orders, resources
+from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import KubeError
 from kai_cp.kube.api.promises import promises
@@ -138,7 +138,7 @@ class Reporter:
         if not condition:
             return again
         message = message[:1024]
-        present = orders.condition((pod.get("status") or {}).get("conditions"), "PodScheduled")
+        present = api_objects.condition((pod.get("status") or {}).get("conditions"), "PodScheduled")
         if present is not None and present.get("reason") == "Unschedulable":
             if present.get("message") == message:
                 return again
@@ -150,7 +150,7 @@ class Reporter:
             "status": "False",
             "reason": "Unschedulable",
             "message": message,
-            "lastTransitionTime": orders.rfc3339(self._clock()),
+            "lastTransitionTime": api_objects.rfc3339(self._clock()),
         }
         self._submit(("pod", *key), lambda: self._write_pod(key, entry))
         return again
@@ -203,7 +203,7 @@ class Reporter:
             "reasons": [reason],
             "status": "True",
             "transitionID": str(last + 1),
-            "lastTransitionTime": orders.rfc3339(self._clock()),
+            "lastTransitionTime": api_objects.rfc3339(self._clock()),
         }
         kept = [item for item in conditions if item.get("nodePool") != self.pool]
         self._write_conditions(entry.group, [*kept, new])
@@ -234,7 +234,7 @@ class Reporter:
         stale = stale_groups(snapshot, plan)
         for group in snapshot.groups:
             if group.key in stale and group.stale_since is None:
-                stamp = orders.rfc3339(self._clock())
+                stamp = api_objects.rfc3339(self._clock())
                 self._cluster.annotate(group.key, {names.STALE_SINCE: stamp})
                 item = self._groups.get(group.key)
                 if item is not None:

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable
 from typing import Final
 
-from kai_cp.kube.api import names, orders, resources
+from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import Key, Object, Store, key_of
 
@@ -82,7 +82,7 @@ class Rivals:
     def _request_changed(self, old: Object | None, new: Object | None) -> None:
         if not self._begun or old is not None or new is None or not self._request_served(new):
             return
-        by = orders.annotations_of(new).get(names.ORDERED_BY, "")
+        by = api_objects.annotations_of(new).get(names.ORDERED_BY, "")
         if by == self.instance:
             return
         namespace, name = new["metadata"].get("namespace", ""), new["spec"].get("podName", "")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from kai_cp.kube.api.orders import rfc3339
+from kai_cp.kube.api.api_objects import rfc3339
 
 STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kai_cp.kube.api.orders import rfc3339
+from kai_cp.kube.api.api_objects import rfc3339
 from kai_cp.kube.api.port import Result
 from kai_cp_models.snapshot import Plan, Snapshot
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube.api import names, orders
+from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.informers import Informers
@@ -84,7 +84,7 @@ def order(server: StubServer, item: Object, backoff_limit: int | None = None, **
     made = server.put(r.PODS, item)
     groups = details.pop("gpu_groups", ())
     decision = bind(item["metadata"]["name"], details.pop("node", "n"), gpu_groups=groups, details=details)
-    request = orders.bind_request(made, node("n"), decision)
+    request = api_objects.bind_request(made, node("n"), decision)
     if backoff_limit is not None:
         request["spec"]["backoffLimit"] = backoff_limit
     server.put(r.BIND_REQUESTS, request)
@@ -139,7 +139,7 @@ def test_a_pod_that_is_seen_long_after_its_request(
     setup()
     late = server.put(r.PODS, pod("p"))
     server.remove(r.PODS, "ns", "p")
-    server.put(r.BIND_REQUESTS, orders.bind_request(late, node("n"), bind("p", "n")))
+    server.put(r.BIND_REQUESTS, api_objects.bind_request(late, node("n"), bind("p", "n")))
     order(server, pod("next"))
     until(lambda: phase(server, "next") == "Succeeded")
     server.put(r.PODS, late)

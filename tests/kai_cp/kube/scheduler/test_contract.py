@@ -8,7 +8,7 @@ import pytest
 
 from kai_cp.admission.request import AdmissionSettings, Request
 from kai_cp.admission.review import review
-from kai_cp.kube.api import names, orders
+from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.binder.sharing import Sharing
 from kai_cp.kube.controllers.shard_objects import conditions
 from kai_cp.kube.install import definitions
@@ -23,7 +23,7 @@ from tests.kai_cp.kube.samples import bind, group, node, pod, queue, snapshot
 
 def test_an_order_has_what_kais_binder_reads_and_nothing_that_its_schema_lacks() -> None:
     item = pod("p", gpus=0, annotations={"gpu-fraction": "0.5"})
-    made = orders.bind_request(
+    made = api_objects.bind_request(
         item, node("n"), bind("p", "n", gpu_groups=("g1",)), ("kai.scheduler/node-pool", "a")
     )
     assert made["metadata"]["name"] == "p"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kai_cp.kube.api import names, orders
+from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api import resources as r
 from kai_cp_models.snapshot import GroupKey, Plan
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
@@ -197,7 +197,7 @@ def test_a_new_process_writes_what_the_last_one_did_not_come_to(server: StubServ
         for i in range(2):
             made = server.put(r.PODS, pod(f"{name}-{i}", name, node="n", phase="Running"))
             decision = bind(f"{name}-{i}", "n", group=name)
-            request = orders.bind_request(made, labelled, decision, ("pool", "a"))
+            request = api_objects.bind_request(made, labelled, decision, ("pool", "a"))
             request["metadata"]["creationTimestamp"] = f"2026-11-20T12:00:{40 - i}Z"
             server.put(r.BIND_REQUESTS, {**request, "status": {"phase": "Succeeded"}})
     setup = Setup(server, nodepool_label_key="pool", partition_label_value="a")
@@ -229,7 +229,11 @@ def test_a_new_process_writes_what_the_last_one_did_not_come_to(server: StubServ
 def test_a_decision_that_cannot_be_written_is_one_failed_decision(setup: Setup) -> None:
     hostile = {"gpu-fraction-num-devices": "x", "gpu-fraction": "half"}
     setup.server.put(r.PODS, pod("p1") | {"metadata": pod("p1")["metadata"] | {"annotations": hostile}})
-    until(lambda: orders.annotations_of(setup.cache.stores[r.PODS].get(("ns", "p1")) or pod("p1")) == hostile)
+    until(
+        lambda: (
+            api_objects.annotations_of(setup.cache.stores[r.PODS].get(("ns", "p1")) or pod("p1")) == hostile
+        )
+    )
     results = setup.live.apply(Plan(decisions=tuple(bind(f"p{i}", "n") for i in range(3))))
     assert [result.outcome for result in results] == ["done", "failed", "done"]
     assert results[1].message == 'metadata.annotations[gpu-fraction]: "half" is not a number'

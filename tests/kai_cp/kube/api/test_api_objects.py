@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube.api import orders
+from kai_cp.kube.api import api_objects
 from kai_cp.kube.api import resources as r
 from tests.kai_cp.kube.samples import bind, node, pod
 
@@ -48,14 +48,14 @@ def mig() -> dict[str, Any]:
     ],
 )
 def test_what_a_pod_receives(item: dict[str, Any], kind: str, received: dict[str, Any]) -> None:
-    spec = orders.bind_request(item, node("n"), bind("p", "n"))["spec"]
+    spec = api_objects.bind_request(item, node("n"), bind("p", "n"))["spec"]
     assert spec["receivedResourceType"] == kind
     assert spec["receivedGPU"] == received
 
 
 def test_details_go_to_the_binder() -> None:
     details = {"resourceClaimAllocations": [{"name": "c", "allocation": {}}], "numaZones": [{"zone": "0"}]}
-    spec = orders.bind_request(pod("p"), None, bind("p", "n", details=details))["spec"]
+    spec = api_objects.bind_request(pod("p"), None, bind("p", "n", details=details))["spec"]
     assert spec["resourceClaimAllocations"] == details["resourceClaimAllocations"]
     assert spec["predictedNUMAZones"] == details["numaZones"]
 
@@ -72,13 +72,13 @@ def test_details_go_to_the_binder() -> None:
 )
 def test_failed_for_good(limit: int | None, status: dict[str, Any], final: bool) -> None:
     spec = {"backoffLimit": limit} if limit is not None else {}
-    assert orders.failed_for_good({"spec": spec, "status": status}) is final
+    assert api_objects.failed_for_good({"spec": spec, "status": status}) is final
 
 
 def test_equal_events_have_equal_names() -> None:
     def named(message: str) -> str:
         return str(
-            orders.event(
+            api_objects.event(
                 pod("p"), r.PODS, kind="Normal", reason="R", message=message, component="c", now=0.0
             )["metadata"]["name"]
         )
@@ -91,6 +91,6 @@ def test_the_container_that_asked_is_named() -> None:
     item = pod("p", gpus=2)
     mapping = {"resourceName": "nvidia.com/gpu", "requestName": "request-0"}
     details = {"extendedResourceClaimAllocation": {"allocation": {}, "containerMappings": [mapping]}}
-    spec = orders.bind_request(item, None, bind("p", "n", details=details))["spec"]
+    spec = api_objects.bind_request(item, None, bind("p", "n", details=details))["spec"]
     assert spec["extendedResourceClaimAllocation"]["containerMappings"] == [{"containerName": "c", **mapping}]
     assert "containerName" not in mapping
