@@ -22,7 +22,7 @@ from kai_cp.bench.generate.objects import (
     queue,
 )
 from kai_cp.kube.api.promises import promises
-from kai_cp.kube.scheduler.memory import MemoryCluster
+from kai_cp.kube.scheduler.fake_cluster import FakeCluster
 from kai_cp.reader import ParseMemo, parse
 from kai_cp.simulate.policies import Policy
 from kai_cp.simulate.shares import share_error
@@ -94,7 +94,7 @@ class World:
             for i in range(workload.nodes)
         ]
         self._start = NOW.timestamp()
-        self._twin = MemoryCluster(
+        self._twin = FakeCluster(
             raw.snapshot(), now=self._start, bind_seconds=1, start_seconds=5, recreate=True, same_name=True
         )
         self._lives: dict[str, _Life] = {}

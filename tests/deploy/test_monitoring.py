@@ -20,7 +20,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kai_cp.kube.api.background import BackgroundWriter
-from kai_cp.kube.api.port import Result
+from kai_cp.kube.api.cluster import Result
 from kai_cp.kube.api.resources import LEASES
 from kai_cp.kube.binder.process import BinderMetrics
 from kai_cp.kube.controllers.options import ControllerOptions

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from kai_cp.kube.api.cluster import Result
 from kai_cp.kube.api.errors import KubeError
-from kai_cp.kube.api.port import Result
+from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
 from kai_cp.kube.scheduler.clock import next_look, unproved_pause
 from kai_cp.kube.scheduler.comparison import Comparison
 from kai_cp.kube.scheduler.decider import Decided, Decider
-from kai_cp.kube.scheduler.live import LiveCluster
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions
 from kai_cp.kube.scheduler.reports import Reporter
 from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
@@ -36,7 +36,7 @@ class Scheduler:
     def __init__(
         self,
         cache: ClusterCache,
-        cluster: LiveCluster,
+        cluster: ApiCluster,
         decider: Decider,
         reporter: Reporter,
         backoff: BindBackoff,

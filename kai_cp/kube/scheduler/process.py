@@ -16,11 +16,11 @@ from kai_cp.kube.api import resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
 from kai_cp.kube.scheduler.decider import Decider
 from kai_cp.kube.scheduler.explaining import Explaining
-from kai_cp.kube.scheduler.live import LiveCluster
 from kai_cp.kube.scheduler.loop import Scheduler
 from kai_cp.kube.scheduler.options import (
     BadConfiguration,
@@ -102,7 +102,7 @@ def _run(setup: SchedulerSetup, life: Life, parts: ExitStack, decider: Decider |
     writer = BackgroundWriter(options.num_of_status_recording_workers)
     RequestMetrics(registry, transport, writer)
     recorder = Recorder(transport, writer, options.scheduler_name)
-    cluster = LiveCluster(transport, cache, options, recorder, writer, backoff, foreign=metrics.foreign.inc)
+    cluster = ApiCluster(transport, cache, options, recorder, writer, backoff, foreign=metrics.foreign.inc)
     parts.callback(cluster.close)
     reporter = Reporter(transport, cache, cluster, options, recorder, writer)
     scheduler = Scheduler(

@@ -15,8 +15,8 @@ from kai_cp.kube.api.promises import promises
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import Object
 from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.cache import ClusterCache
-from kai_cp.kube.scheduler.live import LiveCluster
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions
 from kai_cp.kube.scheduler.staleness import stale_groups
 from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus, Snapshot, Unscheduled
@@ -47,7 +47,7 @@ class Reporter:
         self,
         transport: Transport,
         cache: ClusterCache,
-        cluster: LiveCluster,
+        cluster: ApiCluster,
         options: SchedulerOptions,
         recorder: Recorder,
         writer: BackgroundWriter,

@@ -9,7 +9,7 @@ from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from kai_cp.kube.api.port import Result
+from kai_cp.kube.api.cluster import Result
 from kai_cp.kube.telemetry.board import Board
 from kai_cp.kube.telemetry.capacity_metrics import CapacityMetrics
 from kai_cp.kube.telemetry.cycles import Cycle

@@ -9,9 +9,9 @@ import pytest
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
-from kai_cp.kube.scheduler.live import LiveCluster
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions, default_config
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import group, node, pod, queue
@@ -31,7 +31,7 @@ class Setup:
         self.writer = BackgroundWriter(2)
         recorder = Recorder(api, self.writer, "kai-scheduler")
         self.backoff = BindBackoff()
-        self.live = LiveCluster(
+        self.live = ApiCluster(
             api, self.cache, self.options, recorder, self.writer, self.backoff, clock=self.clock
         )
         self.cache.start()

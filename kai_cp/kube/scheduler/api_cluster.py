@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.cluster import Outcome, Result
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
-from kai_cp.kube.api.port import Outcome, Result
 from kai_cp.kube.api.promises import moved_note
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import Object, key_of
@@ -35,7 +35,7 @@ BINDING_SECONDS: Final = 1.0
 """Reports stand back until nothing was ordered for this long."""
 
 
-class LiveCluster:
+class ApiCluster:
     """A cluster behind its API server. What was written shows in the next snapshot at once."""
 
     def __init__(

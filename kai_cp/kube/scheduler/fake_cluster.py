@@ -2,7 +2,7 @@
 
 Bind makes a BindRequest; after ``bind_seconds`` the pod is bound, after ``start_seconds`` more it runs. Evict
 starts a pod's graceful termination; when its grace period is over it is gone, and with ``recreate`` its
-controller makes a new pending pod in its place. Time moves only by :meth:`MemoryCluster.advance`.
+controller makes a new pending pod in its place. Time moves only by :meth:`FakeCluster.advance`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kai_cp.kube.api import api_objects, names
-from kai_cp.kube.api.port import Outcome, Result
+from kai_cp.kube.api.cluster import Outcome, Result
 from kai_cp.kube.api.promises import moved_note
 from kai_cp_models.snapshot import Decision, GroupKey, Plan
 
@@ -23,7 +23,7 @@ Object = dict[str, Any]
 Key = tuple[str, str]
 
 
-class MemoryCluster:
+class FakeCluster:
     """A twin of a live cluster, started from a raw KAI snapshot.
 
     ``now``: its clock [s since the epoch]. ``recreate``: whether an evicted pod comes back as a pending one

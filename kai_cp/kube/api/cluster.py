@@ -1,7 +1,7 @@
 """The narrow port between the loop and a cluster: one picture out, one plan in.
 
-Two things speak it: :class:`kai_cp.kube.scheduler.live.LiveCluster` and its twin in memory,
-:class:`kai_cp.kube.scheduler.memory.MemoryCluster`, which tests and the simulator use.
+Two things speak it: :class:`kai_cp.kube.scheduler.api_cluster.ApiCluster` and its twin in memory,
+:class:`kai_cp.kube.scheduler.fake_cluster.FakeCluster`, which tests and the simulator use.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 
-from kai_cp.kube.scheduler.memory import MemoryCluster
+from kai_cp.kube.scheduler.fake_cluster import FakeCluster
 from kai_cp.reader import ParseMemo, parse
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
@@ -16,12 +16,12 @@ from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snap
 NOW = 1_800_000_000.0
 
 
-def cluster(**options: object) -> MemoryCluster:
+def cluster(**options: object) -> FakeCluster:
     raw = snapshot(pods=[pod("a"), pod("b")], nodes=[node("n")], queues=[queue()], podGroups=[group("g", 2)])
-    return MemoryCluster(raw, now=NOW, **options)  # type: ignore[arg-type]
+    return FakeCluster(raw, now=NOW, **options)  # type: ignore[arg-type]
 
 
-def statuses(twin: MemoryCluster) -> dict[str, PodStatus]:
+def statuses(twin: FakeCluster) -> dict[str, PodStatus]:
     return {pod.key.name: pod.status for pod in parse(twin.snapshot(), now=twin.now).pods}
 
 
@@ -41,7 +41,7 @@ def test_a_reader_that_remembers_sees_every_change() -> None:
     raw = snapshot(pods=[pod("a")], nodes=[node("n")], queues=[queue()], podGroups=[group("g", 1)])
     for item in (item for items in raw["rawObjects"].values() for item in items):
         item["metadata"] |= {"uid": item["metadata"]["name"], "resourceVersion": "1"}
-    twin, memo = MemoryCluster(raw, now=NOW), ParseMemo()
+    twin, memo = FakeCluster(raw, now=NOW), ParseMemo()
     parse(twin.snapshot(), now=NOW, memo=memo)
     twin.apply(Plan(decisions=(bind("a", "n"),)))
     twin.note(GroupKey("ns", "g"), {"kai-cp/reserve": "true"})
