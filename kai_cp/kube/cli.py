@@ -13,12 +13,12 @@ from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.scheduler.options import BadConfiguration, SchedulerOptions, load_config
 from kai_cp.kube.serving.flags import expanded
-from kai_cp.kube.serving.process import Connection, Life, Logging, Service
+from kai_cp.kube.serving.process import Connection, Lifecycle, Logging, Service
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
-def _begin(logging: Logging) -> Life:
+def _begin(logging: Logging) -> Lifecycle:
     from prometheus_client import disable_created_metrics
 
     from kai_cp.kube.serving.logs import configure
@@ -26,7 +26,7 @@ def _begin(logging: Logging) -> Life:
     configure(json=logging.log_json, verbose=logging.verbosity >= 5)
     # It would be a second series for every counter, which has no use.
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    life = Life(os._exit)
+    life = Lifecycle(os._exit)
     life.handle_signals()
     return life
 
@@ -164,7 +164,7 @@ def crds(
     if not apply:
         typer.echo("---\n".join(text for text, _ in definitions()), nl=False)
         return
-    transport = connect(connection, "admin", Life())
+    transport = connect(connection, "admin", Lifecycle())
     try:
         for name, created in install(transport).items():
             typer.echo(f"{name}: {'created' if created else 'there already, left as it is'}")

@@ -12,7 +12,7 @@ from kai_cp import yaml_text
 from kai_cp.files import read_text
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.errors import ApiError
-from kai_cp.kube.serving.process import Connection, Life, connect
+from kai_cp.kube.serving.process import Connection, Lifecycle, connect
 
 Documents = list[tuple[str, Mapping[str, Any]]]
 
@@ -41,7 +41,7 @@ def from_files(files: Sequence[Path]) -> Documents:
 
 def from_cluster(connection: Connection) -> Documents:
     """``kai-config`` and every shard; a kind that the cluster does not know has no objects."""
-    transport = connect(connection, "reader", Life())
+    transport = connect(connection, "reader", Lifecycle())
     found: Documents = []
     try:
         for resource in (r.CONFIGS, r.SHARDS):

@@ -22,7 +22,7 @@ from kai_cp.kube.api.informers import Informers
 from kai_cp.kube.api.store import Object
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.serving.http import Answer
-from kai_cp.kube.serving.process import OK, Connection, Life, connect, listen, probes, serving
+from kai_cp.kube.serving.process import OK, Connection, Lifecycle, connect, listen, probes, serving
 
 LOG = logging.getLogger(__name__)
 FIRST_LOOK_SECONDS: Final = 60.0
@@ -103,14 +103,14 @@ class Judging:
         return review
 
 
-def run(connection: Connection, options: AdmissionOptions, life: Life) -> int:
+def run(connection: Connection, options: AdmissionOptions, life: Lifecycle) -> int:
     """Run until ended; the exit status."""
     with serving(life) as parts:
         _run(connection, options, life, parts)
     return life.status
 
 
-def _run(connection: Connection, options: AdmissionOptions, life: Life, parts: ExitStack) -> None:
+def _run(connection: Connection, options: AdmissionOptions, life: Lifecycle, parts: ExitStack) -> None:
     transport = connect(connection, "admission", life)
     parts.callback(transport.close)
     registry = CollectorRegistry()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kai_cp.kube.api import names, resources
-from kai_cp.kube.serving.process import Connection, Life, connect
+from kai_cp.kube.serving.process import Connection, Lifecycle, connect
 
 LOG = logging.getLogger(__name__)
 FAKE_VARIABLE: Final = "KAI_CP_FAKE_GPU_UUID"
@@ -42,7 +42,7 @@ def device_uuid() -> str:
 
 def run(
     connection: Connection,
-    life: Life,
+    life: Lifecycle,
     namespace: str,
     pod: str,
     find: Callable[[], str] = device_uuid,

@@ -30,7 +30,7 @@ from kai_cp.kube.binder.volumes import Volumes
 from kai_cp.kube.serving.process import (
     SYNC_SECONDS,
     Connection,
-    Life,
+    Lifecycle,
     Service,
     candidate,
     connect,
@@ -74,14 +74,14 @@ def followed(informers: Informers) -> dict[Resource, Store]:
     return {kind: informers.store(kind, transform=transforms.get(kind, t.plain)) for kind in FOLLOWED}
 
 
-def run(setup: BinderSetup, life: Life) -> int:
+def run(setup: BinderSetup, life: Lifecycle) -> int:
     """Run until ended; the exit status."""
     with serving(life) as parts:
         _run(setup, life, parts)
     return life.status
 
 
-def _run(setup: BinderSetup, life: Life, parts: ExitStack) -> None:
+def _run(setup: BinderSetup, life: Lifecycle, parts: ExitStack) -> None:
     options, service = setup.options, setup.service
     transport = connect(setup.connection, "binder", life, service)
     parts.callback(transport.close)
@@ -146,7 +146,7 @@ def _binder(
     )
 
 
-def _sync_nodes(reservations: Reservations, pods: Store, life: Life) -> None:
+def _sync_nodes(reservations: Reservations, pods: Store, life: Lifecycle) -> None:
     """Give up reservations that are not used: once at the start, then whenever a fractional pod leaves."""
     due: SimpleQueue[str] = SimpleQueue()
     reservations.watch_departures(due.put)

@@ -22,7 +22,7 @@ from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.serving.process import (
     SYNC_SECONDS,
     Connection,
-    Life,
+    Lifecycle,
     Service,
     candidate,
     lead,
@@ -66,14 +66,14 @@ def access(
     return permits
 
 
-def run(setup: ControllersSetup, life: Life) -> int:
+def run(setup: ControllersSetup, life: Lifecycle) -> int:
     """Run until ended; the exit status."""
     with serving(life) as parts:
         _run(setup, life, parts)
     return life.status
 
 
-def _run(setup: ControllersSetup, life: Life, parts: ExitStack) -> None:
+def _run(setup: ControllersSetup, life: Lifecycle, parts: ExitStack) -> None:
     connection, service = setup.connection, setup.service
     transport = Transport(
         configuration(connection.kubeconfig, connection.context),

@@ -36,7 +36,7 @@ from kai_cp.kube.scheduler.worker_decider import WorkerDecider
 from kai_cp.kube.serving.process import (
     SYNC_SECONDS,
     Connection,
-    Life,
+    Lifecycle,
     Service,
     candidate,
     connect,
@@ -75,14 +75,14 @@ def settings_hash(setup: SchedulerSetup, config: Mapping[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]
 
 
-def run(setup: SchedulerSetup, life: Life, decider: Decider | None = None) -> int:
+def run(setup: SchedulerSetup, life: Lifecycle, decider: Decider | None = None) -> int:
     """Run until ended; the exit status. ``decider``: instead of an engine in a process of its own."""
     with serving(life) as parts:
         _run(setup, life, parts, decider)
     return life.status
 
 
-def _run(setup: SchedulerSetup, life: Life, parts: ExitStack, decider: Decider | None) -> None:
+def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Decider | None) -> None:
     options, service = setup.options, setup.service
     transport = connect(setup.connection, "scheduler", life, service)
     parts.callback(transport.close)

@@ -64,7 +64,7 @@ class Noted:
 
 
 @dataclass
-class Mirror:
+class SnapshotMirror:
     """The worker's copy of the snapshot, and what it remembers of having read it."""
 
     lists: dict[str, dict[Key, Object] | None] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Mirror:
         return {**task.rest, "rawObjects": objects}
 
 
-_MIRROR: Final = Mirror()
+_MIRROR: Final = SnapshotMirror()
 
 
 def job(task: Task, channel: Channel) -> None:

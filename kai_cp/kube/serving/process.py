@@ -73,7 +73,7 @@ class Service:
     burst: Annotated[int, Option(help="Requests at once, with --qps.")] = 300
 
 
-class Life:
+class Lifecycle:
     """The life of one process: a reason to end it, and what waits for one.
 
     ``hard_exit`` is called with the status when the end is forced and does not come in time.
@@ -132,7 +132,7 @@ class Life:
 
 
 def connect(
-    connection: Connection, process: Process, life: Life, service: Service | None = None
+    connection: Connection, process: Process, life: Lifecycle, service: Service | None = None
 ) -> Transport:
     """The transport of a process; ``service`` may limit its rate."""
     settings = configuration(connection.kubeconfig, connection.context)
@@ -141,7 +141,7 @@ def connect(
 
 
 @contextlib.contextmanager
-def serving(life: Life) -> Iterator[ExitStack]:
+def serving(life: Lifecycle) -> Iterator[ExitStack]:
     """The parts of a process: each is ended, the last one first, however the process ends.
 
     An error of the API server, or the loss of the lease, becomes the exit status of ``life``.
@@ -184,7 +184,7 @@ def candidate(
     service: Service,
     process: Process,
     name: str,
-    life: Life,
+    life: Lifecycle,
     transport: Transport,
 ) -> LeaderLease:
     """The lease ``name``, not asked for yet; ``transport`` writes only while it is held.
@@ -208,7 +208,7 @@ def candidate(
     return lease
 
 
-def lead(lease: LeaderLease, life: Life) -> bool:
+def lead(lease: LeaderLease, life: Lifecycle) -> bool:
     """Wait for the lease, then keep it in a thread; False when the end of life came first."""
     if not lease.acquire():
         return False

@@ -8,8 +8,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from kai_cp.kube.telemetry.board import Board
 from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
 from kai_cp_models.snapshot import Queue, Shares
 
 QUEUE_LABELS: Final = ("queue_name", "queue_metadata_name", "queue_display_name")
@@ -30,8 +30,8 @@ class KaiMetrics:
         def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
             return Gauge(f"{prefix}_{name}", text, labels, registry=registry)
 
-        def by_queue(name: str, text: str) -> Board:
-            return Board(registry, f"{prefix}_queue_{name}", text, QUEUE_LABELS)
+        def by_queue(name: str, text: str) -> ReplacingGauge:
+            return ReplacingGauge(registry, f"{prefix}_queue_{name}", text, QUEUE_LABELS)
 
         self._e2e = gauge("e2e_scheduling_latency_milliseconds", "Time of the last cycle [ms].")
         self._open = gauge("open_session_latency_milliseconds", "Snapshot and reading [ms].")
@@ -110,7 +110,7 @@ class KaiMetrics:
                 self._evicted_pods.labels(name, namespace, group.uid, pool, decision.action).inc()
 
 
-def _show(boards: list[Board], values: Mapping[tuple[str, str, str], Shares]) -> None:
+def _show(boards: list[ReplacingGauge], values: Mapping[tuple[str, str, str], Shares]) -> None:
     for i, board in enumerate(boards):
         board.show({labels: share[i] for labels, share in values.items()})
 

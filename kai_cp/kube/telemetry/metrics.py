@@ -10,11 +10,11 @@ from typing import Final, get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kai_cp.kube.api.cluster import Result
-from kai_cp.kube.telemetry.board import Board
 from kai_cp.kube.telemetry.capacity_metrics import CapacityMetrics
 from kai_cp.kube.telemetry.cycles import Cycle
 from kai_cp.kube.telemetry.disruption import HOUR, Disruption
 from kai_cp.kube.telemetry.kai_metrics import KaiMetrics
+from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
 from kai_cp.kube.telemetry.time_metrics import TimeMetrics
 from kai_cp.report.amounts import gpus_of, owed
 from kai_cp_models.snapshot import FAILED, REJECTED, ActionName, GroupKey, PodKey
@@ -36,8 +36,8 @@ class SchedulerMetrics:
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"kai_cp_{name}", text, registry=registry)
 
-        def board(name: str, text: str, *labels: str) -> Board:
-            return Board(registry, f"kai_cp_{name}", text, labels)
+        def board(name: str, text: str, *labels: str) -> ReplacingGauge:
+            return ReplacingGauge(registry, f"kai_cp_{name}", text, labels)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"kai_cp_{name}", text, labels, registry=registry)

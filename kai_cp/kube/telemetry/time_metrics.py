@@ -12,8 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kai_cp.kube.api.promises import noted_cause
-from kai_cp.kube.telemetry.board import Board
 from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
 from kai_cp.report.amounts import gpus_of
 from kai_cp.topology_view import fabric
 from kai_cp_models.reservations.inputs import EXPECTED, Unreadable, duration
@@ -106,7 +106,7 @@ class TimeMetrics:
             return Counter(f"kai_cp_{name}", text, labels, registry=registry)
 
         self._idle = ReservedIdle(registry, clock)
-        self._holds = Board(
+        self._holds = ReplacingGauge(
             registry, "kai_cp_reservations", "Pod groups that hold reservations.", ("queue", "state")
         )
         self._promises = counter("promises_total", "Promised starts that came.", "queue", "result", "cause")
@@ -123,8 +123,12 @@ class TimeMetrics:
             buckets=RATIOS,
             registry=registry,
         )
-        self._free = Board(registry, "kai_cp_defrag_value", "What defrag.goal asks for, as it is.", ("goal",))
-        self._wanted = Board(registry, "kai_cp_defrag_wanted", "How much defrag.goal asks for.", ("goal",))
+        self._free = ReplacingGauge(
+            registry, "kai_cp_defrag_value", "What defrag.goal asks for, as it is.", ("goal",)
+        )
+        self._wanted = ReplacingGauge(
+            registry, "kai_cp_defrag_wanted", "How much defrag.goal asks for.", ("goal",)
+        )
         self._running: dict[GroupKey, tuple[PodGroup, float]] = {}
 
     def observe(self, cycle: Cycle) -> None:

@@ -19,7 +19,7 @@ from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.binder import gpu_reservation
 from kai_cp.kube.cli import app
 from kai_cp.kube.serving.logs import JsonFormatter, TextFormatter
-from kai_cp.kube.serving.process import Connection, Life
+from kai_cp.kube.serving.process import Connection, Lifecycle
 from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import pod
@@ -43,7 +43,7 @@ def kubeconfig(server: StubServer, folder: Path) -> str:
 
 def test_the_reservation_names_its_device_and_holds_it(server: StubServer, tmp_path: Path) -> None:
     server.put(r.PODS, pod("gpu-reservation-x"))
-    life = Life()
+    life = Lifecycle()
     connection = Connection(kubeconfig(server, tmp_path))
     found: list[int] = []
     thread = threading.Thread(
@@ -68,7 +68,7 @@ def test_the_reservation_names_its_device_and_holds_it(server: StubServer, tmp_p
 
 def test_a_pod_that_is_not_there(server: StubServer, tmp_path: Path) -> None:
     connection = Connection(kubeconfig(server, tmp_path))
-    assert gpu_reservation.run(connection, Life(), "ns", "nobody", lambda: "GPU-1") == 1
+    assert gpu_reservation.run(connection, Lifecycle(), "ns", "nobody", lambda: "GPU-1") == 1
 
 
 def test_the_device_may_be_given_for_tests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_definitions_can_be_printed() -> None:
 
 def test_the_first_reason_to_end_counts() -> None:
     called: list[int] = []
-    life = Life()
+    life = Lifecycle()
     life.on_end(lambda: called.append(1))
     life.lease_lost()
     life.end(0)
@@ -132,10 +132,10 @@ def test_the_first_reason_to_end_counts() -> None:
 def test_who_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kai_cp.kube.serving.process.HARD_SECONDS", 0.05)
     ended: list[int] = []
-    Life(ended.append).unauthorized()
+    Lifecycle(ended.append).unauthorized()
     until(lambda: ended == [4])
     calm: list[int] = []
-    Life(calm.append).end(0)
+    Lifecycle(calm.append).end(0)
     time.sleep(0.2)
     assert calm == []
 

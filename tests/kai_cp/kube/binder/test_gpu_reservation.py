@@ -19,7 +19,7 @@ from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.binder import gpu_reservation
 from kai_cp.kube.cli import app
-from kai_cp.kube.serving.process import Connection, Life
+from kai_cp.kube.serving.process import Connection, Lifecycle
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import pod
 from tests.kai_cp.kube.stub import StubServer
@@ -103,7 +103,7 @@ def test_a_driver_that_fails_is_said_plainly(driver: Driver, function: str) -> N
 
 def test_the_pod_is_told(driver: Driver, server: StubServer, tmp_path: Path) -> None:
     server.put(r.PODS, pod("reservation"))
-    life = Life()
+    life = Lifecycle()
     connection = Connection(kubeconfig(server, tmp_path))
     thread = threading.Thread(target=gpu_reservation.run, args=(connection, life, "ns", "reservation"))
     thread.start()
@@ -121,7 +121,7 @@ def test_the_pod_is_told(driver: Driver, server: StubServer, tmp_path: Path) -> 
 def test_the_command_ends_with_a_word_where_there_is_no_gpu(
     driver: Driver, server: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Life, "handle_signals", lambda _life: None)
+    monkeypatch.setattr(Lifecycle, "handle_signals", lambda _life: None)
     driver.uuids = []
     arguments = ["gpu-reservation", "--kubeconfig", kubeconfig(server, tmp_path)]
     ended = CliRunner().invoke(app, arguments, env={"POD_NAME": "reservation", "POD_NAMESPACE": "ns"})

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from kai_cp.kube.scheduler.worker_decider import Differ, Mirror, WorkerDecider, stretched
+from kai_cp.kube.scheduler.worker_decider import Differ, SnapshotMirror, WorkerDecider, stretched
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
 from kai_cp_models.snapshot import GroupKey, Plan, Unscheduled
@@ -30,7 +30,7 @@ def raw(*pods: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_only_changes_are_told_and_the_whole_is_known() -> None:
-    differ, mirror = Differ(), Mirror()
+    differ, mirror = Differ(), SnapshotMirror()
     a, b, c = pod("a"), pod("b"), pod("c")
     first = raw(a, b)
     task = differ.task(first, NOW, None, UNHURRIED)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Gauge
 
 
-class Board:
+class ReplacingGauge:
     """A gauge that is set as a whole."""
 
     def __init__(self, registry: CollectorRegistry, name: str, text: str, labels: tuple[str, ...]) -> None:
