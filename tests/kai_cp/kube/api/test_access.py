@@ -63,7 +63,7 @@ CALLS = {
     "delete": "delete",
 }
 MODULES = {
-    "scheduler": ("scheduler/live", "scheduler/reports", "scheduler/process", "api/recorder", "api/lease"),
+    "scheduler": ("scheduler/api_cluster", "scheduler/reports", "scheduler/process", "api/recorder", "api/lease"),
     "binder": (
         "binder/binder",
         "binder/reservation",
