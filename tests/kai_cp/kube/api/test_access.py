@@ -63,7 +63,13 @@ CALLS = {
     "delete": "delete",
 }
 MODULES = {
-    "scheduler": ("scheduler/api_cluster", "scheduler/reports", "scheduler/process", "api/recorder", "api/lease"),
+    "scheduler": (
+        "scheduler/api_cluster",
+        "scheduler/reports",
+        "scheduler/process",
+        "api/recorder",
+        "api/lease",
+    ),
     "binder": (
         "binder/binder",
         "binder/reservation",
