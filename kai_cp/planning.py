@@ -6,31 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kai_cp.instants import rfc3339
+from kai_cp.over_time import Bar, bars
 from kai_cp.starts import estimate_document, reservation_document
 from kai_cp_models.engine import decide
 from kai_cp_models.reservations.inputs import RESERVE
-from kai_cp_models.reservations.times import NEVER, Times
+from kai_cp_models.reservations.times import Times
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Plan, PodKey, Snapshot
+from kai_cp_models.snapshot import GroupKey, Plan, Snapshot
 
 
 class NoSuchGroup(ValueError):
     """The pod group that was named is not in the snapshot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """GPUs that a pod group has on a node from one instant to another; the end None: unknown.
-
-    ``reserved``: it holds them for a start in the future.
-    """
-
-    node: str
-    group: str
-    gpus: float
-    start: float
-    end: float | None
-    reserved: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,36 +59,7 @@ class Planned:
 
     def bars(self) -> list[Bar]:
         """What is where over time: what runs, what starts now, what is reserved."""
-        found: dict[tuple[str, str, bool], Bar] = {}
-
-        def add(node: str, group: str, gpus: float, start: float, end: float, *, reserved: bool) -> None:
-            if gpus:
-                key = (node, group, reserved)
-                before = found[key].gpus if key in found else 0.0
-                until = None if end == NEVER else end
-                found[key] = Bar(node, group, before + gpus, start, until, reserved)
-
-        now = self.snapshot.now
-        gone: set[PodKey] = {one.pod for one in self.plan.decisions if one.kind == "Evict"}
-        for pod in self.snapshot.pods:
-            if pod.node and pod.status in ACTIVE_ALLOCATED and pod.key not in gone and pod.group:
-                gpus = pod.spec.requests[GPU] / MILLI
-                add(pod.node, str(pod.group), gpus, now, self.times.end(pod.group), reserved=False)
-        for one in self.plan.decisions:
-            if one.kind != "Evict" and one.group is not None:
-                group = self.snapshot.group_by_key[one.group]
-                expected = self.times.expected(group)
-                end = NEVER if expected is None else now + expected
-                gpus = self.snapshot.pod_by_key[one.pod].spec.requests[GPU] / MILLI
-                add(one.node, str(one.group), gpus, now, end, reserved=False)
-        for entry in self.plan.reservations or ():
-            if entry.start is None or entry.state not in ("made", "kept", "earlier", "later"):
-                continue
-            expected = self.times.expected(self.snapshot.group_by_key[entry.group])
-            end = NEVER if expected is None else entry.start + expected
-            for node, gpus in entry.nodes.items():
-                add(node, str(entry.group), gpus, entry.start, end, reserved=True)
-        return sorted(found.values(), key=lambda bar: (bar.node, bar.start, bar.group))
+        return bars(self.snapshot, self.plan, self.times)
 
 
 def planned(snapshot: Snapshot, settings: Settings, wanted: str | None) -> Planned:

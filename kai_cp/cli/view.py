@@ -43,7 +43,7 @@ def view(
     budget: BudgetOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Write a page with queues, pending pod groups, the cluster's GPUs, and what was decided.
+    """Write a page with queues, pending pod groups, GPUs now and over time, and what was decided.
 
     The page is one file: it can be sent, kept and opened without a network.
 
@@ -61,7 +61,7 @@ def view(
     from kai_cp.view.data import view as document
     from kai_cp.view.page import page
 
-    text = page(document(world.name, world.snapshot, world.plan, fixes=fixes))
+    text = page(document(world.name, world.snapshot, world.plan, fixes=fixes, settings=world.settings))
     target = output or Path(f"{world.name}.html")
     if str(target) == "-":
         sys.stdout.write(text)

@@ -137,6 +137,35 @@ class SkippedEntry(TypedDict):
 
 
 @with_config(CLOSED)
+class StartLater(TypedDict):
+    """A pod group with a start in the future. Instants are seconds from the document's ``now``."""
+
+    group: Number
+    state: str
+    cause: Annotated[str, Field(description="Why it moved or was given up; empty: it did not.")]
+    start: int | None
+    promised: int | None
+    gpus: Gpus
+    nodes: list[str]
+    idleGpuHours: float
+    message: str
+
+
+@with_config(CLOSED)
+class OverTime(TypedDict):
+    """Nodes over time, where reservations are on."""
+
+    bars: Annotated[
+        list[list[int | float | None]],
+        Field(
+            description="Place of the node, pod group, GPUs, seconds from now at which it begins and ends "
+            "(null: unknown), 0 runs, 1 starts now, 2 is reserved."
+        ),
+    ]
+    starts: list[StartLater]
+
+
+@with_config(CLOSED)
 class View(TypedDict):
     """What the page shows: inside the file of ``kai-cp view``, and at ``/view/data`` of a scheduler."""
 
@@ -159,6 +188,7 @@ class View(TypedDict):
     ]
     starts: list[Start]
     evictions: list[EvictionRow]
+    time: Annotated[OverTime | None, Field(description="null: nothing is planned ahead.")]
     stages: list[StageEntry]
     skipped: list[SkippedEntry]
     cycles: NotRequired[

@@ -24,20 +24,20 @@ def draw(found: Planned, path: Path) -> None:
 
     bars = found.bars()
     now = found.snapshot.now
-    held = sorted({bar.node for bar in bars if bar.reserved})
+    held = sorted({bar.node for bar in bars if bar.part == "reserved"})
     rows = [*held, *sorted({bar.node for bar in bars} - set(held))][:_MOST_ROWS]
     known = [bar.end for bar in bars if bar.end is not None] + [bar.start for bar in bars]
     last = now + _TAIL * max(3600.0, max(known, default=now) - now)
     figure, axes = plt.subplots(figsize=(11, 1.2 + 0.28 * max(1, len(rows))), layout="constrained")
-    names = sorted({bar.group for bar in bars if bar.reserved})
+    names = sorted({bar.group for bar in bars if bar.part == "reserved"})
     colours = {name: f"C{i % 10}" for i, name in enumerate(names)}
     for row, node in enumerate(rows):
         there = [bar for bar in bars if bar.node == node]
-        total = max(_gpus(found, node), sum(bar.gpus for bar in there if not bar.reserved), 1.0)
+        total = max(_gpus(found, node), sum(bar.gpus for bar in there if bar.part != "reserved"), 1.0)
         low = 0.0
         for bar in there:
             height = 0.9 * bar.gpus / total
-            offset = row - 0.45 + (0.0 if bar.reserved else low)
+            offset = row - 0.45 + (0.0 if bar.part == "reserved" else low)
             end = last if bar.end is None else bar.end
             begin, length = _day(bar.start), (end - bar.start) / 86_400
             axes.barh(
@@ -46,12 +46,12 @@ def draw(found: Planned, path: Path) -> None:
                 left=begin,
                 height=height,
                 color=colours.get(bar.group, "0.75"),
-                alpha=0.55 if bar.reserved else 1.0,
-                hatch="//" if bar.reserved else ("" if bar.end is not None else "..."),
+                alpha=0.55 if bar.part == "reserved" else 1.0,
+                hatch="//" if bar.part == "reserved" else ("" if bar.end is not None else "..."),
                 edgecolor="0.35",
                 linewidth=0.4,
             )
-            if not bar.reserved:
+            if bar.part != "reserved":
                 low += height
     for name in names:
         axes.barh(0, 0, color=colours[name], alpha=0.55, hatch="//", label=f"reserved for {name}")

@@ -12,10 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kai_cp.decisions import ENGINE, rfc3339, version
+from kai_cp.over_time import bars
 from kai_cp.report.amounts import gpus_of, owed
 from kai_cp.report.waiting import Waiter, waiters
 from kai_cp.topology_view import fabric
 from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.reservations.times import Times
+from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
     GPU,
@@ -35,6 +38,8 @@ SCHEMA: Final = "view/1"
 FREE: Final = -1
 OTHER: Final = -2
 """A cell held by a pod without pod group: another scheduler's."""
+PARTS: Final = ("runs", "starts", "reserved")
+"""What a bar of the picture over time says; a bar names it by its place."""
 Cell = int | list[int]
 Object = dict[str, Any]
 
@@ -47,6 +52,7 @@ def view(
     mode: str = "",
     fixes: Mapping[str, Sequence[str]] | None = None,
     asks: bool = False,
+    settings: Settings | None = None,
 ) -> Object:
     """The document of a snapshot; without ``plan`` nothing was decided yet.
 
@@ -57,6 +63,7 @@ def view(
         mode: Of the scheduler that serves the page.
         fixes: What would help, in words, by pod group; groups that were not asked about are absent.
         asks: Whether the page may ask its host for fixes.
+        settings: With which it was decided; without them nothing is shown over time.
     """
     report = fabric(snapshot)
     book = QueueBook.of(snapshot)
@@ -80,6 +87,7 @@ def view(
         "cellsAfter": _after(snapshot, plan, number),
         "starts": _starts(plan, number),
         "evictions": _evictions(snapshot, plan, number),
+        "time": _over_time(snapshot, plan, number, settings),
         "stages": _stages(plan),
         "skipped": [{"item": entry.item, "reason": entry.reason} for entry in snapshot.set_aside],
     }
@@ -292,6 +300,44 @@ def _evictions(snapshot: Snapshot, plan: Plan | None, number: Mapping[GroupKey, 
         for decision in plan.decisions
         if decision.kind == "Evict" and decision.pod in snapshot.pod_by_key
     ]
+
+
+def _over_time(
+    snapshot: Snapshot, plan: Plan | None, number: Mapping[GroupKey, int], settings: Settings | None
+) -> Object | None:
+    """Starts in the future and what is on the nodes until then; None where nothing is planned ahead."""
+    if plan is None or plan.reservations is None or settings is None:
+        return None
+    now = snapshot.now
+    return {
+        "bars": [
+            [
+                snapshot.node_index[bar.node],
+                number[bar.group],
+                round(bar.gpus, 3),
+                round(bar.start - now),
+                None if bar.end is None else round(bar.end - now),
+                PARTS.index(bar.part),
+            ]
+            for bar in bars(snapshot, plan, Times(snapshot, settings))
+            if bar.group in number
+        ],
+        "starts": [
+            {
+                "group": number[entry.group],
+                "state": entry.state,
+                "cause": entry.cause or "",
+                "start": None if entry.start is None else round(entry.start - now),
+                "promised": None if entry.promised is None else round(entry.promised - now),
+                "gpus": sum(entry.nodes.values()),
+                "nodes": sorted(entry.nodes),
+                "idleGpuHours": round(entry.idle_gpu_hours, 3),
+                "message": entry.message,
+            }
+            for entry in plan.reservations
+            if entry.group in number
+        ],
+    }
 
 
 def _stages(plan: Plan | None) -> list[Object]:

@@ -122,7 +122,12 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
     listen(parts, service.listen_address, public_routes(registry, cache, scheduler))
     recorded = usage.recorded if usage is not None else lambda: None
     served = data_routes(
-        cache, scheduler, anonymize=setup.anonymize, usage=recorded, explain=explaining.explain
+        cache,
+        scheduler,
+        anonymize=setup.anonymize,
+        usage=recorded,
+        explain=explaining.explain,
+        settings=setup.settings,
     )
     listen(parts, setup.data, served | explaining.routes())
     parts.callback(writer.stop)

@@ -17,6 +17,7 @@ from kai_cp.kube.scheduler.view_routes import Explain, LastView, view_routes
 from kai_cp.kube.serving.http import Answer, Route, as_json
 from kai_cp.kube.serving.process import OK, probes
 from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp_models.settings import Settings
 
 ZIP = "application/zip"
 MOST_DIGITS = 15
@@ -40,6 +41,7 @@ def data_routes(
     anonymize: bool,
     usage: Callable[[], Mapping[str, Any] | None] = lambda: None,
     explain: Explain | None = None,
+    settings: Settings | None = None,
 ) -> dict[str, Route]:
     """``/get-snapshot``, ``/get-job-order``, ``/debug/cycles`` and the page, which asks ``explain``."""
 
@@ -66,7 +68,9 @@ def data_routes(
         found = scheduler.cycles.get(number) if number is not None else None
         return _recorded(found, anonymize=anonymize) if found is not None else None
 
-    last = LastView(scheduler.cycles, scheduler.mode, anonymize=anonymize, asks=explain is not None)
+    last = LastView(
+        scheduler.cycles, scheduler.mode, anonymize=anonymize, asks=explain is not None, settings=settings
+    )
     routes: dict[str, Route] = {"/get-snapshot": snapshot, "/get-job-order": order, "/debug/cycles": cycles}
     return routes | view_routes(last, explain)
 

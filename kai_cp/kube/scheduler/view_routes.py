@@ -19,6 +19,7 @@ from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
 from kai_cp.reader import parse
 from kai_cp.view.data import view
 from kai_cp.view.page import DATA_PATH, FIXES_PATH, page, policy
+from kai_cp_models.settings import Settings
 
 HTML: Final = "text/html; charset=utf-8"
 GUARDED: Final = {
@@ -34,11 +35,20 @@ FRAMES: Final = "; frame-ancestors 'none'"
 class LastView:
     """The document of the last cycle, made once a cycle and by one request at a time."""
 
-    def __init__(self, cycles: CycleLog, mode: str, *, anonymize: bool, asks: bool = False) -> None:
+    def __init__(
+        self,
+        cycles: CycleLog,
+        mode: str,
+        *,
+        anonymize: bool,
+        asks: bool = False,
+        settings: Settings | None = None,
+    ) -> None:
         self._cycles = cycles
         self._mode = mode
         self._anonymize = anonymize
         self._asks = asks and not anonymize
+        self._settings = settings
         self._lock = threading.Lock()
         self._made: tuple[int, bytes] | None = None
 
@@ -61,7 +71,8 @@ class LastView:
             renaming = Anonymizer()
             snapshot = parse(renaming.snapshot(cycle.raw), now=cycle.started)
             plan = from_json(renaming.decisions(to_json(cycle.snapshot, cycle.plan)))
-        return view(f"cycle {cycle.number}", snapshot, plan, mode=self._mode, asks=self._asks)
+        name, settings = f"cycle {cycle.number}", self._settings
+        return view(name, snapshot, plan, mode=self._mode, asks=self._asks, settings=settings)
 
 
 Explain = Callable[[Mapping[str, str]], Answer]

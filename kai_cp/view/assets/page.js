@@ -1,8 +1,8 @@
 "use strict";
-/* The page: one document (view/1), five questions. Every name from the cluster goes through textContent. */
+/* The page: one document (view/1), six questions. Every name from the cluster goes through textContent. */
 
 const FREE = -1, OTHER = -2, ROWS = 200;
-const VIEWS = [["queues", "Queues"], ["pending", "Pending"], ["cluster", "Cluster"], ["cycles", "Cycles"], ["evictions", "Evictions"]];
+const VIEWS = [["queues", "Queues"], ["pending", "Pending"], ["cluster", "Cluster"], ["time", "Time"], ["cycles", "Cycles"], ["evictions", "Evictions"]];
 const PALETTE = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#e07b39", "#7a6bd1", "#2aa198", "#999933"];
 const $ = (id) => document.getElementById(id);
 const narrow = matchMedia("(max-width: 640px)");
@@ -18,6 +18,14 @@ function h(tag, attributes, ...children) {
     else made.setAttribute(name, value === true ? "" : value);
   }
   for (const child of children.flat()) if (child !== null && child !== undefined) made.append(child);
+  return made;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+function svg(tag, attributes, ...children) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes || {})) if (value !== null && value !== undefined) made.setAttribute(name, value);
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return made;
 }
 
@@ -326,6 +334,125 @@ function paintBlock(canvas, numbers, { size, gap, wide, tile, across }, { paint,
 }
 const short = (name, most) => name.length <= most ? name : `${name.slice(0, Math.ceil(most / 2) - 1)}…${name.slice(name.length - Math.floor(most / 2))}`;
 
+/* ---- Time: nodes, or what they lie in, over time ---- */
+
+const [RUNS, STARTS, RESERVED] = [0, 1, 2];
+const LANES = 40, STEPS = [300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000];
+const clock = (seconds) => new Date(Date.parse(world.now) + seconds * 1000).toISOString();
+const minute = (seconds, days) => clock(seconds).slice(days ? 5 : 11, 16).replace("T", " ");
+
+function lanes(by, bars) {
+  const found = new Map();
+  world.nodes.forEach((node, n) => {
+    const name = by ? by.of(n) : node.name, lane = found.get(name) || { name, gpus: 0, bars: [] };
+    lane.gpus += node.gpus;
+    found.set(name, lane);
+  });
+  for (const [n, group, gpus, begin, end, part] of bars) {
+    found.get(by ? by.of(n) : world.nodes[n].name).bars.push({ group, gpus, begin, end, part });
+  }
+  const held = (lane) => lane.bars.some((bar) => bar.part === RESERVED);
+  return [...found.values()].filter((lane) => lane.gpus).sort((a, b) => held(b) - held(a));
+}
+
+/* What is there longest lies lowest, so that what is reserved rests on what is still there at its start. */
+function stacked(bars, last) {
+  const until = (bar) => bar.end === null ? Infinity : bar.end;
+  const order = [...bars].sort((a, b) => a.begin - b.begin || until(b) - until(a) || a.group - b.group);
+  const placed = [];
+  for (const bar of order) {
+    const low = Math.max(0, ...placed.filter((other) => other.begin < until(bar) && until(other) > bar.begin).map((other) => other.low + other.gpus));
+    placed.push({ ...bar, low, until: Math.min(until(bar), last) });
+  }
+  return placed;
+}
+
+/* Above a single node it is how much runs, not what: bars of one kind and end are one. */
+function merged(bars) {
+  const found = new Map();
+  for (const bar of bars) {
+    const key = bar.part === RESERVED ? `${bar.group} ${bar.begin}` : `${bar.part} ${bar.end}`, known = found.get(key);
+    found.set(key, { ...bar, gpus: bar.gpus + (known ? known.gpus : 0), group: bar.part === RESERVED ? bar.group : OTHER });
+  }
+  return [...found.values()];
+}
+
+function spoken(bar, days) {
+  const who = bar.group < 0 ? plural(amount(bar.gpus), "GPU") : `${world.groups[bar.group].name}, ${plural(amount(bar.gpus), "GPU")}`;
+  const end = bar.end === null ? "end unknown" : `until ${minute(bar.end, days)}`;
+  return bar.part === RESERVED ? `held for ${who} from ${minute(bar.begin, days)}, ${end}` : `${who} ${bar.part === STARTS ? "starts now" : "runs"}, ${end}`;
+}
+
+function gantt(shown, paint, single, tell) {
+  const ends = shown.flatMap((lane) => lane.bars.flatMap((bar) => [bar.begin, bar.end === null ? 0 : bar.end]));
+  const last = 1.1 * Math.max(3600, ...ends), days = last > 86400, wide = Math.max(320, Math.min(1400, document.documentElement.clientWidth - (narrow.matches ? 24 : 60)));
+  const label = narrow.matches ? 96 : 170, tall = 24, head = 22, x = (seconds) => label + (wide - label - 8) * seconds / last;
+  const step = STEPS.find((size) => last / size <= (wide - label) / (days ? 90 : 60)) || STEPS.at(-1);
+  const drawing = svg("svg", { class: "gantt", width: wide, height: head + shown.length * tall + 4, role: "list", "aria-label": "Nodes over time (UTC)" });
+  const first = (step - Date.parse(world.now) / 1000 % step) % step;
+  for (let at = first; x(at) < wide - 30; at += step) {
+    drawing.append(svg("line", { class: "grid", x1: x(at), x2: x(at), y1: head - 4, y2: head + shown.length * tall }),
+      svg("text", { class: "tick", x: x(at), y: 14, "text-anchor": "middle" }, minute(at, days)));
+  }
+  shown.forEach((lane, i) => {
+    const top = head + i * tall, bars = stacked(single ? lane.bars : merged(lane.bars), last);
+    const most = Math.max(lane.gpus, ...bars.map((bar) => bar.low + bar.gpus)), y = (gpus) => top + tall - 3 - (tall - 5) * gpus / most;
+    const words = `${lane.name}: ${bars.map((bar) => spoken(bar, days)).join("; ") || "nothing runs"}`;
+    const line = svg("g", { class: "lane", role: "listitem", tabindex: i ? -1 : 0, "aria-label": words },
+      svg("rect", { class: "ground", x: label, y: y(lane.gpus), width: wide - label - 8, height: y(0) - y(lane.gpus) }),
+      svg("text", { x: 0, y: top + 16 }, short(lane.name, narrow.matches ? 13 : 24)),
+      bars.map((bar) => svg("rect", {
+        class: ["runs", "starts", "reserved"][bar.part] + (bar.end === null ? " open" : ""), fill: bar.part === RESERVED ? paint.get(bar.group) : null,
+        x: x(bar.begin), width: Math.max(1, x(bar.until) - x(bar.begin)), y: y(bar.low + bar.gpus), height: y(bar.low) - y(bar.low + bar.gpus) })));
+    const say = () => { tell.textContent = words; };
+    line.addEventListener("focus", say);
+    line.addEventListener("mousemove", say);
+    line.addEventListener("keydown", (event) => {
+      const next = event.key === "ArrowDown" ? line.nextElementSibling : event.key === "ArrowUp" ? line.previousElementSibling : null;
+      if (!next || !next.matches(".lane")) return;
+      event.preventDefault();
+      line.setAttribute("tabindex", "-1");
+      next.setAttribute("tabindex", "0");
+      next.focus();
+    });
+    drawing.append(line);
+  });
+  return drawing;
+}
+
+function time() {
+  if (!world.time) return [h("p", { class: "empty" }, world.decided ? "Nothing is planned ahead: reservations are off." : "Nothing was decided yet.")];
+  const { get } = state(), when = (seconds) => seconds === null ? "" : minute(seconds, Math.abs(seconds) > 43200);
+  const options = [{ key: "node", name: "node", of: null }, ...places().filter((option) => option.key !== "all")];
+  const by = options.find((option) => option.key === get.get("over")) || options[0], single = by.of === null;
+  const words = (get.get("q") || "").toLowerCase().split(/\s+/).filter(Boolean);
+  const said = (lane) => `${lane.name} ${[...new Set(lane.bars.map((bar) => bar.group))].map((group) => world.groups[group].name).join(" ")}`.toLowerCase();
+  const fitting = lanes(single ? null : by, world.time.bars).filter((lane) => words.every((word) => said(lane).includes(word)));
+  const most = Math.max(LANES, Number(get.get("rows")) || 0);
+  const holders = [...new Set(world.time.bars.filter((bar) => bar[5] === RESERVED).map((bar) => bar[1]))];
+  const next = holders.length ? Math.min(...world.time.bars.filter((bar) => bar[5] === RESERVED).map((bar) => bar[3])) : null;
+  const paint = new Map(holders.map((group, i) => [group, PALETTE[i % PALETTE.length]]));
+  const tell = h("p", { id: "hover", role: "status" }, "Point at a line, or move with the arrow keys, to read it.");
+  const columns = ["Pod group", "State", "Start", "Promised", "GPUs", "Nodes", "Idle GPU-hours"].map((title, i) => ({ title, class: i === 0 ? "name" : i > 3 && i !== 5 ? "number" : "" }));
+  const rows = world.time.starts.map((entry) => {
+    const state = entry.cause ? `${entry.state} (${entry.cause})` : entry.state;
+    return row(`${world.groups[entry.group].name} ${state} ${entry.nodes.join(" ")} ${entry.message}`, [world.groups[entry.group].name, state, entry.start, entry.promised, entry.gpus, entry.nodes.length, entry.idleGpuHours],
+      [[groupLink(entry.group), h("div", { class: "sub" }, entry.message)], state, when(entry.start), when(entry.promised), amount(entry.gpus),
+        [entry.nodes.slice(0, 4).join(", "), entry.nodes.length > 4 ? ` and ${entry.nodes.length - 4} more` : ""], amount(entry.idleGpuHours)]);
+  });
+  return [
+    h("div", { class: "tiles" }, tile(String(holders.length), "pod groups hold places"), tile(next === null ? "–" : when(next), "first of their starts (UTC)")),
+    h("div", { class: "controls" }, h("label", {}, "Lines: ", h("select", { "aria-label": "Lines of the picture", onchange: (event) => go({ over: event.target.value }) },
+      options.map((option) => h("option", { value: option.key, selected: option === by }, option.name))))),
+    h("ul", { class: "legend" }, swatch("var(--closed)", "runs"), swatch("var(--soft)", "starts now"), swatch("var(--line)", "end unknown"), holders.map((group) => swatch(paint.get(group), `held for ${world.groups[group].name}`))),
+    fitting.length ? h("div", { class: "scroll pad" }, gantt(fitting.slice(0, most), paint, single, tell)) : h("p", { class: "empty" }, "No line matches the search."),
+    fitting.length > most ? h("p", {}, h("button", { type: "button", onclick: () => go({ rows: String(most + 4 * LANES) }) }, `Show more of ${plural(fitting.length, "line")}`)) : null,
+    tell,
+    h("h2", {}, "Starts in the future (UTC)"),
+    table(columns, rows, { empty: "There are none.", label: "Starts in the future" }),
+  ];
+}
+
 /* ---- Cycles ---- */
 
 function cycles() {
@@ -376,12 +503,12 @@ function evictions() {
 
 /* ---- the frame ---- */
 
-const DRAW = { queues, pending, cluster, cycles, evictions };
+const DRAW = { queues, pending, cluster, time, cycles, evictions };
 
 function render() {
   if (!world) return;
   const { view, get } = state();
-  const counts = { pending: world.pending.length, evictions: world.evictions.length, queues: world.queues.length, cluster: world.nodes.length };
+  const counts = { pending: world.pending.length, evictions: world.evictions.length, queues: world.queues.length, cluster: world.nodes.length, time: world.time ? world.time.starts.length : undefined };
   $("tabs").replaceChildren(...VIEWS.map(([name, title], i) => h("a", { href: link(name), "aria-current": name === view ? "page" : null, title: `Key ${i + 1}` },
     title, counts[name] === undefined ? null : h("span", { class: "count" }, ` ${counts[name].toLocaleString("en")}`))));
   $("tabs").querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "nearest" });
@@ -395,7 +522,7 @@ function frame() {
   const waits = world.pending.length, gone = world.evictions.length;
   const said = world.decided ? `${plural(world.starts.reduce((sum, entry) => sum + entry.pods, 0), "pod")} start, ${plural(gone, "pod")} evicted, ${plural(waits, "pod group")} stay pending` : `${plural(waits, "pod group")} wait; nothing was decided`;
   $("subtitle").textContent = `${said}. As of ${world.now}${world.mode ? `, mode ${world.mode}` : ""}.`;
-  $("footer").replaceChildren(`${world.engine}. `, h("kbd", {}, "1"), "–", h("kbd", {}, "5"), " views, ", h("kbd", {}, "/"), " search, ", h("kbd", {}, "Esc"), " clear, ", h("kbd", {}, "d"), " dark or light.");
+  $("footer").replaceChildren(`${world.engine}. `, h("kbd", {}, "1"), "–", h("kbd", {}, "6"), " views, ", h("kbd", {}, "/"), " search, ", h("kbd", {}, "Esc"), " clear, ", h("kbd", {}, "d"), " dark or light.");
 }
 
 function theme(next) {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kai_cp.reader import parse
 from kai_cp.view.data import view
-from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Stage, Unscheduled
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Reservation, Stage, Unscheduled
 from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
 
 NOW = 1_800_000_000.0
@@ -35,7 +37,15 @@ def document(nodes: int = 5_000, pods: int = 50_000) -> dict[str, Any]:
         podGroups=[group(f"job-{i:05}", GANG, f"team-{i % QUEUES:02}") for i in range(groups)],
         topologies=[{"metadata": {"name": "hall", "uid": "t"}, "spec": {"levels": levels}}],
     )
-    return view("large cluster", parse(raw, now=NOW), _plan(names, running // GANG, groups))
+    plan = replace(_plan(names, running // GANG, groups), reservations=(_hold(names, groups),))
+    settings = Settings.model_validate({"reservations": {"enabled": True}})
+    return view("large cluster", parse(raw, now=NOW), plan, settings=settings)
+
+
+def _hold(names: list[str], groups: int) -> Reservation:
+    """The last pod group is to start in an hour on the nodes of three racks."""
+    key, places = GroupKey("ns", f"job-{groups - 1:05}"), dict.fromkeys(names[: 3 * RACK], float(GPUS))
+    return Reservation(key, "team-00", "made", NOW + 3600, NOW + 3600, NOW, places)
 
 
 def _place(names: list[str], i: int, running: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from kai_cp.documents import problems
 from kai_cp.reader import parse
 from kai_cp.view.data import view
 from kai_cp.view.page import page
-from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Stage, Unscheduled
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Reservation, Stage, Unscheduled
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
 from tests.kai_cp.view.browser import chromium, installed
@@ -28,7 +30,7 @@ pytestmark = [
 ]
 NOW = 1_800_000_000.0
 EVIL = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
-VIEWS = ("queues", "pending", "cluster", "cycles", "evictions")
+VIEWS = ("queues", "pending", "cluster", "time", "cycles", "evictions")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,29 @@ def plan(message: str = "no room") -> Plan:
     )
 
 
+def ahead(name: str = "cluster") -> dict[str, Any]:
+    """w holds n2 and n3 in an hour, for two hours; r ends in half an hour, when v ends is not known."""
+    raw = world()
+    notes = {"r": "30m", "w": "2h"}
+    for item in raw["rawObjects"]["podGroups"]:
+        said = notes.get(item["metadata"]["name"])
+        if said is not None:
+            item["metadata"]["annotations"] = {"kai-cp/expected-runtime": said}
+    hold = Reservation(
+        GroupKey("ns", "w"),
+        "q",
+        "later",
+        start=NOW + 3600,
+        promised=NOW + 1800,
+        nodes={"n2": 4.0, "n3": 2.0},
+        cause="NodeLost",
+        message="now from 09:00",
+    )
+    made = replace(plan(), decisions=(), reservations=(hold,))
+    settings = Settings.model_validate({"reservations": {"enabled": True}})
+    return view(name, parse(raw, now=NOW), made, settings=settings)
+
+
 def document(message: str = "no room", name: str = "cluster") -> dict[str, Any]:
     return view(name, parse(world(), now=NOW), plan(message))
 
@@ -98,6 +123,7 @@ def complaints(browser: Chrome) -> list[Any]:
         ("queues", ["q", "Fair share", "Borrowed"]),
         ("pending", ["ns/w", "OverLimit", "no room", "proved"]),
         ("cluster", ["r0", "r1", "ns/t", "2 of 8 free", "GPUs"]),
+        ("time", ["Nothing is planned ahead"]),
         ("cycles", ["ns/t", "Nominate", "reclaim: lost work", "OPTIMAL"]),
         ("evictions", ["v-0", "back to pending", "ns/t", "GPUs lost"]),
     ],
@@ -106,6 +132,53 @@ def test_each_view_answers_its_question(browser: Chrome, tmp_path: Path, at: str
     shown = opened(browser, tmp_path, document(), at)
     assert [words for words in said if words not in shown] == []
     assert complaints(browser) == []
+
+
+def test_nodes_over_time_are_numbers_and_places() -> None:
+    made = ahead()
+    assert problems("view/1", json.loads(json.dumps(made))) == []
+    # Groups by name: r, t, v, w. r and v run, w holds: 0 runs, 2 is reserved.
+    assert sorted(made["time"]["bars"]) == [
+        [0, 2, 4, 0, None, 0],
+        [1, 0, 2, 0, 1800, 0],
+        [2, 3, 4, 3600, 10800, 2],
+        [3, 3, 2, 3600, 10800, 2],
+    ]
+    (entry,) = made["time"]["starts"]
+    assert (entry["start"], entry["promised"], entry["gpus"], entry["cause"]) == (3600, 1800, 6, "NodeLost")
+
+
+def test_nodes_over_time_are_drawn_to_scale(browser: Chrome, tmp_path: Path) -> None:
+    shown = opened(browser, tmp_path, ahead(), "time")
+    assert "later (NodeLost)" in shown
+    lanes = browser.find_elements(By.CSS_SELECTOR, ".gantt .lane")
+    # Nodes that are held come first.
+    assert [str(lane.get_attribute("aria-label")).split(":")[0] for lane in lanes] == ["n2", "n3", "n0", "n1"]
+    whole, half = (lane.find_element(By.CSS_SELECTOR, ".reserved").size for lane in lanes[:2])
+    assert half["height"] == pytest.approx(whole["height"] / 2, abs=1)
+    # r runs half an hour, w has its nodes for two hours.
+    runs = lanes[3].find_element(By.CSS_SELECTOR, ".runs").size
+    assert whole["width"] == pytest.approx(4 * runs["width"], rel=0.05)
+    assert lanes[2].find_elements(By.CSS_SELECTOR, ".runs.open") != []
+    assert len(browser.find_elements(By.CSS_SELECTOR, ".gantt .grid")) > 2
+
+
+def test_racks_over_time_and_what_a_search_leaves(browser: Chrome, tmp_path: Path) -> None:
+    opened(browser, tmp_path, ahead(), "time?over=0.0")
+    lanes = browser.find_elements(By.CSS_SELECTOR, ".gantt .lane")
+    assert [str(lane.get_attribute("aria-label")).split(":")[0] for lane in lanes] == ["r1", "r0"]
+    # What w holds on two nodes of the rack is one bar.
+    assert len(lanes[0].find_elements(By.CSS_SELECTOR, ".reserved")) == 1
+    opened(browser, tmp_path, ahead(), "time?q=n1")
+    assert len(browser.find_elements(By.CSS_SELECTOR, ".gantt .lane")) == 1
+
+
+def test_lines_are_read_with_the_keyboard(browser: Chrome, tmp_path: Path) -> None:
+    opened(browser, tmp_path, ahead(), "time")
+    browser.execute_script("document.querySelector('.gantt .lane').focus()")
+    browser.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+    assert "n3: held for ns/w, 2 GPUs from " in browser.find_element(By.ID, "hover").text
+    assert len(browser.find_elements(By.CSS_SELECTOR, ".lane[tabindex='0']")) == 1
 
 
 def test_before_and_after_are_two_links(browser: Chrome, tmp_path: Path) -> None:
@@ -128,6 +201,8 @@ def test_names_are_text_and_never_markup(browser: Chrome, tmp_path: Path) -> Non
     made["nodes"][0]["name"] = EVIL
     made["groups"] = [{**entry, "name": EVIL, "queue": EVIL} for entry in made["groups"]]
     made["queues"][0]["name"] = EVIL
+    made["time"] = ahead()["time"]
+    made["time"]["starts"][0] |= {"nodes": [EVIL], "message": EVIL, "cause": EVIL, "state": EVIL}
     made["evictions"][0]["pod"] = made["starts"][0]["nodes"][0] = EVIL
     made["skipped"] = [{"item": EVIL, "reason": "</script><script>document.title='owned'</script>"}]
     for at in VIEWS:
@@ -182,7 +257,8 @@ def test_a_phone_needs_no_sideways_scrolling(tmp_path: Path, at: str) -> None:
             "Emulation.setDeviceMetricsOverride",
             {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True},
         )
-        opened(narrow, tmp_path, document("a long message " * 20), at)
+        made = {**document("a long message " * 20), "time": ahead()["time"]}
+        opened(narrow, tmp_path, made, at)
         assert narrow.execute_script("return document.documentElement.scrollWidth") <= 390
 
 
