@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
-from kai_cp_models.joint.problem import Ask, Offer
+from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.snapshot import Decision, GroupKey, Pod, PodGroup, Snapshot
 from kai_cp_models.units import Gang
 
@@ -33,7 +33,7 @@ def _group_of(value: object) -> GroupKey | None:
         return value.group
     if isinstance(value, PodGroup):
         return value.key
-    if isinstance(value, (Ask, Offer, Gang)):
+    if isinstance(value, (Ask, EvictionUnit, Gang)):
         return value.group.key
     return None
 

@@ -33,9 +33,9 @@ from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.disaggregate import leave
 from kai_cp_models.joint.model import TooLarge
-from kai_cp_models.joint.offers import Charges
-from kai_cp_models.joint.problem import Ask, Offer, leaves_with_scopes, signature
+from kai_cp_models.joint.problem import Ask, EvictionUnit, leaves_with_scopes, signature
 from kai_cp_models.joint.search import solve
+from kai_cp_models.joint.victim_candidates import Charges
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.reasons import UNCONDITIONAL
@@ -593,13 +593,13 @@ class Refuter:
         work = min(LIMITS.proof_work, budget.work_worth())
         if work < LIMITS.admission_work:
             return False
-        offers = [
-            Offer(self._snapshot.group_by_key[pod.group], (pod,), 0, False)
+        units = [
+            EvictionUnit(self._snapshot.group_by_key[pod.group], (pod,), 0, False)
             for pod in moving
             if pod.group is not None
         ]
         try:
-            model = joint_model(self._emptied(taken), asks, offers, may_lose=False)
+            model = joint_model(self._emptied(taken), asks, units, may_lose=False)
         except TooLarge:
             self._open[key] = before
             return False

@@ -321,7 +321,7 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
     users = _users(found)
     for o, item in enumerate(found.ranked):
         takers = found.owners.get(o, triggers)
-        for pod in item.offer.pods:
+        for pod in item.unit.pods:
             owners = _named(run.policy, takers, users.get(pod.node or "", ()))
             if pod.key in found.ledger.changed and pod.key not in base.changed:
                 cycle.evicted_by[pod.key] = Eviction(action, owners, in_words(action, owners))
@@ -329,8 +329,8 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
                     cycle.placed_by[pod.key] = action
             elif pod.key in base.held and pod.key not in found.ledger.held:
                 cycle.placed_by.pop(pod.key, None)
-                withdrawn.add(item.offer.group.key)
-                cycle.waiting[item.offer.group.key] = Refusal(
+                withdrawn.add(item.unit.group.key)
+                cycle.waiting[item.unit.group.key] = Refusal(
                     "Withdrawn", f"its place of this cycle went to {owners[0]} ({action})", True
                 )
     for ask in found.asks:

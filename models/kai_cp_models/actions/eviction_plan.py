@@ -8,9 +8,9 @@ from typing import Final
 
 from kai_cp_models.actions.reclaim_bounds import Owners
 from kai_cp_models.cycle import Refusal
-from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.search import StageResult
+from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import GroupKey
 
@@ -28,7 +28,7 @@ class EvictionPlan:
 
     ledger: Ledger
     asks: tuple[Ask, ...]
-    ranked: tuple[Ranked, ...]
+    ranked: tuple[VictimCandidate, ...]
     answer: Answer
     owners: Owners
     stages: tuple[StageResult, ...]
@@ -45,7 +45,7 @@ class EvictionPlan:
         return {
             item.rank
             for item, lost in zip(self.ranked, self.answer.lost, strict=True)
-            if lost or any(pod.key in self.answer.moved for pod in item.offer.pods)
+            if lost or any(pod.key in self.answer.moved for pod in item.unit.pods)
         }
 
 

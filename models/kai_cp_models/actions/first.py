@@ -15,11 +15,11 @@ from kai_cp_models.actions.node_drain import NodeDrain, fewest_moves
 from kai_cp_models.actions.reclaim_bounds import overreaching, reclaim_bounds, shared_out
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.actions.victims import Victims
-from kai_cp_models.joint.offers import Ranked, within_ceiling
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import victim_prefix
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import StageResult
+from kai_cp_models.joint.victim_candidates import VictimCandidate, within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 
@@ -63,7 +63,7 @@ def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> Evi
             return None
         ranked = [ranked[o] for o in opened]
         until = time.monotonic() + LIMITS.placing_share * victims.cycle.budget.seconds_left()
-        simulated = simulate_all(base, asks, [item.offer for item in ranked], victims.waiting, until)
+        simulated = simulate_all(base, asks, [item.unit for item in ranked], victims.waiting, until)
         victims.cycle.budget.passed(until)
         if simulated.ledger is None:
             return None
@@ -82,7 +82,7 @@ def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> Evi
     return None
 
 
-def _shown(victims: Victims, asks: list[Ask], ranked: list[Ranked], ledger: Ledger) -> EvictionPlan:
+def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], ledger: Ledger) -> EvictionPlan:
     """The plan that ``ledger`` shows, its losses shared out among the asks."""
     base = victims.base
     plan = victims.disruption(ledger, ranked, asks)
@@ -91,7 +91,7 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[Ranked], ledger: Ledg
     owners = shared_out(base, victims.policy, asks, ranked, lost, moved, takes)
     answer = Answer({}, (True,) * len(asks), tuple(lost), moved)
     gone = [item for item, yes in zip(ranked, lost, strict=True) if yes]
-    leaving = [pod for item in gone for pod in item.offer.pods]
+    leaving = [pod for item in gone for pod in item.unit.pods]
     # By the sum of GPUs no plan loses less, wherever a victim could move; which units go is best when they
     # are the first of all.
     spare = victims.counting.spare_milli_gpus(asks, leaving) + victims.counting.elsewhere_milli_gpus
@@ -139,7 +139,7 @@ def _drain(victims: Victims, order: Sequence[Ask]) -> NodeDrain:
     cycle = victims.cycle
     drain = NodeDrain(
         victims.base,
-        [item for item in victims.ranked if item.offer.group.key not in asking],
+        [item for item in victims.ranked if item.unit.group.key not in asking],
         most_groups=cycle.snapshot.policy.max_consolidation_preemptees,
         most_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
     )
@@ -157,9 +157,9 @@ def _moves(victims: Victims, drain: NodeDrain) -> EvictionPlan:
     base, ledger = victims.base, drain.settled()
     pods = {key: base.snapshot.pod_by_key[key] for key in drain.taken_by}
     moved = frozenset(key for key, pod in pods.items() if base.place_of(pod) != ledger.place_of(pod))
-    ranked = tuple(item for item in victims.ranked if any(pod.key in moved for pod in item.offer.pods))
+    ranked = tuple(item for item in victims.ranked if any(pod.key in moved for pod in item.unit.pods))
     owners = {
-        o: tuple(dict.fromkeys(drain.taken_by[pod.key] for pod in item.offer.pods if pod.key in moved))
+        o: tuple(dict.fromkeys(drain.taken_by[pod.key] for pod in item.unit.pods if pod.key in moved))
         for o, item in enumerate(ranked)
     }
     asks = tuple(drain.served)

@@ -26,11 +26,11 @@ from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.evicting import EvictingModel, ReclaimBound
 from kai_cp_models.joint.model import TooLarge
-from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import cheapest_nodes_to_drain, victim_prefix
 from kai_cp_models.joint.search import Outcome, StageResult, lexicographic, start_from
+from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import UNLIMITED, GroupKey
 from kai_cp_models.solver import cp_model
@@ -165,7 +165,7 @@ def _solved(victims: Victims, task: _Task) -> EvictionPlan | NoPlan:
     return search.run()
 
 
-def _candidates(victims: Victims, task: _Task) -> tuple[list[Ranked], bool]:
+def _candidates(victims: Victims, task: _Task) -> tuple[list[VictimCandidate], bool]:
     """The units that the model knows, and whether nothing else may be disturbed."""
     ranked = [item for item in victims.ranked if item.rank in task.useful]
     if victims.policy.may_lose or len(ranked) <= LIMITS.moving_units:
@@ -177,14 +177,16 @@ def _candidates(victims: Victims, task: _Task) -> tuple[list[Ranked], bool]:
 class _Search:
     """The model of one task, and what the plans that did not hold have taught it."""
 
-    def __init__(self, victims: Victims, task: _Task, ranked: Sequence[Ranked], *, whole: bool) -> None:
+    def __init__(
+        self, victims: Victims, task: _Task, ranked: Sequence[VictimCandidate], *, whole: bool
+    ) -> None:
         """Raises ``TooLarge`` where the model would be."""
         self._victims, self._task, self._ranked, self._whole = victims, task, ranked, whole
         self._policy = victims.policy
         self._bounds = reclaim_bounds(victims.base, victims.policy, task.asks, ranked, victims.takes)
         settings = victims.cycle.settings.objective
-        offers = [item.offer for item in ranked]
-        self._placement = joint_model(victims.base, task.asks, offers, may_lose=victims.policy.may_lose)
+        units = [item.unit for item in ranked]
+        self._placement = joint_model(victims.base, task.asks, units, may_lose=victims.policy.may_lose)
         most_groups = victims.cycle.snapshot.policy.max_consolidation_preemptees
         self._model = EvictingModel(
             self._placement,
@@ -263,7 +265,7 @@ class _Search:
     def _as_it_is(self, answer: Answer) -> NoPlan | None:
         """That the asks fit without evictions; None where the counts fit and the places do not."""
         asks = self._task.asks
-        if disaggregate(self._victims.base, asks, self._placement.offers, answer, pipeline_only=True) is None:
+        if disaggregate(self._victims.base, asks, self._placement.units, answer, pipeline_only=True) is None:
             self._sure = False
             self._model.disturb_some()
             return None
@@ -281,7 +283,7 @@ class _Search:
         simulated = simulate(
             victims.base,
             asks,
-            self._placement.offers,
+            self._placement.units,
             answer,
             victims.waiting,
             most_moved_ratio=victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
@@ -338,7 +340,7 @@ def _owners(
 ) -> dict[int, tuple[GroupKey, ...]]:
     """For every disturbed unit the admitted triggers that take it, or may move it."""
     moved = {
-        o for o, item in enumerate(model.ranked) if any(pod.key in answer.moved for pod in item.offer.pods)
+        o for o, item in enumerate(model.ranked) if any(pod.key in answer.moved for pod in item.unit.pods)
     }
     found: dict[int, tuple[GroupKey, ...]] = {}
     for bound, part in zip(bounds, model.taken, strict=True):
@@ -351,11 +353,11 @@ def _owners(
     return found
 
 
-def _lost_to(ranked: Sequence[Ranked], owners: Owners) -> dict[GroupKey, frozenset[GroupKey]]:
+def _lost_to(ranked: Sequence[VictimCandidate], owners: Owners) -> dict[GroupKey, frozenset[GroupKey]]:
     """For every disturbed pod group the triggers that answer for its units."""
     found: dict[GroupKey, frozenset[GroupKey]] = {}
     for o, takers in owners.items():
-        key = ranked[o].offer.group.key
+        key = ranked[o].unit.group.key
         found[key] = found.get(key, frozenset()) | {takers[0]}
     return found
 

@@ -16,8 +16,8 @@ import numpy as np
 from kai_cp_models.actions.simulation import put_back, settle_moves
 from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.joint.disaggregate import leave, may_leave
-from kai_cp_models.joint.offers import Ranked, gpu_weight, within_ceiling
 from kai_cp_models.joint.problem import Ask, leaves_with_scopes
+from kai_cp_models.joint.victim_candidates import VictimCandidate, gpu_weight, within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import Placer, quota_check
@@ -45,7 +45,7 @@ class NodeDrain:
     """
 
     base: Ledger
-    ranked: Sequence[Ranked]
+    ranked: Sequence[VictimCandidate]
     most_groups: int = UNLIMITED
     most_ratio: float = UNLIMITED
     served: list[Ask] = field(default_factory=list)
@@ -54,9 +54,7 @@ class NodeDrain:
 
     def __post_init__(self) -> None:
         self.ledger = self.base
-        self._movable = {
-            pod.key: pod for item in self.ranked if item.offer.movable for pod in item.offer.pods
-        }
+        self._movable = {pod.key: pod for item in self.ranked if item.unit.movable for pod in item.unit.pods}
         self._on: dict[int, set[PodKey]] = {}
         for pod in self._movable.values():
             place = self.base.place_of(pod)
@@ -292,7 +290,7 @@ class NodeDrain:
                 yield _Leaving(tuple(pods), gives, sum(map(gpu_weight, pods)))
 
 
-def fewest_moves(ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[Ranked]) -> int:
+def fewest_moves(ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[VictimCandidate]) -> int:
     """Pods that have to move at least so that the asks find whole GPUs, wherever the moved ones go.
 
     Of the largest size asked for, so many pods beyond the pieces that are free need nodes on which some
@@ -305,7 +303,7 @@ def fewest_moves(ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[Ranked]) 
     free = np.maximum((ledger.idle + ledger.releasing)[:, GPU], 0)
     missing = sizes.count(largest) - int((free // largest).sum())
     movable: dict[int, list[int]] = {}
-    for pod in (pod for item in ranked if item.offer.movable for pod in item.offer.pods):
+    for pod in (pod for item in ranked if item.unit.movable for pod in item.unit.pods):
         place = ledger.place_of(pod)
         if place is not None:
             # The last of a shared device gives all of it.

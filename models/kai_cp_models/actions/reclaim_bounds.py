@@ -17,9 +17,9 @@ from kai_cp_models.fairness.reclaim import (
     within,
 )
 from kai_cp_models.joint.evicting import ReclaimBound
-from kai_cp_models.joint.offers import Charges, Ranked, Reach, entitlement, gpu_weight
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Ask, Offer
+from kai_cp_models.joint.problem import Ask, EvictionUnit
+from kai_cp_models.joint.victim_candidates import Charges, Reach, VictimCandidate, entitlement, gpu_weight
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import GPU, GroupKey, Pod, PodKey
 
@@ -31,7 +31,7 @@ def reclaim_bounds(
     base: Ledger,
     policy: EvictionPolicy,
     asks: Sequence[Ask],
-    ranked: Sequence[Ranked],
+    ranked: Sequence[VictimCandidate],
     takes_of: Mapping[tuple[object, ...], frozenset[int]],
 ) -> list[ReclaimBound]:
     """Classes of triggers that may take the same units on the same terms.
@@ -72,11 +72,11 @@ def reclaim_bounds(
     return [ReclaimBound(tuple(members), units, dict(terms)) for (units, terms), members in classes.items()]
 
 
-def _by_queue(ranked: Sequence[Ranked], units: Iterable[int]) -> dict[str, frozenset[int]]:
+def _by_queue(ranked: Sequence[VictimCandidate], units: Iterable[int]) -> dict[str, frozenset[int]]:
     """The units of every victim queue."""
     found: dict[str, set[int]] = {}
     for o in units:
-        found.setdefault(ranked[o].offer.group.queue, set()).add(o)
+        found.setdefault(ranked[o].unit.group.queue, set()).add(o)
     return {queue: frozenset(members) for queue, members in found.items()}
 
 
@@ -84,7 +84,7 @@ def shared_out(
     base: Ledger,
     policy: EvictionPolicy,
     asks: Sequence[Ask],
-    ranked: Sequence[Ranked],
+    ranked: Sequence[VictimCandidate],
     lost: Sequence[bool],
     moved: Collection[PodKey],
     takes: Mapping[GroupKey, frozenset[int]],
@@ -97,7 +97,7 @@ def shared_out(
     left: dict[str, list[int]] = {}
     for o, gone in enumerate(lost):
         if gone:
-            left.setdefault(ranked[o].offer.group.queue, []).append(o)
+            left.setdefault(ranked[o].unit.group.queue, []).append(o)
     found: dict[int, tuple[GroupKey, ...]] = {}
     for ask in asks:
         group, mine = ask.group, takes[ask.group.key]
@@ -111,24 +111,24 @@ def shared_out(
                     o
                     for o in sorted(o for o in heads if o is not None)
                     if not policy.by_share
-                    or _over_bound(book, *due_bounds(book, group.queue, asked, ranked[o].offer.group.queue))
+                    or _over_bound(book, *due_bounds(book, group.queue, asked, ranked[o].unit.group.queue))
                 ),
                 None,
             )
             if first is None:
                 break
-            victim = ranked[first].offer.group
+            victim = ranked[first].unit.group
             found[first] = (group.key,)
             need -= ranked[first].weight
             left[victim.queue].remove(first)
             book.charge(victim.queue, ranked[first].holds, victim.preemptible, -1)
         book.charge(group.queue, asked, group.preemptible)
     for o, item in enumerate(ranked):
-        if o in found or not (lost[o] or any(pod.key in moved for pod in item.offer.pods)):
+        if o in found or not (lost[o] or any(pod.key in moved for pod in item.unit.pods)):
             continue
         able = [ask for ask in asks if item.rank in takes[ask.group.key]] or list(asks)
         if lost[o] and policy.by_share:
-            queue = item.offer.group.queue
+            queue = item.unit.group.queue
             able.sort(
                 key=lambda ask: (
                     not _over_bound(
@@ -177,7 +177,7 @@ def may_take(base: Ledger, ask: Ask, pod: Pod, policy: EvictionPolicy) -> bool:
     """Whether the ask alone could make the pod give up its place for good (4.3 to 4.6)."""
     snapshot = base.snapshot
     group = snapshot.group_by_key[pod.group] if pod.group else None
-    if group is None or not Reach(base, ask, policy).takes(Offer(group, (pod,), 0, True)):
+    if group is None or not Reach(base, ask, policy).takes(EvictionUnit(group, (pod,), 0, True)):
         return False
     if not policy.by_share:
         return True
@@ -198,7 +198,7 @@ def may_take(base: Ledger, ask: Ask, pod: Pod, policy: EvictionPolicy) -> bool:
 
 
 def overreaching(
-    base: Ledger, asks: Sequence[Ask], ranked: Sequence[Ranked], ledger: Ledger, owners: Owners
+    base: Ledger, asks: Sequence[Ask], ranked: Sequence[VictimCandidate], ledger: Ledger, owners: Owners
 ) -> Ask | None:
     """The first trigger that takes more than it may; what was placed again is no loss (4.4).
 
@@ -207,20 +207,20 @@ def overreaching(
     """
     snapshot = base.snapshot
     book = base.book.copy()
-    lost: dict[GroupKey, list[Ranked]] = {}
+    lost: dict[GroupKey, list[VictimCandidate]] = {}
     disturbed: dict[GroupKey, set[str]] = {}
     for o in sorted(owners, key=lambda o: ranked[o].rank):
-        pods = ranked[o].offer.pods
-        if ranked[o].offer.placed_now:
+        pods = ranked[o].unit.pods
+        if ranked[o].unit.placed_now:
             # What is withdrawn never ran: it is gone before anything is tested.
             if not any(pod.key in ledger.held for pod in pods):
-                group = ranked[o].offer.group
+                group = ranked[o].unit.group
                 book.charge(group.queue, ranked[o].holds, group.preemptible, -1)
             continue
         if not all(pod.key in ledger.held or pod.key not in ledger.changed for pod in pods):
             lost.setdefault(owners[o][0], []).append(ranked[o])
         if any(pod.key in ledger.changed for pod in pods):
-            disturbed.setdefault(owners[o][0], set()).add(ranked[o].offer.group.queue)
+            disturbed.setdefault(owners[o][0], set()).add(ranked[o].unit.group.queue)
     for ask in asks:
         asked = base.asked(ask.batch)
         if can_reclaim(book, ask.group.queue, asked, ask.group.preemptible) is not None or not all(
@@ -229,8 +229,7 @@ def overreaching(
             return ask
         taken = lost.get(ask.group.key, [])
         units = [
-            (item.offer.group.queue, item.holds, amounts.involved(snapshot, item.offer.pods))
-            for item in taken
+            (item.unit.group.queue, item.holds, amounts.involved(snapshot, item.unit.pods)) for item in taken
         ]
         if units or not ask.group.preemptible:
             broken = validate(
@@ -245,6 +244,6 @@ def overreaching(
             if broken is not None:
                 return ask
         for item in taken:
-            book.charge(item.offer.group.queue, item.holds, item.offer.group.preemptible, -1)
+            book.charge(item.unit.group.queue, item.holds, item.unit.group.preemptible, -1)
         book.charge(ask.group.queue, asked, ask.group.preemptible)
     return None

@@ -16,8 +16,8 @@ from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.actions.withdraw import come_home
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.disaggregate import disaggregate, leave, may_leave
-from kai_cp_models.joint.offers import within_ceiling
-from kai_cp_models.joint.problem import Answer, Ask, Offer
+from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
+from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.snapshot import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
@@ -40,7 +40,7 @@ class Simulated:
 def simulate(
     base: Ledger,
     asks: Sequence[Ask],
-    offers: Sequence[Offer],
+    units: Sequence[EvictionUnit],
     answer: Answer,
     waiting: Mapping[GroupKey, Batch],
     *,
@@ -55,7 +55,7 @@ def simulate(
     Where the greedy scores do not place every ask although the order is right, or move more than
     the settings let (``within_ceiling``), the model's own places are taken (formulation 1.4).
     """
-    gone = _leaving(offers, answer)
+    gone = _leaving(units, answer)
     emptied = base.copy()
     for pod in gone:
         leave(emptied, pod)
@@ -71,7 +71,7 @@ def simulate(
         return replayed
     if replayed.early and any(answer.lost):
         return replayed
-    made = disaggregate(base, asks, offers, answer, pipeline_only=True)
+    made = disaggregate(base, asks, units, answer, pipeline_only=True)
     if made is not None:
         made = draw_together(base, placed, made, pipeline_only=True)
         settle_moves(made, gone)
@@ -81,30 +81,30 @@ def simulate(
 def simulate_all(
     base: Ledger,
     asks: Sequence[Ask],
-    offers: Sequence[Offer],
+    units: Sequence[EvictionUnit],
     waiting: Mapping[GroupKey, Batch],
     until: float = inf,
 ) -> Simulated:
-    """Evict all of ``offers`` that a rule lets go, then place asks and victims in the fair order (4.7).
+    """Evict all of ``units`` that a rule lets go, then place asks and victims in the fair order (4.7).
 
     The ledger is there as soon as some ask got a place; ``served`` names those that did. ``until``: value of
     ``time.monotonic()`` after which no more asks are placed.
     """
     emptied = base.copy()
     gone: list[Pod] = []
-    for offer in offers:
-        if may_leave(emptied, offer.pods):
-            gone += offer.pods
-            for pod in offer.pods:
+    for unit in units:
+        if may_leave(emptied, unit.pods):
+            gone += unit.pods
+            for pod in unit.pods:
                 leave(emptied, pod)
     return _replay(emptied, asks, gone, waiting, {}, some=True, until=until)
 
 
-def _leaving(offers: Sequence[Offer], answer: Answer) -> list[Pod]:
+def _leaving(units: Sequence[EvictionUnit], answer: Answer) -> list[Pod]:
     return [
         pod
-        for lost, offer in zip(answer.lost, offers, strict=True)
-        for pod in offer.pods
+        for lost, unit in zip(answer.lost, units, strict=True)
+        for pod in unit.pods
         if lost or pod.key in answer.moved
     ]
 

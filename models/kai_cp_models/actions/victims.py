@@ -13,10 +13,10 @@ from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
-from kai_cp_models.joint.offers import Ranked, Reach, entitlement, ranked_offers
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.returning import Returning
+from kai_cp_models.joint.victim_candidates import Reach, VictimCandidate, entitlement, victim_candidates
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import MILLI, GroupKey
@@ -46,7 +46,9 @@ class Victims:
         """What the plan is worth by the goals, as it was played through and beside all that could go."""
         return self.goals.values(self.disruption(found.ledger, self.ranked, found.asks))
 
-    def disruption(self, ledger: Ledger, ranked: Sequence[Ranked], asks: Sequence[Ask]) -> Disruption:
+    def disruption(
+        self, ledger: Ledger, ranked: Sequence[VictimCandidate], asks: Sequence[Ask]
+    ) -> Disruption:
         """What the plan that led to ``ledger`` disturbs of ``ranked``."""
         step = MILLI * self.cycle.settings.objective.lost_beyond_step_gpus
         return Disruption.of(self.base, ledger, ranked, asks, step)
@@ -61,12 +63,12 @@ class Victims:
         }
 
     @cached_property
-    def ranked(self) -> tuple[Ranked, ...]:
+    def ranked(self) -> tuple[VictimCandidate, ...]:
         """All that any waiting group may disturb, in the reverse fair order of the action's start."""
-        return tuple(ranked_offers(self.cycle, list(self.asks.values()), self.policy))
+        return tuple(victim_candidates(self.cycle, list(self.asks.values()), self.policy))
 
     @property
-    def ranked_so_far(self) -> tuple[Ranked, ...]:
+    def ranked_so_far(self) -> tuple[VictimCandidate, ...]:
         """``ranked`` once it was asked for; nothing before."""
         return self.ranked if "ranked" in self.__dict__ else ()
 
@@ -93,10 +95,10 @@ class Victims:
         return set[int]().union(*{self.takes_of(ask) for ask in asks})
 
     @cached_property
-    def _by_queue(self) -> Mapping[str, Sequence[Ranked]]:
-        found: dict[str, list[Ranked]] = {}
+    def _by_queue(self) -> Mapping[str, Sequence[VictimCandidate]]:
+        found: dict[str, list[VictimCandidate]] = {}
         for item in self.ranked:
-            found.setdefault(item.offer.group.queue, []).append(item)
+            found.setdefault(item.unit.group.queue, []).append(item)
         return found
 
     @cached_property
@@ -183,7 +185,7 @@ class Victims:
             return None
         found = self._beside.get(ask.group.key)
         if found is None:
-            first = self._returning.come_back_first((item.offer for item in self.ranked), ask)
+            first = self._returning.come_back_first((item.unit for item in self.ranked), ask)
             found = self._beside[ask.group.key] = frozenset(
                 item.rank for item, comes_first in zip(self.ranked, first, strict=True) if not comes_first
             )

@@ -13,7 +13,7 @@ from typing import Final
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.model import TooLarge
-from kai_cp_models.joint.problem import Ask, Offer
+from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, Pod, Snapshot
 from kai_cp_models.solver import cp_model
@@ -42,7 +42,7 @@ def gpu_bound(snapshot: Snapshot, seconds: float, workers: int = 1) -> GpuBound:
     wanted = running + sum(milli_gpus(pod) for ask in asks for pod in ask.pods)
     installed = sum(node.allocatable[2] for node in snapshot.nodes)
     try:
-        model = joint_model(ledger, asks, _offers(ledger), may_lose=False)
+        model = joint_model(ledger, asks, _units(ledger), may_lose=False)
     except TooLarge:
         return GpuBound(min(wanted, installed) / MILLI, False, True, "by sums: too large for the model")
     for first, then in steps:
@@ -82,11 +82,11 @@ def _asks(ledger: Ledger) -> tuple[list[Ask], list[tuple[int, int]]]:
     return asks, steps
 
 
-def _offers(ledger: Ledger) -> list[Offer]:
+def _units(ledger: Ledger) -> list[EvictionUnit]:
     """All that runs, free to move."""
-    found: list[Offer] = []
+    found: list[EvictionUnit] = []
     for group in ledger.snapshot.groups:
         gang = ledger.fixed.gangs[group.key]
         for chain, unit in enumerate(gang.units_at_first):
-            found.append(Offer(group, unit.pods, chain, unit.whole))
+            found.append(EvictionUnit(group, unit.pods, chain, unit.whole))
     return found

@@ -18,7 +18,7 @@ from kai_cp_models.explain.ask import PodClass, domains_of
 from kai_cp_models.explain.families import Families
 from kai_cp_models.explain.holders import Holder
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
-from kai_cp_models.joint.offers import Charges
+from kai_cp_models.joint.victim_candidates import Charges
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import GPU, MILLI, Pod, PodKey, Subgroup

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.joint.offers import Charges
 from kai_cp_models.joint.problem import Ask, signature
+from kai_cp_models.joint.victim_candidates import Charges
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from kai_cp_models.joint.exact import ExactModel
 from kai_cp_models.joint.level import LevelModel
 from kai_cp_models.joint.model import JointModel, TooLarge
-from kai_cp_models.joint.problem import Ask, Offer
+from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
 
 
 def joint_model(
-    ledger: Ledger, asks: Sequence[Ask], offers: Sequence[Offer] = (), *, may_lose: bool = True
+    ledger: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit] = (), *, may_lose: bool = True
 ) -> JointModel:
     """The smallest exact encoding of the problem; raises ``TooLarge`` when none is small enough."""
     try:
-        return LevelModel(ledger, asks, offers, may_lose=may_lose)
+        return LevelModel(ledger, asks, units, may_lose=may_lose)
     except TooLarge:
         pass
-    return ExactModel(ledger, asks, offers, may_lose=may_lose)
+    return ExactModel(ledger, asks, units, may_lose=may_lose)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.fairness.amounts import milli_gpus
-from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import GPU, MILLI, PODS, Pod, PodKey, PodSpec
@@ -213,14 +213,14 @@ class CumulativeDemand:
     def __init__(
         self,
         counting: Counting,
-        ranked: Sequence[Ranked],
+        ranked: Sequence[VictimCandidate],
         takes: Mapping[Entitlement, frozenset[int]],
         *,
         moved: bool,
     ) -> None:
         """``takes``: ranks of the units per entitlement. ``moved``: nothing is ever lost."""
         self._counting = counting
-        self._offers = {item.rank: item.offer for item in ranked}
+        self._units = {item.rank: item.unit for item in ranked}
         self._takes = takes
         self._moved = moved
         self._rooms: dict[tuple[frozenset[int], frozenset[int] | None], Ints] = {}
@@ -273,11 +273,11 @@ class CumulativeDemand:
             leaving: list[Pod] = []
             again: list[Pod] = []
             for rank in open_:
-                offer = self._offers[rank]
+                unit = self._units[rank]
                 if not self._moved and (lost is None or rank in lost):
-                    leaving += offer.pods
-                elif offer.movable:
-                    moving = [pod for pod in offer.pods if not self._counting.overfull(pod)]
+                    leaving += unit.pods
+                elif unit.movable:
+                    moving = [pod for pod in unit.pods if not self._counting.overfull(pod)]
                     leaving += moving
                     again += moving
             room = self._counting.room(leaving) - self._counting.demand(again)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kai_cp_models.joint.problem import Answer, Ask, Offer
+from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, within_quota
 from kai_cp_models.snapshot import ACTIVE_USED, GpuKind, Pod
@@ -33,7 +33,12 @@ def may_leave(ledger: Ledger, pods: Sequence[Pod]) -> bool:
 
 
 def disaggregate(
-    ledger: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], answer: Answer, *, pipeline_only: bool
+    ledger: Ledger,
+    asks: Sequence[Ask],
+    units: Sequence[EvictionUnit],
+    answer: Answer,
+    *,
+    pipeline_only: bool,
 ) -> Ledger | None:
     """A ledger with the answer's evictions and places, or None when a place turns out not to fit.
 
@@ -42,8 +47,8 @@ def disaggregate(
     """
     result = ledger.copy()
     moved: list[Pod] = []
-    for lost, offer in zip(answer.lost, offers, strict=True):
-        for pod in offer.pods:
+    for lost, unit in zip(answer.lost, units, strict=True):
+        for pod in unit.pods:
             if lost or pod.key in answer.moved:
                 leave(result, pod)
             if pod.key in answer.moved:

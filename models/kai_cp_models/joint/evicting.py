@@ -14,11 +14,11 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.reclaim import Bounds
 from kai_cp_models.joint.model import JointModel
-from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import Linear, Objective
+from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import MILLI, UNLIMITED, GroupKey
 from kai_cp_models.solver import cp_model
@@ -35,7 +35,7 @@ class ReclaimBound:
     asks: tuple[int, ...]
     """Positions of the asks in the class."""
     takes: frozenset[int]
-    """Positions of the offers that the class may take."""
+    """Positions of the units that the class may take."""
     bounds: Mapping[str, tuple[str, Bounds]]
 
 
@@ -46,7 +46,7 @@ class EvictingModel:
         self,
         model: JointModel,
         policy: EvictionPolicy,
-        ranked: Sequence[Ranked],
+        ranked: Sequence[VictimCandidate],
         bounds: Sequence[ReclaimBound],
         *,
         required: int,
@@ -54,7 +54,7 @@ class EvictingModel:
         max_moved_ratio: float = UNLIMITED,
         lost_beyond_step_gpus: int = 8,
     ) -> None:
-        """``model``: the placement model of the asks and of the offers of ``ranked``, in its order.
+        """``model``: the placement model of the asks and of the units of ``ranked``, in its order.
 
         ``required``: so many asks must be placed, the others may be. ``max_moved_ratio``: GPUs moved per
         GPU admitted, at most. ``lost_beyond_step_gpus``: see ``ObjectiveSettings``.
@@ -91,14 +91,14 @@ class EvictingModel:
     def _chains(self) -> None:
         previous: dict[GroupKey, tuple[int, cp_model.IntVar]] = {}
         for item, lost in sorted(
-            zip(self.ranked, self.lost, strict=True), key=lambda pair: pair[0].offer.chain
+            zip(self.ranked, self.lost, strict=True), key=lambda pair: pair[0].unit.chain
         ):
-            key = item.offer.group.key
+            key = item.unit.group.key
             if key in previous:
                 self.cp.add(lost <= previous[key][1])
-            elif item.offer.chain > 0:
+            elif item.unit.chain > 0:
                 self.cp.add(lost == 0)
-            previous[key] = (item.offer.chain, lost)
+            previous[key] = (item.unit.chain, lost)
 
     def _asks_stay(self) -> None:
         """A pod group that gets a place here gives up none of what it has."""
@@ -106,9 +106,9 @@ class EvictingModel:
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
             asking.setdefault(ask.group.key, []).append(admitted)
         for item, lost in zip(self.ranked, self.lost, strict=True):
-            for admitted in asking.get(item.offer.group.key, ()):
+            for admitted in asking.get(item.unit.group.key, ()):
                 self.cp.add(lost + admitted <= 1)
-                for pod in item.offer.pods:
+                for pod in item.unit.pods:
                     self.cp.add(self.moved[pod.key] + admitted <= 1)
 
     def _limits(self) -> None:
@@ -129,7 +129,7 @@ class EvictingModel:
                 given = [
                     item.holds[r] * lost
                     for item, lost in zip(self.ranked, self.lost, strict=True)
-                    if item.holds[r] and i in book.line(item.offer.group.queue)
+                    if item.holds[r] and i in book.line(item.unit.group.queue)
                 ]
                 total = sum(size * admitted for size, admitted in wanted)
                 row = self.cp.add(book.held[i][r] + total - sum(given) <= limit)
@@ -160,7 +160,7 @@ class EvictingModel:
         """No unit is lost that would return into an admitted trigger's place (formulation 1.3)."""
         returning = Returning(self.ledger)
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
-            first = returning.come_back_first((item.offer for item in self.ranked), ask)
+            first = returning.come_back_first((item.unit for item in self.ranked), ask)
             for lost, comes_first in zip(self.lost, first, strict=True):
                 if comes_first:
                     self.cp.add_implication(admitted, ~lost)
@@ -178,7 +178,7 @@ class EvictingModel:
             owners = [part[o] for part in taken if o in part]
             if not owners:
                 cp.add(lost == 0)
-                for pod in self.ranked[o].offer.pods:
+                for pod in self.ranked[o].unit.pods:
                     cp.add(self.moved[pod.key] == 0)
             elif len(bounds) > 1:
                 cp.add(sum(owners) == lost)
@@ -201,7 +201,7 @@ class EvictingModel:
                 self.cp.add_implication(literal, acts)
                 permits.setdefault(o, []).append(acts)
         for o, item in enumerate(self.ranked):
-            for pod in item.offer.pods:
+            for pod in item.unit.pods:
                 self.cp.add_bool_or([*permits.get(o, ()), ~self.moved[pod.key]])
 
     def _gone_before(self, bound: ReclaimBound, level: str) -> dict[int, Linear]:
@@ -228,12 +228,12 @@ class EvictingModel:
         book = self.ledger.book
         by_level: dict[str, list[int]] = {}
         for o in sorted(part, key=lambda o: self.ranked[o].rank):
-            found = bound.bounds.get(self.ranked[o].offer.group.queue)
+            found = bound.bounds.get(self.ranked[o].unit.group.queue)
             if found is not None:
                 by_level.setdefault(found[0], []).append(o)
         for level, members in by_level.items():
             i = book.index(level)
-            bounds = next(bound.bounds[self.ranked[o].offer.group.queue][1] for o in members)
+            bounds = next(bound.bounds[self.ranked[o].unit.group.queue][1] for o in members)
             useful = [r for r in range(3) if (most := bounds[r]) is not None and book.held[i][r] > most]
             if not useful:
                 for o in members:
@@ -257,7 +257,7 @@ class EvictingModel:
         """
         book = self.ledger.book
         i = book.index(level)
-        below = [o for o, item in enumerate(self.ranked) if i in book.line(item.offer.group.queue)]
+        below = [o for o, item in enumerate(self.ranked) if i in book.line(item.unit.group.queue)]
         if len(useful) == 1:
             r = useful[0]
             slack = book.held[i][r] - (bounds[r] or 0) - 1
@@ -309,7 +309,7 @@ class EvictingModel:
             cumulative = self.cp.new_int_var(0, max(total, 0), f"taken_before[{level},{r}]")
             self.cp.add(cumulative == 0)
             # What is withdrawn never ran, so it goes before anything that is lost.
-            for o in sorted(below, key=lambda o: (not self.ranked[o].offer.placed_now, self.ranked[o].rank)):
+            for o in sorted(below, key=lambda o: (not self.ranked[o].unit.placed_now, self.ranked[o].rank)):
                 if o in whys[r]:
                     self.cp.add(running + cumulative <= slack).only_enforce_if(whys[r][o])
                 running = running + self.ranked[o].holds[r] * gone.get(o, 0)
@@ -323,8 +323,8 @@ class EvictingModel:
         """moved_group[g]: some pod of g moves; at most ``most`` of them for each ask (4.3)."""
         by_group: dict[GroupKey, list[cp_model.IntVar]] = {}
         for item in self.ranked:
-            for pod in item.offer.pods:
-                by_group.setdefault(item.offer.group.key, []).append(self.moved[pod.key])
+            for pod in item.unit.pods:
+                by_group.setdefault(item.unit.group.key, []).append(self.moved[pod.key])
         found: list[cp_model.IntVar] = []
         for key, literals in by_group.items():
             moves = self.cp.new_bool_var(f"moved_group[{key}]")
@@ -339,7 +339,7 @@ class EvictingModel:
         if ratio == UNLIMITED:
             return
         given = [
-            MILLI * milli_gpus(pod) * self.moved[pod.key] for item in self.ranked for pod in item.offer.pods
+            MILLI * milli_gpus(pod) * self.moved[pod.key] for item in self.ranked for pod in item.unit.pods
         ]
         allowed = [
             round(ratio * MILLI) * sum(milli_gpus(pod) for pod in ask.pods) * admitted
@@ -375,8 +375,8 @@ class EvictingModel:
         """One of ``early`` loses less than in ``answer``: together they come back (formulation 1.3)."""
         deepest: dict[GroupKey, cp_model.IntVar] = {}
         for item, var, lost in zip(self.ranked, self.lost, answer.lost, strict=True):
-            if lost and item.offer.group.key in early:
-                deepest[item.offer.group.key] = var
+            if lost and item.unit.group.key in early:
+                deepest[item.unit.group.key] = var
         if deepest:
             self.cp.add_bool_or([*(~var for var in deepest.values()), *self._left_out(answer, served)])
         else:
@@ -390,7 +390,7 @@ class EvictingModel:
         """
         back: dict[str, dict[GroupKey, int]] = {}
         for item, lost in zip(self.ranked, answer.lost, strict=True):
-            group = item.offer.group
+            group = item.unit.group
             if lost and group.key in early:
                 given = back.setdefault(group.queue, {})
                 given[group.key] = given.get(group.key, 0) + item.weight
@@ -398,7 +398,7 @@ class EvictingModel:
             total = sum(
                 item.weight
                 for item, lost in zip(self.ranked, answer.lost, strict=True)
-                if lost and item.offer.group.queue == queue
+                if lost and item.unit.group.queue == queue
             )
             self.cap_loss(queue, total - min(given.values()))
         if not back:
@@ -411,7 +411,7 @@ class EvictingModel:
             sum(
                 item.weight * lost
                 for item, lost in zip(self.ranked, self.lost, strict=True)
-                if item.offer.group.queue == queue
+                if item.unit.group.queue == queue
             )
             <= most
         )

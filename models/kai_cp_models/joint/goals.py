@@ -17,9 +17,9 @@ from typing import Final
 
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.evicting import EvictingModel
-from kai_cp_models.joint.offers import Ranked
 from kai_cp_models.joint.problem import Ask, leaving_first
 from kai_cp_models.joint.search import Linear, Objective
+from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.settings import GoalName, ObjectiveSettings, goals_of
@@ -40,7 +40,7 @@ class Disruption:
     ``step_milli_gpus``: see ``lost_beyond``.
     """
 
-    ranked: Sequence[Ranked]
+    ranked: Sequence[VictimCandidate]
     lost: Sequence[bool]
     moved: frozenset[PodKey]
     admitted: Sequence[Ask]
@@ -48,27 +48,31 @@ class Disruption:
 
     @staticmethod
     def of(
-        base: Ledger, ledger: Ledger, ranked: Sequence[Ranked], admitted: Sequence[Ask], step_milli_gpus: int
+        base: Ledger,
+        ledger: Ledger,
+        ranked: Sequence[VictimCandidate],
+        admitted: Sequence[Ask],
+        step_milli_gpus: int,
     ) -> Disruption:
         """What ``ledger`` shows beside ``base``: a unit is lost when none of its pods has a place."""
         lost: list[bool] = []
         moved: set[PodKey] = set()
         for item in ranked:
-            pods = item.offer.pods
+            pods = item.unit.pods
             kept = [pod for pod in pods if pod.key in ledger.held or pod.key not in ledger.changed]
-            lost.append(not kept if not item.offer.placed_now else pods[0].key not in ledger.held)
+            lost.append(not kept if not item.unit.placed_now else pods[0].key not in ledger.held)
             moved.update(pod.key for pod in kept if ledger.place_of(pod) != base.place_of(pod))
         return Disruption(ranked, lost, frozenset(moved), admitted, step_milli_gpus)
 
     @cached_property
-    def gone(self) -> list[Ranked]:
+    def gone(self) -> list[VictimCandidate]:
         """The lost units."""
         return [item for item, lost in zip(self.ranked, self.lost, strict=True) if lost]
 
     @cached_property
-    def running(self) -> list[Ranked]:
+    def running(self) -> list[VictimCandidate]:
         """The lost units of what ran before the cycle."""
-        return [item for item in self.gone if not item.offer.placed_now]
+        return [item for item in self.gone if not item.unit.placed_now]
 
 
 Values = tuple[int, ...]
@@ -94,15 +98,15 @@ class Goal:
 # --- how deep losses reach ---------------------------------------------------------------------------
 
 
-def _bucket(item: Ranked) -> object:
+def _bucket(item: VictimCandidate) -> object:
     return item.bucket
 
 
-def _bucket_and_age(item: Ranked) -> object:
+def _bucket_and_age(item: VictimCandidate) -> object:
     return item.bucket, item.age
 
 
-def _reach(model: EvictingModel, bucket_of: Callable[[Ranked], object]) -> Linear:
+def _reach(model: EvictingModel, bucket_of: Callable[[VictimCandidate], object]) -> Linear:
     """How deep into the reverse fair order the losses reach; inside a bucket only amounts count."""
     reached = [model.cp.new_bool_var(f"reached[{item.rank}]") for item in model.ranked]
     for deeper, here in zip(reached[1:], reached, strict=False):
@@ -117,7 +121,7 @@ def _reach(model: EvictingModel, bucket_of: Callable[[Ranked], object]) -> Linea
     return sum(reached)
 
 
-def _reached(plan: Disruption, bucket_of: Callable[[Ranked], object]) -> Values:
+def _reached(plan: Disruption, bucket_of: Callable[[VictimCandidate], object]) -> Values:
     missing: dict[object, int] = {}
     for item in plan.gone:
         missing[bucket_of(item)] = missing.get(bucket_of(item), 0) + item.weight
@@ -133,7 +137,7 @@ def _reached(plan: Disruption, bucket_of: Callable[[Ranked], object]) -> Values:
 # --- amounts lost ------------------------------------------------------------------------------------
 
 
-def _losses(model: EvictingModel) -> Iterator[tuple[Ranked, Linear]]:
+def _losses(model: EvictingModel) -> Iterator[tuple[VictimCandidate, Linear]]:
     return zip(model.ranked, model.lost, strict=True)
 
 
@@ -143,7 +147,7 @@ def _gpus(pods: Sequence[Pod]) -> int:
 
 def _beyond(model: EvictingModel) -> Linear:
     """GPUs lost beyond those admitted, in whole steps: age is no reason to stop a large gang for one GPU."""
-    lost = [_gpus(item.offer.pods) * lost for item, lost in _losses(model) if not item.offer.placed_now]
+    lost = [_gpus(item.unit.pods) * lost for item, lost in _losses(model) if not item.unit.placed_now]
     given = [_gpus(ask.pods) * admitted for ask, admitted in zip(model.asks, model.admitted, strict=True)]
     beyond = model.cp.new_int_var(0, _MOST_BEYOND, "beyond")
     step = model.step_milli_gpus
@@ -152,28 +156,28 @@ def _beyond(model: EvictingModel) -> Linear:
 
 
 def _is_beyond(plan: Disruption) -> Values:
-    lost = sum(_gpus(item.offer.pods) for item in plan.running)
+    lost = sum(_gpus(item.unit.pods) for item in plan.running)
     given = sum(_gpus(ask.pods) for ask in plan.admitted)
     return (max(0, (lost - given) // plan.step_milli_gpus),)
 
 
 def _work_by_priority(model: EvictingModel) -> list[Objective]:
     found: list[Objective] = []
-    for priority in sorted({item.offer.group.priority for item in model.ranked}, reverse=True):
-        work = [item.work * lost for item, lost in _losses(model) if item.offer.group.priority == priority]
+    for priority in sorted({item.unit.group.priority for item in model.ranked}, reverse=True):
+        work = [item.work * lost for item, lost in _losses(model) if item.unit.group.priority == priority]
         found.append(Objective(f"lost work at priority {priority} [GPU-milliseconds]", sum(work)))
     return found
 
 
 def _worked_by_priority(plan: Disruption) -> Values:
-    work = {item.offer.group.priority: 0 for item in plan.ranked}
+    work = {item.unit.group.priority: 0 for item in plan.ranked}
     for item in plan.gone:
-        work[item.offer.group.priority] += item.work
+        work[item.unit.group.priority] += item.work
     return tuple(work[priority] for priority in sorted(work, reverse=True))
 
 
 def _stopped(plan: Disruption) -> Values:
-    return (sum(item.offer.whole for item in plan.running),)
+    return (sum(item.unit.whole for item in plan.running),)
 
 
 # --- moves and the reverse fair order ----------------------------------------------------------------
@@ -181,7 +185,7 @@ def _stopped(plan: Disruption) -> Values:
 
 def _moved_groups(plan: Disruption) -> set[GroupKey]:
     return {
-        item.offer.group.key for item in plan.ranked if any(pod.key in plan.moved for pod in item.offer.pods)
+        item.unit.group.key for item in plan.ranked if any(pod.key in plan.moved for pod in item.unit.pods)
     }
 
 
@@ -199,9 +203,9 @@ def _is_newest(plan: Disruption) -> Values:
     return (sum(_weight(o, len(plan.lost)) for o, lost in enumerate(plan.lost) if lost),)
 
 
-def _in_order(ranked: Sequence[Ranked]) -> list[PodKey]:
+def _in_order(ranked: Sequence[VictimCandidate]) -> list[PodKey]:
     """All pods of the units as they would move, one after the other."""
-    return [pod.key for item in ranked for pod in leaving_first(item.offer)]
+    return [pod.key for item in ranked for pod in leaving_first(item.unit)]
 
 
 def _latest(model: EvictingModel) -> Linear:
@@ -261,10 +265,10 @@ _ALL: Final = (
         _one(
             "lost GPUs [milli-GPUs]",
             lambda model: sum(
-                _gpus(item.offer.pods) * lost for item, lost in _losses(model) if not item.offer.placed_now
+                _gpus(item.unit.pods) * lost for item, lost in _losses(model) if not item.unit.placed_now
             ),
         ),
-        lambda plan: (sum(_gpus(item.offer.pods) for item in plan.running),),
+        lambda plan: (sum(_gpus(item.unit.pods) for item in plan.running),),
         per_unit=MILLI,
     ),
     Goal(
@@ -273,7 +277,7 @@ _ALL: Final = (
         _one(
             "pod groups stopped",
             lambda model: sum(
-                lost for item, lost in _losses(model) if item.offer.whole and not item.offer.placed_now
+                lost for item, lost in _losses(model) if item.unit.whole and not item.unit.placed_now
             ),
         ),
         _stopped,

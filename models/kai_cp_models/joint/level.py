@@ -74,7 +74,7 @@ class LevelModel(JointModel):
         return 1 if pod.spec.gpu.shares else pod.spec.requests[GPU] // MILLI
 
     def _require(self, classes: Sequence[PodClass]) -> None:
-        """Raise unless GPUs alone bind on every node, whatever subset of the offers leaves."""
+        """Raise unless GPUs alone bind on every node, whatever subset of the units leaves."""
         if (self._free < 0).any():
             raise TooLarge("a node is over its capacity")
         if any(rule.concerns(item.example) for rule in self.ledger.rules for item in classes):

@@ -1,7 +1,7 @@
-"""What every joint placement model has in common: classes of pods, asks, offers, topology scopes.
+"""What every joint placement model has in common: classes of pods, asks, eviction units, topology scopes.
 
 Sets: classes c (pods with equal specs and equal topology scope), cells n (a node, or a block of nodes
-that no class can tell apart), asks a, offers o. Variables: ``x[c,n]`` count of class c newly in cell n;
+that no class can tell apart), asks a, eviction units o. Variables: ``x[c,n]`` pods of class c new in n;
 ``admitted[a]``; ``lost[o]``; ``moved[p]``; ``chosen[a,s,d]`` the domain of a constrained subgroup.
 
 Never pod x node: pods of a class are counted, and cells that cannot take a class have no variable.
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Mask
-from kai_cp_models.joint.problem import Answer, Ask, Offer, leaves_with_scopes
+from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, leaves_with_scopes
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting
@@ -56,7 +56,7 @@ class JointModel(ABC):
         self,
         ledger: Ledger,
         asks: Sequence[Ask],
-        offers: Sequence[Offer] = (),
+        units: Sequence[EvictionUnit] = (),
         *,
         may_lose: bool = True,
         max_variables: int = 60_000,
@@ -65,13 +65,13 @@ class JointModel(ABC):
         self._may_lose = may_lose
         self._rooms: dict[PodSpec, Mask] = {}
         self.asks = tuple(asks)
-        self.offers = tuple(offers)
+        self.units = tuple(units)
         self.cp = cp_model.CpModel()
         cp = self.cp
         self.admitted = [cp.new_bool_var(f"admitted[{ask.group.key}]") for ask in asks]
         self.lost = [
-            cp.new_bool_var(f"lost[{offer.group.key},{offer.chain}]") if may_lose else cp.new_constant(0)
-            for offer in offers
+            cp.new_bool_var(f"lost[{unit.group.key},{unit.chain}]") if may_lose else cp.new_constant(0)
+            for unit in units
         ]
         self.moved: dict[PodKey, cp_model.IntVar] = {}
         self.gone: dict[PodKey, Linear] = {}
@@ -127,14 +127,14 @@ class JointModel(ABC):
     # --- classes ---------------------------------------------------------------------------------
 
     def _collect_leavers(self) -> None:
-        for lost, offer in zip(self.lost, self.offers, strict=True):
-            for pod in offer.pods:
+        for lost, unit in zip(self.lost, self.units, strict=True):
+            for pod in unit.pods:
                 place = self.ledger.place_of(pod)
                 if place is None:
                     continue
                 self._leaver[pod.key] = pod
                 self._leaving.setdefault(place[0], []).append(pod)
-                if offer.movable and self._may_move(pod):
+                if unit.movable and self._may_move(pod):
                     moved = self.cp.new_bool_var(f"moved[{pod.key}]")
                     self.cp.add_at_most_one(lost, moved)
                     self.gone[pod.key] = lost + moved
@@ -158,11 +158,11 @@ class JointModel(ABC):
                     found.pods.append((pod, a))
 
     def _collect_moves(self) -> None:
-        for offer in self.offers:
-            gang = self.ledger.fixed.gangs[offer.group.key]
-            for pod in offer.pods:
+        for unit in self.units:
+            gang = self.ledger.fixed.gangs[unit.group.key]
+            for pod in unit.pods:
                 place = self.ledger.place_of(pod)
-                if place is None or not (offer.movable and self._may_move(pod)):
+                if place is None or not (unit.movable and self._may_move(pod)):
                     continue
                 mask = self._move_mask(gang.group.root, pod, place[0])
                 # A pod pinned by a constraint moves inside its present domain.
@@ -266,7 +266,7 @@ class JointModel(ABC):
         lost = tuple(bool(solver.value(var)) for var in self.lost)
         moved = frozenset(key for key, var in self.moved.items() if solver.value(var))
         gone = moved | {
-            pod.key for is_lost, offer in zip(lost, self.offers, strict=True) if is_lost for pod in offer.pods
+            pod.key for is_lost, unit in zip(lost, self.units, strict=True) if is_lost for pod in unit.pods
         }
         going = {
             key: [pod for pod, ask in item.pods if (admitted[ask] if ask is not None else pod.key in moved)]

@@ -1,6 +1,6 @@
 """The joint problem of an action as plain values: what asks for room, and what could make room.
 
-*Asks* are batches that want a place, in fair order. *Offers* are eviction units of running pod groups
+*Asks* are batches that want a place, in fair order. *Units* are eviction units of running pod groups
 (5.4) that may be lost or moved. Nothing here knows the solver.
 """
 
@@ -29,7 +29,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class EvictionUnit:
     """One eviction unit: ``chain`` is its position in its group's chain; unit k+1 is lost after k.
 
     ``whole``: losing it stops the group below its minimum. ``placed_now``: the pods got their places
@@ -45,18 +45,18 @@ class Offer:
     """False for a gang that runs below its minimum: it would only start below it again."""
 
 
-def leaving_first(offer: Offer) -> Sequence[Pod]:
+def leaving_first(unit: EvictionUnit) -> Sequence[Pod]:
     """The pods of a unit in the order in which they move, where some of them do.
 
     Subgroups stand in their order (3.6) with the next candidate gone, reversed: the one that keeps the
     largest part of its minimum gives first, so a role of one pod stays before one of several workers.
     """
     left: dict[str, list[Pod]] = {}
-    for pod in offer.pods:
+    for pod in unit.pods:
         left.setdefault(pod.subgroup or "default", []).append(pod)
     if len(left) == 1:
-        return offer.pods[::-1]
-    minimum = {leaf.name: max(leaf.minimum, 1) for leaf in offer.group.root.leaves()}
+        return unit.pods[::-1]
+    minimum = {leaf.name: max(leaf.minimum, 1) for leaf in unit.group.root.leaves()}
     found: list[Pod] = []
     while left:
         name = max(left, key=lambda name: ((len(left[name]) - 1) / minimum[name], name))

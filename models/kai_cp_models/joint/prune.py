@@ -13,16 +13,16 @@ from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import over
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.evicting import ReclaimBound
-from kai_cp_models.joint.offers import Ranked, gpu_weight
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.victim_candidates import VictimCandidate, gpu_weight
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import GPU, MILLI
 
 
 def cheapest_nodes_to_drain(
-    ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[Ranked], keep: Collection[int] = ()
-) -> list[Ranked]:
+    ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[VictimCandidate], keep: Collection[int] = ()
+) -> list[VictimCandidate]:
     """Units on the nodes where the least has to move to make room for the largest pod asked for.
 
     ``keep``: ranks of units that stay candidates in any case.
@@ -33,10 +33,10 @@ def cheapest_nodes_to_drain(
     movable = np.zeros(len(free))
     nodes: list[list[int]] = []
     for item in ranked:
-        pods = item.offer.pods
+        pods = item.unit.pods
         places = [(place[0], pod) for pod in pods if (place := ledger.place_of(pod)) is not None]
         nodes.append([node for node, _ in places])
-        if item.offer.movable:
+        if item.unit.movable:
             for node, pod in places:
                 movable[node] += gpu_weight(pod)
     wanted = [pod for ask in asks for pod in ask.pods]
@@ -54,7 +54,7 @@ def cheapest_nodes_to_drain(
 def victim_prefix(
     counting: Counting,
     asks: Sequence[Ask],
-    ranked: Sequence[Ranked],
+    ranked: Sequence[VictimCandidate],
     bounds: Sequence[ReclaimBound],
     book: QueueBook,
     *,
@@ -69,8 +69,8 @@ def victim_prefix(
     ``again``: asks that count once more, as far as there are units: counts are no places.
     """
     open_ = list(_units_in_turn(asks, ranked, bounds, book))
-    leaving = counting.leaving(pod for o in open_ for pod in ranked[o].offer.pods)
-    pods = list(accumulate((len(ranked[o].offer.pods) for o in open_), initial=0))
+    leaving = counting.leaving(pod for o in open_ for pod in ranked[o].unit.pods)
+    pods = list(accumulate((len(ranked[o].unit.pods) for o in open_), initial=0))
 
     def first(wanted: Ints) -> int | None:
         asked = wanted > 0
@@ -90,19 +90,19 @@ def victim_prefix(
 
 
 def _units_in_turn(
-    asks: Sequence[Ask], ranked: Sequence[Ranked], bounds: Sequence[ReclaimBound], book: QueueBook
+    asks: Sequence[Ask], ranked: Sequence[VictimCandidate], bounds: Sequence[ReclaimBound], book: QueueBook
 ) -> Iterator[int]:
     """Units that may go one after the other, in reverse fair order."""
     left = {level: list(book.allocated_of(level)) for bound in bounds for level, _ in bound.bounds.values()}
     paths = {
         queue: {book.name(i) for i in book.line(queue)} & left.keys()
-        for queue in {item.offer.group.queue for item in ranked}
+        for queue in {item.unit.group.queue for item in ranked}
     }
     taken = {o for bound in bounds for o in bound.takes}
     # A unit goes only after the ones before it in its group's chain.
     closed = {ask.group.key for ask in asks}
     for o, item in enumerate(ranked):
-        group = item.offer.group
+        group = item.unit.group
         terms = [
             bound.bounds[group.queue] for bound in bounds if group.queue in bound.bounds and o in bound.takes
         ]

@@ -14,7 +14,7 @@ import numpy as np
 
 from kai_cp_models.arrays import Mask
 from kai_cp_models.fairness.order import SortKey, group_sort_key
-from kai_cp_models.joint.problem import Ask, Offer
+from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import PODS, Pod, PodGroup
@@ -54,22 +54,22 @@ class Returning:
         self._ledger = ledger
         self._shapes: dict[tuple[object, ...], _Shape] = {}
         self._replaces: dict[tuple[_Shape, _Shape], bool] = {}
-        self._back: dict[int, tuple[Offer, SortKey, _Shape]] = {}
+        self._back: dict[int, tuple[EvictionUnit, SortKey, _Shape]] = {}
 
-    def come_back_first(self, offers: Iterable[Offer], ask: Ask) -> list[bool]:
+    def come_back_first(self, units: Iterable[EvictionUnit], ask: Ask) -> list[bool]:
         """Whether each unit, when lost, is placed again in the room meant for the ask; all in one queue."""
         turn = group_sort_key(ask.group, ask.gang.elastic_state(self._ledger.status))
         shape = self._shape(ask.group, ask.pods)
         found: list[bool] = []
-        for offer in offers:
-            _, back, mine = self._back.get(id(offer)) or self._known(offer)
+        for unit in units:
+            _, back, mine = self._back.get(id(unit)) or self._known(unit)
             found.append(back < turn and self._fits(mine, shape))
         return found
 
-    def _known(self, offer: Offer) -> tuple[Offer, SortKey, _Shape]:
+    def _known(self, unit: EvictionUnit) -> tuple[EvictionUnit, SortKey, _Shape]:
         # What loses its gang starts anew, below its minimum; surplus comes after all that do.
-        back = group_sort_key(offer.group, 0 if offer.whole else 1)
-        found = self._back[id(offer)] = (offer, back, self._shape(offer.group, offer.pods))
+        back = group_sort_key(unit.group, 0 if unit.whole else 1)
+        found = self._back[id(unit)] = (unit, back, self._shape(unit.group, unit.pods))
         return found
 
     def _fits(self, mine: _Shape, theirs: _Shape) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import Rows
 from kai_cp_models.fairness.quota_checks import in_words
-from kai_cp_models.joint.offers import Charges
+from kai_cp_models.joint.victim_candidates import Charges
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.state import Hold, TimeState
 from kai_cp_models.reservations.times import NEVER

@@ -12,7 +12,7 @@ import pytest
 from kai_cp_models.actions import evict, jointly
 from kai_cp_models.joint import prune
 from kai_cp_models.joint.counting import Counting
-from kai_cp_models.joint.offers import Ranked
+from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import Pod, PodGroup, PodStatus, Queue, Shares, Snapshot
 from tests.support.plans import bound, evicted, lost, nominated, placed, reasons, solved
@@ -392,7 +392,9 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
     looks: list[tuple[int, int]] = []
     counted = prune.victim_prefix
 
-    def noted(counting: Counting, asks: Any, ranked: Sequence[Ranked], *rest: Any) -> list[int] | None:
+    def noted(
+        counting: Counting, asks: Any, ranked: Sequence[VictimCandidate], *rest: Any
+    ) -> list[int] | None:
         found = counted(counting, asks, ranked, *rest)
         assert found is not None
         looks.append((found[-1] + 1, len(ranked)))

@@ -9,9 +9,9 @@ import pytest
 
 from kai_cp_models.actions.reclaim_bounds import most_lost_milli_gpus, overreaching, shared_out
 from kai_cp_models.fairness import amounts
-from kai_cp_models.joint.offers import Charges, Ranked, gpu_weight
 from kai_cp_models.joint.policy import RECLAIM
-from kai_cp_models.joint.problem import Offer
+from kai_cp_models.joint.problem import EvictionUnit
+from kai_cp_models.joint.victim_candidates import Charges, VictimCandidate, gpu_weight
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import GroupKey, Queue, Shares, Snapshot
 from tests.kai_cp_models.joint.build import asks_of
@@ -21,16 +21,16 @@ BOTH = Shares(8_000, 2**40, 4)
 """8 CPUs, ample memory and 4 GPUs."""
 
 
-def units(ledger: Ledger, *names: str) -> list[Ranked]:
+def units(ledger: Ledger, *names: str) -> list[VictimCandidate]:
     """Every running pod of these groups, newest first, as a unit of its own."""
-    found: list[Ranked] = []
+    found: list[VictimCandidate] = []
     for name in names:
         gang = ledger.fixed.gangs[GroupKey("ns", name)]
         for chain, one in enumerate(reversed(gang.pods)):
-            offer = Offer(gang.group, (one,), chain, whole=False)
+            offer = EvictionUnit(gang.group, (one,), chain, whole=False)
             holds = Charges(ledger).of(offer.pods)
             bucket = (gang.group.queue, gang.group.priority, 1)
-            found.append(Ranked(offer, len(found), bucket, (0.0, 0.0), holds, gpu_weight(one), 0))
+            found.append(VictimCandidate(offer, len(found), bucket, (0.0, 0.0), holds, gpu_weight(one), 0))
     return found
 
 
@@ -121,7 +121,7 @@ def beyond(snapshot: Snapshot, *names: str, lost: int, owners: Sequence[int]) ->
     ranked = units(base, "v")
     ledger = base.copy()
     for item in ranked[:lost]:
-        for one in item.offer.pods:
+        for one in item.unit.pods:
             ledger.evict(one)
     found = overreaching(
         base, asks, ranked, ledger, {o: (asks[owner].group.key,) for o, owner in enumerate(owners)}
@@ -162,9 +162,9 @@ def test_what_is_placed_again_is_no_loss() -> None:
     owners = dict.fromkeys(range(5), (ask.group.key,))
     ledger = base.copy()
     for item in ranked[:5]:
-        ledger.evict(item.offer.pods[0])
+        ledger.evict(item.unit.pods[0])
     assert overreaching(base, [ask], ranked, ledger, owners) is ask
-    ledger.place(ranked[4].offer.pods[0], 1, pipelined=True)
+    ledger.place(ranked[4].unit.pods[0], 1, pipelined=True)
     assert overreaching(base, [ask], ranked, ledger, owners) is None
 
 
@@ -191,6 +191,6 @@ def test_an_ask_takes_only_what_it_may() -> None:
     ranked = units(base, "v")[:3]
     t0, t1 = (ask.group.key for ask in asks)
     takes = {t0: frozenset((1,)), t1: frozenset((0, 1, 2))}
-    moved = {ranked[2].offer.pods[0].key}
+    moved = {ranked[2].unit.pods[0].key}
     found = shared_out(base, RECLAIM, asks, ranked, [True, True, False], moved, takes)
     assert found == {0: (t1,), 1: (t0,), 2: (t1,)}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
-from kai_cp_models.joint.problem import Ask, Offer
+from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import (
     GroupKey,
@@ -37,7 +37,7 @@ def asks_of(ledger: Ledger, *names: str) -> list[Ask]:
     return found
 
 
-def offers_of(ledger: Ledger, groups: Sequence[PodGroup]) -> Iterator[Offer]:
+def offers_of(ledger: Ledger, groups: Sequence[PodGroup]) -> Iterator[EvictionUnit]:
     """Every unit that the groups could give up, in chain order (5.4)."""
     for one in groups:
         gang = ledger.fixed.gangs[one.key]
@@ -49,11 +49,11 @@ def offers_of(ledger: Ledger, groups: Sequence[PodGroup]) -> Iterator[Offer]:
         while unit := gang.next_eviction(status):
             chain = len(gone)
             gone |= {p.key for p in unit}
-            yield Offer(one, unit, chain, whole=not gang.satisfied(one.root, status))
+            yield EvictionUnit(one, unit, chain, whole=not gang.satisfied(one.root, status))
 
 
-def problem(snapshot: Snapshot) -> tuple[Ledger, list[Ask], list[Offer]]:
-    """All that waits as asks, all that runs and does not wait as offers."""
+def problem(snapshot: Snapshot) -> tuple[Ledger, list[Ask], list[EvictionUnit]]:
+    """All that waits as asks, all that runs and does not wait as units."""
     ledger = Ledger.of(snapshot)
     asks: list[Ask] = []
     giving: list[PodGroup] = []

@@ -12,9 +12,9 @@ import pytest
 
 from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.exact import ExactModel
-from kai_cp_models.joint.offers import Charges, Ranked, gpu_weight
-from kai_cp_models.joint.problem import Ask, Offer
+from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import solve
+from kai_cp_models.joint.victim_candidates import Charges, VictimCandidate, gpu_weight
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.snapshot import GPU, Node, Pod, PodSpec, PodStatus, Snapshot
@@ -32,35 +32,35 @@ def pods_of(asks: Sequence[Ask]) -> list[Pod]:
     return [one for ask in asks for one in ask.pods]
 
 
-def ranked(ledger: Ledger, offers: Sequence[Offer]) -> list[Ranked]:
+def ranked(ledger: Ledger, units: Sequence[EvictionUnit]) -> list[VictimCandidate]:
     """The offers in the order given; for counting only their pods matter."""
     return [
-        Ranked(
-            offer,
+        VictimCandidate(
+            unit,
             rank,
-            (offer.group.queue, offer.group.priority, 1),
+            (unit.group.queue, unit.group.priority, 1),
             (0.0, 0.0),
-            Charges(ledger).of(offer.pods),
-            sum(gpu_weight(one) for one in offer.pods),
+            Charges(ledger).of(unit.pods),
+            sum(gpu_weight(one) for one in unit.pods),
             0,
         )
-        for rank, offer in enumerate(offers)
+        for rank, unit in enumerate(units)
     ]
 
 
 def families(
-    ledger: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], *, moved: bool = False
+    ledger: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit], *, moved: bool = False
 ) -> CumulativeDemand:
     """One family: every ask may take every unit."""
     counting = Counting(ledger, pods_of(asks), everywhere=moved)
-    takes: dict[tuple[object, ...], frozenset[int]] = {ALL: frozenset(range(len(offers)))}
-    return CumulativeDemand(counting, ranked(ledger, offers), takes, moved=moved)
+    takes: dict[tuple[object, ...], frozenset[int]] = {ALL: frozenset(range(len(units)))}
+    return CumulativeDemand(counting, ranked(ledger, units), takes, moved=moved)
 
 
 def admitted(snapshot: Snapshot, *, moved: bool = False) -> list[str]:
     """The waiting groups that counting allows one beside the other, in their order."""
-    ledger, asks, offers = problem(snapshot)
-    state = families(ledger, asks, offers, moved=moved)
+    ledger, asks, units = problem(snapshot)
+    state = families(ledger, asks, units, moved=moved)
     found: list[str] = []
     for ask in asks:
         if state.fits(ask, ALL):
@@ -153,10 +153,10 @@ def test_each_family_has_its_own_room() -> None:
     """u (4) and v (4) fill n1. b may take both, a and c only u: Hall's condition refuses c, not b."""
     running = [pod("u-0", "n1", spec=FOUR), pod("v-0", "n1", spec=FOUR)]
     snapshot = cluster([*running, *(pod(f"{name}-0", spec=spec(3)) for name in "abc")])
-    ledger, asks, offers = problem(snapshot)
+    ledger, asks, units = problem(snapshot)
     both, one = frozenset((0, 1)), frozenset((0,))
     counting = Counting(ledger, pods_of(asks))
-    state = CumulativeDemand(counting, ranked(ledger, offers), {("b",): both, ("a",): one}, moved=False)
+    state = CumulativeDemand(counting, ranked(ledger, units), {("b",): both, ("a",): one}, moved=False)
     a, b, c = asks
     assert state.fits(a, ("a",))
     state.hold(a, ("a",))
@@ -174,8 +174,8 @@ def test_who_keeps_a_unit_from_being_lost_shares_what_the_others_leave() -> None
     """u (4) and v (4) fill n1, both may be taken. Beside a only u goes: a has 2 of 4, b fits, c does not."""
     running = [pod("u-0", "n1", spec=FOUR), pod("v-0", "n1", spec=FOUR)]
     snapshot = cluster([*running, *(pod(f"{name}-0", spec=TWO) for name in "abc")])
-    ledger, asks, offers = problem(snapshot)
-    state = families(ledger, asks, offers)
+    ledger, asks, units = problem(snapshot)
+    state = families(ledger, asks, units)
     a, b, c = asks
     beside = frozenset((0,))
     assert state.fits(a, ALL, beside)
@@ -184,15 +184,15 @@ def test_who_keeps_a_unit_from_being_lost_shares_what_the_others_leave() -> None
     state.hold(b, ALL)
     assert not state.fits(c, ALL)
     assert not state.fits(c, ALL, frozenset((0, 1)))
-    assert not families(ledger, asks, offers).fits(a, ALL, frozenset())
+    assert not families(ledger, asks, units).fits(a, ALL, frozenset())
 
 
 def test_what_is_left_by_the_sum_alone() -> None:
     """8 GPUs, 4 run: an ask of 3 leaves 1 as it is, 5 when the four are gone."""
-    ledger, asks, offers = problem(cluster([pod("v-0", "n1", spec=FOUR), pod("a-0", spec=spec(3))]))
+    ledger, asks, units = problem(cluster([pod("v-0", "n1", spec=FOUR), pod("a-0", spec=spec(3))]))
     counting = Counting(ledger, pods_of(asks))
     assert counting.spare_milli_gpus(asks, ()) == 1000
-    assert counting.spare_milli_gpus(asks, offers[0].pods) == 5000
+    assert counting.spare_milli_gpus(asks, units[0].pods) == 5000
 
 
 # --- whatever can be placed, counting allows -------------------------------------------------------
@@ -200,9 +200,9 @@ def test_what_is_left_by_the_sum_alone() -> None:
 SEEDS = range(40)
 
 
-def room_for(ledger: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], *, moved: bool) -> bool:
+def room_for(ledger: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit], *, moved: bool) -> bool:
     """Whether the exact model places all asks."""
-    model = ExactModel(ledger, asks, offers, may_lose=not moved)
+    model = ExactModel(ledger, asks, units, may_lose=not moved)
     for literal in model.admitted:
         model.cp.add(literal == 1)
     outcome, _ = solve(model.cp, SOLVER, 20)
@@ -216,20 +216,20 @@ def compare(seed: int, *, moved: bool) -> list[tuple[bool, bool]]:
 
     Under losses some asks may take only some units: what nobody held may take stays.
     """
-    ledger, asks, offers = problem(world(seed, loose=moved))
+    ledger, asks, units = problem(world(seed, loose=moved))
     rng = Random(seed)
-    every = frozenset(range(len(offers)))
+    every = frozenset(range(len(units)))
     some = every if moved else frozenset(rank for rank in every if rng.random() < 0.6)
     takes: dict[tuple[object, ...], frozenset[int]] = {ALL: every, ("some",): some}
     counting = Counting(ledger, pods_of(asks), everywhere=moved)
-    state = CumulativeDemand(counting, ranked(ledger, offers), takes, moved=moved)
+    state = CumulativeDemand(counting, ranked(ledger, units), takes, moved=moved)
     held: list[Ask] = []
     opened: frozenset[int] = frozenset()
     found: list[tuple[bool, bool]] = []
     for ask in asks:
         name = rng.choice(list(takes))
-        units = [offer for rank, offer in enumerate(offers) if rank in opened | takes[name]]
-        can = room_for(ledger, [*held, ask], units, moved=moved)
+        left = [unit for rank, unit in enumerate(units) if rank in opened | takes[name]]
+        can = room_for(ledger, [*held, ask], left, moved=moved)
         found.append((can, state.fits(ask, name)))
         if can:
             held.append(ask)
@@ -255,9 +255,9 @@ def test_the_random_worlds_are_worth_it() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_rows_are_sums_over_nodes(seed: int) -> None:
     """The room when units leave, row by row, against plain loops over nodes; shares set apart."""
-    ledger, asks, offers = problem(world(seed))
+    ledger, asks, units = problem(world(seed))
     rng = Random(seed)
-    gone = [one for offer in offers if rng.random() < 0.5 for one in offer.pods if not one.spec.gpu.shares]
+    gone = [one for unit in units if rng.random() < 0.5 for one in unit.pods if not one.spec.gpu.shares]
     counting = Counting(ledger, pods_of(asks), everywhere=True)
     after = ledger.copy()
     for one in gone:

@@ -16,11 +16,11 @@ LOST_PODS = Goal(
     lambda model: [
         Objective(
             "lost pods",
-            sum(len(item.offer.pods) * gone for item, gone in zip(model.ranked, model.lost, strict=True)),
+            sum(len(item.unit.pods) * gone for item, gone in zip(model.ranked, model.lost, strict=True)),
         )
     ],
     lambda plan: (
-        sum(len(item.offer.pods) for item, gone in zip(plan.ranked, plan.lost, strict=True) if gone),
+        sum(len(item.unit.pods) for item, gone in zip(plan.ranked, plan.lost, strict=True) if gone),
     ),
 )
 

@@ -51,7 +51,7 @@ def model_of(victims: Victims) -> EvictingModel:
     for ask in asks:
         victims.takes_of(ask)
     base = victims.base
-    placement = joint_model(base, asks, [item.offer for item in victims.ranked])
+    placement = joint_model(base, asks, [item.unit for item in victims.ranked])
     bounds = reclaim_bounds(base, victims.policy, asks, victims.ranked, victims.takes)
     return EvictingModel(
         placement,

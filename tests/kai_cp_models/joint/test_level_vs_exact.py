@@ -18,7 +18,7 @@ from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.exact import ExactModel
 from kai_cp_models.joint.level import LevelModel
 from kai_cp_models.joint.model import JointModel, TooLarge
-from kai_cp_models.joint.problem import Answer, Ask, Offer
+from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import SolverSettings
@@ -47,16 +47,16 @@ def least(model: JointModel, *, moves: bool) -> Solved:
     for literal in model.admitted:
         model.cp.add(literal == 1)
     before: dict[object, Any] = {}
-    for offer, lost in zip(model.offers, model.lost, strict=True):
-        if offer.group.key in before:
-            model.cp.add(lost <= before[offer.group.key])
-        before[offer.group.key] = lost
+    for unit, lost in zip(model.units, model.lost, strict=True):
+        if unit.group.key in before:
+            model.cp.add(lost <= before[unit.group.key])
+        before[unit.group.key] = lost
     cost: Any = sum(model.moved.values())
     if not moves:
         cost = sum(
             (p.spec.requests[GPU] + p.spec.gpu.shares * p.spec.gpu.milli_portion) * lost
-            for offer, lost in zip(model.offers, model.lost, strict=True)
-            for p in offer.pods
+            for unit, lost in zip(model.units, model.lost, strict=True)
+            for p in unit.pods
         )
     model.cp.minimize(cost)
     outcome, solver = solve(model.cp, SOLVER, 10)
@@ -68,21 +68,21 @@ def least(model: JointModel, *, moves: bool) -> Solved:
 
 def both(snapshot: Snapshot, *, moves: bool) -> tuple[Solved, Solved]:
     """The two encodings' answers to the problem; every answer must be realisable."""
-    ledger, asks, offers = problem(snapshot)
+    ledger, asks, units = problem(snapshot)
     if not moves:
-        offers = [replace(offer, movable=False) for offer in offers]
+        units = [replace(unit, movable=False) for unit in units]
     found = []
     for model in (LevelModel, ExactModel):
-        solved = least(model(ledger, asks, offers, may_lose=not moves), moves=moves)
+        solved = least(model(ledger, asks, units, may_lose=not moves), moves=moves)
         if solved.answer is not None:
-            keeps(ledger, asks, offers, solved.answer)
+            keeps(ledger, asks, units, solved.answer)
         found.append(solved)
     return found[0], found[1]
 
 
-def keeps(ledger: Ledger, asks: Sequence[Ask], offers: Sequence[Offer], answer: Answer) -> None:
+def keeps(ledger: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit], answer: Answer) -> None:
     """The answer turns into places: all asks are there, no node is over, gangs keep to one rack."""
-    made = disaggregate(ledger, asks, offers, answer, pipeline_only=True)
+    made = disaggregate(ledger, asks, units, answer, pipeline_only=True)
     assert made is not None, "the counts were right and the places were not"
     assert (made.idle + made.releasing >= 0).all()
     for ask in asks:
@@ -117,11 +117,11 @@ def test_they_move_the_same(seed: int) -> None:
 def test_with_losses_and_moves_the_counts_promise_no_more_than_the_nodes(seed: int) -> None:
     """``LevelModel`` moves into idle room only, so it may lose more, but finds no room that is not there."""
     snapshot = world(seed)
-    ledger, asks, offers = problem(snapshot)
-    level = least(LevelModel(ledger, asks, offers), moves=False)
-    exact = least(ExactModel(ledger, asks, offers), moves=False)
+    ledger, asks, units = problem(snapshot)
+    level = least(LevelModel(ledger, asks, units), moves=False)
+    exact = least(ExactModel(ledger, asks, units), moves=False)
     if level.answer is not None:
-        keeps(ledger, asks, offers, level.answer)
+        keeps(ledger, asks, units, level.answer)
         assert level.cost is not None
         assert exact.cost is not None
         assert exact.cost <= level.cost
@@ -191,6 +191,6 @@ INEXACT = [
 @pytest.mark.parametrize(("specs", "more"), [x[1:] for x in INEXACT], ids=[x[0] for x in INEXACT])
 def test_the_counts_refuse_what_they_cannot_say(specs: tuple[PodSpec, ...], more: dict[str, Any]) -> None:
     members = [pod(f"w{i}-0", spec=wants) for i, wants in enumerate(specs)]
-    ledger, asks, offers = problem(cluster(members, nodes=[node(**more)]))
+    ledger, asks, units = problem(cluster(members, nodes=[node(**more)]))
     with pytest.raises(TooLarge):
-        LevelModel(ledger, asks, offers)
+        LevelModel(ledger, asks, units)

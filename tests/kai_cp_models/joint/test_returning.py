@@ -20,8 +20,8 @@ ON_N1 = (("host", "n1"),)
 
 def before(snapshot: Snapshot) -> list[bool]:
     """Of every unit of v in chain order, whether it comes back before t."""
-    ledger, asks, offers = problem(snapshot)
-    return Returning(ledger).come_back_first(offers, asks[0])
+    ledger, asks, units = problem(snapshot)
+    return Returning(ledger).come_back_first(units, asks[0])
 
 
 def world(
@@ -107,13 +107,13 @@ def test_every_ask_is_answered_for_itself() -> None:
         [pod("u-0", "n1"), pod("s-0"), pod("t-0")],
         [group("u", created=2.0), group("s", created=1.0), group("t", created=3.0)],
     )
-    ledger, asks, offers = problem(snapshot)
+    ledger, asks, units = problem(snapshot)
     returning = Returning(ledger)
-    assert {ask.group.key.name: returning.come_back_first(offers, ask) for ask in asks} == {
+    assert {ask.group.key.name: returning.come_back_first(units, ask) for ask in asks} == {
         "s": [False],
         "t": [True],
     }
-    assert {ask.group.key.name: returning.come_back_first(offers, ask) for ask in asks} == {
+    assert {ask.group.key.name: returning.come_back_first(units, ask) for ask in asks} == {
         "s": [False],
         "t": [True],
     }
@@ -167,25 +167,25 @@ def played(seed: int) -> tuple[int, int]:
 
     A unit is lost with those of its group that leave before it and a random part of all others.
     """
-    ledger, asks, offers = problem(crowd(seed))
+    ledger, asks, units = problem(crowd(seed))
     ask = asks[0]
     assert ask.group.key.name == "t"
-    first = Returning(ledger).come_back_first(offers, ask)
+    first = Returning(ledger).come_back_first(units, ask)
     rng = Random(seed)
     tried = served = 0
-    for offer in (o for o, back in zip(offers, first, strict=True) if back):
+    for unit in (o for o, back in zip(units, first, strict=True) if back):
         for share in (0.0, 0.3, 0.7):
             others = [
-                o for o in offers if o.group.key != offer.group.key and o.chain == 0 and rng.random() < share
+                o for o in units if o.group.key != unit.group.key and o.chain == 0 and rng.random() < share
             ]
-            chain = [o for o in offers if o.group.key == offer.group.key and o.chain <= offer.chain]
+            chain = [o for o in units if o.group.key == unit.group.key and o.chain <= unit.chain]
             found = simulate_all(ledger, [ask], [*others, *chain], {ask.group.key: ask.batch})
             tried += 1
             if found.ledger is None:
                 continue
             served += 1
-            back = [p for p in offer.pods if p.key in found.ledger.held or p.key not in found.ledger.changed]
-            assert len(back) == len(offer.pods), f"{offer.group.key} came first and got no place"
+            back = [p for p in unit.pods if p.key in found.ledger.held or p.key not in found.ledger.changed]
+            assert len(back) == len(unit.pods), f"{unit.group.key} came first and got no place"
     return tried, served
 
 

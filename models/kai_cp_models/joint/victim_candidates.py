@@ -12,7 +12,7 @@ from kai_cp_models.fairness.rank import Giving, victim_order
 from kai_cp_models.fairness.reclaim import victim_allowed
 from kai_cp_models.fairness.runtime import granted, protected
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
-from kai_cp_models.joint.problem import Ask, Offer
+from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
@@ -30,14 +30,14 @@ Age = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ranked:
-    """An offer with its place in the reverse fair order.
+class VictimCandidate:
+    """A unit with its place in the reverse fair order.
 
     ``rank``: position when everything is popped; 0 goes first. ``weight``: milli-GPUs plus one per pod,
     the measure of the threshold. ``work``: lost GPU-milliseconds, see ``lost_work``.
     """
 
-    offer: Offer
+    unit: EvictionUnit
     rank: int
     bucket: Bucket
     age: Age
@@ -73,7 +73,7 @@ def gpu_weight(pod: Pod) -> int:
     return milli_gpus(pod) + 1
 
 
-def ranked_offers(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> list[Ranked]:
+def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> list[VictimCandidate]:
     """Every unit that some ask may disturb, in reverse fair order."""
     ledger = cycle.ledger
     chains: dict[GroupKey, _Chain] = {}
@@ -81,23 +81,23 @@ def ranked_offers(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> 
         if group.key in cycle.left_out:
             continue
         chain = _chain(cycle, group)
-        if chain.offers:
+        if chain.units:
             chains[group.key] = chain
     age = _ages(cycle, chains)
-    found: list[Ranked] = []
+    found: list[VictimCandidate] = []
     for key, k in victim_order(ledger.book, {key: chain.giving for key, chain in chains.items()}):
         chain = chains[key]
-        offer, weight = chain.offers[k], chain.weights[k]
-        group = offer.group
+        unit, weight = chain.units[k], chain.weights[k]
+        group = unit.group
         found.append(
-            Ranked(
-                offer,
+            VictimCandidate(
+                unit,
                 len(found),
                 (group.queue, group.priority, chain.states[k]),
-                (_started(cycle, offer), group.created),
+                (_started(cycle, unit), group.created),
                 chain.giving.gives[k],
                 weight,
-                0 if offer.placed_now else weight * age[key],
+                0 if unit.placed_now else weight * age[key],
             )
         )
     return found
@@ -129,16 +129,16 @@ def _disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Ite
 class _Chain:
     """The eviction units of a group in order (5.4), each with the elastic state it leaves from."""
 
-    offers: tuple[Offer, ...]
+    units: tuple[EvictionUnit, ...]
     states: tuple[int, ...]
     weights: tuple[int, ...]
     giving: Giving
 
 
-def _started(cycle: Cycle, offer: Offer) -> float:
+def _started(cycle: Cycle, unit: EvictionUnit) -> float:
     """Seconds of the epoch at which the group last started, or was created; now if it got its place now."""
-    group = offer.group
-    if offer.placed_now:
+    group = unit.group
+    if unit.placed_now:
         return cycle.snapshot.now
     return group.created if group.last_start is None else group.last_start
 
@@ -152,30 +152,30 @@ def _chain(cycle: Cycle, group: PodGroup) -> _Chain:
     known = ledger.fixed.chains.get(group.key)
     if not isinstance(known, _Chain):
         movable = gang.satisfied_at_first
-        offers = [
-            (Offer(group, unit.pods, k, unit.whole, False, movable), unit.elastic_state)
+        units = [
+            (EvictionUnit(group, unit.pods, k, unit.whole, False, movable), unit.elastic_state)
             for k, unit in enumerate(gang.units_at_first)
         ]
-        known = ledger.fixed.chains[group.key] = _linked(cycle, group, offers)
+        known = ledger.fixed.chains[group.key] = _linked(cycle, group, units)
     return known
 
 
-def _linked(cycle: Cycle, group: PodGroup, offers: Sequence[tuple[Offer, int]]) -> _Chain:
+def _linked(cycle: Cycle, group: PodGroup, units: Sequence[tuple[EvictionUnit, int]]) -> _Chain:
     charges = Charges(cycle.ledger)
     # What started last has the least work to lose; creation decides where that is equal or unknown.
     name = f"{group.created:020.6f}{group.key.name}"
     keys = [
-        (-group.priority, state, _started(cycle, offer), name, group.key.namespace) for offer, state in offers
+        (-group.priority, state, _started(cycle, unit), name, group.key.namespace) for unit, state in units
     ]
     return _Chain(
-        tuple(offer for offer, _ in offers),
-        tuple(state for _, state in offers),
-        tuple(sum(map(gpu_weight, offer.pods)) for offer, _ in offers),
-        Giving(group.queue, keys, [charges.of(offer.pods) for offer, _ in offers]),
+        tuple(unit for unit, _ in units),
+        tuple(state for _, state in units),
+        tuple(sum(map(gpu_weight, unit.pods)) for unit, _ in units),
+        Giving(group.queue, keys, [charges.of(unit.pods) for unit, _ in units]),
     )
 
 
-def _touched(cycle: Cycle, gang: Gang) -> list[tuple[Offer, int]]:
+def _touched(cycle: Cycle, gang: Gang) -> list[tuple[EvictionUnit, int]]:
     """The units of a gang that the cycle has changed, as far as they may still be disturbed."""
     ledger, group = cycle.ledger, gang.group
     movable = gang.satisfied(group.root, ledger.status)
@@ -183,14 +183,14 @@ def _touched(cycle: Cycle, gang: Gang) -> list[tuple[Offer, int]]:
     kept = group.key in cycle.kept or any(
         eviction.action == RECLAIM.name for eviction in cycle.evicted_by.values()
     )
-    found: list[tuple[Offer, int]] = []
+    found: list[tuple[EvictionUnit, int]] = []
     for k, unit in enumerate(gang.units(ledger.status)):
         if any(_moved(cycle, pod) for pod in unit.pods):
             break
         if kept and any(pod.key in ledger.held for pod in unit.pods):
             break
         new = all(pod.key in ledger.held for pod in unit.pods)
-        found.append((Offer(group, unit.pods, k, unit.whole, new, movable), unit.elastic_state))
+        found.append((EvictionUnit(group, unit.pods, k, unit.whole, new, movable), unit.elastic_state))
     return found
 
 
@@ -256,26 +256,26 @@ class Reach:
             )
         return allowed
 
-    def takes(self, offer: Offer) -> bool:
+    def takes(self, unit: EvictionUnit) -> bool:
         """Whether this unit may be taken: its group has run long enough, or gives up surplus only."""
-        if not self.disturbs(offer.group):
+        if not self.disturbs(unit.group):
             return False
-        if not offer.whole or offer.placed_now:
+        if not unit.whole or unit.placed_now:
             return True
-        group, snapshot = offer.group, self._ledger.snapshot
+        group, snapshot = unit.group, self._ledger.snapshot
         seconds = self._granted.get(group.queue)
         if seconds is None:
             seconds = granted(snapshot, group.queue, self._policy.name, self._group.queue)
             self._granted[group.queue] = seconds
         return not protected(snapshot, group, seconds)
 
-    def takes_all(self, by_queue: Mapping[str, Sequence[Ranked]]) -> frozenset[int]:
+    def takes_all(self, by_queue: Mapping[str, Sequence[VictimCandidate]]) -> frozenset[int]:
         """Ranks of the units that may be taken, of those that each queue has."""
         found: set[int] = set()
         for queue, mine in by_queue.items():
             if self._policy.by_share and not self.reclaims_from(queue):
                 continue
-            found.update(item.rank for item in mine if self.takes(item.offer))
+            found.update(item.rank for item in mine if self.takes(item.unit))
         return frozenset(found)
 
     def scope(self, queues: Iterable[str]) -> tuple[object, ...]:
