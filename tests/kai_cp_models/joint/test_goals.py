@@ -7,10 +7,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from kai_cp_models.actions.bounds import reclaim_bounds
 from pydantic import ValidationError
 
 from kai_cp_models.actions.common import waiting_groups
+from kai_cp_models.actions.reclaim_bounds import reclaim_bounds
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.choose import joint_model
