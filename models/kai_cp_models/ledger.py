@@ -101,6 +101,8 @@ class Fixed:
     """What groups give up while their pods are as read, see ``joint.offers``."""
     waiting: list[Any] = field(default_factory=list)
     """How groups that wait stand while their pods are as read, see ``actions.common``."""
+    entries: dict[GroupKey, tuple[Batch, Any]] = field(default_factory=dict)
+    """What groups whose pods are as read ask for, and how that stands in the fair order."""
     _charges: dict[tuple[object, ...], Amounts] = field(default_factory=dict)
 
     def charge(self, pod: Pod, node: int) -> Amounts:

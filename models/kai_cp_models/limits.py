@@ -33,9 +33,6 @@ class SearchLimits:
         "pod groups",
         "beside more admitted ones such a solve is too long; the next are halved down to one",
     )
-    looking_share: float = _limit(
-        0.3, "share of the time left", "triggers are looked at no longer; those found by then are tried"
-    )
     placing_share: float = _limit(
         0.45, "share of the time left", "a first plan places asks no longer: its victims must return, too"
     )

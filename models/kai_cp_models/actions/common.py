@@ -131,8 +131,17 @@ def entry_of(ledger: Ledger, group: PodGroup, batch: Batch) -> Entry:
 
 def entries_of(ledger: Ledger, batches: Mapping[GroupKey, Batch]) -> dict[GroupKey, Entry]:
     """The same of every group with the batch that it asks for."""
-    groups = ledger.snapshot.group_by_key
-    return {key: entry_of(ledger, groups[key], batch) for key, batch in batches.items()}
+    groups, known = ledger.snapshot.group_by_key, ledger.fixed.entries
+    changed = {ledger.snapshot.pod_by_key[key].group for key in ledger.changed}
+    found: dict[GroupKey, Entry] = {}
+    for key, batch in batches.items():
+        one = known.get(key)
+        if one is None or one[0] is not batch or key in changed:
+            one = batch, entry_of(ledger, groups[key], batch)
+            if key not in changed:
+                known[key] = one
+        found[key] = one[1]
+    return found
 
 
 def line_of(ledger: Ledger, batches: Mapping[GroupKey, Batch]) -> FairOrder:

@@ -198,9 +198,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
     order = FairOrder(snapshot, book, {key: run.entries[key] for key in run.open})
     chunk: list[Ask] = []
     passed: set[object] = set()
-    budget = run.cycle.budget
-    until = time.monotonic() + LIMITS.looking_share * budget.seconds_left()
-    while len(chunk) < step and not budget.passed(until) and (key := order.pop()) is not None:
+    while len(chunk) < step and not run.cycle.out_of_time() and (key := order.pop()) is not None:
         ask = run.open[key]
         if (why := run.refusals.find(ask)) is not None:
             _refuse(run, ask, why)
@@ -212,10 +210,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
             # Later ones may live on what the victims of those before them leave over.
             why = run.victims.refused_by_sums(ask)
         if why is None and counted is None:
-            began = time.monotonic()
             counted = run.victims.counted(run.found)
-            # Ranking the victims is not looking at triggers.
-            until += time.monotonic() - began
         if why is None and not run.victims.takes_of(ask):
             why = NO_VICTIMS
         if why is None and counted is not None and not counted.fits(ask):

@@ -6,7 +6,7 @@ queues and the heads of leaves are kept, and only the path of what changed is lo
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Self
@@ -52,33 +52,34 @@ class FairOrder:
         self._paths = tree.lines
         self._height = [-len(path) for path in self._paths]
         self._waiting: list[list[_Waiting]] = [[] for _ in tree.queues]
-        self._entries: dict[GroupKey, tuple[int, _Waiting]] = {}
-        """Where each group waits: its leaf, and as what."""
+        self._known = set(entries)
+        """The groups that wait."""
         self._heads: list[tuple[int, _Waiting] | None] = [None for _ in tree.queues]
         """The group each queue stands for, and its leaf."""
         self._ranks: list[Rank | None] = [None for _ in tree.queues]
+        self._by_size: list[dict[Amounts, Rank]] = [{} for _ in tree.queues]
+        """Ranks of each queue by the size of its head, as long as nothing is charged."""
         # Sorting what is nearly in order takes no time.
         places, groups, leaf_of = snapshot.waiting_places, self._groups, self._leaf_of
         for group in sorted(entries, key=lambda group: places.get(group, -1)):
             key, amounts = entries[group]
             leaf = leaf_of.get(groups[group].queue)
             if leaf is not None:
-                one = (key, group, amounts)
-                self._waiting[leaf].append(one)
-                self._entries[group] = leaf, one
+                self._waiting[leaf].append((key, group, amounts))
         for waiting in self._waiting:
             waiting.sort()
         self._stale = set(range(len(tree.queues)))
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return sum(map(len, self._waiting))
 
     def fork(self, book: QueueBook) -> Self:
         """An independent order in the same state; ``book``: equal to the one followed so far."""
         result: Self = copy(self)
         result._book = book
         result._waiting = [list(waiting) for waiting in self._waiting]
-        result._entries = dict(self._entries)
+        result._known = set(self._known)
+        result._by_size = [{} for _ in self._by_size]
         result._heads, result._ranks = list(self._heads), list(self._ranks)
         result._stale = set(self._stale)
         return result
@@ -89,23 +90,26 @@ class FairOrder:
         if leaf is None:
             return
         self.discard(group)
-        one = (entry[0], group, entry[1])
-        insort(self._waiting[leaf], one)
-        self._entries[group] = leaf, one
+        insort(self._waiting[leaf], (entry[0], group, entry[1]))
+        self._known.add(group)
         self._stale.update(self._paths[leaf])
 
     def discard(self, group: GroupKey) -> None:
         """Take a group out if it waits."""
-        known = self._entries.pop(group, None)
-        if known is not None:
-            leaf, one = known
-            waiting = self._waiting[leaf]
-            del waiting[bisect_left(waiting, one)]
+        if group not in self._known:
+            return
+        self._known.remove(group)
+        leaf = self._leaf(group)
+        if leaf is not None:
+            self._waiting[leaf] = [one for one in self._waiting[leaf] if one[1] != group]
             self._stale.update(self._paths[leaf])
 
     def charged(self, queue: str) -> None:
         """The book changed for ``queue`` (and with it for its ancestors)."""
-        self._stale.update(self._paths[self._book.index(queue)])
+        path = self._paths[self._book.index(queue)]
+        self._stale.update(path)
+        for i in path:
+            self._by_size[i].clear()
 
     def use(self, book: QueueBook, queue: str) -> None:
         """Follow another book from now on, which differs from the last one along the path of ``queue``."""
@@ -127,7 +131,7 @@ class FairOrder:
         if head is None:
             return None
         leaf, (_, group, amounts) = head
-        del self._entries[group]
+        self._known.remove(group)
         waiting = self._waiting[leaf]
         del waiting[0]
         if waiting and waiting[0][2] == amounts:
@@ -160,7 +164,13 @@ class FairOrder:
         elif self._waiting[i]:
             head = i, self._waiting[i][0]
         self._heads[i] = head
-        self._ranks[i] = None if head is None else self._rank(i, head[1][2])
+        rank: Rank | None = None
+        if head is not None:
+            size, known = head[1][2], self._by_size[i]
+            rank = known.get(size)
+            if rank is None:
+                rank = known[size] = self._rank(i, size)
+        self._ranks[i] = rank
 
     def _rank(self, i: int, amounts: Amounts) -> Rank:
         """Steps 1 to 6 for queue ``i`` with a head of this size."""
