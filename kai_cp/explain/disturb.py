@@ -8,7 +8,7 @@ from typing import Any, Final
 from kai_cp.explain.draft import Json
 from kai_cp.explain.raw import metadata, spec_of
 from kai_cp.explain.trials import Candidate, Fix, Trials
-from kai_cp_models.explain.position import Line
+from kai_cp_models.explain.position import FairLine
 from kai_cp_models.explain.repair import Candidate as Change
 from kai_cp_models.explain.repair import Repair
 from kai_cp_models.snapshot import Pod, PodKey
@@ -121,7 +121,7 @@ def _changes(trials: Trials, kind: Any, *, bent: bool = False, most: int = _MOST
 
 def add_nodes(trials: Trials) -> Fix | None:
     """The fewest copies of one existing node, over all shapes of nodes."""
-    line = Line(trials.situation)
+    line = FairLine(trials.situation)
     batch = trials.situation.batch(trials.key)
     ahead = line.position(trials.key).ahead
     pods = len(batch.all_pods) if batch else 1

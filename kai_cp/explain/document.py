@@ -16,7 +16,7 @@ from kai_cp.explain.start import Start, Starts
 from kai_cp.explain.trials import Fix, Trials
 from kai_cp_models.explain.blocking import Blocking, blocking_of_all
 from kai_cp_models.explain.own import own_faults
-from kai_cp_models.explain.position import Line, Position
+from kai_cp_models.explain.position import FairLine, Position
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.fairness.reclaim import levelled
 from kai_cp_models.fairness.runtime import delayed
@@ -51,7 +51,7 @@ class Explainer:
         self._cycles = Cycles(self.settings, self.usage)
         began = time.monotonic()
         self.decided: Decided = self._cycles.decide(self.draft)
-        self._line = Line(self.decided.situation)
+        self._line = FairLine(self.decided.situation)
         self._starts = Starts(self._cycles, self.decided)
         self._shared: dict[object, Blocking] = {}
         self.timings["decide"] = time.monotonic() - began

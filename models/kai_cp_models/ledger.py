@@ -29,8 +29,8 @@ from kai_cp_models.rules.stateful import open_rules
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.shapes import Shape, Shapes
-from kai_cp_models.sharing import Device, share_mib
+from kai_cp_models.shapes import BatchShape, Shapes
+from kai_cp_models.sharing import SharedDevice, share_mib
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
     ALLOCATED,
@@ -44,7 +44,7 @@ from kai_cp_models.snapshot import (
     PodStatus,
     Snapshot,
 )
-from kai_cp_models.units import Batch, Gang, GangState, Tally, gangs_of
+from kai_cp_models.units import Batch, Gang, GangState, StatusCounts, gangs_of
 
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")
 
@@ -127,14 +127,14 @@ class Ledger:
         self,
         fixed: Fixed,
         room: FreeCapacity,
-        devices: dict[tuple[int, str], Device],
+        devices: dict[tuple[int, str], SharedDevice],
         groups_on: dict[int, tuple[str, ...]],
         book: QueueBook,
         rules: tuple[RuleState, ...],
         changed: dict[PodKey, PodStatus],
         held: dict[PodKey, Held],
         fitting: FeasibilityCache,
-        tallies: dict[GroupKey, Tally],
+        tallies: dict[GroupKey, StatusCounts],
     ) -> None:
         self.fixed = fixed
         self.room = room
@@ -269,7 +269,7 @@ class Ledger:
         state, self._tallies[gang.group.key] = gang.state_of(self.tally(gang), self.status)
         return state
 
-    def tally(self, gang: Gang) -> Tally:
+    def tally(self, gang: Gang) -> StatusCounts:
         """The pods of a gang with one pod set by status; all are looked at once, then those that change."""
         found = self._tallies.get(gang.group.key)
         if found is None:
@@ -295,7 +295,7 @@ class Ledger:
         """The size of the batch in order, demand and reclaim (2.3)."""
         return self.fixed.shapes.of(batch).pessimistic
 
-    def shape(self, batch: Batch) -> Shape:
+    def shape(self, batch: Batch) -> BatchShape:
         """What the batch asks for, whichever batch asks."""
         return self.fixed.shapes.of(batch)
 
@@ -527,7 +527,7 @@ class Ledger:
     def _share(self, pod: Pod, node: int, names: tuple[str, ...], role: str, sign: int) -> None:
         need = self.share_mib_on(pod, node)
         for name in names:
-            before = self.devices.get((node, name), Device())
+            before = self.devices.get((node, name), SharedDevice())
             after = before.plus(role, need, sign)
             idle = after.whole_gpu[0] - before.whole_gpu[0]
             releasing = after.whole_gpu[1] - before.whole_gpu[1]

@@ -9,10 +9,10 @@ import numpy as np
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.free_capacity import FreeCapacity, Row
-from kai_cp_models.sharing import Device, share_mib
+from kai_cp_models.sharing import SharedDevice, share_mib
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Pod, PodStatus, Snapshot
 
-Devices = dict[tuple[int, str], Device]
+Devices = dict[tuple[int, str], SharedDevice]
 GroupsOn = dict[int, tuple[str, ...]]
 
 
@@ -89,4 +89,4 @@ def _devices(snapshot: Snapshot, sharing: Sequence[tuple[Pod, int]]) -> Devices:
                 members = sums[node, name] = [0, 0, 0, 0, 0, 0]
             members[role] += need
             members[role + 3] += 1
-    return {place: Device(*members) for place, members in sums.items()}
+    return {place: SharedDevice(*members) for place, members in sums.items()}

@@ -28,7 +28,7 @@ from kai_cp_models.snapshot import (
     PodStatus,
     Subgroup,
 )
-from kai_cp_models.units import Batch, Gang, Tally
+from kai_cp_models.units import Batch, Gang, StatusCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +296,9 @@ class Placer:
         gang = self.gang
         for leaf in gang.group.root.leaves():
             tally = (
-                ledger.tally(gang) if gang.single else Tally.of(map(ledger.status, gang.by_leaf[leaf.name]))
+                ledger.tally(gang)
+                if gang.single
+                else StatusCounts.of(map(ledger.status, gang.by_leaf[leaf.name]))
             )
             if tally.pipelined and tally.active - tally.pipelined < leaf.minimum:
                 for pod in pods:

@@ -32,7 +32,7 @@ from kai_cp_models.fairness.runtime import delayed, granted, protected
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.disaggregate import leave
-from kai_cp_models.joint.model import TooLarge
+from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit, leaves_with_scopes, signature
 from kai_cp_models.joint.search import solve
 from kai_cp_models.joint.victim_candidates import Charges
@@ -600,7 +600,7 @@ class Refuter:
         ]
         try:
             model = joint_model(self._emptied(taken), asks, units, may_lose=False)
-        except TooLarge:
+        except ModelTooLarge:
             self._open[key] = before
             return False
         for literal in model.admitted:

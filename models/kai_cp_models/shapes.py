@@ -12,7 +12,7 @@ from kai_cp_models.units import Batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class BatchShape:
     """What batches of equal pods under equal topology constraints have in common; one object for all of them.
 
     ``pessimistic`` and ``optimistic``: sizes (2.3). ``examples``: one pod of each spec. ``count``: pods.
@@ -40,25 +40,25 @@ class Shapes:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._claims = snapshot.extras[CLAIM_MILLI_GPUS]
-        self._by_batch: dict[int, tuple[Batch, Shape]] = {}
+        self._by_batch: dict[int, tuple[Batch, BatchShape]] = {}
         """By the identity of the batch, which is kept, so that no other one gets its id."""
-        self._by_content: dict[tuple[object, ...], Shape] = {}
+        self._by_content: dict[tuple[object, ...], BatchShape] = {}
 
-    def of(self, batch: Batch) -> Shape:
+    def of(self, batch: Batch) -> BatchShape:
         """The shape of a batch."""
         known = self._by_batch.get(id(batch))
         if known is None:
             known = self._by_batch[id(batch)] = batch, self._look(batch)
         return known[1]
 
-    def _look(self, batch: Batch) -> Shape:
+    def _look(self, batch: Batch) -> BatchShape:
         content = tuple(
             (tuple(one.constraint for one in scopes), *self._kinds(leaf)) for scopes, leaf in batch.leaves
         )
         shape = self._by_content.get(content)
         if shape is None:
             pods = batch.all_pods
-            shape = self._by_content[content] = Shape(
+            shape = self._by_content[content] = BatchShape(
                 amounts.pessimistic_batch(self._snapshot, pods),
                 amounts.optimistic_batch(self._snapshot, pods),
                 tuple({id(pod.spec): pod for pod in pods}.values()),

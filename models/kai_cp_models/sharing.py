@@ -8,7 +8,7 @@ from kai_cp_models.snapshot import MILLI, GpuKind, Pod
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class SharedDevice:
     """One shared GPU: MiB and number of its members by what becomes of them."""
 
     active_mib: int = 0
@@ -18,16 +18,16 @@ class Device:
     releasing: int = 0
     pipelined: int = 0
 
-    def plus(self, role: str, mib: int, sign: int) -> Device:
+    def plus(self, role: str, mib: int, sign: int) -> SharedDevice:
         """The device with one member more (``sign`` 1) or less (-1) in ``role``."""
         active, releasing, pipelined = self.active_mib, self.releasing_mib, self.pipelined_mib
         members = self.active, self.releasing, self.pipelined
         if role == "active":
-            return Device(active + sign * mib, releasing, pipelined, members[0] + sign, *members[1:])
+            return SharedDevice(active + sign * mib, releasing, pipelined, members[0] + sign, *members[1:])
         if role == "releasing":
             count = members[1] + sign
-            return Device(active, releasing + sign * mib, pipelined, members[0], count, members[2])
-        return Device(active, releasing, pipelined + sign * mib, *members[:2], members[2] + sign)
+            return SharedDevice(active, releasing + sign * mib, pipelined, members[0], count, members[2])
+        return SharedDevice(active, releasing, pipelined + sign * mib, *members[:2], members[2] + sign)
 
     @property
     def empty(self) -> bool:

@@ -74,7 +74,7 @@ class Unit(NamedTuple):
     whole: bool
 
 
-class Tally(NamedTuple):
+class StatusCounts(NamedTuple):
     """Pods of a gang by status, kept up to date by :meth:`moved` where counting anew would be too dear."""
 
     pending: int
@@ -85,15 +85,15 @@ class Tally(NamedTuple):
     """No pod before this one of the gang's pods is pending."""
 
     @classmethod
-    def of(cls, statuses: Iterable[PodStatus]) -> Tally:
+    def of(cls, statuses: Iterable[PodStatus]) -> StatusCounts:
         """Count them."""
         found = Counter(statuses)
         active = sum(found[status] for status in ACTIVE_ALLOCATED)
         return cls(found[PodStatus.PENDING], active, found[PodStatus.PIPELINED])
 
-    def moved(self, before: PodStatus, after: PodStatus) -> Tally:
+    def moved(self, before: PodStatus, after: PodStatus) -> StatusCounts:
         """After one pod changed its status."""
-        return Tally(
+        return StatusCounts(
             self.pending + (after is PodStatus.PENDING) - (before is PodStatus.PENDING),
             self.active + (after in ACTIVE_ALLOCATED) - (before in ACTIVE_ALLOCATED),
             self.pipelined + (after is PodStatus.PIPELINED) - (before is PodStatus.PIPELINED),
@@ -169,11 +169,11 @@ class Gang:
         """Whether its tree is one pod set, so that a tally says how it stands."""
         return self._only_leaf is not None
 
-    def tally(self, status_of: StatusOf) -> Tally:
+    def tally(self, status_of: StatusOf) -> StatusCounts:
         """Its pods, counted now."""
-        return Tally.of(map(status_of, self.pods))
+        return StatusCounts.of(map(status_of, self.pods))
 
-    def state_of(self, tally: Tally, status_of: StatusOf) -> tuple[GangState, Tally]:
+    def state_of(self, tally: StatusCounts, status_of: StatusOf) -> tuple[GangState, StatusCounts]:
         """``state`` of a group with one pod set whose pods are counted, and the tally from now on."""
         leaf = self._only_leaf
         assert leaf is not None

@@ -20,7 +20,7 @@ from kai_cp_models.units import Batch, Gang, GangState, StatusOf
 DELAYED: Final = "PreemptionDelayNotElapsed"
 
 
-class Line(NamedTuple):
+class WaitingGroup(NamedTuple):
     """A pod group that waits, how it stands, and what refuses it in every action."""
 
     group: PodGroup
@@ -56,14 +56,15 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
     return _within_depth(cycle, action, found)
 
 
-def _lines(ledger: Ledger) -> list[Line]:
+def _lines(ledger: Ledger) -> list[WaitingGroup]:
     """All that wait in the snapshot, as they stand there; looked at once a cycle."""
-    known: list[Line] = ledger.fixed.waiting
+    known: list[WaitingGroup] = ledger.fixed.waiting
     if not known:
         snapshot, read = ledger.snapshot, attrgetter("status")
         gangs = [ledger.fixed.gangs[group.key] for group in snapshot.waiting_groups]
         known += [
-            Line(gang.group, gang.at_first, _refusal(snapshot, gang, gang.at_first, read)) for gang in gangs
+            WaitingGroup(gang.group, gang.at_first, _refusal(snapshot, gang, gang.at_first, read))
+            for gang in gangs
         ]
     return known
 

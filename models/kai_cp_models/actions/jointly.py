@@ -25,7 +25,7 @@ from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.evicting import EvictingModel, ReclaimBound
-from kai_cp_models.joint.model import TooLarge
+from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import cheapest_nodes_to_drain, victim_prefix
@@ -158,7 +158,7 @@ def _solved(victims: Victims, task: _Task) -> EvictionPlan | NoPlan:
         return NoPlan(NO_VICTIMS)
     try:
         search = _Search(victims, task, ranked, whole=whole)
-    except TooLarge:
+    except ModelTooLarge:
         return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the time budget"))
     if task.final and not search.complete and not task.rough_again:
         return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the last goals"))
@@ -180,7 +180,7 @@ class _Search:
     def __init__(
         self, victims: Victims, task: _Task, ranked: Sequence[VictimCandidate], *, whole: bool
     ) -> None:
-        """Raises ``TooLarge`` where the model would be."""
+        """Raises ``ModelTooLarge`` where the model would be."""
         self._victims, self._task, self._ranked, self._whole = victims, task, ranked, whole
         self._policy = victims.policy
         self._bounds = reclaim_bounds(victims.base, victims.policy, task.asks, ranked, victims.takes)

@@ -19,7 +19,13 @@ from kai_cp_models.fairness.reclaim import (
 from kai_cp_models.joint.evicting import ReclaimBound
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit
-from kai_cp_models.joint.victim_candidates import Charges, Reach, VictimCandidate, entitlement, gpu_weight
+from kai_cp_models.joint.victim_candidates import (
+    Charges,
+    VictimCandidate,
+    VictimFilter,
+    entitlement,
+    gpu_weight,
+)
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import GPU, GroupKey, Pod, PodKey
 
@@ -177,7 +183,7 @@ def may_take(base: Ledger, ask: Ask, pod: Pod, policy: EvictionPolicy) -> bool:
     """Whether the ask alone could make the pod give up its place for good (4.3 to 4.6)."""
     snapshot = base.snapshot
     group = snapshot.group_by_key[pod.group] if pod.group else None
-    if group is None or not Reach(base, ask, policy).takes(EvictionUnit(group, (pod,), 0, True)):
+    if group is None or not VictimFilter(base, ask, policy).takes(EvictionUnit(group, (pod,), 0, True)):
         return False
     if not policy.by_share:
         return True

@@ -16,7 +16,12 @@ from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.returning import Returning
-from kai_cp_models.joint.victim_candidates import Reach, VictimCandidate, entitlement, victim_candidates
+from kai_cp_models.joint.victim_candidates import (
+    VictimCandidate,
+    VictimFilter,
+    entitlement,
+    victim_candidates,
+)
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import MILLI, GroupKey
@@ -81,7 +86,7 @@ class Victims:
         key = self.entitlement(ask)
         found = self.takes.get(key)
         if found is None:
-            reach = Reach(self.base, ask, self.policy)
+            reach = VictimFilter(self.base, ask, self.policy)
             scope = reach.scope(self._victim_queues)
             found = self._scopes.get(scope)
             if found is None:
@@ -131,7 +136,7 @@ class Victims:
             )
             message = "moving pods cannot help: there is too little free capacity in all"
             return Refusal("NoRoomInSum", message, True) if short.any() else None
-        reach = Reach(self.base, ask, self.policy)
+        reach = VictimFilter(self.base, ask, self.policy)
         victims = self.cycle.snapshot.preemptible_groups
         scope = reach.scope(victims)
         room = self._rooms.get(scope)
@@ -148,7 +153,7 @@ class Victims:
         enough = bool((wanted <= room)[wanted > 0].all()) and self._within_bounds(ask, reach)
         return None if enough else TOO_LITTLE
 
-    def _within_bounds(self, ask: Ask, reach: Reach) -> bool:
+    def _within_bounds(self, ask: Ask, reach: VictimFilter) -> bool:
         if not self.policy.by_share:
             return True
         allowed = reach.scope(self.cycle.snapshot.preemptible_groups)[1:]

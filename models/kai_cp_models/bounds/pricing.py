@@ -19,7 +19,7 @@ SCALE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedPatterns:
     """``bound``: no pattern gains more than this over its pods' prices; ``patterns``: good ones found."""
 
     bound: float
@@ -66,7 +66,7 @@ class Pricing:
         self._sizes = sorted({items[i].milli for i in shared})
         self._patterns = share_patterns(self._sizes) if self._sizes else []
 
-    def solve(self, prices: Sequence[float], seconds: float) -> Priced:
+    def solve(self, prices: Sequence[float], seconds: float) -> PricedPatterns:
         """Solve for prices per item; an early stop gives a looser, still valid bound."""
         gains = {
             i: math.ceil((self._items[i].value - prices[i]) * SCALE)
@@ -74,7 +74,7 @@ class Pricing:
             if self._items[i].value > prices[i]
         }
         if not gains:
-            return Priced(0.0, ())
+            return PricedPatterns(0.0, ())
         model, counts = self._model(gains)
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = seconds
@@ -85,7 +85,7 @@ class Pricing:
         status = solver.solve(model, keep)
         worst = float(self._bin.devices * WHOLE * SCALE)
         bound = worst if status == cp_model.UNKNOWN else min(worst, solver.best_objective_bound)
-        return Priced(bound / SCALE, tuple(keep.found[-3:]))
+        return PricedPatterns(bound / SCALE, tuple(keep.found[-3:]))
 
     def _model(self, gains: dict[int, int]) -> tuple[cp_model.CpModel, dict[int, Any]]:
         model = cp_model.CpModel()

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 from kai_cp_models.check.capacity import used
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
-from kai_cp_models.rules.stateful.budgets import Budget, read
+from kai_cp_models.rules.stateful.budgets import DisruptionBudget, read
 from kai_cp_models.snapshot import Pod, PodGroup, PodKey
 
 _NOTE = "kai-cp/defrag"
@@ -34,7 +34,11 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 
 
 def _serving(
-    world: PlannedCluster, pod: Pod, group: PodGroup, budgets: Collection[Budget], moved: Collection[PodKey]
+    world: PlannedCluster,
+    pod: Pod,
+    group: PodGroup,
+    budgets: Collection[DisruptionBudget],
+    moved: Collection[PodKey],
 ) -> Iterator[str]:
     queues = [world.snapshot.queue_by_name[name] for name in world.snapshot.queue_path.get(group.queue, ())]
     notes = [group.notes, *(queue.notes for queue in queues)]

@@ -15,7 +15,7 @@ from kai_cp_models.check import amounts
 from kai_cp_models.check.amounts import Amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.queues import sums
-from kai_cp_models.check.snapshot_facts import Held, SnapshotFacts
+from kai_cp_models.check.snapshot_facts import HeldByQueue, SnapshotFacts
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, PodGroup, Shares, Snapshot
 
 Bound = Literal["quota", "fair_share", "allocatable"]
@@ -24,7 +24,7 @@ _SCALE = (1.0, 1.0, float(MILLI))
 
 
 @dataclass
-class Level:
+class QueueLevel:
     """One queue; bounds in the units of ``Amounts``, -1 without bound."""
 
     name: str
@@ -79,9 +79,9 @@ class Level:
 class Levels:
     """All queues, with what they hold so far."""
 
-    def __init__(self, start: SnapshotFacts, total: Held, firm: Held) -> None:
+    def __init__(self, start: SnapshotFacts, total: HeldByQueue, firm: HeldByQueue) -> None:
         self._snapshot = snapshot = start.snapshot
-        self._levels: dict[str, Level] = {}
+        self._levels: dict[str, QueueLevel] = {}
         shares = start.fair_shares
         for queue in snapshot.queues:
             share = shares[queue.name]
@@ -90,7 +90,7 @@ class Levels:
                 "fair_share": _scaled(share),
                 "allocatable": _scaled(_allocatable(queue.quota, queue.limit, share)),
             }
-            self._levels[queue.name] = Level(
+            self._levels[queue.name] = QueueLevel(
                 queue.name, total[queue.name], firm[queue.name], bounds, bool(queue.user)
             )
 
@@ -107,7 +107,7 @@ class Levels:
         ]
         return Levels(world.start, *sums(world, placed, gone))
 
-    def __getitem__(self, queue: str) -> Level:
+    def __getitem__(self, queue: str) -> QueueLevel:
         return self._levels[queue]
 
     def charge(self, group: PodGroup, amount: Amounts, sign: int) -> None:

@@ -15,7 +15,7 @@ from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
 from kai_cp_models.rules.stateful.numa.zones import (
     RESTRICTED,
     SINGLE,
-    Topology,
+    NumaTopology,
     dimension,
     is_device,
     topologies,
@@ -37,7 +37,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
             yield from _node(world, name, found)
 
 
-def _node(world: PlannedCluster, name: str, found: Topology) -> Iterator[str]:
+def _node(world: PlannedCluster, name: str, found: NumaTopology) -> Iterator[str]:
     empty = tuple(tuple(amounts.items()) for amounts in found.allocatable)
     listed = {dim for amounts in found.allocatable for dim in amounts}
     ignored = {dimension(n) for n in world.snapshot.policy.numa_ignore}
@@ -66,7 +66,7 @@ def _node(world: PlannedCluster, name: str, found: Topology) -> Iterator[str]:
 
 
 def _sums(
-    world: PlannedCluster, name: str, when: str, residents: tuple[Resident, ...], found: Topology
+    world: PlannedCluster, name: str, when: str, residents: tuple[Resident, ...], found: NumaTopology
 ) -> Iterator[str]:
     used: dict[str, Amounts] = {zone: {} for zone in found.zones}
     touched: set[str] = set()

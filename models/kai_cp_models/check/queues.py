@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.check.snapshot_facts import Held
+from kai_cp_models.check.snapshot_facts import HeldByQueue
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, GpuKind, Pod, PodGroup, Shares
 
@@ -42,27 +42,36 @@ def _homeless(world: PlannedCluster) -> Iterator[str]:
             yield f"queues: pod group {group.key} gets a place, but its queue {group.queue} is not a leaf"
 
 
-def held(world: PlannedCluster, pods: Iterable[Pod], *, moved: bool = True) -> tuple[Held, Held]:
+def held(
+    world: PlannedCluster, pods: Iterable[Pod], *, moved: bool = True
+) -> tuple[HeldByQueue, HeldByQueue]:
     """What queues hold through ``pods``, ancestors included: in all, and by non-preemptible pod groups.
 
     ``moved``: charge evicted pods that move at their new node, otherwise at the old one.
     """
-    total, firm = Held(), Held()
+    total, firm = HeldByQueue(), HeldByQueue()
     _charge(world, (total, firm), pods, 1, moved=moved)
     return total, firm
 
 
-def sums(world: PlannedCluster, arriving: Iterable[Pod], leaving: Iterable[Pod] = ()) -> tuple[Held, Held]:
+def sums(
+    world: PlannedCluster, arriving: Iterable[Pod], leaving: Iterable[Pod] = ()
+) -> tuple[HeldByQueue, HeldByQueue]:
     """What queues hold with ``arriving`` at their new places and ``leaving`` gone from their old ones."""
     total, firm = world.start.held
-    sums = Held(total), Held(firm)
+    sums = HeldByQueue(total), HeldByQueue(firm)
     _charge(world, sums, arriving, 1, moved=True)
     _charge(world, sums, leaving, -1, moved=False)
     return sums
 
 
 def _charge(
-    world: PlannedCluster, sums: tuple[Held, Held], pods: Iterable[Pod], times: int, *, moved: bool
+    world: PlannedCluster,
+    sums: tuple[HeldByQueue, HeldByQueue],
+    pods: Iterable[Pod],
+    times: int,
+    *,
+    moved: bool,
 ) -> None:
     """Charge pods so many times; those that cost the same in the same queue are counted first."""
     alike: dict[tuple[object, ...], int] = {}
@@ -92,7 +101,9 @@ def _charge(
                 firm.add(queue, cost, times * count)
 
 
-def _over(world: PlannedCluster, totals: tuple[Held, Held], added: list[Pod], when: str) -> Iterator[str]:
+def _over(
+    world: PlannedCluster, totals: tuple[HeldByQueue, HeldByQueue], added: list[Pod], when: str
+) -> Iterator[str]:
     for firm, total, more in zip((False, True), totals, held(world, added), strict=True):
         for name in sorted(more):
             queue = world.snapshot.queue_by_name[name]

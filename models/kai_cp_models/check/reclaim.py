@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from kai_cp_models.check import amounts, tree
 from kai_cp_models.check.amounts import Amounts
-from kai_cp_models.check.levels import Level, Levels, levelled
+from kai_cp_models.check.levels import Levels, QueueLevel, levelled
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.victims import takers
 from kai_cp_models.snapshot import GroupKey, Pod, PodGroup
 
 
 @dataclass(frozen=True)
-class Claim:
+class Trigger:
     """A trigger, the pods it gets from reclaim, and the units it takes, by victim queue."""
 
     group: PodGroup
@@ -54,7 +54,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
                 levels.charge(victim, _held(world, pod), -1)
 
 
-def _claims(world: PlannedCluster) -> list[Claim]:
+def _claims(world: PlannedCluster) -> list[Trigger]:
     gets: dict[GroupKey, list[Pod]] = {}
     named: set[GroupKey] = set()
     taken: dict[GroupKey, list[Pod]] = {}
@@ -78,7 +78,7 @@ def _claims(world: PlannedCluster) -> list[Claim]:
                 moves.setdefault(trigger, set()).add(group.queue)
     groups = world.snapshot.group_by_key
     return [
-        Claim(
+        Trigger(
             groups[key], pods, _units(world, taken.get(key, [])), frozenset(moves.get(key, ())), key in named
         )
         for key, pods in gets.items()
@@ -122,7 +122,7 @@ def _cost(world: PlannedCluster, pods: list[Pod]) -> Amounts:
     return total
 
 
-def _judge(world: PlannedCluster, levels: Levels, claim: Claim) -> Iterator[str]:
+def _judge(world: PlannedCluster, levels: Levels, claim: Trigger) -> Iterator[str]:
     what = f"reclaim: pod group {claim.group.key} of queue {claim.group.queue}"
     request = amounts.demand(world.snapshot, claim.gets)
     path = world.snapshot.queue_path[claim.group.queue]
@@ -155,7 +155,7 @@ def _judge(world: PlannedCluster, levels: Levels, claim: Claim) -> Iterator[str]
 
 
 def _may_reclaim(
-    levels: Levels, claim: Claim, request: Amounts, path: tuple[str, ...], what: str
+    levels: Levels, claim: Trigger, request: Amounts, path: tuple[str, ...], what: str
 ) -> Iterator[str]:
     leaf = levels[path[0]]
     if not leaf.within(amounts.plus(leaf.held, request), "fair_share"):
@@ -168,7 +168,7 @@ def _may_reclaim(
                 yield f"{what} is non-preemptible and over the quota of queue {name}: {level.described()}"
 
 
-def _candidate(mine: Level, theirs: Level, request: Amounts) -> bool:
+def _candidate(mine: QueueLevel, theirs: QueueLevel, request: Amounts) -> bool:
     """The victim filter."""
     if not mine.within(amounts.plus(mine.held, request), "quota"):
         return theirs.exceeds(theirs.held, "allocatable")
@@ -177,7 +177,7 @@ def _candidate(mine: Level, theirs: Level, request: Amounts) -> bool:
     return over or not any(theirs.under(i, theirs.held[i], "quota") for i in asked)
 
 
-def _last(theirs: Level, units: list[Amounts], last: Amounts, entitled: bool) -> bool:
+def _last(theirs: QueueLevel, units: list[Amounts], last: Amounts, entitled: bool) -> bool:
     """Whether a unit may be taken after all the others."""
     remaining = amounts.plus(amounts.minus(theirs.held, _sum(units)), last)
     return theirs.exceeds(remaining, "allocatable") or (entitled and theirs.exceeds(remaining, "quota"))
@@ -186,7 +186,7 @@ def _last(theirs: Level, units: list[Amounts], last: Amounts, entitled: bool) ->
 def _saturation(
     world: PlannedCluster,
     levels: Levels,
-    claim: Claim,
+    claim: Trigger,
     request: Amounts,
     pooled: dict[tuple[str, str], list[Amounts]],
     below: dict[str, Amounts],

@@ -21,7 +21,7 @@ from kai_cp_models.snapshot import (
 )
 
 
-class Held(dict[str, amounts.Amounts]):
+class HeldByQueue(dict[str, amounts.Amounts]):
     """What queues hold, by name; (0, 0, 0) where nothing is held."""
 
     def __missing__(self, queue: str) -> amounts.Amounts:
@@ -74,7 +74,7 @@ class SnapshotFacts:
         return found
 
     @cached_property
-    def held(self) -> tuple[Held, Held]:
+    def held(self) -> tuple[HeldByQueue, HeldByQueue]:
         """What queues hold, ancestors included: in all, and by non-preemptible pod groups."""
         # Pods with the same request of the same queue cost the same, so they are counted first.
         alike: dict[tuple[object, ...], int] = {}
@@ -93,7 +93,7 @@ class SnapshotFacts:
                 alike[kind] = 0
                 examples.append((group, pod, self.node(pod.node)))
             alike[kind] += 1
-        total, firm = Held(), Held()
+        total, firm = HeldByQueue(), HeldByQueue()
         for (group, pod, node), count in zip(examples, alike.values(), strict=True):
             cost = amounts.charge(self.snapshot, pod, node)
             for queue in self.snapshot.queue_path[group.queue]:

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.rules.stateful.nodes import labelled, selected, selects
-from kai_cp_models.rules.stateful.storage.objects import STATIC_ONLY, Capacity, Objects, VolumeClaim, read
+from kai_cp_models.rules.stateful.storage.objects import (
+    STATIC_ONLY,
+    Objects,
+    StorageCapacity,
+    VolumeClaim,
+    read,
+)
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus
 
 
@@ -121,7 +127,7 @@ def _given(world: PlannedCluster, objects: Objects) -> Iterator[str]:
             yield f"volumes: no volume is left that claim {key} can have on node {where}"
 
 
-def _options(world: PlannedCluster, objects: Objects, claim: VolumeClaim, node: str) -> list[Capacity]:
+def _options(world: PlannedCluster, objects: Objects, claim: VolumeClaim, node: str) -> list[StorageCapacity]:
     index = world.snapshot.node_index[node]
     return [
         capacity
@@ -154,7 +160,7 @@ def _capacities(world: PlannedCluster, objects: Objects, *, now: bool) -> Iterat
             yield f"volumes: storage capacity {capacity.name} has {have} bytes, the plan needs {need} {when}"
 
 
-def _bytes(world: PlannedCluster, objects: Objects, capacity: Capacity) -> int:
+def _bytes(world: PlannedCluster, objects: Objects, capacity: StorageCapacity) -> int:
     """Bytes in the end; with ``--schedule-csi-storage`` also of volumes that go with leaving pods."""
     total = capacity.bytes
     if not world.snapshot.policy.schedule_csi_storage:

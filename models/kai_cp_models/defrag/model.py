@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.defrag.problem import Problem, Unit
+from kai_cp_models.defrag.problem import Problem, RestartUnit
 from kai_cp_models.snapshot import GPU, MILLI, PodKey
 from kai_cp_models.solver import cp_model
 
@@ -76,7 +76,7 @@ class DefragModel:
         for literals in chosen.values():
             self.cp.add_at_most_one(literals.values())
 
-    def _stay_together(self, unit: Unit, item: _Class, chosen: dict[int, cp_model.IntVar]) -> None:
+    def _stay_together(self, unit: RestartUnit, item: _Class, chosen: dict[int, cp_model.IntVar]) -> None:
         assert unit.domain is not None
         for node, into in item.into.items():
             k = int(unit.domain[node])

@@ -17,7 +17,7 @@ from kai_cp_models.reservations.held import NAME as HELD
 from kai_cp_models.reservations.inputs import DEFRAG
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.reservations.vectors import demand
-from kai_cp_models.rules.stateful.budgets import Budget, allowance, read
+from kai_cp_models.rules.stateful.budgets import DisruptionBudget, allowance, read
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
@@ -57,7 +57,7 @@ class Question:
 
 
 @dataclass(frozen=True, eq=False)
-class Unit:
+class RestartUnit:
     """Pods that restart together: a gang, or one pod that its group can spare for a moment.
 
     ``nodes``: position of each pod's node; ``domain``: [N] of the level at which the group must stay
@@ -102,9 +102,9 @@ class Problem:
             i for i, node in enumerate(snapshot.nodes) if ready[i] and node.allocatable[GPU] >= MILLI
         ]
         """Usable nodes with GPUs."""
-        self._budgets: Sequence[Budget] = read(snapshot, [])
+        self._budgets: Sequence[DisruptionBudget] = read(snapshot, [])
         self._allowed = self._allowances()
-        self.units: list[Unit] = []
+        self.units: list[RestartUnit] = []
         self.excluded: list[Excluded] = []
         for group in snapshot.groups:
             self._offer(group)
@@ -184,7 +184,7 @@ class Problem:
             return [(pod,) for pod in pods]
         return [tuple(pods)]
 
-    def _unit(self, group: PodGroup, pods: tuple[Pod, ...], members: Sequence[Pod]) -> Unit:
+    def _unit(self, group: PodGroup, pods: tuple[Pod, ...], members: Sequence[Pod]) -> RestartUnit:
         index = self.snapshot.node_index
         domain = self._domain(group)
         pinned: int | None = None
@@ -194,7 +194,7 @@ class Problem:
         gpus = sum(int(demand(pod)[GPU]) for pod in pods) / MILLI
         usable = self.ledger.fixed.table.ready
         masks = tuple(accepting(self.ledger.fixed.table, pod) & usable & self._open(pod) for pod in pods)
-        return Unit(
+        return RestartUnit(
             group,
             pods,
             tuple(index[pod.node or ""] for pod in pods),

@@ -17,7 +17,7 @@ from kai_cp_models.units import Batch, Gang
 
 
 @dataclass
-class PodClass:
+class AskClass:
     """Pods of the batch that no rule can tell apart. ``scopes``: constrained subgroups above them."""
 
     example: Pod
@@ -39,9 +39,9 @@ class PodClass:
         return max(1, MILLI * gpu.memory_mib // largest) * gpu.devices
 
 
-def classes_of(ledger: Ledger, gang: Gang, batch: Batch | None) -> list[PodClass]:
+def classes_of(ledger: Ledger, gang: Gang, batch: Batch | None) -> list[AskClass]:
     """The classes of a batch; of a gang of which no batch can be made, its pods that wait."""
-    found: dict[Hashable, PodClass] = {}
+    found: dict[Hashable, AskClass] = {}
     parts = leaves_with_scopes(batch) if batch is not None else []
     for scopes, leaf in parts:
         name = leaf.subgroup.name if scopes else ""
@@ -55,12 +55,12 @@ def classes_of(ledger: Ledger, gang: Gang, batch: Batch | None) -> list[PodClass
 
 
 def _count(
-    found: dict[Hashable, PodClass], ledger: Ledger, pod: Pod, scopes: tuple[Subgroup, ...], name: str
+    found: dict[Hashable, AskClass], ledger: Ledger, pod: Pod, scopes: tuple[Subgroup, ...], name: str
 ) -> None:
     special = tuple((rule.name, rule.identity(pod)) for rule in ledger.rules if rule.concerns(pod))
     key = (name, pod.spec, special)
     if key not in found:
-        found[key] = PodClass(pod, scopes, 0, _refused(ledger, pod), _missing(ledger, pod))
+        found[key] = AskClass(pod, scopes, 0, _refused(ledger, pod), _missing(ledger, pod))
     found[key].count += 1
 
 
@@ -82,7 +82,7 @@ def _missing(ledger: Ledger, pod: Pod) -> str:
     return ""
 
 
-def device_families(ledger: Ledger, classes: list[PodClass]) -> list[tuple[Family, int]]:
+def device_families(ledger: Ledger, classes: list[AskClass]) -> list[tuple[Family, int]]:
     """(family, position of the rule in the ledger) of the stateful rules that concern the ask."""
     found: list[tuple[Family, int]] = []
     for i, rule in enumerate(ledger.rules):

@@ -12,7 +12,7 @@ from typing import Final
 
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.choose import joint_model
-from kai_cp_models.joint.model import TooLarge
+from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, Pod, Snapshot
@@ -43,7 +43,7 @@ def gpu_bound(snapshot: Snapshot, seconds: float, workers: int = 1) -> GpuBound:
     installed = sum(node.allocatable[2] for node in snapshot.nodes)
     try:
         model = joint_model(ledger, asks, _units(ledger), may_lose=False)
-    except TooLarge:
+    except ModelTooLarge:
         return GpuBound(min(wanted, installed) / MILLI, False, True, "by sums: too large for the model")
     for first, then in steps:
         model.cp.add_implication(model.admitted[then], model.admitted[first])

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
-from kai_cp_models.explain.ask import PodClass, domains_of
+from kai_cp_models.explain.ask import AskClass, domains_of
 from kai_cp_models.explain.families import Families
-from kai_cp_models.explain.holders import Holder
+from kai_cp_models.explain.holders import VictimUnit
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.joint.victim_candidates import Charges
 from kai_cp_models.ledger import Ledger
@@ -92,8 +92,8 @@ def request_of(pod: Pod) -> tuple[int, ...]:
 
 def partition(
     ledger: Ledger,
-    classes: Sequence[PodClass],
-    holders: Sequence[Holder],
+    classes: Sequence[AskClass],
+    holders: Sequence[VictimUnit],
     *,
     queue: str,
     bounded: Sequence[str],
@@ -129,7 +129,7 @@ def partition(
     return _part(cells, _promising(ledger, classes, cells, most_cells))
 
 
-def _promising(ledger: Ledger, classes: Sequence[PodClass], cells: Cells, most: int) -> list[int]:
+def _promising(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: int) -> list[int]:
     """A sixth where most pods fit once all have gone that may, a sixth where most do once all have gone, the
     rest with most GPUs free in all, parts of shared ones too: there what moves finds its places. Of a gang
     that needs one domain, in the domains where most fit.
@@ -190,7 +190,7 @@ def _part(cells: Cells, chosen: Sequence[int]) -> Cells:
 
 def _drafts(
     ledger: Ledger,
-    holders: Sequence[Holder],
+    holders: Sequence[VictimUnit],
     movers: list[Mover],
     queue: str,
     bounded: Sequence[str],
@@ -252,7 +252,7 @@ def _drafts(
 
 def _mover(
     ledger: Ledger,
-    holder: Holder,
+    holder: VictimUnit,
     pod: Pod,
     node: int,
     root: Subgroup,
@@ -307,7 +307,7 @@ def _move_mask(ledger: Ledger, root: Subgroup, pod: Pod, node: int) -> Mask | No
 
 def _cells(
     ledger: Ledger,
-    classes: Sequence[PodClass],
+    classes: Sequence[AskClass],
     drafts: dict[tuple[Hashable, ...], Leaver],
     movers: Sequence[Mover],
 ) -> tuple[Ints, tuple[tuple[int, ...], ...]]:

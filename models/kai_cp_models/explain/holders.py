@@ -21,7 +21,7 @@ from kai_cp_models.units import Batch
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class VictimUnit:
     """One eviction unit (5.4) of a pod group that holds room.
 
     ``kept``: the families each of which forbids to evict it; ``fixed``: those that forbid to move it, None
@@ -70,22 +70,22 @@ class Holders:
             found.setdefault(level, bounds)
         return found
 
-    def all(self) -> list[Holder]:
+    def all(self) -> list[VictimUnit]:
         """All of them, by pod group and in the order in which its units go."""
         return [self._holder(unit) for unit in self._situation.units if unit.group.key != self._group.key]
 
-    def _holder(self, unit: HeldUnit) -> Holder:
+    def _holder(self, unit: HeldUnit) -> VictimUnit:
         group = unit.group
         if unit.placed:
             before = group.key in self._served
             kept = frozenset(("order",)) if before else self._kept(group, whole=False)
             level = "" if before else self._level(group.queue)
             fixed = frozenset[str]() if unit.placed == len(unit.pods) else None
-            return Holder(group, unit.pods, unit.chain, kept, fixed, unit.holds, True, level)
+            return VictimUnit(group, unit.pods, unit.chain, kept, fixed, unit.holds, True, level)
         kept = self._kept(group, whole=unit.whole)
         fixed = self._fixed(group.preemptible) if unit.movable else None
         level = self._level(group.queue)
-        return Holder(group, unit.pods, unit.chain, kept, fixed, unit.holds, False, level)
+        return VictimUnit(group, unit.pods, unit.chain, kept, fixed, unit.holds, False, level)
 
     def _level(self, queue: str) -> str:
         """The levelled queue whose due bounds what a queue loses to the group (4.4)."""
@@ -179,7 +179,7 @@ class Holders:
         return any(bound is not None and have > bound for have, bound in zip(held, bounds, strict=True))
 
 
-def groups_of(holders: list[Holder]) -> dict[GroupKey, list[int]]:
+def groups_of(holders: list[VictimUnit]) -> dict[GroupKey, list[int]]:
     """Positions of the holders of every pod group, in the order in which they go."""
     found: dict[GroupKey, list[int]] = {}
     for i, holder in enumerate(holders):

@@ -54,7 +54,7 @@ class Position:
         return sum(one.gpus for one in self.ahead)
 
 
-class Line:
+class FairLine:
     """The line of all that wait, worked out once."""
 
     def __init__(self, situation: Situation) -> None:

@@ -13,10 +13,10 @@ from itertools import combinations, pairwise
 from typing import Final
 
 from kai_cp_models.arrays import Mask
-from kai_cp_models.explain.ask import PodClass, classes_of, device_families
+from kai_cp_models.explain.ask import AskClass, classes_of, device_families
 from kai_cp_models.explain.cells import Cells, Leaver, partition
 from kai_cp_models.explain.families import TAKEN_AS_GIVEN, Families, Family
-from kai_cp_models.explain.holders import Holder, Holders, groups_of
+from kai_cp_models.explain.holders import Holders, VictimUnit, groups_of
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
@@ -63,10 +63,10 @@ class Variables:
         self.cp = cp_model.CpModel()
         self.literals: dict[Family, cp_model.IntVar] = {}
         self.batch = batch
-        self.classes: list[PodClass] = classes_of(self.ledger, situation.gang(group.key), batch)
+        self.classes: list[AskClass] = classes_of(self.ledger, situation.gang(group.key), batch)
         self.free = self.ledger.idle + self.ledger.releasing
         self.who = Holders(situation, group, batch)
-        self.holders: list[Holder] = self.who.all()
+        self.holders: list[VictimUnit] = self.who.all()
         self.rules = device_families(self.ledger, self.classes)
         shares = any(item.example.spec.gpu.shares for item in self.classes)
         self.cells: Cells = partition(
@@ -222,7 +222,7 @@ class Variables:
             for family, refused in item.refused.items():
                 self.refuse(c, refused, family)
 
-    def asked(self, item: PodClass) -> list[tuple[int, int]]:
+    def asked(self, item: AskClass) -> list[tuple[int, int]]:
         """(dimension, amount) of one pod, GPUs in parts."""
         found = []
         for d, asked in enumerate(item.example.spec.requests):

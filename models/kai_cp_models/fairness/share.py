@@ -47,7 +47,7 @@ def divide(snapshot: Snapshot, totals: QueueTotals, cluster: Shares) -> dict[str
     shares = np.zeros((len(tree.queues), RESOURCES))
     for resource in range(RESOURCES):
         claims = [
-            Claim(
+            ShareClaim(
                 quota=queue.quota[resource],
                 requestable=_requestable(queue.limit[resource], totals.requested[i, resource], resource),
                 weight=queue.weight[resource],
@@ -68,7 +68,7 @@ def divide(snapshot: Snapshot, totals: QueueTotals, cluster: Shares) -> dict[str
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ShareClaim:
     """What one queue claims of one resource, in the units of ``Shares``.
 
     ``seniority``: creation time and name; the smaller one gets a leftover device first.
@@ -82,7 +82,7 @@ class Claim:
     seniority: tuple[float, str]
 
 
-def divide_siblings(claims: Sequence[Claim], amount: float, k_value: float = 1.0) -> list[float]:
+def divide_siblings(claims: Sequence[ShareClaim], amount: float, k_value: float = 1.0) -> list[float]:
     """Divide ``amount`` of one resource among sibling queues (3.2, steps 1 to 3)."""
     shares = [min(amount if c.quota == UNLIMITED else c.quota, c.requestable) for c in claims]
     left = amount - sum(shares)
@@ -105,7 +105,7 @@ def divide_siblings(claims: Sequence[Claim], amount: float, k_value: float = 1.0
 
 def _share_surplus(
     tier: Sequence[int],
-    claims: Sequence[Claim],
+    claims: Sequence[ShareClaim],
     shares: list[float],
     left: float,
     k_value: float,

@@ -16,7 +16,7 @@ from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.disaggregate import disaggregate
-from kai_cp_models.joint.model import TooLarge
+from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import solve
@@ -116,7 +116,7 @@ class Admission:
         asks = [*self.asks, ask]
         try:
             model = joint_model(self._base, asks)
-        except TooLarge:
+        except ModelTooLarge:
             return None, False
         for literal in model.admitted:
             model.cp.add(literal == 1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kai_cp_models.joint.exact import ExactModel
 from kai_cp_models.joint.level import LevelModel
-from kai_cp_models.joint.model import JointModel, TooLarge
+from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
 
@@ -14,9 +14,9 @@ from kai_cp_models.ledger import Ledger
 def joint_model(
     ledger: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit] = (), *, may_lose: bool = True
 ) -> JointModel:
-    """The smallest exact encoding of the problem; raises ``TooLarge`` when none is small enough."""
+    """The smallest exact encoding of the problem; raises ``ModelTooLarge`` when none is small enough."""
     try:
         return LevelModel(ledger, asks, units, may_lose=may_lose)
-    except TooLarge:
+    except ModelTooLarge:
         pass
     return ExactModel(ledger, asks, units, may_lose=may_lose)

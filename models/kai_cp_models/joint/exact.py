@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kai_cp_models.joint.model import JointModel, PodClass, TooLarge
+from kai_cp_models.joint.model import JointModel, ModelTooLarge, PodClass
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.snapshot import GPU, MILLI, PODS, Pod, PodKey
 from kai_cp_models.solver import cp_model
@@ -67,7 +67,7 @@ class ExactModel(JointModel):
             nodes = np.flatnonzero(room > 0)
             variables += len(nodes)
             if variables > max_variables:
-                raise TooLarge
+                raise ModelTooLarge
             for node in nodes.tolist():
                 item.x[node] = self.cp.new_int_var(0, int(room[node]), f"x[{number},{node}]")
             self.cp.add(sum(item.x.values()) == sum(count * literal for count, literal in item.terms))

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.joint.model import JointModel, PodClass, TooLarge
+from kai_cp_models.joint.model import JointModel, ModelTooLarge, PodClass
 from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.limits import LIMITS
@@ -37,7 +37,7 @@ class _Bin:
 
 
 class LevelModel(JointModel):
-    """See the module's docstring. Raises ``TooLarge`` where the encoding would not be exact."""
+    """See the module's docstring. Raises ``ModelTooLarge`` where the encoding would not be exact."""
 
     def _node_of(self, cell: int) -> int:
         return int(self._cells[cell][0])
@@ -76,11 +76,11 @@ class LevelModel(JointModel):
     def _require(self, classes: Sequence[PodClass]) -> None:
         """Raise unless GPUs alone bind on every node, whatever subset of the units leaves."""
         if (self._free < 0).any():
-            raise TooLarge("a node is over its capacity")
+            raise ModelTooLarge("a node is over its capacity")
         if any(rule.concerns(item.example) for rule in self.ledger.rules for item in classes):
-            raise TooLarge("a stateful rule has a say")
+            raise ModelTooLarge("a stateful rule has a say")
         if any(rule.concerns(pod) for rule in self.ledger.rules for pod in self._leaver.values()):
-            raise TooLarge("a stateful rule has a say in what leaves")
+            raise ModelTooLarge("a stateful rule has a say in what leaves")
         others = [d for d in range(self._free.shape[1]) if d != GPU]
         ratios = np.zeros(len(others))
         for item in classes:
@@ -89,7 +89,7 @@ class LevelModel(JointModel):
                 spec.gpu.kind is GpuKind.FRACTION and spec.gpu.devices == 1
             )
             if not simple or spec.gpu.devices == 0:
-                raise TooLarge("a pod asks for something else than whole GPUs or one share")
+                raise ModelTooLarge("a pod asks for something else than whole GPUs or one share")
             per_gpu = np.array([spec.requests[d] for d in others], dtype=float)
             if spec.gpu.shares:
                 # As many pods as portions fit a device, and the slot of a new device's reservation.
@@ -102,31 +102,31 @@ class LevelModel(JointModel):
         gpus = self._free[:, GPU] / MILLI
         shared = self.ledger.shared_free()
         if ((gpus + shared)[:, None] * ratios > free).any():
-            raise TooLarge("CPU, memory or slots may bind")
+            raise ModelTooLarge("CPU, memory or slots may bind")
         for node, pods in self._leaving.items():
             given = np.array([pod.spec.requests for pod in pods], dtype=float)[:, others]
             gain = np.array([_devices_given(pod) for pod in pods])[:, None] * ratios
             slack = free[node] - (gpus[node] + shared[node]) * ratios
             if (slack + np.minimum(given - gain, 0).sum(axis=0) < 0).any():
-                raise TooLarge("CPU, memory or slots may bind after an eviction")
+                raise ModelTooLarge("CPU, memory or slots may bind after an eviction")
 
     def _cut_cells(self, classes: Sequence[PodClass]) -> None:
         """Blocks of nodes that agree on every class's mask and every scope's domain."""
         columns = [item.mask.astype(np.int64) for item in classes]
         shares = [item for item in classes if item.example.spec.gpu.shares]
         if shares and any((item.mask != shares[0].mask).any() for item in shares):
-            raise TooLarge("shares accept different nodes")
+            raise ModelTooLarge("shares accept different nodes")
         self._share_mask = shares[0].mask if shares else np.zeros(len(self._free), dtype=bool)
         if shares and not self._share_mask.any():
-            raise TooLarge("no node takes a share")
+            raise ModelTooLarge("no node takes a share")
         memory = self.ledger.fixed.gpu_memory_mib
         if shares and len(np.unique(memory[self._share_mask])) > 1:
-            raise TooLarge("GPUs of different memory hold shares")
+            raise ModelTooLarge("GPUs of different memory hold shares")
         levels: dict[tuple[str, str], NDArray[np.int64]] = {}
         for ask in self.asks:
             for scopes, leaf in leaves_with_scopes(ask.batch):
                 if scopes and any(pod.spec.gpu.shares for pod in leaf.pods):
-                    raise TooLarge("a share has a topology constraint")
+                    raise ModelTooLarge("a share has a topology constraint")
                 for scope in scopes:
                     constraint = scope.constraint
                     if constraint is not None and constraint.required and not constraint.error:
@@ -142,7 +142,7 @@ class LevelModel(JointModel):
         starts = np.flatnonzero(np.diff(cell_of[order])) + 1
         self._cells = [useful[part] for part in np.split(order, starts)]
         if len(self._cells) > LIMITS.level_cells:
-            raise TooLarge("too many kinds of nodes")
+            raise ModelTooLarge("too many kinds of nodes")
 
     # --- capacity --------------------------------------------------------------------------------
 
@@ -388,9 +388,9 @@ def _chain(sizes: set[int]) -> list[int]:
     """The sizes, largest first; raises unless each divides the next larger one."""
     ordered = sorted(sizes, reverse=True)
     if not ordered or ordered[-1] < 1:
-        raise TooLarge("a pod asks for no GPU")
+        raise ModelTooLarge("a pod asks for no GPU")
     if any(larger % smaller for larger, smaller in pairwise(ordered)):
-        raise TooLarge("sizes do not divide each other")
+        raise ModelTooLarge("sizes do not divide each other")
     return ordered
 
 
@@ -406,7 +406,7 @@ def _patterns(needs: Sequence[int], free_mib: int) -> tuple[tuple[int, ...], ...
 
     def fill(kind: int, left: int, chosen: tuple[int, ...]) -> None:
         if len(found) > LIMITS.patterns:
-            raise TooLarge("too many ways to share a device")
+            raise ModelTooLarge("too many ways to share a device")
         if kind == len(needs) - 1:
             found.append((*chosen, left // max(needs[kind], 1)))
             return

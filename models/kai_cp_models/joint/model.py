@@ -26,7 +26,7 @@ from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodS
 from kai_cp_models.solver import cp_model
 
 
-class TooLarge(Exception):
+class ModelTooLarge(Exception):
     """The model would need more variables than can be solved in a cycle, or does not fit the encoding."""
 
 

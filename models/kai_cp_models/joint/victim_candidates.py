@@ -104,7 +104,7 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
 
 
 def _disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Iterator[PodGroup]:
-    """The running pod groups that some ask may disturb (4.3), as ``Reach`` tells them one by one."""
+    """The running pod groups that some ask may disturb (4.3), as ``VictimFilter`` tells them one by one."""
     by_queue = cycle.snapshot.preemptible_groups
     if policy.own_queue:
         above: dict[str, int] = {}
@@ -119,7 +119,7 @@ def _disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Ite
             yield from (group for group in groups if group.key not in own)
     else:
         ledger = cycle.ledger
-        reach = {entitlement(ledger, ask, policy): Reach(ledger, ask, policy) for ask in asks}
+        reach = {entitlement(ledger, ask, policy): VictimFilter(ledger, ask, policy) for ask in asks}
         for queue, groups in by_queue.items():
             if any(one.reclaims_from(queue) for one in reach.values()):
                 yield from groups
@@ -223,7 +223,7 @@ def entitlement(ledger: Ledger, ask: Ask, policy: EvictionPolicy) -> tuple[objec
     return (ask.group.queue, ledger.asked(ask.batch))
 
 
-class Reach:
+class VictimFilter:
     """Which groups an ask may disturb, and which units it may take (4.3, 4.6); answers are kept by queue."""
 
     def __init__(self, ledger: Ledger, ask: Ask, policy: EvictionPolicy) -> None:

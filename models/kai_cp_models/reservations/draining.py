@@ -17,14 +17,14 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.reservations.gang import Shape
+from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.holders import Holder, backfilled, candidate, drop, runs
 from kai_cp_models.reservations.inputs import Closed
-from kai_cp_models.reservations.items import Idle, Item, Nodes
+from kai_cp_models.reservations.items import GangInterval, Idle, Nodes
 from kai_cp_models.reservations.keeping import at_once, begin, keep
 from kai_cp_models.reservations.loads import Load, loads_of
 from kai_cp_models.reservations.places import places
-from kai_cp_models.reservations.search import Found, Refused, stored_nodes
+from kai_cp_models.reservations.search import FoundPlaces, Refused, stored_nodes
 from kai_cp_models.reservations.state import Drain, Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.vectors import demand
@@ -74,7 +74,7 @@ def _give_up(walk: Walk, group: PodGroup, cause: str, text: str, expired: bool =
     walk.report(drop(group, None, cause, text, expired=walk.now if expired else None))
 
 
-def _begun(walk: Walk, ask: Ask, shape: Shape) -> bool:
+def _begun(walk: Walk, ask: Ask, shape: GangNeeds) -> bool:
     """Start the gang where all that is left on its places is backfill."""
     stored = walk.times.due(ask.group.key)
     assert stored is not None
@@ -94,7 +94,7 @@ def _begun(walk: Walk, ask: Ask, shape: Shape) -> bool:
     return True
 
 
-def close(walk: Walk, ask: Ask, shape: Shape) -> None:
+def close(walk: Walk, ask: Ask, shape: GangNeeds) -> None:
     """Keep the places of the gang closed, or close the least busy ones; none where it would fit on none."""
     closed = walk.times.notes(ask.group.key).closed
     without(walk, ask.group.key)
@@ -120,14 +120,14 @@ def without(walk: Walk, key: GroupKey) -> None:
         walk.changed()
 
 
-def never_fits(walk: Walk, ask: Ask, shape: Shape) -> bool:
+def never_fits(walk: Walk, ask: Ask, shape: GangNeeds) -> bool:
     """Whether the gang would not even fit alone when all that ends by itself has ended."""
     scene = walk.scene()
     last = scene.timeline.points()[-1]
-    return not isinstance(scene.at(ask, shape, last, NEVER, (), reserved=False), Found)
+    return not isinstance(scene.at(ask, shape, last, NEVER, (), reserved=False), FoundPlaces)
 
 
-def _places(walk: Walk, ask: Ask, shape: Shape, closed: Closed | None) -> Nodes | None:
+def _places(walk: Walk, ask: Ask, shape: GangNeeds, closed: Closed | None) -> Nodes | None:
     room = _empty(walk.ledger)
     for one in (*walk.holds, *(drain.hold for drain in walk.state.drains)):
         for node, usage in one.usage.items():
@@ -138,10 +138,10 @@ def _places(walk: Walk, ask: Ask, shape: Shape, closed: Closed | None) -> Nodes 
     if nodes is not None and shape.fits(nodes, room):
         return nodes
     busy = np.maximum(_empty(walk.ledger) - walk.ledger.idle - walk.ledger.releasing, 0)
-    return _least_busy(walk, Item(ask.group.key, shape, walk.now + 1, NEVER, stored=gpus), room, busy)
+    return _least_busy(walk, GangInterval(ask.group.key, shape, walk.now + 1, NEVER, stored=gpus), room, busy)
 
 
-def _least_busy(walk: Walk, item: Item, room: Ints, busy: Ints) -> Nodes | None:
+def _least_busy(walk: Walk, item: GangInterval, room: Ints, busy: Ints) -> Nodes | None:
     """Places of which the fewest GPUs are busy: the model of places, where busy stands for idle."""
     cost = Idle(np.array([walk.now, walk.now + 1]), busy[:, GPU][None, :] // MILLI)
     allowance = Allowance(walk.cycle.budget, _SHARE * walk.cycle.budget.work_left())

@@ -28,7 +28,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class GangPart:
     """Equal pods of one pod set. ``need``: [D] of one; ``mask``: [N]; ``scopes``: by position."""
 
     pods: tuple[Pod, ...]
@@ -51,10 +51,10 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
+class GangNeeds:
     """What an ask needs of nodes, and what it costs its queue."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[GangPart, ...]
     scopes: tuple[Scope, ...]
     cost: Amounts
 
@@ -99,7 +99,7 @@ def unsuited(ledger: Ledger, ask: Ask) -> str:
     return ""
 
 
-def shape_of(ledger: Ledger, ask: Ask) -> Shape | None:
+def shape_of(ledger: Ledger, ask: Ask) -> GangNeeds | None:
     """The shape of an ask; None where a constraint cannot be resolved, so that it goes nowhere."""
     scopes: list[Scope] = []
     known: dict[str, int] = {}
@@ -127,11 +127,11 @@ def shape_of(ledger: Ledger, ask: Ask) -> Shape | None:
                 grouped[key] = (tuple(positions), [], accepting(ledger.fixed.table, pod) & inside)
             grouped[key][1].append(pod)
     parts = tuple(
-        Part(tuple(pods), demand(pods[0]), _within(mask, positions, scopes), positions)
+        GangPart(tuple(pods), demand(pods[0]), _within(mask, positions, scopes), positions)
         for positions, pods, mask in grouped.values()
     )
     cost = amounts.optimistic_batch(ledger.snapshot, [pod for part in parts for pod in part.pods])
-    return Shape(parts, tuple(scopes), cost)
+    return GangNeeds(parts, tuple(scopes), cost)
 
 
 def _within(mask: Mask, positions: Sequence[int], scopes: Sequence[Scope]) -> Mask:

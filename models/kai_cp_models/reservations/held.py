@@ -34,7 +34,7 @@ _HOUR: Final = 3600.0
 
 
 @dataclass(frozen=True, eq=False)
-class Claim:
+class HeldAmounts:
     """Room that a group holds. ``usage``: [D] by node position."""
 
     group: GroupKey
@@ -50,7 +50,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Window:
+class HoldWindow:
     """How pods of a group count in held room: until when, whether they give way, whose holds they ignore."""
 
     until: float = NEVER
@@ -87,8 +87,8 @@ class HeldRoom(RuleState):
     def __init__(self, times: Times) -> None:
         self._times = times
         self._count = len(times.snapshot.nodes)
-        self.claims: tuple[Claim, ...] = ()
-        self._windows: Mapping[GroupKey, Window] = {}
+        self.claims: tuple[HeldAmounts, ...] = ()
+        self._windows: Mapping[GroupKey, HoldWindow] = {}
         self._ends: Mapping[PodKey, float] = {}
         self._instants: NDArray[np.float64] = np.zeros(0)
         self._nodes: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
@@ -102,8 +102,8 @@ class HeldRoom(RuleState):
     def of(
         cls,
         timeline: Timeline,
-        claims: Sequence[Claim],
-        windows: Mapping[GroupKey, Window],
+        claims: Sequence[HeldAmounts],
+        windows: Mapping[GroupKey, HoldWindow],
         *,
         strict: bool,
     ) -> HeldRoom:
@@ -144,9 +144,9 @@ class HeldRoom(RuleState):
     def _holds(self, group: GroupKey) -> bool:
         return any(claim.group == group for claim in self.claims)
 
-    def _window(self, pod: Pod) -> Window:
+    def _window(self, pod: Pod) -> HoldWindow:
         found = self._windows.get(pod.group) if pod.group is not None else None
-        return found or Window()
+        return found or HoldWindow()
 
     def _ignored(self, pod: Pod) -> frozenset[GroupKey]:
         """Holds that do not bind the pod."""
@@ -156,10 +156,10 @@ class HeldRoom(RuleState):
             gone |= frozenset(claim.group for claim in self.claims if claim.draining)
         return own | gone if self.strict else own | gone | self._window(pod).ignores
 
-    def _binding(self, ignored: frozenset[GroupKey]) -> list[Claim]:
+    def _binding(self, ignored: frozenset[GroupKey]) -> list[HeldAmounts]:
         return [claim for claim in self.claims if claim.group not in ignored]
 
-    def _left(self, k: int, claims: Iterable[Claim]) -> NDArray[np.int64]:
+    def _left(self, k: int, claims: Iterable[HeldAmounts]) -> NDArray[np.int64]:
         """[H, D] free at the k-th start beside the given holds."""
         room: NDArray[np.int64] = self._room[k].copy()
         for claim in claims:
@@ -194,7 +194,7 @@ class HeldRoom(RuleState):
         mask[self._nodes] = fits
         return mask
 
-    def _within_loss(self, pod: Pod, claims: Sequence[Claim]) -> Mask | None:
+    def _within_loss(self, pod: Pod, claims: Sequence[HeldAmounts]) -> Mask | None:
         """Nodes where what is lost at the start stays within what the settings let be lost."""
         most = self._times.settings.reservations.max_backfill_loss_gpu_hours
         if most < 0:
@@ -204,7 +204,7 @@ class HeldRoom(RuleState):
             fits[h] = self._lost_gpu_hours + self._loss(pod, node, claims) <= most
         return self._everywhere(fits)
 
-    def _loss(self, pod: Pod, node: int, claims: Sequence[Claim]) -> float:
+    def _loss(self, pod: Pod, node: int, claims: Sequence[HeldAmounts]) -> float:
         starts = [claim.start for claim in claims if node in claim.usage]
         return int(demand(pod)[GPU]) / MILLI * (min(starts) - self._times.now) / _HOUR if starts else 0.0
 

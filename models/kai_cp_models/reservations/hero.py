@@ -11,7 +11,7 @@ import numpy as np
 from kai_cp_models.arrays import Ints
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import solve
-from kai_cp_models.reservations.gang import Shape
+from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.loads import Load, Loads, loads_of
 from kai_cp_models.reservations.search import Scene
 from kai_cp_models.reservations.state import Hold
@@ -27,7 +27,7 @@ _SHARE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedPlaces:
     """Places at an instant, and what has to leave for them. ``proved``: nothing cheaper exists."""
 
     nodes: Mapping[PodKey, int]
@@ -39,13 +39,13 @@ class Priced:
 def priced(
     scene: Scene,
     ask: Ask,
-    shape: Shape,
+    shape: GangNeeds,
     start: float,
     end: float,
     holds: Sequence[Hold],
     *,
     paid_at: float | None = None,
-) -> Priced | None:
+) -> PricedPlaces | None:
     """The least lost work for which the ask may start at ``start``; None where no price helps.
 
     Whole pod groups leave: preemptible, of strictly lower priority, in any queue. ``paid_at``: when they
@@ -105,11 +105,11 @@ def priced(
     for p, part in enumerate(shape.parts):
         slots = [n for (q, n), x in sorted(counts.items()) if q == p for _ in range(solver.value(x))]
         nodes.update({pod.key: node for pod, node in zip(part.pods, slots, strict=True)})
-    return Priced(nodes, gone, sum(cost[key] for key in gone) / _TICKS / _HOUR, outcome.proved)
+    return PricedPlaces(nodes, gone, sum(cost[key] for key in gone) / _TICKS / _HOUR, outcome.proved)
 
 
 def _domains(
-    model: cp_model.CpModel, shape: Shape, counts: Mapping[tuple[int, int], cp_model.IntVar]
+    model: cp_model.CpModel, shape: GangNeeds, counts: Mapping[tuple[int, int], cp_model.IntVar]
 ) -> None:
     """One domain for every scope."""
     for s, scope in enumerate(shape.scopes):
@@ -156,7 +156,7 @@ def _lost(scene: Scene, group: PodGroup, pods: Sequence[tuple[int, Pod]], when: 
 def _beyond(
     scene: Scene,
     ask: Ask,
-    shape: Shape,
+    shape: GangNeeds,
     start: float,
     end: float,
     others: Sequence[Hold],
@@ -171,7 +171,7 @@ def _beyond(
 def offers_of(
     scene: Scene,
     ask: Ask,
-    shape: Shape,
+    shape: GangNeeds,
     holds: Sequence[Hold],
     last: float,
     end_of: Callable[[float], float],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask
-from kai_cp_models.reservations.gang import Shape, shape_of, unsuited
+from kai_cp_models.reservations.gang import GangNeeds, shape_of, unsuited
 from kai_cp_models.reservations.inputs import Stored
 from kai_cp_models.reservations.instants import clock
 from kai_cp_models.reservations.times import Times
@@ -29,7 +29,7 @@ class Holder:
     """A waiting gang with a stored reservation that it may still hold."""
 
     ask: Ask
-    shape: Shape
+    shape: GangNeeds
     stored: Stored
 
     @property
@@ -38,7 +38,7 @@ class Holder:
         return self.ask.group.key
 
 
-def candidate(cycle: Cycle, times: Times, ask: Ask) -> Shape | None:
+def candidate(cycle: Cycle, times: Times, ask: Ask) -> GangNeeds | None:
     """The shape of an ask that may hold room: a whole gang, large enough, that wants to (12.1)."""
     group, settings = ask.group, times.settings.reservations
     if any(pod.status in ACTIVE_USED for pod in ask.gang.pods) or not times.asks_for_reservation(group):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.reservations.gang import Shape
+from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodKey
 
 _TICKS: Final = 1000
@@ -18,7 +18,7 @@ _TICKS: Final = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Item:
+class GangInterval:
     """A gang with its interval. ``stored``: GPUs by node of its present reservation.
 
     ``reserved``: it starts later, so what stands idle for it counts. ``domains``: [N] per level at which it
@@ -26,7 +26,7 @@ class Item:
     """
 
     key: GroupKey
-    shape: Shape
+    shape: GangNeeds
     start: float
     end: float
     reserved: bool = True
@@ -43,7 +43,7 @@ Nodes = Mapping[PodKey, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PlacedGangs:
     """``places``: by gang; None: there are none, ``proved`` or not found in time."""
 
     places: Mapping[GroupKey, Nodes] | None
@@ -94,7 +94,7 @@ class Idle:
         return int((less * ticks).sum())
 
 
-def stored_gpus(item: Item, count: int) -> Ints:
+def stored_gpus(item: GangInterval, count: int) -> Ints:
     """[N] what the item holds of every node so far, as a number that tells amounts apart."""
     found = np.zeros(count, dtype=np.int64)
     for node, gpus in item.stored.items():

@@ -8,7 +8,7 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Eviction
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
-from kai_cp_models.reservations.hero import Priced, priced
+from kai_cp_models.reservations.hero import PricedPlaces, priced
 from kai_cp_models.reservations.holders import (
     Holder,
     cause_of_delay,
@@ -17,7 +17,7 @@ from kai_cp_models.reservations.holders import (
 )
 from kai_cp_models.reservations.instants import clock
 from kai_cp_models.reservations.loads import Load, loads_of
-from kai_cp_models.reservations.search import Found, Refused, stored_nodes
+from kai_cp_models.reservations.search import FoundPlaces, Refused, stored_nodes
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.walk import TOLERANCE, Walk
@@ -73,12 +73,12 @@ def _at_promise(walk: Walk, holder: Holder) -> Hold | Refused:
     return keep(walk, holder, start, outcome)
 
 
-def at_once(walk: Walk, holder: Holder) -> Found | Refused:
+def at_once(walk: Walk, holder: Holder) -> FoundPlaces | Refused:
     """Places now, those that it has first."""
     return _at(walk, holder, walk.now)
 
 
-def _at(walk: Walk, holder: Holder, start: float) -> Found | Refused:
+def _at(walk: Walk, holder: Holder, start: float) -> FoundPlaces | Refused:
     scene, end = walk.scene(), walk.interval(holder, start)
     others = [hold for hold in walk.holds if hold.key != holder.key]
     gpus = _gpus_stored(walk, holder)
@@ -89,11 +89,11 @@ def _at(walk: Walk, holder: Holder, start: float) -> Found | Refused:
         return Refused(beyond)
     nodes = stored_nodes(holder.shape, gpus)
     if nodes is not None and holder.shape.fits(nodes, scene.room(start, end, others)):
-        return Found(nodes, {}, {})
+        return FoundPlaces(nodes, {}, {})
     return scene.at(holder.ask, holder.shape, start, end, others, reserved=reserved, prefer=gpus)
 
 
-def keep(walk: Walk, holder: Holder, start: float, found: Found, cause: str | None = None) -> Hold:
+def keep(walk: Walk, holder: Holder, start: float, found: FoundPlaces, cause: str | None = None) -> Hold:
     """Let the holder hold these places from ``start`` on. ``cause``: why that is later than before."""
     walk.settle(found)
     stored = holder.stored
@@ -115,8 +115,8 @@ def keep(walk: Walk, holder: Holder, start: float, found: Found, cause: str | No
     return hold
 
 
-def _hold_paid(walk: Walk, holder: Holder, start: float, paid: Priced) -> Hold:
-    hold = keep(walk, holder, start, Found(paid.nodes, {}, {}))
+def _hold_paid(walk: Walk, holder: Holder, start: float, paid: PricedPlaces) -> Hold:
+    hold = keep(walk, holder, start, FoundPlaces(paid.nodes, {}, {}))
     hold = replace(hold, victims=paid.victims, lost_gpu_hours=paid.lost_gpu_hours)
     walk.stands(hold)
     walk.bound_victims(hold)
@@ -132,7 +132,7 @@ def _earlier(walk: Walk, holder: Holder) -> None:
         if instant >= hold.start or walk.scene().spent_up:
             return
         outcome = _at(walk, holder, instant)
-        if isinstance(outcome, Found):
+        if isinstance(outcome, FoundPlaces):
             keep(walk, holder, instant, outcome)
             return
 
@@ -144,7 +144,7 @@ def _later(walk: Walk, holder: Holder, refused: Refused) -> None:
     if cause != "BeyondShare":
         for instant in walk.points(holder.shape, until=walk.now + walk.horizon):
             outcome = _at(walk, holder, instant)
-            if isinstance(outcome, Found):
+            if isinstance(outcome, FoundPlaces):
                 late = instant > holder.stored.start
                 keep(walk, holder, instant, outcome, cause if late else None)
                 return

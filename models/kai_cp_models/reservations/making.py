@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.reservations.draining import close, full, never_fits, without
-from kai_cp_models.reservations.gang import Shape
-from kai_cp_models.reservations.hero import Priced, offers_of, priced
+from kai_cp_models.reservations.gang import GangNeeds
+from kai_cp_models.reservations.hero import PricedPlaces, offers_of, priced
 from kai_cp_models.reservations.holders import (
     candidate,
     drop,
@@ -17,7 +17,7 @@ from kai_cp_models.reservations.holders import (
 from kai_cp_models.reservations.keeping import begin
 from kai_cp_models.reservations.loads import Beyond
 from kai_cp_models.reservations.refit import chosen_places
-from kai_cp_models.reservations.search import Found, Refused
+from kai_cp_models.reservations.search import FoundPlaces, Refused
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.walk import TOLERANCE, Walk
@@ -29,8 +29,8 @@ class _Start:
     """A start that was found, or why there is none (reason, message; empty: its ordinary reason)."""
 
     instant: float = NEVER
-    found: Found | None = None
-    priced: Priced | None = None
+    found: FoundPlaces | None = None
+    priced: PricedPlaces | None = None
     why: tuple[str, str] = ("", "")
     proved: bool = True
 
@@ -89,7 +89,7 @@ def _begin_new(walk: Walk, hold: Hold) -> None:
     walk.movable = {}
 
 
-def _least_start(walk: Walk, ask: Ask, shape: Shape) -> _Start:
+def _least_start(walk: Walk, ask: Ask, shape: GangNeeds) -> _Start:
     settings = walk.times.settings.reservations
     price = walk.times.notes(ask.group.key).price
     paying = price is not None and walk.times.hero(ask.group)
@@ -106,7 +106,7 @@ def _least_start(walk: Walk, ask: Ask, shape: Shape) -> _Start:
         if paying:
             paid = priced(walk.scene(), ask, shape, instant, end, walk.holds)
             if paid is not None and price is not None and paid.lost_gpu_hours <= price + TOLERANCE:
-                return _Start(instant, Found(paid.nodes, {}, {}), paid)
+                return _Start(instant, FoundPlaces(paid.nodes, {}, {}), paid)
             continue
         if instant <= walk.now:
             continue
@@ -131,7 +131,9 @@ def _least_start(walk: Walk, ask: Ask, shape: Shape) -> _Start:
     return _Start(proved=proved)
 
 
-def _cheap_enough(walk: Walk, ask: Ask, shape: Shape, start: float, end: float, found: Found) -> Found | None:
+def _cheap_enough(
+    walk: Walk, ask: Ask, shape: GangNeeds, start: float, end: float, found: FoundPlaces
+) -> FoundPlaces | None:
     """Places whose idle time is within the cap."""
     most = walk.times.settings.reservations.max_idle_gpu_hours
     hold = Hold(ask, shape, start, end, found.nodes, walk.now, start, (walk.now, 0))
@@ -145,10 +147,12 @@ def _cheap_enough(walk: Walk, ask: Ask, shape: Shape, start: float, end: float, 
     best = replace(hold, nodes=nodes[hold.key])
     if walk.idle_hours(best) > most + TOLERANCE:
         return None
-    return Found(nodes[hold.key], {key: one for key, one in nodes.items() if key != hold.key}, found.admitted)
+    return FoundPlaces(
+        nodes[hold.key], {key: one for key, one in nodes.items() if key != hold.key}, found.admitted
+    )
 
 
-def _offers(walk: Walk, ask: Ask, shape: Shape, start: _Start) -> tuple[Offer, ...]:
+def _offers(walk: Walk, ask: Ask, shape: GangNeeds, start: _Start) -> tuple[Offer, ...]:
     """What a hero would have to pay for earlier starts."""
     queue = ask.group.queue
     if not walk.times.hero(ask.group) or queue in walk.heroes_told:
@@ -174,7 +178,7 @@ def replan(walk: Walk, hold: Hold, cause: str) -> None:
             continue
         end = walk.interval(hold.ask, instant)
         found = walk.scene().at(hold.ask, hold.shape, instant, end, walk.holds, reserved=True, prefer=prefer)
-        if isinstance(found, Found):
+        if isinstance(found, FoundPlaces):
             walk.settle(found)
             late = hold.stored is not None and instant > hold.stored.start
             again = replace(hold, start=instant, end=end, nodes=found.nodes, cause=cause if late else None)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.search import Objective, lexicographic, solve
-from kai_cp_models.reservations.items import Answer, Idle, Item, Nodes, stored_gpus
+from kai_cp_models.reservations.items import GangInterval, Idle, Nodes, PlacedGangs, stored_gpus
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.snapshot import MILLI, GroupKey, PodKey
 from kai_cp_models.solver import cp_model
@@ -51,7 +51,7 @@ class PlacesModel:
 
     def __init__(
         self,
-        items: Sequence[Item],
+        items: Sequence[GangInterval],
         free: Callable[[float], Ints],
         *,
         idle: Idle | None = None,
@@ -334,20 +334,20 @@ class PlacesModel:
 
 
 def places(
-    items: Sequence[Item],
+    items: Sequence[GangInterval],
     free: Callable[[float], Ints],
     settings: SolverSettings,
     allowance: Allowance,
     *,
     idle: Idle | None = None,
     hint: Mapping[GroupKey, Nodes] | None = None,
-) -> Answer:
+) -> PlacedGangs:
     """Places of all items together, or a proof that there are none.
 
     ``idle``: the best ones by the goals of 12.3; else any.
     """
     if not items:
-        return Answer({}, True)
+        return PlacedGangs({}, True)
     count = len(free(items[0].start))
     single: NDArray[np.bool_] = np.zeros(count, dtype=bool)
     if idle is not None:
@@ -356,7 +356,7 @@ def places(
     for _ in range(_MOST_SPLITS):
         model = PlacesModel(items, free, idle=idle, single=single)
         if not model.feasible:
-            return Answer(None, True)
+            return PlacedGangs(None, True)
         if hint:
             model.hint(hint)
         if idle is None:
@@ -368,23 +368,23 @@ def places(
             best, stages, outcome = lexicographic(model.cp, model.goals(), settings, allowance)
             proved = all(stage.proved for stage in stages)
             if best is None and outcome.status == "solved":
-                return Answer(None, False)
+                return PlacedGangs(None, False)
             solver = best if best is not None else cp_model.CpSolver()
         if outcome.cut:
             allowance.budget.cut = True
-            return Answer(None, False)
+            return PlacedGangs(None, False)
         sizes = len(model.cp.proto.variables), len(model.cp.proto.constraints)
         if outcome.status != "solved":
-            return Answer(None, outcome.status == "infeasible", *sizes)
+            return PlacedGangs(None, outcome.status == "infeasible", *sizes)
         found, failed = model.read(solver)
         if not failed:
-            return Answer(found, proved, *sizes)
+            return PlacedGangs(found, proved, *sizes)
         for c in failed:
             single[model.classes[c].nodes] = True
-    return Answer(None, False)
+    return PlacedGangs(None, False)
 
 
-def _shared(items: Sequence[Item], free: Callable[[float], Ints]) -> NDArray[np.bool_]:
+def _shared(items: Sequence[GangInterval], free: Callable[[float], Ints]) -> NDArray[np.bool_]:
     """[N] nodes that may take more than one pod of a reserved gang, or pods of several."""
     count = len(free(items[0].start))
     found: NDArray[np.bool_] = np.zeros(count, dtype=bool)

@@ -12,7 +12,7 @@ import numpy as np
 from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.reservations.gang import Shape
+from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.items import Idle, Nodes
 from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.search import Scene, item_of
@@ -65,7 +65,7 @@ def _alone(hold: Hold, timeline: Timeline, cycle: Cycle) -> Nodes | None:
     return found
 
 
-def _domains(cycle: Cycle, shape: Shape) -> tuple[Ints, ...]:
+def _domains(cycle: Cycle, shape: GangNeeds) -> tuple[Ints, ...]:
     """Levels at which a gang is drawn together, the closest first."""
     fabric = cycle.ledger.fixed.close_fabric
     found: list[Ints] = []

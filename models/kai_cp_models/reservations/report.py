@@ -9,10 +9,10 @@ from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.draining import idle_now, names_of
-from kai_cp_models.reservations.gang import Shape, shape_of
+from kai_cp_models.reservations.gang import GangNeeds, shape_of
 from kai_cp_models.reservations.instants import clock
 from kai_cp_models.reservations.refit import idle_by_node
-from kai_cp_models.reservations.search import Found, Scene
+from kai_cp_models.reservations.search import FoundPlaces, Scene
 from kai_cp_models.reservations.state import Drain, Hold, TimeState, time_of
 from kai_cp_models.reservations.timeline import Timeline
 from kai_cp_models.reservations.times import NEVER
@@ -226,6 +226,6 @@ class _Estimates:
                 low = middle + 1
         return points[low] if low < len(points) else NEVER
 
-    def _fits(self, ask: Ask, shape: Shape, instant: float) -> bool:
+    def _fits(self, ask: Ask, shape: GangNeeds, instant: float) -> bool:
         outcome = self._scene.at(ask, shape, instant, NEVER, (), reserved=False)
-        return isinstance(outcome, Found)
+        return isinstance(outcome, FoundPlaces)

@@ -17,8 +17,8 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance, Budget
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.reservations.gang import Part, Shape
-from kai_cp_models.reservations.items import Answer, Idle, Item, Nodes
+from kai_cp_models.reservations.gang import GangNeeds, GangPart
+from kai_cp_models.reservations.items import GangInterval, Idle, Nodes, PlacedGangs
 from kai_cp_models.reservations.loads import Beyond, Load, Loads, loads_of
 from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.state import Hold, TimeState
@@ -33,7 +33,7 @@ _LEAST_WORK: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPlaces:
     """Places at one instant. ``moved``: new places of holds; ``admitted``: of asks admitted in this cycle."""
 
     nodes: Nodes
@@ -60,7 +60,7 @@ class Scene:
     state: TimeState
     ledger: Ledger
     base: Callable[[], Ledger]
-    movable: Mapping[GroupKey, tuple[Ask, Shape, float]]
+    movable: Mapping[GroupKey, tuple[Ask, GangNeeds, float]]
     settings: SolverSettings
     budget: Budget
 
@@ -95,7 +95,7 @@ class Scene:
     def at(
         self,
         ask: Ask,
-        shape: Shape,
+        shape: GangNeeds,
         start: float,
         end: float,
         holds: Sequence[Hold],
@@ -103,7 +103,7 @@ class Scene:
         reserved: bool,
         prefer: Mapping[int, float] | None = None,
         solve: bool = True,
-    ) -> Found | Refused:
+    ) -> FoundPlaces | Refused:
         """Places for the ask from ``start`` to ``end`` beside ``holds`` and all that is admitted.
 
         ``prefer``: GPUs by node where it has a reservation; ``solve``: whether models may be asked.
@@ -119,17 +119,17 @@ class Scene:
             return Refused()
         nodes = self.beside(shape, start, end, holds, reserved=reserved, prefer=prefer)
         if nodes is not None:
-            return Found(nodes, {}, {})
+            return FoundPlaces(nodes, {}, {})
         if not solve or self.spent_up:
             return Refused(proved=False)
         return self._together(ask, shape, start, end, holds, reserved=reserved, prefer=prefer)
 
-    def counts(self, shape: Shape, start: float) -> bool:
+    def counts(self, shape: GangNeeds, start: float) -> bool:
         """Whether the sums allow the shape at ``start``, all holds ignored; False is a proof."""
         now = self._counts(shape, start, self.timeline)
         return now or (bool(self.movable) and self._counts(shape, start, self.before))
 
-    def _counts(self, shape: Shape, start: float, timeline: Timeline) -> bool:
+    def _counts(self, shape: GangNeeds, start: float, timeline: Timeline) -> bool:
         """Whether the sums allow the shape at ``start``, all holds ignored."""
         free = timeline.free(start)
         for part in shape.parts:
@@ -138,7 +138,7 @@ class Scene:
                 return False
         return True
 
-    def sums(self, shape: Shape, start: float, end: float, holds: Sequence[Hold]) -> bool:
+    def sums(self, shape: GangNeeds, start: float, end: float, holds: Sequence[Hold]) -> bool:
         """Whether the GPUs in all suffice while the shape runs; False is a proof, wherever pods go.
 
         Placing a group elsewhere changes no sum, so what is admitted now need not be looked at.
@@ -151,7 +151,7 @@ class Scene:
 
     def beside(
         self,
-        shape: Shape,
+        shape: GangNeeds,
         start: float,
         end: float,
         holds: Iterable[Hold],
@@ -200,22 +200,22 @@ class Scene:
     def _together(
         self,
         ask: Ask,
-        shape: Shape,
+        shape: GangNeeds,
         start: float,
         end: float,
         holds: Sequence[Hold],
         *,
         reserved: bool,
         prefer: Mapping[int, float] | None,
-    ) -> Found | Refused:
-        mine = Item(ask.group.key, shape, start, end, reserved, prefer or {})
+    ) -> FoundPlaces | Refused:
+        mine = GangInterval(ask.group.key, shape, start, end, reserved, prefer or {})
         items = [item_of(hold) for hold in holds if hold.key != ask.group.key]
         hint = {hold.key: hold.nodes for hold in holds}
-        moving: Answer | None = None
+        moving: PlacedGangs | None = None
         if self.movable:
             # What no move helps needs no second model.
             asked = [
-                Item(key, other, self.timeline.now, until, False)
+                GangInterval(key, other, self.timeline.now, until, False)
                 for key, (_, other, until) in self.movable.items()
             ]
             moving = self._solve([mine, *items, *asked], self.before, hint)
@@ -225,29 +225,31 @@ class Scene:
             answer = self._solve([mine, *items], self.timeline, hint)
             if answer.places is not None:
                 found = dict(answer.places)
-                return Found(found.pop(mine.key), found, {})
+                return FoundPlaces(found.pop(mine.key), found, {})
             if moving is None:
                 return Refused(proved=answer.proved)
         if moving is None or moving.places is None:
             return Refused(proved=moving is None)
         found = dict(moving.places)
         admitted = {key: found.pop(key) for key in self.movable}
-        return Found(found.pop(mine.key), found, admitted)
+        return FoundPlaces(found.pop(mine.key), found, admitted)
 
-    def _solve(self, items: Sequence[Item], timeline: Timeline, hint: Mapping[GroupKey, Nodes]) -> Answer:
+    def _solve(
+        self, items: Sequence[GangInterval], timeline: Timeline, hint: Mapping[GroupKey, Nodes]
+    ) -> PlacedGangs:
         return places(items, timeline.free, self.settings, self.allowance(), hint=hint)
 
 
-def item_of(hold: Hold, domains: tuple[Ints, ...] = ()) -> Item:
+def item_of(hold: Hold, domains: tuple[Ints, ...] = ()) -> GangInterval:
     """A hold as the model sees it."""
-    return Item(hold.key, hold.shape, hold.start, hold.end, True, hold.stored_gpus, domains)
+    return GangInterval(hold.key, hold.shape, hold.start, hold.end, True, hold.stored_gpus, domains)
 
 
-def _domains(shape: Shape, part: Part) -> NDArray[np.int64] | None:
+def _domains(shape: GangNeeds, part: GangPart) -> NDArray[np.int64] | None:
     return shape.scopes[part.scopes[0]].domain if part.scopes else None
 
 
-def _most(shape: Shape, part: Part, capacity: Ints) -> int:
+def _most(shape: GangNeeds, part: GangPart, capacity: Ints) -> int:
     """Most pods of a part that one domain takes."""
     domain = _domains(shape, part)
     if domain is None:
@@ -259,8 +261,8 @@ def _most(shape: Shape, part: Part, capacity: Ints) -> int:
 
 
 def _fill(
-    shape: Shape,
-    part: Part,
+    shape: GangNeeds,
+    part: GangPart,
     capacity: Ints,
     cost: NDArray[np.float64],
     prefer: Mapping[int, float],
@@ -294,7 +296,7 @@ def _fill(
     return {pod.key: node for pod, node in zip(part.pods, sorted(slots), strict=True)}
 
 
-def stored_nodes(shape: Shape, gpus: Mapping[int, float]) -> dict[PodKey, int] | None:
+def stored_nodes(shape: GangNeeds, gpus: Mapping[int, float]) -> dict[PodKey, int] | None:
     """The nodes of a stored reservation pod by pod; None where it does not hold exactly this gang."""
     left = {node: round(amount * MILLI) for node, amount in sorted(gpus.items())}
     found: dict[PodKey, int] = {}

@@ -12,8 +12,8 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.reservations.gang import Shape
-from kai_cp_models.reservations.held import Claim, HeldRoom, Window
+from kai_cp_models.reservations.gang import GangNeeds
+from kai_cp_models.reservations.held import HeldAmounts, HeldRoom, HoldWindow
 from kai_cp_models.reservations.inputs import Stored
 from kai_cp_models.reservations.timeline import Occupancy, Timeline, occupancy_of
 from kai_cp_models.reservations.times import NEVER, Times
@@ -29,7 +29,7 @@ class Hold:
     """
 
     ask: Ask
-    shape: Shape
+    shape: GangNeeds
     start: float
     end: float
     nodes: Mapping[PodKey, int]
@@ -67,9 +67,9 @@ class Hold:
         """Whole GPUs by node."""
         return {node: int(usage[GPU]) // MILLI for node, usage in sorted(self.usage.items())}
 
-    def claim(self) -> Claim:
+    def claim(self) -> HeldAmounts:
         """The hold as other placements meet it."""
-        return Claim(self.key, self.start, self.end, self.usage)
+        return HeldAmounts(self.key, self.start, self.end, self.usage)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Drain:
         """The gang."""
         return self.hold.key
 
-    def claim(self) -> Claim:
+    def claim(self) -> HeldAmounts:
         """The closed places as other placements meet them."""
         return replace(self.hold.claim(), draining=True)
 
@@ -126,7 +126,7 @@ class TimeState:
         return {key: at_once if window.gives_way else window.until for key, window in self.windows.items()}
 
     @cached_property
-    def windows(self) -> Mapping[GroupKey, Window]:
+    def windows(self) -> Mapping[GroupKey, HoldWindow]:
         """How every group counts in held room."""
         groups, known = self.times.snapshot.groups, self.times.windows
         if not known:
@@ -157,14 +157,14 @@ class TimeState:
         ledger.rules = tuple(room if isinstance(rule, HeldRoom) else rule for rule in ledger.rules)
 
 
-def window_of(times: Times, group: PodGroup, holders: Iterable[PodGroup]) -> Window:
+def window_of(times: Times, group: PodGroup, holders: Iterable[PodGroup]) -> HoldWindow:
     """How a group counts in held room while ``holders`` hold it."""
     found = tuple(holders)
     if any(holder.key == group.key for holder in found):
         expected = times.expected(group)
-        return Window(NEVER if expected is None else times.now + expected)
+        return HoldWindow(NEVER if expected is None else times.now + expected)
     ignores = frozenset(holder.key for holder in found if outranks(group, holder))
-    return Window(times.until(group), times.gives_way(group), ignores, times.drains and group.preemptible)
+    return HoldWindow(times.until(group), times.gives_way(group), ignores, times.drains and group.preemptible)
 
 
 def outranks(group: PodGroup, holder: PodGroup) -> bool:

@@ -17,14 +17,14 @@ from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, put
-from kai_cp_models.reservations.gang import Shape, shape_of, unsuited
+from kai_cp_models.reservations.gang import GangNeeds, shape_of, unsuited
 from kai_cp_models.reservations.holders import (
     Holder,
     backfilled,
 )
 from kai_cp_models.reservations.instants import clock
 from kai_cp_models.reservations.refit import chosen_places
-from kai_cp_models.reservations.search import Found, Scene
+from kai_cp_models.reservations.search import FoundPlaces, Scene
 from kai_cp_models.reservations.state import Hold, time_of, update
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.snapshot import GroupKey, PodKey, PodStatus, Reservation, Stage
@@ -50,7 +50,7 @@ class Walk:
         self.state = replace(state, holds=())
         self.root = self.ledger
         """The state before any group but holders started."""
-        self.movable: dict[GroupKey, tuple[Ask, Shape, float]] = {}
+        self.movable: dict[GroupKey, tuple[Ask, GangNeeds, float]] = {}
         self.refused = self.unproved = 0
         self._scene: Scene | None = None
         self.refusals: dict[tuple[object, ...], Refusal] = {}
@@ -108,7 +108,7 @@ class Walk:
         self.state.bind(self.ledger, strict=True)
         self._scene = None
 
-    def settle(self, found: Found) -> None:
+    def settle(self, found: FoundPlaces) -> None:
         """Take over the places of holds and of admitted asks that a search has changed."""
         if found.moved:
             self.holds = [replace(h, nodes=found.moved.get(h.key, h.nodes)) for h in self.holds]
@@ -163,7 +163,7 @@ class Walk:
         """How far ahead starts are promised [s]."""
         return float(self.times.settings.reservations.horizon_seconds)
 
-    def points(self, shape: Shape, *, until: float, others: GroupKey | None = None) -> list[float]:
+    def points(self, shape: GangNeeds, *, until: float, others: GroupKey | None = None) -> list[float]:
         """Instants at which a start is worth a try: not before the sums allow it without any hold."""
         scene = self.scene()
         ends = [hold.end for hold in self.holds if hold.key != others]

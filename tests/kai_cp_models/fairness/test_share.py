@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kai_cp_models.fairness.share import Claim, cluster_total, divide_siblings, fair_shares
+from kai_cp_models.fairness.share import ShareClaim, cluster_total, divide_siblings, fair_shares
 from kai_cp_models.snapshot import UNLIMITED, PodStatus, Policy, Shares
 from tests.kai_cp_models.fairness.builders import GIB, cluster, group, node, pods, queue, request, running
 
 
-def claim(request: float, quota: float = 0, weight: float = 1, **fields: float) -> Claim:
+def claim(request: float, quota: float = 0, weight: float = 1, **fields: float) -> ShareClaim:
     age = fields.get("created", 0.0)
-    return Claim(
+    return ShareClaim(
         quota, request, weight, fields.get("usage", 0.0), int(fields.get("priority", 100)), (age, "")
     )
 
@@ -62,7 +62,7 @@ def claim(request: float, quota: float = 0, weight: float = 1, **fields: float) 
         (5.5, [claim(0.5), claim(9), claim(9, weight=9, created=1)], [0.5, 1, 4]),
     ],
 )
-def test_worked_division(total: float, claims: list[Claim], shares: list[float]) -> None:
+def test_worked_division(total: float, claims: list[ShareClaim], shares: list[float]) -> None:
     assert divide_siblings(claims, total) == pytest.approx(shares)
 
 
@@ -200,7 +200,9 @@ CLAIMS = st.lists(
 
 
 @given(claims=CLAIMS, amount=st.integers(0, 24), k_value=st.sampled_from([0.0, 1.0, 2.5]))
-def test_division_never_gives_more_than_there_is(claims: list[Claim], amount: int, k_value: float) -> None:
+def test_division_never_gives_more_than_there_is(
+    claims: list[ShareClaim], amount: int, k_value: float
+) -> None:
     shares = divide_siblings(claims, amount, k_value)
     quotas = [min(amount if c.quota == UNLIMITED else c.quota, c.requestable) for c in claims]
     # What quotas promise is given whatever there is; the surplus never exceeds what is left.
@@ -216,7 +218,7 @@ def test_division_never_gives_more_than_there_is(claims: list[Claim], amount: in
 
 @given(claims=CLAIMS, amount=st.integers(0, 24))
 def test_nothing_useful_is_left_over_while_somebody_with_weight_wants_it(
-    claims: list[Claim], amount: int
+    claims: list[ShareClaim], amount: int
 ) -> None:
     shares = divide_siblings(claims, amount, k_value=0.0)
     wanting = [c for c, share in zip(claims, shares, strict=True) if c.weight > 0 and c.requestable > share]
@@ -225,26 +227,26 @@ def test_nothing_useful_is_left_over_while_somebody_with_weight_wants_it(
 
 
 @given(claims=CLAIMS, amount=st.integers(0, 24), which=st.integers(0, 5))
-def test_a_larger_quota_never_hurts_its_queue(claims: list[Claim], amount: int, which: int) -> None:
+def test_a_larger_quota_never_hurts_its_queue(claims: list[ShareClaim], amount: int, which: int) -> None:
     i = which % len(claims)
     before = claims[i]
     if before.quota == UNLIMITED:
         return
     raised = [*claims]
-    raised[i] = Claim(
+    raised[i] = ShareClaim(
         before.quota + 1, before.requestable, before.weight, 0, before.priority, before.seniority
     )
-    plain = [Claim(c.quota, c.requestable, c.weight, 0, c.priority, c.seniority) for c in claims]
+    plain = [ShareClaim(c.quota, c.requestable, c.weight, 0, c.priority, c.seniority) for c in claims]
     # Within one device: leftovers go by remainder, which may turn.
     assert divide_siblings(raised, amount)[i] >= divide_siblings(plain, amount)[i] - 1
 
 
 @given(claims=CLAIMS, amount=st.integers(0, 24), seed=st.randoms(use_true_random=False))
 def test_division_does_not_depend_on_the_order_of_the_queues(
-    claims: list[Claim], amount: int, seed: object
+    claims: list[ShareClaim], amount: int, seed: object
 ) -> None:
     named = [
-        Claim(c.quota, c.requestable, c.weight, c.usage, c.priority, (c.seniority[0], str(i)))
+        ShareClaim(c.quota, c.requestable, c.weight, c.usage, c.priority, (c.seniority[0], str(i)))
         for i, c in enumerate(claims)
     ]
     shares = dict(zip((c.seniority for c in named), divide_siblings(named, amount), strict=True))

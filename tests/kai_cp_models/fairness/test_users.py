@@ -10,7 +10,7 @@ import pytest
 
 from kai_cp.inspection import inspection
 from kai_cp_models.check import violations
-from kai_cp_models.explain.position import Line
+from kai_cp_models.explain.position import FairLine
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.fairness.share import fair_shares
 from kai_cp_models.settings import Settings
@@ -153,7 +153,7 @@ def test_who_has_no_label_is_one_user() -> None:
 
 def test_the_position_names_the_user() -> None:
     found = users(THREE)
-    line = Line(Situation(found, Settings(), Plan()))
+    line = FairLine(Situation(found, Settings(), Plan()))
     position = line.position(GroupKey("default", "a1"))
     assert (position.at, position.in_queue) == (3, 2)
     assert [(one.group.name, one.because) for one in position.ahead] == [

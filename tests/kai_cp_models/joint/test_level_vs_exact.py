@@ -17,7 +17,7 @@ import pytest
 from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.exact import ExactModel
 from kai_cp_models.joint.level import LevelModel
-from kai_cp_models.joint.model import JointModel, TooLarge
+from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
@@ -192,5 +192,5 @@ INEXACT = [
 def test_the_counts_refuse_what_they_cannot_say(specs: tuple[PodSpec, ...], more: dict[str, Any]) -> None:
     members = [pod(f"w{i}-0", spec=wants) for i, wants in enumerate(specs)]
     ledger, asks, units = problem(cluster(members, nodes=[node(**more)]))
-    with pytest.raises(TooLarge):
+    with pytest.raises(ModelTooLarge):
         LevelModel(ledger, asks, units)

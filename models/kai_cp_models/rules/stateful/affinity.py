@@ -40,7 +40,7 @@ Terms = tuple[PodAffinityTerm, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Matching:
+class MatchCount:
     """Counts pods that match all ``terms``, by domain of ``topology_key``."""
 
     terms: Terms
@@ -48,7 +48,7 @@ class Matching:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class AntiAffinityCount:
     """Counts pods that have the required anti-affinity ``term``, by its domain."""
 
     term: PodAffinityTerm
@@ -75,7 +75,7 @@ class Profile(NamedTuple):
     """What a pod means to the rule: what it counts as where it stands, and which keys it reads."""
 
     effects: tuple[Effect, ...]
-    affine: tuple[Matching, ...]
+    affine: tuple[MatchCount, ...]
     """Required affinity: each must be present."""
     opens: bool
     """The pod matches its own required affinity, so it may be the first."""
@@ -122,7 +122,7 @@ class AffinityState(TalliedState):
                 wishes |= {term: None for term in _required(spec.pod_affinity)}
         self._sets, self._anti, self._wishes = tuple(sets), tuple(anti), tuple(wishes)
         self._profiles: dict[tuple[object, ...], Profile] = {}
-        self.opened: dict[PodKey, tuple[Matching, ...]] = {}
+        self.opened: dict[PodKey, tuple[MatchCount, ...]] = {}
         """Pods that this cycle places as the first of their kind, and what was nowhere then."""
         self._load()
 
@@ -139,16 +139,16 @@ class AffinityState(TalliedState):
         wished: list[tuple[Hashable, int]] = []
         for terms in self._sets:
             if all(matches(term, pod) for term in terms):
-                effects += [(Matching(terms, key), 1) for key in _keys(terms)]
+                effects += [(MatchCount(terms, key), 1) for key in _keys(terms)]
         for term in self._anti:
             if matches(term, pod):
-                effects.append((Matching((term,), term.topology_key), 1))
-                repelled.append(Holding(term, term.topology_key))
+                effects.append((MatchCount((term,), term.topology_key), 1))
+                repelled.append(AntiAffinityCount(term, term.topology_key))
         own = _required(pod.spec.pod_affinity)
         avoided = _required(pod.spec.pod_anti_affinity)
         if self._hard:
-            effects += [(Holding(term, term.topology_key), 1) for term in avoided]
-            repelled += [Matching((term,), term.topology_key) for term in avoided]
+            effects += [(AntiAffinityCount(term, term.topology_key), 1) for term in avoided]
+            repelled += [MatchCount((term,), term.topology_key) for term in avoided]
         if self._soft:
             preferred = _weights(pod.spec.pod_affinity, pod.spec.pod_anti_affinity)
             wished += [(_present(term), weight) for term, weight in preferred]
@@ -160,7 +160,7 @@ class AffinityState(TalliedState):
                     wished.append((Wish(term, term.topology_key), 1))
         return Profile(
             effects=_summed(effects),
-            affine=tuple(Matching(own, key) for key in _keys(own)) if self._hard else (),
+            affine=tuple(MatchCount(own, key) for key in _keys(own)) if self._hard else (),
             opens=all(matches(term, pod) for term in own),
             repelled=tuple(dict.fromkeys(repelled)),
             wished=tuple(wished),
@@ -277,7 +277,7 @@ class AffinityState(TalliedState):
         standing = [(pod.key, node, self.profile(pod)) for pod, node in self._staying()]
         for term in self._anti:
             key = term.topology_key
-            matching, holding = Matching((term,), key), Holding(term, key)
+            matching, holding = MatchCount((term,), key), AntiAffinityCount(term, key)
             sides = [(holding, matching), (matching, holding)]
             members = [[c for c, p in enumerate(profiles) if _has(p, side)] for side, _ in sides]
             for domain, inside in self._inside(key, nodes):
@@ -341,7 +341,7 @@ class AffinityState(TalliedState):
 
     def _together(
         self,
-        wanted: Matching,
+        wanted: MatchCount,
         entering: int,
         profiles: Sequence[Profile],
         sizes: Sequence[int],
@@ -367,7 +367,7 @@ class AffinityState(TalliedState):
 
     def _first(
         self,
-        wanted: Matching,
+        wanted: MatchCount,
         entering: int,
         profiles: Sequence[Profile],
         most: int,
@@ -411,7 +411,7 @@ def _keys(terms: Terms) -> list[str]:
 
 
 def _topology_key(key: Hashable) -> str:
-    assert isinstance(key, Matching | Holding | Wish | Present)
+    assert isinstance(key, MatchCount | AntiAffinityCount | Wish | Present)
     return key.topology_key
 
 

@@ -22,7 +22,7 @@ _PERCENT: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class DisruptionBudget:
     """A PodDisruptionBudget. ``allowed``: from its status, or None to be counted."""
 
     namespace: str
@@ -55,15 +55,15 @@ def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
     yield from problems
 
 
-def read(snapshot: Snapshot, problems: list[SetAside]) -> tuple[Budget, ...]:
+def read(snapshot: Snapshot, problems: list[SetAside]) -> tuple[DisruptionBudget, ...]:
     """The budgets by name; what cannot be read goes to ``problems``."""
     return tuple(collect(snapshot, "podDisruptionBudgets", "PodDisruptionBudget", _budget, problems))
 
 
-def _budget(item: Raw) -> Budget:
+def _budget(item: Raw) -> DisruptionBudget:
     meta, spec, status = mapping(item, "metadata"), mapping(item, "spec"), mapping(item, "status")
     allowed = whole(status, "disruptionsAllowed", -1)
-    return Budget(
+    return DisruptionBudget(
         word(meta, "namespace", ""),
         word(meta, "name"),
         selector(spec, "selector"),
@@ -82,7 +82,7 @@ def _bound(spec: Raw, field: str) -> str | int | None:
     return value if number or percent else None
 
 
-def allowance(budget: Budget, running: int, expected: int) -> int:
+def allowance(budget: DisruptionBudget, running: int, expected: int) -> int:
     """Evictions that a budget allows, of ``running`` pods where ``expected`` are wanted."""
     if budget.allowed is not None:
         return budget.allowed

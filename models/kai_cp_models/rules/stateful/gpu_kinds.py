@@ -134,7 +134,7 @@ def told_apart(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, pods=marked(snapshot.pods, mark_of)) if bounds else snapshot
 
 
-class Holding(NamedTuple):
+class KindUse(NamedTuple):
     """What a queue holds of a kind, everything below it included, in milli-GPUs."""
 
     queue: str
@@ -145,7 +145,7 @@ class Holding(NamedTuple):
     """Of ``held``, by non-preemptible pods."""
 
 
-def holdings(snapshot: Snapshot) -> tuple[Holding, ...]:
+def holdings(snapshot: Snapshot) -> tuple[KindUse, ...]:
     """What queues hold of the kinds for which they state bounds, by queue and kind."""
     return KindState(snapshot).holdings()
 
@@ -215,10 +215,10 @@ class KindState(LeavingState):
         self._staying, self._leaving, self._new = dict(self._staying), dict(self._leaving), dict(self._new)
         self._placed = dict(self._placed)
 
-    def holdings(self) -> tuple[Holding, ...]:
+    def holdings(self) -> tuple[KindUse, ...]:
         """What every queue with bounds holds at the start."""
         return tuple(
-            Holding(name, kind, at, *(self._start.get(Cell(name, kind, firm), 0) for firm in (False, True)))
+            KindUse(name, kind, at, *(self._start.get(Cell(name, kind, firm), 0) for firm in (False, True)))
             for name, bounds in self._bounds.items()
             for kind, at in bounds.items()
         )

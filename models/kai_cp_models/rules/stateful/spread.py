@@ -30,7 +30,7 @@ MOST_DOMAINS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Matching:
+class SelectedCount:
     """Counts the pods of a namespace that a selector selects, by domain."""
 
     namespace: str
@@ -65,18 +65,18 @@ class SpreadState(TalliedState):
         found = {
             (p.key.namespace, c.selector, c.topology_key): None for p in snapshot.pods for c in p.spec.spread
         }
-        self._keys = tuple(Matching(*key) for key in found)
+        self._keys = tuple(SelectedCount(*key) for key in found)
         self._effects_of: dict[tuple[object, ...], tuple[Effect, ...]] = {}
         self.placed: dict[PodKey, tuple[Pod, int]] = {}
         """Pods with constraints that this cycle places, and their nodes."""
         self._load()
 
     def _size(self, key: Hashable) -> int:
-        assert isinstance(key, Matching)
+        assert isinstance(key, SelectedCount)
         return self.domains.count(key.topology_key)
 
     def _where(self, key: Hashable, node: int) -> int:
-        assert isinstance(key, Matching)
+        assert isinstance(key, SelectedCount)
         return int(self.domains.of(key.topology_key)[node])
 
     def _effects(self, pod: Pod) -> Iterable[Effect]:
@@ -155,7 +155,7 @@ class SpreadState(TalliedState):
         return allowed
 
     def _counts(self, pod: Pod, constraint: SpreadConstraint, *, now: bool) -> NDArray[np.int64]:
-        key = Matching(pod.key.namespace, constraint.selector, constraint.topology_key)
+        key = SelectedCount(pod.key.namespace, constraint.selector, constraint.topology_key)
         found = self.tally.counts(key, now=now)
         return np.zeros(self._size(key), dtype=np.int64) if found is None else found
 
@@ -196,7 +196,7 @@ class SpreadState(TalliedState):
         nodes: Sequence[int],
     ) -> Iterator[Row]:
         pod = classes[c]
-        key = Matching(pod.key.namespace, constraint.selector, constraint.topology_key)
+        key = SelectedCount(pod.key.namespace, constraint.selector, constraint.topology_key)
         domains = self.domains.of(key.topology_key)
         counts = self._counts(pod, constraint, now=False)
         matching = [d for d, other in enumerate(classes) if any(k == key for k, _ in self._effects(other))]

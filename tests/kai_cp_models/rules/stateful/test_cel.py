@@ -7,7 +7,7 @@ import pytest
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.quantity import quantity, version
 
-GPU = cel.View(
+GPU = cel.DeviceView(
     "gpu.example.com",
     (
         (("gpu.example.com", "driverVersion"), ("version", version("550.54.15"))),
@@ -102,7 +102,7 @@ def doubled(times: int, start: str, value: str = "{0} + {0}") -> str:
 )
 def test_what_would_take_minutes_ends_at_its_budget(expression: str) -> None:
     verdict = cel.judge(expression, GPU, 5_000)
-    assert verdict == cel.Verdict(holds=False, steps=5_000, over=True)
+    assert verdict == cel.CelVerdict(holds=False, steps=5_000, over=True)
 
 
 def test_steps_are_counted_the_same_way_every_time() -> None:

@@ -40,7 +40,7 @@ Amounts = tuple[tuple[tuple[str, str], Fraction], ...]
 """Capacities by (domain, name), sorted."""
 
 
-class View(NamedTuple):
+class DeviceView(NamedTuple):
     """A device as CEL sees it."""
 
     driver: str
@@ -49,7 +49,7 @@ class View(NamedTuple):
     shareable: bool = False
 
 
-_VERDICTS: Final[dict[tuple[str, View], Verdict]] = {}
+_VERDICTS: Final[dict[tuple[str, DeviceView], CelVerdict]] = {}
 """What was found by expression and what it sees: a result depends on nothing else."""
 
 
@@ -57,7 +57,7 @@ class SelectorError(ValueError):
     """An expression that cannot be parsed."""
 
 
-class Verdict(NamedTuple):
+class CelVerdict(NamedTuple):
     """What an expression says of a device, and in how many steps; ``over``: it did not come to an end."""
 
     holds: bool
@@ -70,12 +70,12 @@ def check(expression: str) -> None:
     _program(expression)
 
 
-def matches(expression: str, device: View) -> bool:
+def matches(expression: str, device: DeviceView) -> bool:
     """Whether the device satisfies the expression; an evaluation error means no."""
     return judge(expression, visible(device, tokens(expression))).holds
 
 
-def visible(device: View, names: frozenset[str] | None) -> View:
+def visible(device: DeviceView, names: frozenset[str] | None) -> DeviceView:
     """The device without the attributes and capacities of other names; None: with all."""
     if names is None:
         return device
@@ -91,7 +91,7 @@ def tokens(expression: str) -> frozenset[str] | None:
     return None if _WHOLE.search(expression) else frozenset(_TOKEN.findall(expression))
 
 
-def judge(expression: str, device: View, most_steps: int = MOST_STEPS) -> Verdict:
+def judge(expression: str, device: DeviceView, most_steps: int = MOST_STEPS) -> CelVerdict:
     """Evaluate, within so many steps. ``device`` has only what the expression can see."""
     key = (expression, device)
     known = _VERDICTS.get(key)
@@ -103,7 +103,7 @@ def judge(expression: str, device: View, most_steps: int = MOST_STEPS) -> Verdic
     return known
 
 
-def _evaluate(expression: str, device: View, most_steps: int) -> Verdict:
+def _evaluate(expression: str, device: DeviceView, most_steps: int) -> CelVerdict:
     from celpy.celtypes import BoolType
     from celpy.evaluation import CELEvalError
 
@@ -114,7 +114,7 @@ def _evaluate(expression: str, device: View, most_steps: int) -> Verdict:
     try:
         result = program.metered({"device": _as_cel(device)}, meter)
     except OverBudget:
-        return Verdict(holds=False, steps=most_steps, over=True)
+        return CelVerdict(holds=False, steps=most_steps, over=True)
     except (
         CELEvalError,
         ArithmeticError,
@@ -124,8 +124,8 @@ def _evaluate(expression: str, device: View, most_steps: int) -> Verdict:
         AttributeError,
         RecursionError,
     ):
-        return Verdict(holds=False, steps=meter.spent)
-    return Verdict(isinstance(result, BoolType) and bool(result), meter.spent)
+        return CelVerdict(holds=False, steps=meter.spent)
+    return CelVerdict(isinstance(result, BoolType) and bool(result), meter.spent)
 
 
 @lru_cache(maxsize=4096)
@@ -275,7 +275,7 @@ def _normal(written: str) -> str:
     return ".".join([*numbers, "0", "0"][: max(3, len(numbers))]) + "".join(rest)
 
 
-def _as_cel(device: View) -> Any:
+def _as_cel(device: DeviceView) -> Any:
     from celpy.celtypes import BoolType, IntType, MapType, StringType
 
     class Domains(MapType):

@@ -22,7 +22,7 @@ _STAMPS: Final = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class ClaimUse:
     """Use of one claim. Pods are named by UID.
 
     ``stay`` and ``leave`` use the allocation that the claim had before the cycle; ``fresh`` is the one
@@ -57,7 +57,7 @@ class Holdings(Forked):
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self._of: dict[ClaimKey, Holding] = {}
+        self._of: dict[ClaimKey, ClaimUse] = {}
         count = len(catalog.devices)
         self._held = (np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.int32))
         self._shares: dict[tuple[bool, int], tuple[tuple[tuple[tuple[str, str], Fraction], ...], ...]] = {}
@@ -74,18 +74,18 @@ class Holdings(Forked):
         self._shares = dict(self._shares)
         self._stamps = self._stamps.copy()
 
-    def of(self, key: ClaimKey) -> Holding:
+    def of(self, key: ClaimKey) -> ClaimUse:
         """The use of a claim."""
-        return self._of.get(key, Holding())
+        return self._of.get(key, ClaimUse())
 
-    def set(self, key: ClaimKey, holding: Holding) -> None:
+    def set(self, key: ClaimKey, holding: ClaimUse) -> None:
         """Replace the use of a claim and account the difference."""
         before = self.of(key)
         self._account(before, -1)
         self._account(holding, 1)
         self._of[key] = holding
 
-    def _account(self, holding: Holding, sign: int) -> None:
+    def _account(self, holding: ClaimUse, sign: int) -> None:
         if holding.before is not None:
             self._use(holding.before, sign, leaving=holding.leaving)
         if holding.fresh is not None:

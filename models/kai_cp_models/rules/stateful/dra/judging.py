@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Mask
 from kai_cp_models.extras import Key
 from kai_cp_models.rules.stateful.dra import cel
-from kai_cp_models.rules.stateful.dra.cel import View
+from kai_cp_models.rules.stateful.dra.cel import DeviceView
 from kai_cp_models.settings import Limits
 
 DEVICES_PER_STEP: Final = 4
@@ -99,12 +99,12 @@ class Account:
 class Judge:
     """Evaluates selectors over the devices of one catalog."""
 
-    def __init__(self, views: Sequence[View], limits: Limits, paid: Paid) -> None:
+    def __init__(self, views: Sequence[DeviceView], limits: Limits, paid: Paid) -> None:
         self._views = views
         self._names = frozenset(
             name[1] for view in set(views) for name, _ in (*view.attributes, *view.capacity)
         )
-        self._kinds: dict[frozenset[str] | None, tuple[NDArray[np.int64], list[View]]] = {}
+        self._kinds: dict[frozenset[str] | None, tuple[NDArray[np.int64], list[DeviceView]]] = {}
         self.limits = limits
         self.paid = paid
         self.spent: Counter[str] = Counter()
@@ -128,7 +128,7 @@ class Judge:
             found &= holds[inverse]
         return found
 
-    def _holds(self, expression: str, kind: View, account: Account | None) -> bool:
+    def _holds(self, expression: str, kind: DeviceView, account: Account | None) -> bool:
         if account is None:
             return cel.judge(expression, kind).holds
         most = self.limits.cel_steps_per_device
@@ -141,12 +141,12 @@ class Judge:
         account.charge(verdict.steps, hash((expression, kind)))
         return verdict.holds
 
-    def _by_kind(self, expression: str) -> tuple[NDArray[np.int64], list[View]]:
+    def _by_kind(self, expression: str) -> tuple[NDArray[np.int64], list[DeviceView]]:
         """Kind of every device, and the kinds as the expression sees them."""
         tokens = cel.tokens(expression)
         names = None if tokens is None else tokens & self._names
         if names not in self._kinds:
-            numbers: dict[View, int] = {}
+            numbers: dict[DeviceView, int] = {}
             inverse = np.fromiter(
                 (numbers.setdefault(cel.visible(view, names), len(numbers)) for view in self._views),
                 dtype=np.int64,

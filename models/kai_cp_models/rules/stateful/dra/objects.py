@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
-from kai_cp_models.rules.stateful.dra.cel import Value, View
+from kai_cp_models.rules.stateful.dra.cel import DeviceView, Value
 from kai_cp_models.rules.stateful.quantity import quantity, version
 from kai_cp_models.rules.stateful.raw import (
     Malformed,
@@ -53,7 +53,7 @@ class Counter(NamedTuple):
     counter: str
 
 
-class Policy(NamedTuple):
+class SharingPolicy(NamedTuple):
     """How much of a shareable device's capacity one allocation takes."""
 
     default: Fraction | None
@@ -73,10 +73,10 @@ class Device:
     """
 
     id: DeviceId
-    view: View
+    view: DeviceView
     consumes: tuple[tuple[Counter, Fraction], ...]
     taints: tuple[Taint, ...]
-    policies: Mapping[tuple[str, str], Policy]
+    policies: Mapping[tuple[str, str], SharingPolicy]
     node: str | None
     selector: Raw | None
     binds_to_node: bool
@@ -350,7 +350,7 @@ def _devices(spec: Raw, pool: tuple[str, str]) -> Iterator[Device]:
         shareable = flag(fields, "allowMultipleAllocations")
         yield Device(
             id=DeviceId(*pool, word(item, "name")),
-            view=View(
+            view=DeviceView(
                 driver=pool[0],
                 attributes=tuple(sorted(attributes.items(), key=lambda entry: entry[0])),
                 capacity=tuple(sorted((n, _amount(v, f"capacity.{n[1]}")) for n, v in capacity.items())),
@@ -406,7 +406,7 @@ def _quantity(value: Any, field: str) -> Fraction:
         raise Malformed(f"{field}: {error}") from None
 
 
-def _policy(value: Any) -> Policy:
+def _policy(value: Any) -> SharingPolicy:
     fields = mapping(value, "requestPolicy") if isinstance(value, Mapping) else {}
     span = mapping(fields, "validRange")
 
@@ -416,7 +416,7 @@ def _policy(value: Any) -> Policy:
     values = fields.get("validValues") or ()
     if not isinstance(values, list | tuple):
         raise Malformed(f"validValues: {values!r} is not a list")
-    return Policy(
+    return SharingPolicy(
         default=amount(fields, "default"),
         values=tuple(sorted(_quantity(each, "validValues") for each in values)),
         minimum=amount(span, "min"),

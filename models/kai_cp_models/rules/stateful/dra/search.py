@@ -55,7 +55,7 @@ class _GaveUp(Exception):
     """The search took too many steps."""
 
 
-class Problem:
+class DeviceProblem:
     """The open requests of a pod with what is constant about them; shared by the nodes' searches."""
 
     def __init__(
@@ -116,11 +116,11 @@ class Problem:
     def solvable(self, candidates: Sequence[int], room: FreeDevices) -> bool:
         """Whether the devices of a node satisfy all requests; nodes that look alike are solved once."""
         if not self.plain:
-            return Search(self, candidates, room).run() is not None
+            return DeviceSearch(self, candidates, room).run() is not None
         # For ``All`` a held device matters as well.
         look = tuple((self.kind(i), i in room.held) for i in candidates)
         if look not in self._solved:
-            self._solved[look] = Search(self, candidates, room).run() is not None
+            self._solved[look] = DeviceSearch(self, candidates, room).run() is not None
         return self._solved[look]
 
     def spoilt(self, wanted: Wanted, candidates: Sequence[int]) -> bool:
@@ -141,13 +141,13 @@ class Problem:
 
 
 @dataclass
-class Search:
+class DeviceSearch:
     """One search; ``candidates`` are the devices that the node reaches, in order.
 
     ``barred``: devices that some claims, by their position, must not take.
     """
 
-    problem: Problem
+    problem: DeviceProblem
     candidates: Sequence[int]
     room: FreeDevices
     barred: Mapping[int, frozenset[int]] = field(default_factory=dict)

@@ -13,13 +13,13 @@ from kai_cp_models.arrays import Mask
 from kai_cp_models.rules.stateful.dra.amounts import gpus_of
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, catalog_of
 from kai_cp_models.rules.stateful.dra.extended import Extended
-from kai_cp_models.rules.stateful.dra.holdings import ClaimKey, Holding, Holdings
+from kai_cp_models.rules.stateful.dra.holdings import ClaimKey, ClaimUse, Holdings
 from kai_cp_models.rules.stateful.dra.near import Gpus, gpus_of_node, nearest_first
 from kai_cp_models.rules.stateful.dra.objects import ALL, Claim, Wanted, check_allocation
 from kai_cp_models.rules.stateful.dra.refs import refs_of
 from kai_cp_models.rules.stateful.dra.results import Allocation, read, write
 from kai_cp_models.rules.stateful.dra.rows import rows
-from kai_cp_models.rules.stateful.dra.search import Open, Pick, Problem, Search
+from kai_cp_models.rules.stateful.dra.search import DeviceProblem, DeviceSearch, Open, Pick
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.raw import Raw
 from kai_cp_models.rules.stateful.tally import holding
@@ -62,7 +62,7 @@ class DraState(LeavingState):
         self._placed: dict[PodKey, tuple[Joined, ...]] = {}
         self._given: dict[int, tuple[Given, ...]] = {}
         self._gpus: dict[int, Gpus] = {}
-        self._problems: dict[Hashable, Problem] = {}
+        self._problems: dict[Hashable, DeviceProblem] = {}
         self._dead_ends: dict[PodKey, str] = {}
         self._known: dict[Hashable, tuple[int, bool]] = {}
         self._used_by: dict[str, list[ClaimKey]] = {}
@@ -94,7 +94,7 @@ class DraState(LeavingState):
                 self._used_by.setdefault(uid, []).append(key)
             if raw or uids:
                 before = read(self.catalog, raw) if raw else None
-                self._holdings.set(key, Holding(before, frozenset(uids) - leave, leave))
+                self._holdings.set(key, ClaimUse(before, frozenset(uids) - leave, leave))
         for pod, node, leaving in holding(self.snapshot):
             self.extended.count_plugin(pod, node, 1, leaving=leaving)
             known = set(self._used_by.get(pod.uid, ())) - set(self._keys(pod))
@@ -104,7 +104,9 @@ class DraState(LeavingState):
                 key = (pod.key.namespace, f"{pod.key.name}-extended-resources")
                 user = frozenset({pod.uid})
                 none: frozenset[str] = frozenset()
-                self._holdings.set(key, Holding(before, none if leaving else user, user if leaving else none))
+                self._holdings.set(
+                    key, ClaimUse(before, none if leaving else user, user if leaving else none)
+                )
                 self._used_by.setdefault(pod.uid, []).append(key)
 
     def detach(self) -> None:
@@ -131,7 +133,7 @@ class DraState(LeavingState):
         parts: list[Hashable] = [self.dead_end(pod)]
         for key in self._keys(pod):
             claim = self.catalog.claims.get(key)
-            own = self._sharers.get(key, 0) <= 1 and self._holdings.of(key) == Holding()
+            own = self._sharers.get(key, 0) <= 1 and self._holdings.of(key) == ClaimUse()
             alike = claim is not None and own
             known = pod.uid in self._holdings.of(key).users(now=False)
             parts.append((claim.requests, claim.constraints) if claim is not None and alike else (key, known))
@@ -228,12 +230,12 @@ class DraState(LeavingState):
                 pinned = allocation.nodes.copy() if pinned is None else pinned & allocation.nodes
         return pinned, opened
 
-    def _problem(self, claims: Sequence[Claim]) -> Problem:
+    def _problem(self, claims: Sequence[Claim]) -> DeviceProblem:
         key = tuple((claim.requests, claim.constraints) for claim in claims)
         if key not in self._problems:
             requests = [Open(c, request) for c, claim in enumerate(claims) for request in claim.requests]
             constraints = [(c, each) for c, claim in enumerate(claims) for each in claim.constraints]
-            self._problems[key] = Problem(self.catalog, requests, constraints)
+            self._problems[key] = DeviceProblem(self.catalog, requests, constraints)
         return self._problems[key]
 
     def _fitting(self, claims: Sequence[Claim], nodes: NDArray[np.int64], *, now: bool) -> Mask:
@@ -265,7 +267,7 @@ class DraState(LeavingState):
             self._known[key] = known
         return known[1]
 
-    def _search(self, problem: Problem, node: int, now: bool) -> bool | None:
+    def _search(self, problem: DeviceProblem, node: int, now: bool) -> bool | None:
         candidates = self.catalog.reachable(node)
         return problem.solvable(candidates, self._holdings.room(candidates, now=now)) or None
 
@@ -294,7 +296,7 @@ class DraState(LeavingState):
             return None
         leaving = frozenset(np.flatnonzero(without.free(now=False) & ~without.free(now=True)).tolist())
         barred = {c: leaving for c, mode in enumerate(modes) if mode}
-        picks = Search(problem, candidates, room, barred).run()
+        picks = DeviceSearch(problem, candidates, room, barred).run()
         return None if picks is None else (everyone, picks)
 
     # --- pods come and go ------------------------------------------------------------------------
@@ -334,7 +336,7 @@ class DraState(LeavingState):
         if node not in self._gpus:
             self._gpus[node] = gpus_of_node(self.catalog, node)
         near = nearest_first(self._gpus[node], candidates, room.held, claims)
-        picks = Search(self._problem(claims), near, room).run()
+        picks = DeviceSearch(self._problem(claims), near, room).run()
         found = (list(claims), picks) if picks is not None else self._rearranged(claims, node, now)
         if found is None:
             raise ValueError(f"{pod.key}: node {self.snapshot.nodes[node].name} lacks devices for its claims")

@@ -27,7 +27,7 @@ _OLD_POLICIES: Final = {"SingleNUMANode": SINGLE, "Restricted": RESTRICTED, "Bes
 
 
 @dataclass(frozen=True)
-class Topology:
+class NumaTopology:
     """One usable NodeResourceTopology."""
 
     node: int
@@ -76,10 +76,10 @@ def parse(snapshot: Snapshot, problems: list[SetAside]) -> Zones:
     return _zones(snapshot, topologies(snapshot, problems))
 
 
-def topologies(snapshot: Snapshot, problems: list[SetAside]) -> list[Topology]:
+def topologies(snapshot: Snapshot, problems: list[SetAside]) -> list[NumaTopology]:
     """The usable NodeResourceTopologies by name; the others go to ``problems``."""
 
-    def read(item: Raw) -> Topology:
+    def read(item: Raw) -> NumaTopology:
         name = word(mapping(item, "metadata"), "name")
         if name not in snapshot.node_index:
             raise Malformed(f"node {name} does not exist")
@@ -88,7 +88,7 @@ def topologies(snapshot: Snapshot, problems: list[SetAside]) -> list[Topology]:
     return collect(snapshot, "nodeResourceTopologies", "NodeResourceTopology", read, problems)
 
 
-def _topology(item: Raw, node: int) -> Topology:
+def _topology(item: Raw, node: int) -> NumaTopology:
     zones = [zone for zone in objects(item, "zones") if zone.get("type", "Node") == "Node"]
     if not zones:
         raise Malformed("it has no zones")
@@ -98,7 +98,7 @@ def _topology(item: Raw, node: int) -> Topology:
         for entry in objects(zone, "resources"):
             name = word(entry, "name")
             resources.setdefault(dimension(name), name)
-    return Topology(
+    return NumaTopology(
         node=node,
         policy=policy,
         by_container=by_container,
@@ -156,7 +156,7 @@ def is_device(name: str) -> bool:
     return name == "gpu" or "/" in name
 
 
-def _zones(snapshot: Snapshot, found: Iterable[Topology]) -> Zones:
+def _zones(snapshot: Snapshot, found: Iterable[NumaTopology]) -> Zones:
     usable = list(found)
     most = max((len(t.zones) for t in usable), default=0)
     n, d = len(snapshot.nodes), len(snapshot.dimensions)

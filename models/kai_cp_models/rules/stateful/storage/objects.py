@@ -76,7 +76,7 @@ class StorageClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class StorageCapacity:
     """A CSIStorageCapacity: room for volumes of a class on the nodes it selects."""
 
     name: str
@@ -94,7 +94,7 @@ class Objects:
     volumes: Mapping[str, Volume]
     claims: Mapping[PodKey, VolumeClaim]
     classes: Mapping[str, StorageClass]
-    capacities: tuple[Capacity, ...]
+    capacities: tuple[StorageCapacity, ...]
     tracked: frozenset[str]
     """CSI drivers that publish capacities."""
     limits: Mapping[str, Mapping[str, int]]
@@ -174,8 +174,8 @@ def _class(item: Raw) -> StorageClass:
     )
 
 
-def _capacity(item: Raw) -> Capacity:
-    return Capacity(
+def _capacity(item: Raw) -> StorageCapacity:
+    return StorageCapacity(
         name=word(mapping(item, "metadata"), "name"),
         storage_class=word(item, "storageClassName"),
         nodes=selector(item, "nodeTopology"),

@@ -16,7 +16,7 @@ from kai_cp_models.rules.stateful.storage.attached import Attached
 from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
 from kai_cp_models.rules.stateful.storage.objects import (
     STATIC_ONLY,
-    Capacity,
+    StorageCapacity,
     StorageClass,
     Volume,
     VolumeClaim,
@@ -90,7 +90,7 @@ class StorageState(LeavingState):
             self._masks[key] = self._everywhere() if found is None else found
         return self._masks[key]
 
-    def _capacity_nodes(self, capacity: Capacity) -> Mask:
+    def _capacity_nodes(self, capacity: StorageCapacity) -> Mask:
         """Nodes of a capacity; without a topology it has none (storage.k8s.io)."""
         key = ("capacity", capacity.name, capacity.storage_class)
         if key not in self._masks:
@@ -235,7 +235,7 @@ class StorageState(LeavingState):
                 mask |= self._capacity_nodes(capacity)
         return mask
 
-    def _fits(self, i: int, capacity: Capacity, claim: VolumeClaim, need: int, *, now: bool) -> bool:
+    def _fits(self, i: int, capacity: StorageCapacity, claim: VolumeClaim, need: int, *, now: bool) -> bool:
         room = int(self._room[0][i] + (0 if now else self._room[1][i]))
         same = capacity.storage_class == claim.storage_class
         return same and claim.bytes <= capacity.largest and need <= room
