@@ -5,6 +5,10 @@ microseconds: a count, so that a busy machine changes nothing. While all fit int
 at. Otherwise the cycle is divided by namespace, as evenly as they need it; those that need more
 than their part go on with what they saved in earlier cycles (deficit round robin), and a pod group that needs
 more than a whole part has its turn when nothing new waits elsewhere.
+
+Also when all fit, what is new and asks for little is looked at first where other namespaces cost much: it is
+decided and sent before those are looked at, soon after. That takes nothing from a pod group that was refused:
+room that became free since the last look, or that is promised, is offered to all at once.
 """
 
 from __future__ import annotations
@@ -12,12 +16,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
+from kai_cp_models.reservations.inputs import RESERVATION
 from kai_cp_models.snapshot import (
+    ACTIVE_USED,
     GroupKey,
+    Node,
     Pod,
     PodGroup,
+    PodKey,
     PodSpec,
     PodStatus,
     Snapshot,
@@ -26,6 +34,12 @@ from kai_cp_models.snapshot import (
 )
 
 STEPS_PER_SECOND: Final = 100_000
+QUICK: Final = 10_000
+"""Steps that all who ask for little may take together when they are looked at first."""
+QUIET_SECONDS: Final = 0.3
+"""What costs much is looked at when nothing new has come for so long: the pods of a gang come one by one."""
+GIVES_WAY: Final = 4
+"""Times in succession that it gives way to what is new."""
 
 _POD: Final = 12
 _GROUP: Final = 20
@@ -42,6 +56,19 @@ _VALUE: Final = 1
 _NODES: Final = 1000
 
 
+class Turn(NamedTuple):
+    """What a cycle looks at: a snapshot without the pending pods of the others, and why those wait.
+
+    ``again_at``: when what gave way to the new is looked at, if something did.
+    """
+
+    snapshot: Snapshot
+    waiting: tuple[Unscheduled, ...] = ()
+    again_at: float | None = None
+    dear: frozenset[str] = frozenset()
+    """Namespaces that cost much, beside which others are looked at first."""
+
+
 class Turns:
     """Remembers from cycle to cycle what waits for a turn."""
 
@@ -50,32 +77,43 @@ class Turns:
         self._seen: dict[GroupKey, int] = {}
         """Cycle in which a waiting pod group was looked at last; 0: it waited, and was not."""
         self._cycle = 0
+        self._way = _Way()
 
-    def take(self, snapshot: Snapshot, seconds: float) -> tuple[Snapshot, tuple[Unscheduled, ...]]:
-        """The snapshot without the pending pods of groups that wait for their turn, and those groups."""
+    def take(self, snapshot: Snapshot, seconds: float) -> Turn:
+        """Whose turn it is in a cycle that may take so long."""
         allowance = int(seconds * STEPS_PER_SECOND)
         costs = costs_of(snapshot)
         namespaces: dict[str, dict[GroupKey, int]] = defaultdict(dict)
         for key, cost in costs.items():
             namespaces[key.namespace][key] = cost
+        needs = {name: sum(found.values()) for name, found in namespaces.items()}
+        quick = _parts(needs, QUICK)
+        dear = frozenset(name for name, need in needs.items() if need > quick[name])
+        again_at = self._way.until(snapshot, costs, dear)
         self._cycle += 1
-        if sum(costs.values()) <= allowance or len(namespaces) < 2:
-            self._credit.clear()
-            self._seen = dict.fromkeys(costs, self._cycle)
-            return snapshot, ()
-        parts = _parts({name: sum(found.values()) for name, found in namespaces.items()}, allowance)
         late: dict[GroupKey, int] = {}
-        new = {key.namespace for key in costs if key not in self._seen}
-        for name, found in namespaces.items():
-            others_new = bool(new - {name})
-            late |= self._late(snapshot, name, found, parts[name], others_new=others_new)
+        why = {}
+        if again_at is not None:
+            late = {key: cost for key, cost in costs.items() if key.namespace in dear}
+            why = dict.fromkeys(dear, "what is new elsewhere and takes less is looked at first")
+        elif sum(costs.values()) <= allowance or len(namespaces) < 2:
+            self._credit.clear()
+        else:
+            parts = _parts(needs, allowance)
+            new = {key.namespace for key in costs if key not in self._seen}
+            for name, found in namespaces.items():
+                others_new = bool(new - {name})
+                late |= self._late(snapshot, name, found, parts[name], others_new=others_new)
+                why[name] = f"its namespace has {parts[name]} of this cycle's {allowance} while others wait"
         self._seen = {key: self._seen.get(key, 0) if key in late else self._cycle for key in costs}
+        if not late:
+            return Turn(snapshot, dear=dear)
         waiting = tuple(
-            Unscheduled(key, "WaitsForItsTurn", _message(cost, parts[key.namespace], allowance), False)
+            Unscheduled(key, "WaitsForItsTurn", _message(cost, why[key.namespace]), False)
             for key, cost in sorted(late.items())
         )
         kept = tuple(p for p in snapshot.pods if p.group not in late or p.status is not PodStatus.PENDING)
-        return replace(snapshot, pods=kept), waiting
+        return Turn(replace(snapshot, pods=kept), waiting, again_at, dear)
 
     def _late(
         self, snapshot: Snapshot, name: str, found: Mapping[GroupKey, int], part: int, *, others_new: bool
@@ -97,6 +135,51 @@ class Turns:
                 credit -= cost
         self._credit[name] = credit
         return late
+
+
+class _Way:
+    """When namespaces that cost much give way to what is new in the others."""
+
+    def __init__(self) -> None:
+        self._costs: Mapping[GroupKey, int] = {}
+        self._nodes: tuple[Node, ...] = ()
+        self._occupied: frozenset[PodKey] = frozenset()
+        """Pods that held room at the last look, while something costs much."""
+        self._again_at = 0.0
+        self._times = 0
+
+    def until(self, snapshot: Snapshot, costs: Mapping[GroupKey, int], dear: frozenset[str]) -> float | None:
+        """Until when the namespaces ``dear`` give way; None: all are looked at now."""
+        before, self._costs = self._costs, costs
+        left, self._again_at = self._again_at - snapshot.now, 0.0
+        if not dear or self._room_to_offer(snapshot, dear):
+            self._times = 0
+            return None
+        new = any(cost > before.get(key, 0) and key.namespace not in dear for key, cost in costs.items())
+        if new and self._times < GIVES_WAY:
+            self._times += 1
+            left = QUIET_SECONDS
+        if not 0.0 < left <= QUIET_SECONDS:
+            self._times = 0
+            return None
+        self._again_at = snapshot.now + left
+        return self._again_at
+
+    def _room_to_offer(self, snapshot: Snapshot, dear: frozenset[str]) -> bool:
+        """Whether room became free since the last look, or a namespace that costs much holds some."""
+        occupied = frozenset(pod.key for pod in snapshot.pods if pod.status in ACTIVE_USED)
+        left, self._occupied = self._occupied - occupied, occupied
+        nodes, self._nodes = self._nodes, snapshot.nodes
+        return (
+            bool(left)
+            or bool(nodes and nodes != snapshot.nodes)
+            or any(
+                name == RESERVATION
+                for group in snapshot.groups
+                if group.key.namespace in dear
+                for name, _ in group.notes
+            )
+        )
 
 
 def costs_of(snapshot: Snapshot) -> dict[GroupKey, int]:
@@ -145,8 +228,5 @@ def _parts(needs: Mapping[str, int], allowance: int) -> dict[str, int]:
     return parts
 
 
-def _message(cost: int, part: int, allowance: int) -> str:
-    return (
-        f"looking at this pod group takes about {cost} steps, and its namespace has {part} of this cycle's "
-        f"{allowance} while others wait; it has its turn in a later cycle"
-    )
+def _message(cost: int, why: str) -> str:
+    return f"looking at this pod group takes about {cost} steps, and {why}; it has its turn in a later cycle"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import time
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def cycles_until_served(seen: Snapshot, most: int = 4) -> int:
     """Cycles until the whole gang of the victim is bound."""
     turns = Turns()
     for cycle in range(1, most + 1):
-        left, _ = turns.take(seen, BUDGET)
+        left = turns.take(seen, BUDGET).snapshot
         looked_at = sum(costs_of(left).values())
         assert looked_at <= max(BUDGET * STEPS_PER_SECOND, max(costs_of(left).values()) + 1000)
         plan = decide(left, SETTINGS, deadline=time.monotonic() + 600)
@@ -65,10 +66,10 @@ def test_attackers_in_many_numbers_have_their_turns_too() -> None:
     turns = Turns()
     turns.take(seen, BUDGET)
     served: set[str] = set()
-    for _ in range(20):
-        left, waiting = turns.take(seen, BUDGET)
-        late = {entry.group for entry in waiting}
-        served |= {key.name for key in costs_of(left) if key not in late}
+    for second in range(1, 21):
+        turn = turns.take(replace(seen, now=seen.now + second), BUDGET)
+        late = {entry.group for entry in turn.waiting}
+        served |= {key.name for key in costs_of(turn.snapshot) if key not in late}
     assert len(served) == 3001
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kai_cp_models.snapshot import GroupKey, PodKey, PodStatus, Snapshot
-from kai_cp_models.turns import Turns, costs_of
+from kai_cp_models.turns import GIVES_WAY, QUIET_SECONDS, Turn, Turns, costs_of
 from tests.support.worlds import cluster, group, pod, spec
 
 SPEC = spec()
@@ -25,7 +25,7 @@ def world(**sizes: tuple[str, int]) -> Snapshot:
 
 
 def served(turns: Turns, seen: Snapshot, seconds: float) -> set[str]:
-    found, waiting = turns.take(seen, seconds)
+    found, waiting, *_ = turns.take(seen, seconds)
     left = {p.group.name for p in found.pods if p.group is not None and p.status is PodStatus.PENDING}
     assert not left & {entry.group.name for entry in waiting}
     assert left | {entry.group.name for entry in waiting} == {g.name for g in costs_of(seen)}
@@ -34,7 +34,7 @@ def served(turns: Turns, seen: Snapshot, seconds: float) -> set[str]:
 
 def test_what_fits_is_looked_at_at_once() -> None:
     seen = world(a=("x", 3), b=("y", 3))
-    assert Turns().take(seen, 1.0) == (seen, ())
+    assert Turns().take(seen, 1.0) == Turn(seen)
 
 
 def test_who_is_alone_waits_for_nobody() -> None:
@@ -67,6 +67,58 @@ def test_one_that_needs_more_than_a_part_saves_for_it_and_gives_way_to_what_is_n
 
 
 def test_the_reason_names_the_cost() -> None:
-    _, waiting = Turns().take(world(huge=("x", 300), v=("y", 3)), 0.022)
+    waiting = Turns().take(world(huge=("x", 300), v=("y", 3)), 0.022).waiting
     assert [(entry.group.name, entry.reason) for entry in waiting] == [("huge", "WaitsForItsTurn")]
     assert waiting[0].message.startswith("looking at this pod group takes about ")
+
+
+HUGE = {"huge": ("x", 1000)}
+"""12,000 steps, which a cycle of a second has."""
+
+
+def looks(turns: Turns, seen: Snapshot, at: float) -> set[str]:
+    return served(turns, replace(seen, now=at), 1.0)
+
+
+def test_what_is_new_and_cheap_is_looked_at_before_what_is_dear() -> None:
+    turns = Turns()
+    assert looks(turns, world(**HUGE), 0.0) == {"huge"}
+    assert looks(turns, world(**HUGE, v=("y", 1)), 1.0) == {"v"}
+    # The pods of a gang come one by one: what is dear is looked at when none came for a while.
+    assert looks(turns, world(**HUGE, v=("y", 1)), 1.1) == {"v"}
+    assert looks(turns, world(**HUGE, v=("y", 3)), 1.2) == {"v"}
+    assert looks(turns, world(**HUGE, v=("y", 3)), 1.2 + QUIET_SECONDS) == {"huge", "v"}
+    # Neither is new any more.
+    assert looks(turns, world(**HUGE, v=("y", 3)), 2.0) == {"huge", "v"}
+    assert turns.take(world(**HUGE, v=("y", 3)), 1.0).dear == {"x"}
+
+
+def test_a_stream_of_new_ones_keeps_nothing_dear_from_its_turn() -> None:
+    turns = Turns()
+    looked_at = [
+        "huge" in looks(turns, world(**HUGE, **{f"v{i}": ("y", 3)}), i * QUIET_SECONDS) for i in range(20)
+    ]
+    assert looked_at.count(True) == 20 // (GIVES_WAY + 1)
+
+
+def test_room_that_became_free_is_offered_to_all_at_once() -> None:
+    def seen(running: int, **waiting: tuple[str, int]) -> Snapshot:
+        found = world(**waiting)
+        held = tuple(
+            replace(pod(f"r{i}", spec=SPEC), status=PodStatus.RUNNING, node="n") for i in range(running)
+        )
+        return replace(found, pods=found.pods + held)
+
+    turns = Turns()
+    looks(turns, seen(2, **HUGE), 0.0)
+    assert looks(turns, seen(1, **HUGE, v=("y", 3)), 1.0) == {"huge", "v"}
+    assert looks(turns, seen(1, **HUGE, v=("y", 3), w=("y", 3)), 2.0) == {"v", "w"}
+
+
+def test_what_holds_promised_room_gives_way_to_none() -> None:
+    def promised(seen: Snapshot) -> Snapshot:
+        notes = (("kai-cp/reservation", "{}"),)
+        groups = tuple(replace(g, notes=notes) if g.key.name == "huge" else g for g in seen.groups)
+        return replace(seen, groups=groups)
+
+    assert looks(Turns(), promised(world(**HUGE, v=("y", 3))), 0.0) == {"huge", "v"}

@@ -14,7 +14,8 @@ class Decided:
     """A snapshot as it was read, the plan for it, and the seconds from raw snapshot to plan.
 
     ``problem``: set when the engine failed; the plan is then the last checked one. ``unfinished``: whether
-    objects wait for a later cycle because others took what this one could spend on them.
+    objects wait for a later cycle because others took what this one could spend on them. ``again_at``: when
+    what gave way to others is looked at; ``dear``: the namespaces that give way when others are new.
     """
 
     snapshot: Snapshot
@@ -22,6 +23,8 @@ class Decided:
     seconds: float = 0.0
     problem: str = ""
     unfinished: bool = False
+    again_at: float | None = None
+    dear: frozenset[str] = frozenset()
 
 
 class Decider(Protocol):

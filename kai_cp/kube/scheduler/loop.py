@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from kai_cp.kube.api import resources
 from kai_cp.kube.api.cluster import Result
 from kai_cp.kube.api.errors import KubeError
+from kai_cp.kube.api.store import Object
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
@@ -62,6 +64,11 @@ class Scheduler:
         self._number = 0
         self._unproved = 0
         self._stopping = threading.Event()
+        self._dear: frozenset[str] = frozenset()
+        """Namespaces that cost the last cycle much."""
+        self._others = threading.Event()
+        """Set when a pod came in another namespace than those, or this ends."""
+        cache.stores[resources.PODS].listen(self._noticed)
         self.cycles = log or CycleLog()
         self._busy_since: float | None = None
         self.last_success = 0.0
@@ -80,6 +87,7 @@ class Scheduler:
     def stop(self) -> None:
         """End after the present cycle."""
         self._stopping.set()
+        self._others.set()
         self._cache.wake.set()
 
     def run(self) -> None:
@@ -105,8 +113,22 @@ class Scheduler:
                 due = self._clock() + unproved_pause(self._unproved)
             self._busy_since = None
             took = time.monotonic() - began
-            # Never busier than half the time, and never slower than the period, while changes keep coming.
-            self._stopping.wait(min(self._options.schedule_period, took))
+            self._rest(min(self._options.schedule_period, took))
+
+    def _rest(self, seconds: float) -> None:
+        """Never be busier than half the time, and never slower than the period, while changes keep coming.
+
+        What took long is charged to those that cost much: a new pod of others is looked at without a rest.
+        """
+        if self._dear:
+            self._others.wait(seconds)
+        else:
+            self._stopping.wait(seconds)
+
+    def _noticed(self, old: Object | None, new: Object | None) -> None:
+        """A pod changed: whether it is a new one of a namespace that costs little."""
+        if old is None and new is not None and new["metadata"].get("namespace") not in self._dear:
+            self._others.set()
 
     def _wait(self, due: float | None) -> bool:
         """Wait for a change or until ``due``; whether something changed."""
@@ -115,6 +137,8 @@ class Scheduler:
         if changed:
             self._stopping.wait(min(SETTLE_SECONDS, self._options.schedule_period))
         self._cache.wake.clear()
+        if not self._stopping.is_set():
+            self._others.clear()
         return changed
 
     def cycle(self) -> float | None:
@@ -127,6 +151,7 @@ class Scheduler:
         marks.append(("snapshot", time.monotonic()))
         usage = self._usage()
         decided = self._decider(raw, started, usage)
+        self._dear = decided.dear
         marks.append(("prepare", time.monotonic()))
         results: Sequence[Result] = ()
         observed: Mapping[str, int] = {}
@@ -179,6 +204,7 @@ class Scheduler:
         now = self._clock()
         candidates = [
             again,
+            decided.again_at,
             self._backoff.next_release(now),
             next_look(decided.snapshot, decided.plan, self._options.stuck_in_releasing_threshold),
         ]

@@ -158,12 +158,13 @@ class Reporter:
     def _tell(
         self, about: Object, resource: resources.Resource, kind: str, reason: str, message: str
     ) -> list[float]:
-        """An event; one whose message alone changed waits until the last one is old enough."""
+        """An event; one that says little new, or only "later", waits until the last one is old enough."""
         uid = str(about["metadata"].get("uid"))
         last, words, at = self._told.get(uid, ("", "", 0.0))
         if (last, words) == (reason, message):
             return []
-        if last == reason and at + REWRITE_SECONDS > self._clock():
+        known = last == reason or (last and reason in NO_ROOM_SOUGHT)
+        if known and at + REWRITE_SECONDS > self._clock():
             return [at + REWRITE_SECONDS]
         if len(self._told) > REMEMBERED:
             self._told.clear()

@@ -22,7 +22,7 @@ from kai_cp.worker import Channel, Reply, Worker
 from kai_cp_models.collection import no_collection
 from kai_cp_models.rules.stateful import claims_wait
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, SetAside
+from kai_cp_models.snapshot import Plan, SetAside, Unscheduled
 from kai_cp_models.turns import Turns
 
 GRACE_SECONDS: Final = 20.0
@@ -60,7 +60,10 @@ class Noted:
     """What the worker found while reading, and only it can: the selectors of claims are evaluated there."""
 
     set_aside: tuple[SetAside, ...]
+    waiting: tuple[Unscheduled, ...]
     unfinished: bool
+    again_at: float | None
+    dear: frozenset[str]
 
 
 @dataclass
@@ -109,15 +112,12 @@ def job(task: Task, channel: Channel) -> None:
             limits=task.settings.limits,
             user_label=task.settings.users.label,
         )
-    decided_on, waiting = _MIRROR.turns.take(snapshot, task.budget)
-    channel.progress(Noted(snapshot.set_aside, bool(waiting) or claims_wait(snapshot)))
-
-    def send(plan: Plan) -> None:
-        channel.answer(replace(plan, unscheduled=plan.unscheduled + waiting) if waiting else plan)
-
+    turn = _MIRROR.turns.take(snapshot, task.budget)
+    unfinished = (bool(turn.waiting) and turn.again_at is None) or claims_wait(snapshot)
+    channel.progress(Noted(snapshot.set_aside, turn.waiting, unfinished, turn.again_at, turn.dear))
     deadline = time.monotonic() + task.budget
     channel.until(deadline + GRACE_SECONDS)
-    send(decide(decided_on, task.settings, deadline=deadline, emit=send))
+    channel.answer(decide(turn.snapshot, task.settings, deadline=deadline, emit=channel.answer))
 
 
 class Differ:
@@ -208,9 +208,12 @@ class WorkerDecider:
         if reply.end != "done":
             self._differ.forget()
             self._worker.stop()
-        for said in noted:
-            snapshot = replace(snapshot, set_aside=said.set_aside)
-        unfinished = any(said.unfinished for said in noted)
         plan = reply.answer if reply.answer is not None else Plan()
         self._stretch = stretched(self._stretch, plan, problem)
-        return Decided(snapshot, plan, time.monotonic() - started, problem, unfinished)
+        seconds = time.monotonic() - started
+        if not noted:
+            return Decided(snapshot, plan, seconds, problem)
+        said = noted[0]
+        snapshot = replace(snapshot, set_aside=said.set_aside)
+        plan = replace(plan, unscheduled=plan.unscheduled + said.waiting)
+        return Decided(snapshot, plan, seconds, problem, said.unfinished, said.again_at, said.dear)
