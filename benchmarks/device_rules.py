@@ -20,8 +20,8 @@ from unittest.mock import patch
 from kai_cp.reader import parse
 from kai_cp.reader.container import load
 from kai_cp_models.engine import decide
+from kai_cp_models.quantity import exact
 from kai_cp_models.rules import stateful
-from kai_cp_models.rules.stateful.quantity import quantity
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan
 
@@ -64,7 +64,7 @@ def zones(raw: Raw) -> None:
 
 
 def _half(amount: str) -> str:
-    return f"{int(quantity(amount) * 500)}m"
+    return f"{int(exact(amount) * 500)}m"
 
 
 def claims(raw: Raw) -> None:

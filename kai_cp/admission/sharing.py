@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from kai_cp.admission.request import Refused, Request
 from kai_cp.reader.fields import Json, entry, list_at, object_at, objects_at, strings_at, text_at
-from kai_cp.reader.quantity import quantity, scaled
+from kai_cp.reader.quantity import quantity
 from kai_cp_models.migs import MIG_PREFIX
+from kai_cp_models.quantity import scaled
 
 FRACTION: Final = "gpu-fraction"
 MEMORY: Final = "gpu-memory"

@@ -11,14 +11,16 @@ from kai_cp.reader.fields import (
     int_at,
     object_at,
     objects_at,
+    path,
     shown,
     strings_at,
     text_at,
     texts_at,
 )
-from kai_cp.reader.selectors import matches
+from kai_cp_models.selectors import selects
 from kai_cp_models.snapshot import (
     LabelSelector,
+    NodeTerms,
     PodAffinityTerm,
     Requirement,
     SpreadConstraint,
@@ -46,16 +48,21 @@ def read_tolerations(spec: Json) -> Iterator[Toleration]:
         )
 
 
-def read_node_affinity(affinity: Json) -> tuple[tuple[Requirement, ...], ...] | None:
+def read_node_affinity(affinity: Json) -> NodeTerms | None:
     """Required node affinity: OR of terms; an empty term matches no node and is left out."""
     node = object_at(affinity, "nodeAffinity", "spec.affinity")
-    where = f"spec.affinity.nodeAffinity.{_REQUIRED}"
-    if node.get(_REQUIRED) is None:
+    return read_node_terms(node, _REQUIRED, "spec.affinity.nodeAffinity")
+
+
+def read_node_terms(holder: Json, key: str, where: str) -> NodeTerms | None:
+    """A core/v1 NodeSelector without its empty terms; None when absent."""
+    if holder.get(key) is None:
         return None
-    required = object_at(node, _REQUIRED, "spec.affinity.nodeAffinity")
+    selector = object_at(holder, key, where)
+    inside = path(where, key)
     terms: list[tuple[Requirement, ...]] = []
-    for i, raw in enumerate(objects_at(required, "nodeSelectorTerms", where)):
-        inner = f"{where}.nodeSelectorTerms[{i}]"
+    for i, raw in enumerate(objects_at(selector, "nodeSelectorTerms", inside)):
+        inner = f"{inside}.nodeSelectorTerms[{i}]"
         term = (
             *_requirements(raw, "matchExpressions", inner, _NODE_OPERATORS),
             *_requirements(raw, "matchFields", inner, _NODE_OPERATORS, field=True),
@@ -81,7 +88,7 @@ def read_selector(holder: Json, key: str, where: str) -> LabelSelector | None:
     if holder.get(key) is None:
         return None
     raw = object_at(holder, key, where)
-    inner = f"{where}.{key}"
+    inner = path(where, key)
     equal = sorted(strings_at(raw, "matchLabels", inner).items())
     return LabelSelector(
         (
@@ -120,7 +127,7 @@ def _pod_term(raw: Json, where: str, weight: int, namespace: str, namespaces: Na
     elif not selector.requirements:
         resolved = None
     else:
-        chosen = {name for name, labels in namespaces.items() if matches(selector, labels)}
+        chosen = {name for name, labels in namespaces.items() if selects(selector, labels)}
         resolved = tuple(sorted(chosen.union(listed)))
     return PodAffinityTerm(
         read_selector(raw, "labelSelector", where),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kai_cp.reader.podspec import SpecDraft
-from kai_cp.reader.selectors import matches
+from kai_cp_models.selectors import selects
 from kai_cp_models.snapshot import LabelSelector
 
 Term = tuple[LabelSelector, tuple[str, ...] | None]
@@ -41,7 +41,7 @@ class SchedulingKeys:
             numbers = (
                 str(i)
                 for i, (selector, namespaces) in enumerate(self._terms)
-                if (namespaces is None or namespace in namespaces) and matches(selector, labels)
+                if (namespaces is None or namespace in namespaces) and selects(selector, labels)
             )
             text = ",".join(numbers)
             known = self._known[identity] = f"#{text}" if text else ""

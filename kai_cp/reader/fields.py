@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from kai_cp_models.shown import shown as shown
 
 OURS: Final = "kai-cp/"
 """Prefix of the annotations that this program reads and writes."""
@@ -16,7 +17,6 @@ Json = Mapping[str, Any]
 
 EMPTY: Final[Json] = {}
 NOTHING: Final[Sequence[Any]] = ()
-_SHOWN = 80
 
 
 class Malformed(Exception):
@@ -33,15 +33,6 @@ class Malformed(Exception):
     def below(self, where: str) -> Malformed:
         """The same problem, seen from an enclosing object."""
         return Malformed(path(where, self.field), self.problem)
-
-
-def shown(value: Any) -> str:
-    """A value as short JSON, for messages."""
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
-        text = repr(type(value).__name__)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def path(where: str, key: str) -> str:
@@ -93,6 +84,14 @@ def text_at(holder: Json, key: str, where: str = "") -> str:
     if isinstance(value, str):
         return value
     raise Malformed(path(where, key), f"{shown(value)} is not a string")
+
+
+def name_at(holder: Json, key: str, where: str = "") -> str:
+    """The string under ``key``, which must be there and not empty."""
+    value = text_at(holder, key, where)
+    if not value:
+        raise Malformed(path(where, key), "is missing")
+    return value
 
 
 def texts_at(holder: Json, key: str, where: str = "") -> tuple[str, ...]:

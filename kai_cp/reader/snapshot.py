@@ -18,6 +18,7 @@ from kai_cp.reader.groups import read_groups, read_priorities
 from kai_cp.reader.memo import ReadingMemo
 from kai_cp.reader.nodes import NodeDraft, count_dra_gpus, read_nodes
 from kai_cp.reader.notes import IGNORED, Identity, Notes, raw_list, title, unique
+from kai_cp.reader.objects import KINDS, Lists, lists_of, read_objects
 from kai_cp.reader.pods import PodResolver, few_names
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.policy import read_policy, stuck_threshold_seconds
@@ -28,10 +29,8 @@ from kai_cp.reader.subgroups import lowered
 from kai_cp.reader.topologies import read_topologies, report_outside
 from kai_cp.reader.users import divided
 from kai_cp_models.collection import no_collection
-from kai_cp_models.extras import Extras, extra
 from kai_cp_models.rules.stateful import enriched
 from kai_cp_models.rules.stateful.dra.judging import JUDGING, Judging, Paid
-from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import (
     GroupKey,
@@ -40,31 +39,11 @@ from kai_cp_models.snapshot import (
     Snapshot,
 )
 
-RAW_LISTS: Final = {
-    "resourceClaims": "ResourceClaim",
-    "resourceSlices": "ResourceSlice",
-    "deviceClasses": "DeviceClass",
-    "deviceTaintRules": "DeviceTaintRule",
-    "persistentVolumes": "PersistentVolume",
-    "persistentVolumeClaims": "PersistentVolumeClaim",
-    "csiStorageCapacities": "CSIStorageCapacity",
-    "storageClasses": "StorageClass",
-    "csiDrivers": "CSIDriver",
-    "csiNodes": "CSINode",
-    "nodeResourceTopologies": "NodeResourceTopology",
-    "podDisruptionBudgets": "PodDisruptionBudget",
-    "namespaces": "Namespace",
-}
-"""Kinds by list whose objects are handed on as they are, for the rules that read them."""
-
-_NAMESPACED: Final = frozenset(
-    ("ResourceClaim", "PersistentVolumeClaim", "CSIStorageCapacity", "PodDisruptionBudget")
-)
 _MOST_SPECS: Final = 200_000
 
 _LISTS: Final = frozenset(
     (
-        *RAW_LISTS,
+        *KINDS,
         "pods",
         "nodes",
         "queues",
@@ -141,12 +120,13 @@ def _parse(
 
     cluster_scoped = partial(_listed, objects, notes, namespaced=False)
     namespaced = partial(_listed, objects, notes, namespaced=True)
-    handed_on = _handed_on(raw, objects, notes)
+    lists: Lists = lists_of(objects, notes)
     fabrics = read_topologies(cluster_scoped("Topology", "topologies"), notes)
     raw_nodes = cluster_scoped("Node", "nodes")
-    dra_gpus = count_dra_gpus(handed_on.get("resourceSlices", ()))
+    dra_gpus = count_dra_gpus(lists.get("resourceSlices", {}).values())
     node_drafts = read_nodes(in_pool(raw_nodes, policy), policy, dra_gpus, notes, memo.nodes)
-    handed_on = _of_our_nodes(handed_on, {name for _, name in raw_nodes} - node_drafts.keys())
+    lists = _of_our_nodes(lists, {name for _, name in raw_nodes} - node_drafts.keys())
+    extras = read_objects(lists, node_drafts.keys(), policy, notes)
     queues = read_queues(in_pool(cluster_scoped("Queue", "queues"), policy), policy, recorded, notes)
     groups = read_groups(
         in_pool(namespaced("PodGroup", "podGroups"), policy),
@@ -175,7 +155,7 @@ def _parse(
     raw_pods = unique(
         raw_list(objects, "pods", notes), "Pod", "pods", notes, namespaced=True, prefer=_has_node
     )
-    placed = resolver.resolve(raw_pods, memo.reader(_namespaces(handed_on, notes), limits))
+    placed = resolver.resolve(raw_pods, memo.reader(_namespaces(lists, notes), limits))
     placed = few_names(placed, node_drafts, limits, notes)
     records = memo.aligned = Aligned.of(node_drafts, placed, policy, memo.aligned)
     nodes = tuple(node for _, node in records.nodes.values())
@@ -191,13 +171,8 @@ def _parse(
         policy=policy,
         set_aside=notes.set_aside(),
         config_maps=frozenset(namespaced("ConfigMap", "configMaps")),
-        extras=_extras(handed_on, fetched_at, notes),
+        extras=extras.having(FETCHED_AT, fetched_at).having(IGNORED, dict(sorted(notes.ignored.items()))),
     )
-
-
-def _extras(handed_on: dict[str, Any], fetched_at: float | None, notes: Notes) -> Extras:
-    found = extra(RAW, handed_on).having(FETCHED_AT, fetched_at)
-    return found.having(IGNORED, dict(sorted(notes.ignored.items())))
 
 
 def _objects(raw: Mapping[str, Any], notes: Notes) -> Mapping[str, Any]:
@@ -217,22 +192,22 @@ def _listed(
     return unique(raw_list(objects, name, notes), kind, name, notes, namespaced=namespaced)
 
 
-def _of_our_nodes(handed_on: dict[str, Any], left_out: Set[str]) -> dict[str, Any]:
+def _of_our_nodes(lists: Lists, left_out: Set[str]) -> Lists:
     """Without the slices and zones of nodes that exist but are left out: nothing is wrong with those."""
     if not left_out:
-        return handed_on
+        return lists
 
-    def served(item: Json) -> Any:
-        spec = item.get("spec")
+    def slice_node(identity: Identity, obj: Json) -> Any:
+        spec = obj.get("spec")
         return spec.get("nodeName") if isinstance(spec, dict) else None
 
-    found = dict(handed_on)
+    found = dict(lists)
     for name, node_of in (
-        ("resourceSlices", served),
-        ("nodeResourceTopologies", lambda item: item["metadata"]["name"]),
+        ("resourceSlices", slice_node),
+        ("nodeResourceTopologies", lambda identity, obj: identity[1]),
     ):
         if name in found:
-            found[name] = [item for item in found[name] if str(node_of(item)) not in left_out]
+            found[name] = {k: obj for k, obj in found[name].items() if str(node_of(k, obj)) not in left_out}
     return found
 
 
@@ -241,25 +216,10 @@ def _has_node(pod: Json) -> bool:
     return isinstance(spec, dict) and bool(spec.get("nodeName"))
 
 
-def _handed_on(raw: Json, objects: Json, notes: Notes) -> dict[str, Any]:
-    """The lists that other parsers read, objects with a name only, and the API server's ``discovery``."""
-    found: dict[str, Any] = {}
-    for name, kind in RAW_LISTS.items():
-        values = raw_list(objects, name, notes)
-        if values:
-            kept = unique(values, kind, name, notes, namespaced=kind in _NAMESPACED)
-            if kept:
-                found[name] = [kept[identity] for identity in sorted(kept)]
-    if isinstance(raw.get("discovery"), dict):
-        found["discovery"] = raw["discovery"]
-    return found
-
-
-def _namespaces(handed_on: Mapping[str, Any], notes: Notes) -> Namespaces:
+def _namespaces(lists: Lists, notes: Notes) -> Namespaces:
     """Labels by namespace; unreadable ones are left out (nothing can select them)."""
     found: dict[str, Mapping[str, str]] = {}
-    for raw in handed_on.get("namespaces", ()):
-        name = raw["metadata"]["name"]
+    for (_, name), raw in lists.get("namespaces", {}).items():
         try:
             labels = strings_at(raw["metadata"], "labels", "metadata")
         except Malformed as problem:

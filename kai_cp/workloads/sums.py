@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from kai_cp.reader.fields import Json, Malformed, object_at, text_at
 from kai_cp.reader.needs import read_claims
-from kai_cp.reader.quantity import scaled
 from kai_cp.reader.requests import read_requests, readable_requests
 from kai_cp.reader.resources import dimension
 from kai_cp.reader.shares import read_gpu
+from kai_cp_models.quantity import scaled
 from kai_cp_models.snapshot import MILLI, GpuKind
 
 Sum = dict[str, int]

@@ -138,6 +138,10 @@ class Requirement:
     field: bool = False
 
 
+NodeTerms = tuple[tuple[Requirement, ...], ...]
+"""A core/v1 NodeSelector: all requirements of one of its terms hold; an empty term holds nowhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
     """A metav1.LabelSelector: all requirements hold (matchLabels become ``In`` requirements)."""

@@ -12,7 +12,7 @@ from kai_cp.kube.api.store import Object, Store
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.steps import BindError
-from kai_cp.reader.quantity import scaled
+from kai_cp_models.quantity import scaled
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"

@@ -8,11 +8,12 @@ terms may be the first of its kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.snapshot import LabelSelector, Pod, PodAffinityTerm, PodKey
+from kai_cp_models.check.selectors import selects
+from kai_cp_models.snapshot import Pod, PodAffinityTerm, PodKey
 
 Place = tuple[Pod, str]
 """A pod and its node."""
@@ -171,22 +172,3 @@ def _together(world: PlannedCluster, now: list[Place], end: list[Place]) -> Iter
 def _selects(term: PodAffinityTerm, pod: Pod) -> bool:
     inside = term.namespaces is None or pod.key.namespace in term.namespaces
     return inside and selects(term.selector, pod.labels)
-
-
-def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector takes a set of labels; none takes nothing, an empty one everything."""
-    if selector is None:
-        return False
-    for requirement in selector.requirements:
-        value = labels.get(requirement.key)
-        if requirement.operator == "In":
-            holds = value is not None and value in requirement.values
-        elif requirement.operator == "NotIn":
-            holds = value is None or value not in requirement.values
-        elif requirement.operator == "Exists":
-            holds = value is not None
-        else:
-            holds = value is None
-        if not holds:
-            return False
-    return True

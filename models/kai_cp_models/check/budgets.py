@@ -5,11 +5,14 @@ Always where pods are moved by ``defrag``; for all other evictions when the rule
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from fractions import Fraction
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.rules.stateful.budgets import allowance, read
-from kai_cp_models.snapshot import PodStatus
+from kai_cp_models.check.selectors import selects
+from kai_cp_models.rules.stateful.budgets import BUDGETS, DisruptionBudget
+from kai_cp_models.snapshot import Pod, PodStatus
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
@@ -21,12 +24,33 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     }
     if not counted:
         return
-    for budget in read(world.snapshot, []):
-        pods = [pod for pod in world.snapshot.pods if budget.selects(pod)]
+    for budget in world.snapshot.extras[BUDGETS]:
+        pods = [pod for pod in world.snapshot.pods if covers(budget, pod)]
         running = [pod for pod in pods if pod.status is PodStatus.RUNNING]
         ended = sum(pod.status in (PodStatus.SUCCEEDED, PodStatus.FAILED) for pod in pods)
         evicted = [pod for pod in running if pod.key in counted]
-        allowed = allowance(budget, len(running), len(pods) - ended)
+        allowed = _allowed(budget, len(running), len(pods) - ended)
         if len(evicted) > allowed:
             where = f"{budget.namespace}/{budget.name}"
             yield f"budgets: {len(evicted)} pods of budget {where} are evicted, it allows {allowed}"
+
+
+def covers(budget: DisruptionBudget, pod: Pod) -> bool:
+    """Whether a budget protects a pod: one of its namespace that its selector takes."""
+    return budget.namespace == pod.key.namespace and selects(budget.pods, pod.labels)
+
+
+def _allowed(budget: DisruptionBudget, running: int, expected: int) -> int:
+    """Evictions that leave what the budget wants: its status says how many, or it is counted."""
+    if budget.allowed is not None:
+        return budget.allowed
+    if budget.maximum is not None:
+        needed = expected - _of(budget.maximum, expected)
+    else:
+        needed = 1 if budget.minimum is None else _of(budget.minimum, expected)
+    return max(running - needed, 0)
+
+
+def _of(bound: int | str, expected: int) -> int:
+    """A number, or a percentage of ``expected``, rounded up as the disruption controller does."""
+    return bound if isinstance(bound, int) else math.ceil(Fraction(int(bound.rstrip("%")) * expected, 100))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from kai_cp_models.check.budgets import covers
 from kai_cp_models.check.capacity import used
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
-from kai_cp_models.rules.stateful.budgets import DisruptionBudget, read
+from kai_cp_models.rules.stateful.budgets import BUDGETS, DisruptionBudget
 from kai_cp_models.snapshot import Pod, PodGroup, PodKey
 
 _NOTE = "kai-cp/defrag"
@@ -22,7 +23,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     moved = {key for key, decision in world.evictions.items() if decision.action == "defrag"}
     if not moved:
         return
-    budgets = read(world.snapshot, [])
+    budgets = world.snapshot.extras[BUDGETS]
     for key in sorted(moved):
         pod = world.pod(key)
         group = world.group_of(pod)
@@ -45,12 +46,12 @@ def _serving(
     said = [dict(one).get(_NOTE, "").lower() for one in notes]
     if "true" not in said or "false" in said:
         yield "no annotation lets it move"
-    covering = [budget for budget in budgets if budget.selects(pod)]
+    covering = [budget for budget in budgets if covers(budget, pod)]
     if not covering:
         yield "no PodDisruptionBudget covers it"
     for other in sorted(moved):
         one = world.pod(other)
-        if one is not pod and (one.group == pod.group or any(budget.selects(one) for budget in covering)):
+        if one is not pod and (one.group == pod.group or any(covers(budget, one) for budget in covering)):
             yield f"pod {other} moves at the same time"
     node = world.node(world.placed[pod.key].node)
     arriving = tuple(r for r in world.arriving(node.name) if r.pod.key == pod.key)

@@ -12,13 +12,13 @@ from fractions import Fraction
 from typing import Any
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.quantity import exact
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.amounts import gpus_of
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of, catalog_of
 from kai_cp_models.rules.stateful.dra.objects import ALL, Claim, Counter, DeviceId, Wanted
 from kai_cp_models.rules.stateful.dra.refs import refs_of
 from kai_cp_models.rules.stateful.nodes import selected
-from kai_cp_models.rules.stateful.quantity import quantity
 from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodStatus
 
 MAX_USERS = 256
@@ -252,7 +252,8 @@ def _once(catalog: Catalog, uses: list[Use], when: str) -> Iterator[str]:
             holders.setdefault(device, []).append(use.claim)
             found = catalog.devices[catalog.index[device]]
             asked = {
-                capacity_of(found, n): quantity(v) for n, v in (result.get("consumedCapacity") or {}).items()
+                capacity_of(found, n): exact(str(v))
+                for n, v in (result.get("consumedCapacity") or {}).items()
             }
             for name, amount in (asked or dict(found.view.capacity)).items():
                 taken[device, name] = taken.get((device, name), Fraction(0)) + amount

@@ -15,10 +15,10 @@ from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
 from kai_cp_models.rules.stateful.numa.zones import (
     RESTRICTED,
     SINGLE,
+    TOPOLOGIES,
     NumaTopology,
     dimension,
     is_device,
-    topologies,
     written,
 )
 from kai_cp_models.snapshot import Pod
@@ -31,8 +31,8 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     """Placed pods that are not aligned, and zones promised beyond what they have."""
     if not world.snapshot.policy.plugin("numa"):
         return
-    for found in topologies(world.snapshot, []):
-        name = world.snapshot.nodes[found.node].name
+    for found in world.snapshot.extras[TOPOLOGIES]:
+        name = found.node
         if found.policy in (SINGLE, RESTRICTED) and world.arriving(name):
             yield from _node(world, name, found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.rules.stateful.raw import Raw, collect_named, mapping
+from kai_cp_models.rules.stateful.references import VOLUME_CLAIMS
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
@@ -14,20 +14,15 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         return
     if not any(world.pod(key).spec.config_maps or world.pod(key).spec.volume_claims for key in world.placed):
         return
-    kind = "PersistentVolumeClaim"
-    claims = dict(collect_named(world.snapshot, "persistentVolumeClaims", kind, _metadata, []))
+    claims = world.snapshot.extras[VOLUME_CLAIMS]
     for key in world.placed:
         spec = world.pod(key).spec
         for name in spec.config_maps:
             if (key.namespace, name) not in world.snapshot.config_maps:
                 yield f"objects: pod {key} needs ConfigMap {name}, which does not exist"
         for name in spec.volume_claims:
-            meta = claims.get((key.namespace, name))
-            if meta is None:
+            deleted = claims.get((key.namespace, name))
+            if deleted is None:
                 yield f"objects: pod {key} needs PersistentVolumeClaim {name}, which does not exist"
-            elif meta.get("deletionTimestamp"):
+            elif deleted:
                 yield f"objects: pod {key} needs PersistentVolumeClaim {name}, which is being deleted"
-
-
-def _metadata(item: Raw) -> Raw:
-    return mapping(item, "metadata")

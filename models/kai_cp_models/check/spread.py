@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kai_cp_models.check.affinity import selects
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.selectors import selects
 from kai_cp_models.rules.static import selector
 from kai_cp_models.snapshot import Node, Pod, SpreadConstraint
 

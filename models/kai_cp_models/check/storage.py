@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.rules.stateful.nodes import labelled, selected, selects
+from kai_cp_models.check.selectors import reaches, selects
 from kai_cp_models.rules.stateful.storage.objects import (
     STATIC_ONLY,
+    STORAGE,
     Objects,
     StorageCapacity,
     VolumeClaim,
-    read,
 )
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus
 
@@ -22,7 +22,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         return
     if not any(world.pod(key).spec.volume_claims for key in world.placed):
         return
-    objects = read(world.snapshot, [])
+    objects = world.snapshot.extras[STORAGE]
     for key in sorted(world.placed):
         pod, node = world.pod(key), world.placed[key].node
         for claim in _claims(objects, pod):
@@ -42,8 +42,7 @@ def _claims(objects: Objects, pod: Pod) -> list[VolumeClaim]:
 
 
 def _reaches(world: PlannedCluster, objects: Objects, volume: str, node: str) -> bool:
-    nodes = selected(world.snapshot, objects.volumes[volume].affinity)
-    return nodes is None or bool(nodes[world.snapshot.node_index[node]])
+    return reaches(objects.volumes[volume].affinity, world.node(node))
 
 
 def _fault(world: PlannedCluster, objects: Objects, claim: VolumeClaim, node: str) -> str:
@@ -128,13 +127,11 @@ def _given(world: PlannedCluster, objects: Objects) -> Iterator[str]:
 
 
 def _options(world: PlannedCluster, objects: Objects, claim: VolumeClaim, node: str) -> list[StorageCapacity]:
-    index = world.snapshot.node_index[node]
+    labels = world.node(node).labels
     return [
         capacity
         for capacity in objects.capacities
-        if capacity.storage_class == claim.storage_class
-        and (nodes := labelled(world.snapshot, capacity.nodes)) is not None
-        and nodes[index]
+        if capacity.storage_class == claim.storage_class and selects(capacity.nodes, labels)
     ]
 
 

@@ -17,7 +17,7 @@ from kai_cp_models.reservations.held import NAME as HELD
 from kai_cp_models.reservations.inputs import DEFRAG
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.reservations.vectors import demand
-from kai_cp_models.rules.stateful.budgets import DisruptionBudget, allowance, read
+from kai_cp_models.rules.stateful.budgets import BUDGETS, allowance
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
@@ -102,7 +102,7 @@ class Problem:
             i for i, node in enumerate(snapshot.nodes) if ready[i] and node.allocatable[GPU] >= MILLI
         ]
         """Usable nodes with GPUs."""
-        self._budgets: Sequence[DisruptionBudget] = read(snapshot, [])
+        self._budgets = snapshot.extras[BUDGETS]
         self._allowed = self._allowances()
         self.units: list[RestartUnit] = []
         self.excluded: list[Excluded] = []

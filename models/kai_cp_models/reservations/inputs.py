@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
+from kai_cp_models.shown import shown as shown
 from kai_cp_models.snapshot import GPU, MILLI, IdleSoFar, Notes, PodGroup, Queue, SetAside, Snapshot
 
 Value = TypeVar("Value")
@@ -33,7 +34,6 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)", re.ASCII)
 _INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _MOST_PRICE: Final = 1e9
-_SHOWN: Final = 60
 
 
 class Unreadable(ValueError):
@@ -104,12 +104,6 @@ def instant(text: object) -> float:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
         raise Unreadable(f"{shown(text)} is not an RFC 3339 time") from None
-
-
-def shown(value: object) -> str:
-    """A value as short text for a message."""
-    text = json.dumps(value, default=repr, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 def truth(text: str) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kai_cp.reader import UnreadableSnapshot, parse
-from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.snapshot import GpuKind, PodStatus, Snapshot
 from tests.kai_cp.reader.raw import NOW, group, node, pod, queue, snapshot
 
@@ -217,12 +216,3 @@ def test_no_snapshot_at_all(raw: Any) -> None:
 def test_lists_may_be_null_or_missing() -> None:
     found = parse({"rawObjects": {"pods": None, "nodes": []}}, now=NOW)
     assert found.set_aside == found.pods == found.nodes == ()
-
-
-def test_raw_lists_are_handed_on_untouched() -> None:
-    volume = {"metadata": {"name": "c"}, "new": [1]}
-    raw = snapshot(persistentVolumes=[volume], deviceClasses=[], resourceSlices=None)
-    raw["discovery"] = {"serverVersion": {"major": "1"}}
-    found = parse(raw, now=NOW)
-    assert found.extras[RAW] == {"persistentVolumes": [volume], "discovery": raw["discovery"]}
-    assert found.extras[RAW]["persistentVolumes"][0] is volume

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.extras import extra
-from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import PodStatus, Subgroup
 from tests.support.plans import SETTINGS, bound, evicted, solved
+from tests.support.rule_objects import objects_of
 from tests.support.worlds import NOW, cluster, group, leaf, node, pod, pods, tree
 
 GRACE: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
@@ -102,7 +101,7 @@ def test_a_gang_that_a_disruption_budget_protects_stays_as_a_whole(allowed: int,
     snapshot = cluster(
         [*pods("a", 2, "n1", labels={"app": "a"}), *pods("b", 2, "n1")],
         [group("a", 3, **OLD), group("b", 3, **OLD)],
-        extras=extra(RAW, {"podDisruptionBudgets": [protected]}),
+        extras=objects_of({"podDisruptionBudgets": [protected]}),
     )
     settings = SETTINGS.model_copy(update={"rules": OptionalRules(pod_disruption_budgets=True)})
     assert evicted(solved(snapshot, settings)) == goes

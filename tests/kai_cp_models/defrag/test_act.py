@@ -14,12 +14,12 @@ from kai_cp_models.defrag.notes import moved
 from kai_cp_models.defrag.questions import BadQuestion, goal_of
 from kai_cp_models.defrag.windows import opening, window
 from kai_cp_models.engine import decide
-from kai_cp_models.extras import Extras, extra
+from kai_cp_models.extras import Extras
 from kai_cp_models.reservations.prepare import prepare
-from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, Pod, PodGroup, Snapshot
 from tests.support.plans import UNHURRIED, evicted, nominated
+from tests.support.rule_objects import objects_of
 from tests.support.times import at, runs, stored, waits, world, written
 from tests.support.worlds import NOW, cluster, group, node, pods, spec
 
@@ -165,7 +165,7 @@ def budget(allowed: int) -> Extras:
         "spec": {"selector": {"matchLabels": {"app": "a"}}},
         "status": {"disruptionsAllowed": allowed},
     }
-    return extra(RAW, {"podDisruptionBudgets": [protected]})
+    return objects_of({"podDisruptionBudgets": [protected]})
 
 
 def protected(name: str, on: str, gpus: int) -> tuple[PodGroup, tuple[Pod, ...]]:

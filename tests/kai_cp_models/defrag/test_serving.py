@@ -10,11 +10,10 @@ import pytest
 
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
-from kai_cp_models.extras import extra
-from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Notes, Plan, Pod, PodGroup, PodStatus, Snapshot
 from tests.support.plans import evicted, nominated
+from tests.support.rule_objects import objects_of
 from tests.support.times import at, runs
 from tests.support.worlds import cluster, evict, group, node, nominate, pod, pods, queue, spec
 
@@ -53,7 +52,7 @@ def cluster_of(
         [one for one, _ in members],
         NODES,
         [replace(queue(), notes=said)],
-        extras=extra(RAW, {"podDisruptionBudgets": list(budgets)}),
+        extras=objects_of({"podDisruptionBudgets": list(budgets)}),
     )
 
 

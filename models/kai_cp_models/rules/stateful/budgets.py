@@ -11,11 +11,11 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kai_cp_models.rules.stateful.nodes import selects
+from kai_cp_models.extras import Key
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
-from kai_cp_models.rules.stateful.raw import RAW, Malformed, Raw, collect, mapping, selector, whole, word
+from kai_cp_models.selectors import selects
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Pod, PodKey, PodStatus, SetAside, Snapshot
+from kai_cp_models.snapshot import LabelSelector, Pod, PodKey, PodStatus, SetAside, Snapshot
 
 NAME: Final = "budgets"
 _PERCENT: Final = 100
@@ -27,7 +27,7 @@ class DisruptionBudget:
 
     namespace: str
     name: str
-    pods: Raw | None
+    pods: LabelSelector | None
     allowed: int | None
     minimum: str | int | None
     maximum: str | int | None
@@ -35,12 +35,16 @@ class DisruptionBudget:
     def selects(self, pod: Pod) -> bool:
         """Whether the budget protects the pod; one without a selector protects none."""
         same = pod.key.namespace == self.namespace
-        return same and self.pods is not None and selects(self.pods, pod.labels)
+        return same and selects(self.pods, pod.labels)
+
+
+BUDGETS: Final[Key[tuple[DisruptionBudget, ...]]] = Key("budgets", ())
+"""The budgets by namespace and name."""
 
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether the option is on and there are budgets."""
-    return options.pod_disruption_budgets and bool(snapshot.extras[RAW].get("podDisruptionBudgets"))
+    return options.pod_disruption_budgets and bool(snapshot.extras[BUDGETS])
 
 
 def open(snapshot: Snapshot) -> RuleState:
@@ -49,37 +53,8 @@ def open(snapshot: Snapshot) -> RuleState:
 
 
 def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
-    """Budgets that cannot be read."""
-    problems: list[SetAside] = []
-    read(snapshot, problems)
-    yield from problems
-
-
-def read(snapshot: Snapshot, problems: list[SetAside]) -> tuple[DisruptionBudget, ...]:
-    """The budgets by name; what cannot be read goes to ``problems``."""
-    return tuple(collect(snapshot, "podDisruptionBudgets", "PodDisruptionBudget", _budget, problems))
-
-
-def _budget(item: Raw) -> DisruptionBudget:
-    meta, spec, status = mapping(item, "metadata"), mapping(item, "spec"), mapping(item, "status")
-    allowed = whole(status, "disruptionsAllowed", -1)
-    return DisruptionBudget(
-        word(meta, "namespace", ""),
-        word(meta, "name"),
-        selector(spec, "selector"),
-        allowed if allowed >= 0 else None,
-        _bound(spec, "minAvailable"),
-        _bound(spec, "maxUnavailable"),
-    )
-
-
-def _bound(spec: Raw, field: str) -> str | int | None:
-    value = spec.get(field)
-    number = isinstance(value, int) and not isinstance(value, bool)
-    percent = isinstance(value, str) and value.endswith("%") and value[:-1].isdigit() and value.isascii()
-    if value is not None and not number and not percent:
-        raise Malformed(f"{field}: {value!r} is neither a number nor a percentage")
-    return value if number or percent else None
+    """Nothing: what cannot be read is named by the reader."""
+    yield from ()
 
 
 def allowance(budget: DisruptionBudget, running: int, expected: int) -> int:
@@ -104,7 +79,7 @@ class BudgetState(LeavingState):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
-        self._budgets = read(snapshot, [])
+        self._budgets = snapshot.extras[BUDGETS]
         self._of: Mapping[PodKey, tuple[int, ...]] = {
             pod.key: found
             for pod in snapshot.pods

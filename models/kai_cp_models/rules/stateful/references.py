@@ -5,18 +5,21 @@ A missing one, or a claim that is being deleted, refuses every node and no evict
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.extras import Key
 from kai_cp_models.rules.stateful.protocol import LeavingState, RuleState
-from kai_cp_models.rules.stateful.raw import Raw, collect_named, mapping
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Pod, SetAside, Snapshot
 
 NAME: Final = "references"
+
+VOLUME_CLAIMS: Final[Key[Mapping[tuple[str, str], bool]]] = Key("volume_claims", {})
+"""Namespace and name of every PersistentVolumeClaim, and whether it is being deleted."""
 
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
@@ -44,11 +47,7 @@ class ObjectState(LeavingState):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
         self._snapshot = snapshot
-        self._claims: dict[tuple[str, str], bool] = {}
-        for key, deleted in collect_named(
-            snapshot, "persistentVolumeClaims", "PersistentVolumeClaim", _deleted, []
-        ):
-            self._claims[key] = deleted
+        self._claims = snapshot.extras[VOLUME_CLAIMS]
 
     def concerns(self, pod: Pod) -> bool:
         return bool(pod.spec.config_maps or pod.spec.volume_claims)
@@ -80,7 +79,3 @@ class ObjectState(LeavingState):
             if deleted:
                 return f'persistentvolumeclaim "{name}" in namespace {namespace} is being deleted'
         return ""
-
-
-def _deleted(item: Raw) -> bool:
-    return bool(mapping(item, "metadata").get("deletionTimestamp"))

@@ -1,30 +1,14 @@
-"""Label selectors and topology domains, shared by affinity and spread."""
+"""Terms of affinity and topology domains, shared by affinity and spread."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.snapshot import LabelSelector, Pod, PodAffinityTerm, Requirement, Snapshot
-
-
-def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Whether a metav1.LabelSelector selects the labels: None selects nothing, an empty one all."""
-    return selector is not None and all(_holds(need, labels) for need in selector.requirements)
-
-
-def _holds(need: Requirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(need.key)
-    if need.operator == "In":
-        return value in need.values
-    if need.operator == "NotIn":
-        return value not in need.values
-    if need.operator == "Exists":
-        return value is not None
-    return need.operator == "DoesNotExist" and value is None
+from kai_cp_models.selectors import selects
+from kai_cp_models.snapshot import Pod, PodAffinityTerm, Snapshot
 
 
 def matches(term: PodAffinityTerm, pod: Pod) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kai_cp_models.extras import extra
-from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.snapshot import (
     BASE_DIMENSIONS,
     GpuRequest,
@@ -24,6 +22,7 @@ from kai_cp_models.snapshot import (
     Snapshot,
     Subgroup,
 )
+from tests.support.rule_objects import read
 
 PLUGINS = frozenset({"predicates", "podaffinity", "dynamicresources"})
 
@@ -54,6 +53,8 @@ def snapshot(
 ) -> Snapshot:
     """A snapshot with one group per pod, all in queue ``q``."""
     made = [node if isinstance(node, Node) else Node(node, (64_000, 2**40, 0, 110)) for node in nodes]
+    chosen = Policy(plugins=plugins, **policy)
+    extras, aside = read(raw or {}, [node.name for node in made], chosen)
     root = Subgroup("", 1, (Subgroup("default", 1),), leaf=False)
     groups = [PodGroup(p.group, str(p.group), "q", 50, True, root, 0.0) for p in pods if p.group]
     return Snapshot(
@@ -63,8 +64,9 @@ def snapshot(
         queues=(),
         groups=tuple(groups),
         pods=tuple(pods),
-        policy=Policy(plugins=plugins, **policy),
-        extras=extra(RAW, raw or {}),
+        policy=chosen,
+        set_aside=aside,
+        extras=extras,
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kai_cp_models.quantity import exact, version
 from kai_cp_models.rules.stateful.dra import cel
-from kai_cp_models.rules.stateful.quantity import quantity, version
 
 GPU = cel.DeviceView(
     "gpu.example.com",
@@ -15,7 +15,7 @@ GPU = cel.DeviceView(
         (("gpu.example.com", "mig"), ("bool", False)),
         (("gpu.example.com", "model"), ("string", "H100-SXM5")),
     ),
-    ((("gpu.example.com", "memory"), quantity("80Gi")),),
+    ((("gpu.example.com", "memory"), exact("80Gi")),),
 )
 
 
@@ -67,10 +67,10 @@ def test_versions_order_as_semver_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "value"), [("1Ki", 1024), ("1.5k", 1500), ("500m", 0.5), ("1e3", 1000), (4, 4)]
+    ("written", "value"), [("1Ki", 1024), ("1.5k", 1500), ("500m", 0.5), ("1e3", 1000), ("4", 4)]
 )
-def test_quantities(written: object, value: float) -> None:
-    assert quantity(written) == value
+def test_quantities(written: str, value: float) -> None:
+    assert exact(written) == value
 
 
 def rounds(depth: int, body: str = "true", items: str = "[1,2,3,4,5,6,7,8,9,10]") -> str:

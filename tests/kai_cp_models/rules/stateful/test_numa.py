@@ -167,10 +167,10 @@ def test_unusable_topologies_are_named() -> None:
     x = want("x", 6)
     bad = [nrt("n0"), nrt("gone", *FOUR), nrt("n1", {"cpu": "four"})]
     found = snapshot([x], ["n0", "n1"], raw={"nodeResourceTopologies": bad}, plugins=PLUGINS)
-    assert {item.item.split()[1]: item.reason for item in numa.set_aside(found)} == {
-        "n0": "it has no zones",
-        "gone": "node gone does not exist",
-        "n1": "not a quantity: 'four'",
+    assert {item.item.split()[1]: item.reason for item in found.set_aside} == {
+        "n0": "zones: it has no zones",
+        "gone": "metadata.name: node gone does not exist",
+        "n1": 'zones[0].resources[0].allocatable: "four" is not a quantity',
     }
     assert numa.open(found).mask(x, now=True) is None
 

@@ -162,6 +162,6 @@ def test_off_unless_the_options_say_so() -> None:
 
 def test_unreadable_budgets_are_named() -> None:
     found = snapshot([], raw={"podDisruptionBudgets": [budget("b", minAvailable="many")]})
-    (item,) = budgets.set_aside(found)
+    (item,) = found.set_aside
     assert item.item == "PodDisruptionBudget ns/b"
     assert "neither a number nor a percentage" in item.reason

@@ -223,6 +223,6 @@ def test_attach_limits() -> None:
 def test_unreadable_objects_are_named() -> None:
     broken = pv("v") | {"spec": {"capacity": {"storage": "much"}}}
     found = cluster([user("x", "c")], [pvc("c")], [broken])
-    assert [(item.item, item.reason) for item in storage.set_aside(found)] == [
-        ("PersistentVolume v", "storage: not a quantity: 'much'")
+    assert [(item.item, item.reason) for item in found.set_aside] == [
+        ("PersistentVolume v", 'spec.capacity.storage: "much" is not a quantity')
     ]

@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from kai_cp_models.rules.stateful.quantity import Version, quantity, version
+from kai_cp_models.quantity import Version, exact, version
 
 _TOKEN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WHOLE: Final = re.compile(
@@ -206,8 +206,8 @@ def _functions() -> dict[str, Callable[..., Any]]:
         return test
 
     return {
-        "quantity": lambda written: quantity(str(written)),
-        "isQuantity": parses(quantity),
+        "quantity": lambda written: exact(str(written)),
+        "isQuantity": parses(exact),
         "semver": lambda written, normalize=False: version(
             _normal(str(written)) if normalize else str(written)
         ),

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
+from kai_cp_models.quantity import exact, version
 from kai_cp_models.rules.stateful.dra.cel import DeviceView, Value
-from kai_cp_models.rules.stateful.quantity import quantity, version
 from kai_cp_models.rules.stateful.raw import (
     Malformed,
     Raw,
@@ -401,7 +401,7 @@ def _quantity(value: Any, field: str) -> Fraction:
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise Malformed(f"{field}: {value!r} is not a quantity")
     try:
-        return quantity(value)
+        return exact(str(value))
     except ValueError as error:
         raise Malformed(f"{field}: {error}") from None
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.quantity import exact, text
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of
 from kai_cp_models.rules.stateful.dra.objects import Claim, DeviceId
 from kai_cp_models.rules.stateful.dra.search import Amounts, Pick
 from kai_cp_models.rules.stateful.nodes import selected
-from kai_cp_models.rules.stateful.quantity import quantity, text
 from kai_cp_models.rules.stateful.raw import Raw
 
 _SHARES: Final = uuid.UUID("6f1ddc5c-0a49-5d3c-9d54-7f6f5f6b1d11")
@@ -64,7 +64,7 @@ def read(catalog: Catalog, raw: Raw) -> Allocation:
         amounts = None
         if device.view.shareable:
             written: Mapping[str, Any] = result.get("consumedCapacity") or {}
-            amounts = tuple(sorted((capacity_of(device, n), quantity(v)) for n, v in written.items()))
+            amounts = tuple(sorted((capacity_of(device, n), exact(str(v))) for n, v in written.items()))
             amounts = amounts or device.view.capacity
         shares.append(Share(found, bool(result.get("adminAccess")), amounts))
     return Allocation(tuple(shares), nodes, raw)

@@ -18,11 +18,11 @@ from kai_cp_models.rules.stateful.numa.zones import (
     dimension,
     in_milli,
     is_device,
-    parse,
+    zones_of,
 )
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.tally import holding
-from kai_cp_models.snapshot import MILLI, Pod, PodKey, PodSpec, PodStatus, SetAside, Snapshot
+from kai_cp_models.snapshot import MILLI, Pod, PodKey, PodSpec, PodStatus, Snapshot
 
 NAME: Final = "numa"
 SCORE: Final = 100.0
@@ -41,9 +41,7 @@ class NumaState(LeavingState):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
-        problems: list[SetAside] = []
-        self.zones = parse(snapshot, problems)
-        self.problems = tuple(problems)
+        self.zones = zones_of(snapshot)
         policy = snapshot.policy
         ignored = {dimension(name) for name in policy.numa_ignore}
         self._aligned = np.array([name not in ignored for name in snapshot.dimensions], dtype=np.bool_)

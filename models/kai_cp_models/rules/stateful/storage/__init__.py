@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kai_cp_models.rules.stateful.protocol import RuleState
-from kai_cp_models.rules.stateful.raw import RAW
-from kai_cp_models.rules.stateful.storage.objects import read
+from kai_cp_models.rules.stateful.storage.objects import STORAGE
 from kai_cp_models.rules.stateful.storage.state import NAME as STATE_NAME
 from kai_cp_models.rules.stateful.storage.state import StorageState
 from kai_cp_models.settings import OptionalRules
@@ -28,7 +27,7 @@ def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether any pod uses a volume claim and there are claims."""
     return (
         snapshot.policy.plugin("predicates")
-        and bool(snapshot.extras[RAW].get("persistentVolumeClaims"))
+        and bool(snapshot.extras[STORAGE].claims)
         and any(spec.volume_claims for spec in snapshot.specs)
     )
 
@@ -39,7 +38,5 @@ def open(snapshot: Snapshot) -> RuleState:
 
 
 def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
-    """Storage objects that cannot be read."""
-    problems: list[SetAside] = []
-    read(snapshot, problems)
-    yield from problems
+    """Nothing: what cannot be read is named by the reader."""
+    yield from ()

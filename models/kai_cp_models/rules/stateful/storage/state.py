@@ -10,20 +10,20 @@ from typing import Any, Final
 import numpy as np
 
 from kai_cp_models.arrays import Mask
-from kai_cp_models.rules.stateful.nodes import labelled, selected, selects
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.storage.attached import Attached
 from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
 from kai_cp_models.rules.stateful.storage.objects import (
     STATIC_ONLY,
+    STORAGE,
     StorageCapacity,
     StorageClass,
     Volume,
     VolumeClaim,
-    read,
 )
 from kai_cp_models.rules.stateful.tally import holding
-from kai_cp_models.snapshot import Pod, PodKey, PodStatus, SetAside, Snapshot
+from kai_cp_models.selectors import labelled, selected, selects
+from kai_cp_models.snapshot import Pod, PodKey, PodStatus, Snapshot
 
 NAME: Final = "storage"
 
@@ -50,9 +50,7 @@ class StorageState(LeavingState):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
-        problems: list[SetAside] = []
-        self.objects = read(snapshot, problems)
-        self.problems = tuple(problems)
+        self.objects = snapshot.extras[STORAGE]
         self.attached = Attached(snapshot, self.objects)
         self.exclusive = Exclusive(self.objects)
         self._masks: dict[Hashable, Mask] = {}
@@ -94,8 +92,7 @@ class StorageState(LeavingState):
         """Nodes of a capacity; without a topology it has none (storage.k8s.io)."""
         key = ("capacity", capacity.name, capacity.storage_class)
         if key not in self._masks:
-            found = labelled(self.snapshot, capacity.nodes)
-            self._masks[key] = ~self._everywhere() if found is None else found
+            self._masks[key] = labelled(self.snapshot, capacity.nodes)
         return self._masks[key]
 
     def _class_nodes(self, storage_class: StorageClass) -> Mask:

@@ -1,0 +1,125 @@
+"""Objects that the rules bring records of: every kind read once, what cannot be read set aside.
+
+A rule with objects of its own has its parser in a module here, and one line in :func:`read_objects`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from kai_cp.reader.budgets import read_budget
+from kai_cp.reader.fields import Json, Malformed
+from kai_cp.reader.notes import Identity, Notes, raw_list, title, unique
+from kai_cp.reader.storage import (
+    is_deleted,
+    read_capacity,
+    read_limits,
+    read_storage_class,
+    read_volume,
+    read_volume_claim,
+    tracks_capacity,
+)
+from kai_cp.reader.zones import read_topology
+from kai_cp_models.extras import Extras, extra
+from kai_cp_models.rules.stateful.budgets import BUDGETS
+from kai_cp_models.rules.stateful.numa.zones import TOPOLOGIES, NumaTopology
+from kai_cp_models.rules.stateful.raw import RAW
+from kai_cp_models.rules.stateful.references import VOLUME_CLAIMS
+from kai_cp_models.rules.stateful.storage.objects import STORAGE, Objects
+from kai_cp_models.snapshot import Policy
+
+T = TypeVar("T")
+Lists = Mapping[str, Mapping[Identity, Json]]
+"""Objects by list and identity."""
+
+KINDS: Final = {
+    "resourceClaims": "ResourceClaim",
+    "resourceSlices": "ResourceSlice",
+    "deviceClasses": "DeviceClass",
+    "deviceTaintRules": "DeviceTaintRule",
+    "persistentVolumes": "PersistentVolume",
+    "persistentVolumeClaims": "PersistentVolumeClaim",
+    "csiStorageCapacities": "CSIStorageCapacity",
+    "storageClasses": "StorageClass",
+    "csiDrivers": "CSIDriver",
+    "csiNodes": "CSINode",
+    "nodeResourceTopologies": "NodeResourceTopology",
+    "podDisruptionBudgets": "PodDisruptionBudget",
+    "namespaces": "Namespace",
+}
+"""Kinds by list of ``rawObjects``."""
+_DEVICES: Final = ("resourceClaims", "resourceSlices", "deviceClasses", "deviceTaintRules")
+_NAMESPACED: Final = frozenset(
+    ("ResourceClaim", "PersistentVolumeClaim", "CSIStorageCapacity", "PodDisruptionBudget")
+)
+
+
+def lists_of(objects: Json, notes: Notes) -> dict[str, Mapping[Identity, Json]]:
+    """The lists of ``KINDS`` that have objects, by identity in order."""
+    found: dict[str, Mapping[Identity, Json]] = {}
+    for name, kind in KINDS.items():
+        values = raw_list(objects, name, notes)
+        kept = unique(values, kind, name, notes, namespaced=kind in _NAMESPACED) if values else {}
+        if kept:
+            found[name] = dict(sorted(kept.items()))
+    return found
+
+
+def read_objects(lists: Lists, nodes: Set[str], policy: Policy, notes: Notes) -> Extras:
+    """What the rules read. ``nodes``: names of those that exist."""
+    read = _Reading(lists, notes)
+    raw = {name: list(objects.values()) for name, objects in lists.items() if name in _DEVICES}
+    found = extra(RAW, raw)
+    if "podDisruptionBudgets" in lists:
+        found = found.having(BUDGETS, tuple(read.each("podDisruptionBudgets", read_budget).values()))
+    if "nodeResourceTopologies" in lists and policy.plugin("numa"):
+
+        def zones(obj: Json, identity: Identity) -> NumaTopology:
+            if identity[1] not in nodes:
+                raise Malformed("metadata.name", f"node {identity[1]} does not exist")
+            return read_topology(obj, identity[1])
+
+        found = found.having(TOPOLOGIES, tuple(read.each("nodeResourceTopologies", zones).values()))
+    if "persistentVolumeClaims" in lists:
+        found = found.having(VOLUME_CLAIMS, read.each("persistentVolumeClaims", is_deleted))
+        found = found.having(STORAGE, _storage(read))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    lists: Lists
+    notes: Notes
+
+    def each(self, name: str, read: Callable[[Json, Identity], T]) -> dict[Identity, T]:
+        """What the objects of a list say, by identity."""
+        found: dict[Identity, T] = {}
+        for identity, obj in self.lists.get(name, {}).items():
+            try:
+                found[identity] = read(obj, identity)
+            except Malformed as problem:
+                self.notes.aside(title(KINDS[name], identity), problem)
+        return found
+
+    def named(self, name: str, read: Callable[[Json, Identity], T]) -> dict[str, T]:
+        """The same for objects without a namespace, by name."""
+        return {key[1]: row for key, row in self.each(name, read).items()}
+
+
+def _storage(read: _Reading) -> Objects:
+    limits: dict[str, dict[str, int]] = {}
+    for node, most in read.named("csiNodes", read_limits).items():
+        for driver, count in most.items():
+            limits.setdefault(driver, {})[node] = count
+    claims = read.each("persistentVolumeClaims", read_volume_claim)
+    tracked = read.named("csiDrivers", tracks_capacity)
+    return Objects(
+        volumes=read.named("persistentVolumes", read_volume),
+        claims={claim.key: claim for claim in claims.values()},
+        classes=read.named("storageClasses", read_storage_class),
+        capacities=tuple(read.each("csiStorageCapacities", read_capacity).values()),
+        tracked=frozenset(name for name, tracks in tracked.items() if tracks),
+        limits=limits,
+    )

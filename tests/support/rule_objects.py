@@ -1,0 +1,25 @@
+"""Objects of the rules as the reader gives them, for snapshots that tests make of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kai_cp.reader.notes import Notes
+from kai_cp.reader.objects import lists_of, read_objects
+from kai_cp_models.extras import Extras
+from kai_cp_models.snapshot import Policy, SetAside
+
+
+def objects_of(raw: Mapping[str, Any], nodes: Iterable[str] = (), policy: Policy | None = None) -> Extras:
+    """The records of raw lists; what cannot be read is left out."""
+    return read(raw, nodes, policy)[0]
+
+
+def read(
+    raw: Mapping[str, Any], nodes: Iterable[str] = (), policy: Policy | None = None
+) -> tuple[Extras, tuple[SetAside, ...]]:
+    """The records of raw lists, and what could not be read."""
+    notes = Notes()
+    extras = read_objects(lists_of(raw, notes), frozenset(nodes), policy or Policy(), notes)
+    return extras, notes.set_aside()
