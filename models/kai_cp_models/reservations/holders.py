@@ -153,16 +153,25 @@ def _remains(times: Times, group: PodGroup, start: float, leaving: Mapping[Group
     return min(times.end(group.key), leaving.get(group.key, float("inf"))) > start
 
 
-def cause_of_delay(times: Times, holder: Holder, bound: str | None, over: Sequence[str] = ()) -> str:
-    """Why a promise cannot be kept. ``bound``: which bound of the queues ``over`` it refuses, or None."""
+def cause_of_delay(
+    times: Times, holder: Holder, bound: str | None, over: Sequence[str] = (), slid: Sequence[PodGroup] = ()
+) -> str:
+    """Why a promise cannot be kept. ``bound``: which bound of the queues ``over`` it refuses, or None.
+
+    ``slid``: holders that start later than they were to, and so end later.
+    """
     snapshot, stored = times.snapshot, holder.stored
     for name in stored.nodes:
         i = snapshot.node_index.get(name)
         if i is None or not any(part.mask[i] for part in holder.shape.parts):
             return "NodeLost"
     if bound is not None:
-        # Who runs too long holds what the queue was to have back by then.
-        if any(_overran(times, group) for group in _below(snapshot, over)):
+        # What runs too long, or began too late, holds what the queue was to have back by then.
+        late = {group.key for group in slid}
+        if any(
+            group.key in late or _overran(times, group) or _came_between(times, group, stored, bound)
+            for group in _below(snapshot, over)
+        ):
             return "Overrun"
         return "BeyondShare" if bound == "share" else "LimitLowered"
     group = holder.ask.group
@@ -178,6 +187,17 @@ def cause_of_delay(times: Times, holder: Holder, bound: str | None, over: Sequen
 
 def _below(snapshot: Snapshot, queues: Sequence[str]) -> list[PodGroup]:
     return [g for g in snapshot.groups if set(snapshot.queue_path.get(g.queue, ())) & set(queues)]
+
+
+def _came_between(times: Times, group: PodGroup, stored: Stored, bound: str) -> bool:
+    """Whether a group that started after the reservation was made is still there at its start.
+
+    It was to be gone by then, or on other places within the same share. Where a limit or a quota refuses,
+    only what is on the holder's own places shows that this bound was not lowered.
+    """
+    if not times.runs(group) or times.start(group) < stored.made or times.end(group.key) <= stored.start:
+        return False
+    return bound == "share" or any(pod.node in stored.nodes for pod in times.snapshot.members[group.key])
 
 
 def _overran(times: Times, group: PodGroup) -> bool:

@@ -140,7 +140,9 @@ def _earlier(walk: Walk, holder: Holder) -> None:
 def _later(walk: Walk, holder: Holder, refused: Refused) -> None:
     """The least start after all, with the cause; the reservation ends where there is none."""
     bound = refused.beyond
-    cause = cause_of_delay(walk.times, holder, bound.bound if bound else None, [bound.queue] if bound else ())
+    slid = [hold.ask.group for hold in walk.holds if hold.stored and hold.start > hold.stored.start]
+    queues = [bound.queue] if bound else []
+    cause = cause_of_delay(walk.times, holder, bound.bound if bound else None, queues, slid)
     if cause != "BeyondShare":
         for instant in walk.points(holder.shape, until=walk.now + walk.horizon):
             outcome = _at(walk, holder, instant)

@@ -79,6 +79,34 @@ def test_a_job_that_overran_in_a_queue_with_the_whole_cluster_moves_the_start() 
     assert entry(plan, "big").cause == "Overrun"
 
 
+def test_a_holder_that_begins_late_moves_the_next_one_and_ends_nothing() -> None:
+    """16 GPUs are share and cluster. first was to run from 11:55, and runs from now to 13:00: next then."""
+    whole = queue("q", quota=gpu_bound(16), weight=Shares(0, 0, 0))
+    both = {"n1": 8, "n2": 8}
+    first = waits("first", 2, lasts="1h", reserve=True, waited=60, stored=stored(-5, both, made=-20))
+    following = stored(55, both, made=-10)
+    members = world(first, waits("next", 2, lasts="4h", reserve=True, waited=30, stored=following))
+    plan = solved(cluster(nodes=TWO, queues=[whole], **members))
+    assert holds(plan)["first"][0] == "started"
+    assert holds(plan)["next"][:2] == ("later", 60.0)
+    assert entry(plan, "next").cause == "Overrun"
+
+
+def test_a_holder_that_began_late_moves_the_next_one_and_ends_nothing() -> None:
+    """The same five minutes on: first runs since 11:55 and ends at 12:55, where it was to end at 12:50."""
+    whole = queue("q", quota=gpu_bound(16), weight=Shares(0, 0, 0))
+    members = world(
+        runs("a", "n1", lasts="1h", since=5),
+        runs("b", "n2", lasts="1h", since=5),
+        waits(
+            "next", 2, lasts="4h", reserve=True, waited=30, stored=stored(50, {"n1": 8, "n2": 8}, made=-10)
+        ),
+    )
+    plan = solved(cluster(nodes=TWO, queues=[whole], **members))
+    assert holds(plan)["next"][:2] == ("later", 55.0)
+    assert entry(plan, "next").cause == "Overrun"
+
+
 def test_a_limit_that_was_lowered_moves_the_start() -> None:
     """16 GPUs are the limit now; c holds 8 of it for an hour, so big starts after it, not at its promise."""
     limited = queue("q", limit=gpu_bound(16))
