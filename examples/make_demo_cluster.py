@@ -15,7 +15,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kai_cp.bench.generate.objects import Gang, NodeShape, RawCluster, Request, ago, group, node, pod, queue
+from kai_cp.bench.generate.objects import (
+    GangSpec,
+    NodeShape,
+    PodRequest,
+    RawCluster,
+    ago,
+    group,
+    node,
+    pod,
+    queue,
+)
 
 DAY = 86_400
 TARGET = Path(__file__).with_name("demo-cluster.json")
@@ -41,13 +51,13 @@ def add_queues(cluster: RawCluster) -> None:
     cluster.queues.append(serving)
 
 
-def run(cluster: RawCluster, gang: Gang, *places: str, gpu_group: str = "") -> None:
+def run(cluster: RawCluster, gang: GangSpec, *places: str, gpu_group: str = "") -> None:
     """A pod group whose pods run on ``places``."""
     cluster.groups.append(group(gang, running=True))
     cluster.pods += [pod(gang, i, place, gpu_group) for i, place in enumerate(places)]
 
 
-def wait(cluster: RawCluster, gang: Gang, **labels: str) -> None:
+def wait(cluster: RawCluster, gang: GangSpec, **labels: str) -> None:
     """A pod group that waits; ``labels`` are added to its pods' node selector."""
     cluster.groups.append(group(gang, running=False))
     for i in range(gang.size):
@@ -62,34 +72,39 @@ def demo() -> dict[str, Any]:
     cluster = RawCluster()
     add_nodes(cluster)
     add_queues(cluster)
-    whole, half, quarter = Request(gpus=8), Request(gpus=4), Request(gpus=2)
-    run(cluster, Gang("llm-base", "language", whole, 2, age_seconds=3 * DAY), "gpu-0", "gpu-2")
-    run(cluster, Gang("llm-tune", "language", whole, 1, age_seconds=9 * 3600), "gpu-4")
-    run(cluster, Gang("llm-sweep-1", "language", half, 1, age_seconds=5400), "gpu-1")
-    run(cluster, Gang("llm-sweep-2", "language", half, 1, age_seconds=5400), "gpu-1")
-    run(cluster, Gang("llm-eval", "language", quarter, 3, age_seconds=1800), "gpu-3", "gpu-3", "gpu-3")
-    run(cluster, Gang("segment", "vision", half, 1, age_seconds=DAY), "gpu-5")
+    whole, half, quarter = PodRequest(gpus=8), PodRequest(gpus=4), PodRequest(gpus=2)
+    run(cluster, GangSpec("llm-base", "language", whole, 2, age_seconds=3 * DAY), "gpu-0", "gpu-2")
+    run(cluster, GangSpec("llm-tune", "language", whole, 1, age_seconds=9 * 3600), "gpu-4")
+    run(cluster, GangSpec("llm-sweep-1", "language", half, 1, age_seconds=5400), "gpu-1")
+    run(cluster, GangSpec("llm-sweep-2", "language", half, 1, age_seconds=5400), "gpu-1")
+    run(cluster, GangSpec("llm-eval", "language", quarter, 3, age_seconds=1800), "gpu-3", "gpu-3", "gpu-3")
+    run(cluster, GangSpec("segment", "vision", half, 1, age_seconds=DAY), "gpu-5")
     run(
         cluster,
-        Gang("notebook-ann", "vision", Request(fraction=0.5), age_seconds=7200),
+        GangSpec("notebook-ann", "vision", PodRequest(fraction=0.5), age_seconds=7200),
         "gpu-5",
         gpu_group="shared-1",
     )
-    run(cluster, Gang("batch-score", "serving", half, 2, age_seconds=4 * 3600, minimum=1), "gpu-6", "gpu-7")
+    run(
+        cluster,
+        GangSpec("batch-score", "serving", half, 2, age_seconds=4 * 3600, minimum=1),
+        "gpu-6",
+        "gpu-7",
+    )
 
-    wait(cluster, Gang("detector", "vision", whole, 2, age_seconds=900))
-    wait(cluster, Gang("ablation", "vision", Request(gpus=1), 2, age_seconds=700, level="rack"))
-    wait(cluster, Gang("notebook-bob", "vision", Request(fraction=0.25), age_seconds=600))
-    wait(cluster, Gang("notebook-eve", "vision", Request(fraction=0.5), age_seconds=500))
-    wait(cluster, Gang("chat-api", "serving", half, 1, priority="inference", age_seconds=300))
-    wait(cluster, Gang("giant", "language", Request(gpus=16), 1, age_seconds=4000))
+    wait(cluster, GangSpec("detector", "vision", whole, 2, age_seconds=900))
+    wait(cluster, GangSpec("ablation", "vision", PodRequest(gpus=1), 2, age_seconds=700, level="rack"))
+    wait(cluster, GangSpec("notebook-bob", "vision", PodRequest(fraction=0.25), age_seconds=600))
+    wait(cluster, GangSpec("notebook-eve", "vision", PodRequest(fraction=0.5), age_seconds=500))
+    wait(cluster, GangSpec("chat-api", "serving", half, 1, priority="inference", age_seconds=300))
+    wait(cluster, GangSpec("giant", "language", PodRequest(gpus=16), 1, age_seconds=4000))
     wait(
         cluster,
-        Gang("legacy", "language", quarter, 1, age_seconds=3000),
+        GangSpec("legacy", "language", quarter, 1, age_seconds=3000),
         **{"nvidia.com/gpu.product": "Tesla-V100"},
     )
-    wait(cluster, Gang("replay", "serving", half, 4, age_seconds=2000))
-    wait(cluster, Gang("broken", "vision", Request(fraction=0.5), age_seconds=100))
+    wait(cluster, GangSpec("replay", "serving", half, 4, age_seconds=2000))
+    wait(cluster, GangSpec("broken", "vision", PodRequest(fraction=0.5), age_seconds=100))
     cluster.pods[-1]["metadata"]["annotations"]["gpu-fraction"] = "half"
     return cluster.snapshot()
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kai_cp.instants import rfc3339
 from kai_cp_models.defrag.frontier import Frontier, Point
-from kai_cp_models.defrag.problem import Question
+from kai_cp_models.defrag.problem import DefragQuestion
 
 SCHEMA: Final = "defrag/1"
 
@@ -29,14 +29,14 @@ def to_json(found: Frontier) -> dict[str, Any]:
     }
 
 
-def question_document(question: Question) -> dict[str, Any]:
+def question_document(question: DefragQuestion) -> dict[str, Any]:
     """The question as the document has it."""
     if question.gang:
         return {"gang": {"pods": question.pods, "gpus": question.gpus, "level": question.level or None}}
     return {"free": question.level or "nodes"}
 
 
-def in_words(question: Question) -> str:
+def in_words(question: DefragQuestion) -> str:
     """What is asked for."""
     if question.gang:
         where = f" inside one {question.level}" if question.level else ""

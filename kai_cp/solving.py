@@ -35,7 +35,7 @@ _LATE: Final = "it could not be read within the budget (--budget, solver.budget_
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SolvingTask:
     """One snapshot to be solved.
 
     ``data``: its bytes, when there is no path. ``now``: the time at which it is read; None: the time at
@@ -64,7 +64,7 @@ Watch = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SolvingResult:
     """What came of a task.
 
     ``document``: JSON, None when the input could not be read. ``problem``: one line that names the input,
@@ -89,28 +89,28 @@ class Result:
         return self.end == "interrupted"
 
 
-def solve(worker: Worker, task: Task, watch: Watch | None = None) -> Result:
+def solve(worker: Worker, task: SolvingTask, watch: Watch | None = None) -> SolvingResult:
     """Have the worker solve one snapshot; ``watch`` is told how it goes."""
     return _result(task.source, worker.run(task, watch=watch))
 
 
-def _result(source: Source, reply: Reply) -> Result:
+def _result(source: Source, reply: Reply) -> SolvingResult:
     if isinstance(reply.answer, str):
-        return Result(source, None, reply.answer)
+        return SolvingResult(source, None, reply.answer)
     if reply.end == "late" and reply.answer is None:
-        return Result(source, None, f"{source.path}: {_LATE}", end=reply.end)
+        return SolvingResult(source, None, f"{source.path}: {_LATE}", end=reply.end)
     if reply.end == "interrupted" and reply.answer is None:
-        return Result(source, None, f"{source.path}: interrupted before it was read", end=reply.end)
+        return SolvingResult(source, None, f"{source.path}: interrupted before it was read", end=reply.end)
     if reply.end != "failed":
-        return Result(source, reply.answer, end=reply.end)
+        return SolvingResult(source, reply.answer, end=reply.end)
     if reply.answer is None:
         failure = MEMORY if reply.failure == "MemoryError" else f"reading failed: {reply.failure}"
-        return Result(source, None, f"{source.path}: {failure}", reply.details, "failed")
+        return SolvingResult(source, None, f"{source.path}: {failure}", reply.details, "failed")
     problem = f"{source.path}: the engine failed: {reply.failure}; the last checked answer counts"
-    return Result(source, reply.answer, problem, reply.details, "failed")
+    return SolvingResult(source, reply.answer, problem, reply.details, "failed")
 
 
-def job(task: Task, channel: Channel) -> None:
+def job(task: SolvingTask, channel: Channel) -> None:
     """The worker's side: read, decide, and send every better document, or why there is none (a text)."""
     from kai_cp.reading import read
     from kai_cp_models.engine import decide

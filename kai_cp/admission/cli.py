@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kai_cp.admission.request import Request, read_request, read_settings
+from kai_cp.admission.request import AdmissionRequest, read_request, read_settings
 from kai_cp.admission.review import review
 from kai_cp.cli.common import BAD_INPUT, complain, documents, fail
 from kai_cp.reader.fields import Malformed
@@ -46,8 +46,8 @@ def admit(
         raise typer.Exit(bad)
 
 
-def _requests(file: Path, gpu_sharing: bool) -> list[Request]:
-    found: list[Request] = []
+def _requests(file: Path, gpu_sharing: bool) -> list[AdmissionRequest]:
+    found: list[AdmissionRequest] = []
     for document in documents(file):
         if not isinstance(document, dict):
             raise Malformed("document", "expected an object or a request")
@@ -55,5 +55,5 @@ def _requests(file: Path, gpu_sharing: bool) -> list[Request]:
             found.append(read_request(document))
         else:
             settings: dict[str, Any] = {"gpuSharing": gpu_sharing}
-            found.append(Request(read_settings(settings), "CREATE", document))
+            found.append(AdmissionRequest(read_settings(settings), "CREATE", document))
     return found

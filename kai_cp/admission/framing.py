@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from kai_cp.admission import podgroups, pods, queues, topologies
 from kai_cp.admission.patch import difference
-from kai_cp.admission.request import OPERATIONS, AdmissionSettings, Request, Verdict
+from kai_cp.admission.request import OPERATIONS, AdmissionRequest, AdmissionSettings, Verdict
 from kai_cp.admission.review import judged
 from kai_cp.reader.fields import EMPTY, Json, Malformed, object_at, text_at
 
 API_VERSION: Final = "admission.k8s.io/v1"
 FORBIDDEN: Final = 403
 
-PATHS: Final[Mapping[str, tuple[str, Callable[[Request], Verdict]]]] = {
+PATHS: Final[Mapping[str, tuple[str, Callable[[AdmissionRequest], Verdict]]]] = {
     "/mutate--v1-pod": ("Pod", pods.mutate),
     "/validate--v1-pod": ("Pod", pods.check),
     "/validate-kai-scheduler-v1alpha1-topology": ("Topology", topologies.review),
@@ -28,7 +28,7 @@ PATHS: Final[Mapping[str, tuple[str, Callable[[Request], Verdict]]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ClusterFacts:
     """What is known of the cluster beyond the request; None: not known, and not asked for."""
 
     queues: Mapping[str, Json] | None = field(default_factory=dict)
@@ -36,8 +36,8 @@ class Facts:
 
 
 def answer(
-    path: str, document: Any, settings: AdmissionSettings, facts: Facts
-) -> tuple[Json, Request, Verdict]:
+    path: str, document: Any, settings: AdmissionSettings, facts: ClusterFacts
+) -> tuple[Json, AdmissionRequest, Verdict]:
     """The review that answers ``document``; Malformed when it is no AdmissionReview v1 for this path."""
     if not isinstance(document, dict):
         raise Malformed("body", "is not an object")
@@ -67,7 +67,7 @@ def answer(
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}, request, verdict
 
 
-def _request(raw: Json, settings: AdmissionSettings, facts: Facts) -> Request:
+def _request(raw: Json, settings: AdmissionSettings, facts: ClusterFacts) -> AdmissionRequest:
     operation = text_at(raw, "operation", "request")
     if operation not in OPERATIONS:
         raise Malformed("request.operation", f"{operation!r} is not {', '.join(OPERATIONS)}")
@@ -76,7 +76,7 @@ def _request(raw: Json, settings: AdmissionSettings, facts: Facts) -> Request:
         thing = old
     if thing is EMPTY:
         raise Malformed("request.object", "is missing")
-    return Request(
+    return AdmissionRequest(
         settings=settings,
         operation=operation,  # type: ignore[arg-type]
         object=thing,

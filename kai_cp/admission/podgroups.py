@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kai_cp.admission.request import Refused, Request, Verdict
+from kai_cp.admission.request import AdmissionRequest, Refused, Verdict
 from kai_cp.reader.fields import Json, int_at, object_at, objects_at, text_at
 
 EITHER: Final = (
@@ -15,7 +15,7 @@ EITHER: Final = (
 )
 
 
-def review(request: Request) -> Verdict:
+def review(request: AdmissionRequest) -> Verdict:
     """Refuse what is no tree or lacks a minimum; a minimum that cannot be reached is a warning."""
     if request.operation == "DELETE":
         return Verdict(allowed=True)
@@ -30,7 +30,7 @@ def review(request: Request) -> Verdict:
     return Verdict(allowed=True, warnings=warnings)
 
 
-def _check(request: Request, spec: Json) -> tuple[str, ...]:
+def _check(request: AdmissionRequest, spec: Json) -> tuple[str, ...]:
     member, most = int_at(spec, "minMember", "spec"), int_at(spec, "minSubGroup", "spec")
     if member is not None and most is not None:
         raise Refused(f"minMember ({member}) and minSubGroup are mutually exclusive: {EITHER}")
@@ -87,7 +87,7 @@ def _parent(group: Json) -> str | None:
 
 
 def _check_minimums(
-    request: Request, name: str, group: Json, children: int, errors: list[str], warnings: list[str]
+    request: AdmissionRequest, name: str, group: Json, children: int, errors: list[str], warnings: list[str]
 ) -> None:
     where = f"spec.subGroups[{name}]"
     member, most = int_at(group, "minMember", where), int_at(group, "minSubGroup", where)

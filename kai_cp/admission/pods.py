@@ -7,28 +7,28 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kai_cp.admission import sharing
-from kai_cp.admission.request import Refused, Request, Verdict
+from kai_cp.admission.request import AdmissionRequest, Refused, Verdict
 from kai_cp.reader.fields import Json, object_at, objects_at, text_at
 
 HARMLESS: Final = ("", "void", "none")
 """Values of ``NVIDIA_VISIBLE_DEVICES`` that open no device."""
 
 
-def review(request: Request) -> Verdict:
+def review(request: AdmissionRequest) -> Verdict:
     """Mutate and validate at creation, validate at a change; pods of other schedulers pass as they are."""
     pod = mutate(request).object
     assert pod is not None
     return check(replace(request, object=pod))
 
 
-def mutate(request: Request) -> Verdict:
+def mutate(request: AdmissionRequest) -> Verdict:
     """What the pod becomes at creation; later, and for other schedulers, it stays as it is."""
     if request.operation != "CREATE" or not _ours(request):
         return Verdict(allowed=True, object=request.object)
     return Verdict(allowed=True, object=mutated(request))
 
 
-def check(request: Request) -> Verdict:
+def check(request: AdmissionRequest) -> Verdict:
     """Validate the pod as it is."""
     pod = request.object
     over = request.operation == "DELETE" or not _ours(request)
@@ -38,11 +38,11 @@ def check(request: Request) -> Verdict:
     return Verdict(allowed=True, warnings=_warnings(request, pod), object=pod)
 
 
-def _ours(request: Request) -> bool:
+def _ours(request: AdmissionRequest) -> bool:
     return object_at(request.object, "spec").get("schedulerName") == request.settings.scheduler_name
 
 
-def _judged_before(request: Request) -> bool:
+def _judged_before(request: AdmissionRequest) -> bool:
     """Whether nothing that is judged here changes: a pod that is stored badly can be labelled and ended."""
     if object_at(request.object, "metadata").get("deletionTimestamp"):
         return True
@@ -58,7 +58,7 @@ def _judged(pod: Json) -> Any:
     return [annotations.get(name) for name in sharing.ANNOTATIONS], containers
 
 
-def mutated(request: Request) -> dict[str, Any]:
+def mutated(request: AdmissionRequest) -> dict[str, Any]:
     """What the pod of a create request becomes; doing it twice is doing it once."""
     pod: dict[str, Any] = copy.deepcopy(dict(request.object))
     meta = pod["metadata"] = dict(object_at(pod, "metadata"))
@@ -79,7 +79,7 @@ def mutated(request: Request) -> dict[str, Any]:
     return pod
 
 
-def validate(request: Request, pod: Json) -> None:
+def validate(request: AdmissionRequest, pod: Json) -> None:
     """Refuse a pod that cannot work, or that would reach a GPU past the scheduler."""
     sharing.validate(request, pod)
     if not request.settings.block_nvidia_visible_devices:
@@ -122,7 +122,7 @@ def _refuse_devices(container: Json) -> None:
             )
 
 
-def _warnings(request: Request, pod: Json) -> tuple[str, ...]:
+def _warnings(request: AdmissionRequest, pod: Json) -> tuple[str, ...]:
     """What is allowed and will not work: a runtime class that the cluster does not have."""
     name = text_at(object_at(pod, "spec"), "runtimeClassName", "spec")
     known = request.runtime_classes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kai_cp.admission.request import Refused, Request, Verdict
+from kai_cp.admission.request import AdmissionRequest, Refused, Verdict
 from kai_cp.reader.fields import Json, number_at, object_at, text_at, texts_at
 
 UNLIMITED: Final = -1.0
@@ -15,7 +15,7 @@ _TOLERANCE: Final = 1e-6
 """Quotas are fractions: sums of tenths may differ in the last place."""
 
 
-def review(request: Request) -> Verdict:
+def review(request: AdmissionRequest) -> Verdict:
     """Refuse a queue without resources, and the deletion of a parent; quotas give warnings only."""
     queue = request.object
     if request.operation == "DELETE":
@@ -43,7 +43,7 @@ def children(queues: Mapping[str, Json], queue: Json) -> list[str]:
     return sorted({*listed, *known} - {name})
 
 
-def _refuse_parents_end(request: Request) -> None:
+def _refuse_parents_end(request: AdmissionRequest) -> None:
     found = children(request.queues or {}, request.object)
     if found:
         raise Refused(

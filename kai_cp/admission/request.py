@@ -26,7 +26,7 @@ class AdmissionSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AdmissionRequest:
     """One request. ``queues`` by name, and ``runtime_classes``: None when they were not looked up."""
 
     settings: AdmissionSettings
@@ -77,13 +77,13 @@ def read_settings(raw: Json) -> AdmissionSettings:
     )
 
 
-def read_request(raw: Json) -> Request:
+def read_request(raw: Json) -> AdmissionRequest:
     """A recorded request; Malformed names the field that cannot be read."""
     operation = text_at(raw, "operation") or "CREATE"
     if operation not in OPERATIONS:
         raise Malformed("operation", f"{operation!r} is not {', '.join(OPERATIONS)}")
     old = object_at(raw, "oldObject")
-    return Request(
+    return AdmissionRequest(
         settings=read_settings(object_at(raw, "settings")),
         operation=operation,  # type: ignore[arg-type]
         object=object_at(raw, "object"),

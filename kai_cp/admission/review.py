@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kai_cp.admission import podgroups, pods, queues, topologies
-from kai_cp.admission.request import Refused, Request, Verdict
+from kai_cp.admission.request import AdmissionRequest, Refused, Verdict
 from kai_cp.reader.fields import Malformed
 
-KINDS: Final[Mapping[str, Callable[[Request], Verdict]]] = {
+KINDS: Final[Mapping[str, Callable[[AdmissionRequest], Verdict]]] = {
     "Pod": pods.review,
     "Queue": queues.review,
     "PodGroup": podgroups.review,
@@ -17,7 +17,7 @@ KINDS: Final[Mapping[str, Callable[[Request], Verdict]]] = {
 }
 
 
-def review(request: Request) -> Verdict:
+def review(request: AdmissionRequest) -> Verdict:
     """The verdict; a kind that is not known here is allowed as it is."""
     kind = request.object.get("kind")
     judge = KINDS.get(kind) if isinstance(kind, str) else None
@@ -26,7 +26,7 @@ def review(request: Request) -> Verdict:
     return judged(kind, judge, request)
 
 
-def judged(kind: str, judge: Callable[[Request], Verdict], request: Request) -> Verdict:
+def judged(kind: str, judge: Callable[[AdmissionRequest], Verdict], request: AdmissionRequest) -> Verdict:
     """The verdict of one judge; what it cannot read is refused, and named."""
     try:
         return judge(request)

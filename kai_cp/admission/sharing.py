@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from kai_cp.admission.request import Refused, Request
+from kai_cp.admission.request import AdmissionRequest, Refused
 from kai_cp.reader.fields import Json, entry, list_at, object_at, objects_at, strings_at, text_at
 from kai_cp.reader.quantity import quantity
 from kai_cp_models.migs import MIG_PREFIX
@@ -105,7 +105,7 @@ def devices_asked(container: Json) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def validate(request: Request, pod: Json) -> None:
+def validate(request: AdmissionRequest, pod: Json) -> None:
     """Refuse what cannot be shared, in KAI's order; KAI lets the last rule pass."""
     annotations = annotations_of(pod)
     fraction, memory = annotations.get(FRACTION), annotations.get(MEMORY)
@@ -195,7 +195,7 @@ def _refuse_mixture(pod: Json) -> None:
             )
 
 
-def mutate(request: Request, pod: dict[str, Any]) -> None:
+def mutate(request: AdmissionRequest, pod: dict[str, Any]) -> None:
     """Wire the fraction container to the ConfigMaps that the binder writes (9.4), in place."""
     ref = fraction_container(pod)
     if ref is None:

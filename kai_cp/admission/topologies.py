@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kai_cp.admission.request import Refused, Request, Verdict
+from kai_cp.admission.request import AdmissionRequest, Refused, Verdict
 from kai_cp.reader.fields import object_at, objects_at, text_at
 
 
-def review(request: Request) -> Verdict:
+def review(request: AdmissionRequest) -> Verdict:
     """Refuse aliases that are not unique, or that are a node label of the topology."""
     if request.operation == "DELETE":
         return Verdict(allowed=True)

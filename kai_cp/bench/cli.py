@@ -123,15 +123,15 @@ def bench(
     """
     if context.invoked_subcommand is not None:
         return
-    from kai_cp.bench.progress import Bar
-    from kai_cp.bench.run import Plan, run_suites
+    from kai_cp.bench.progress import ProgressBar
+    from kai_cp.bench.run import RunPlan, run_suites
     from kai_cp.cli.common import WRONG_USAGE, fail, part_or_exit, settings_or_exit
 
     if not suite:
         fail("--suite: name one of " + ", ".join(Suite), WRONG_USAGE)
     settings = settings_or_exit(config, {"solver.budget_seconds": budget})
     _writable(out, report)
-    plan = Plan(
+    plan = RunPlan(
         suites=tuple(s.value for s in suite),
         shapes=_shapes(shapes, suite),
         nodes=_numbers("--nodes", nodes),
@@ -146,7 +146,7 @@ def bench(
     )
     results: list[Result] = []
     problems: list[str] = []
-    with Bar() as bar:
+    with ProgressBar() as bar:
         for item in run_suites(plan, settings, bar):
             if isinstance(item, str):
                 problems.append(item)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from kai_cp.bench.records import Difference
+from kai_cp.bench.records import AdmissionDifference
 from kai_cp_models.queries import fair_line
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Snapshot
@@ -12,7 +12,7 @@ from kai_cp_models.snapshot import GroupKey, Snapshot
 
 def first_difference(
     snapshot: Snapshot, settings: Settings, here: Set[GroupKey], there: Set[GroupKey]
-) -> Difference | None:
+) -> AdmissionDifference | None:
     """Compare two sets of admitted pod groups; None when the fair order meets no difference.
 
     Pod groups are popped as the queues stand in the snapshot (3.5, 3.6). What both answers admit is
@@ -20,5 +20,5 @@ def first_difference(
     """
     for turn, key in enumerate(fair_line(snapshot, settings, here), start=1):
         if (key in here) != (key in there):
-            return Difference(group=f"{key.namespace}/{key.name}", turn=turn, here=key in here)
+            return AdmissionDifference(group=f"{key.namespace}/{key.name}", turn=turn, here=key in here)
     return None

@@ -17,17 +17,17 @@ from typing import Any, Final
 
 from kai_cp.bench.generate.objects import (
     NOW,
-    Gang,
+    GangSpec,
     NodeShape,
+    PodRequest,
     RawCluster,
-    Request,
     ago,
     group,
     node,
     pod,
     queue,
 )
-from kai_cp.bench.progress import Bar
+from kai_cp.bench.progress import ProgressBar
 from kai_cp.bench.records import MattersResult, origin
 from kai_cp.reader import parse
 from kai_cp.settings import digest
@@ -59,7 +59,7 @@ class _Ask:
 
 
 def run_matters(
-    settings: Settings, nodes: Sequence[int], seeds: Sequence[int], bar: Bar, *, small: bool = False
+    settings: Settings, nodes: Sequence[int], seeds: Sequence[int], bar: ProgressBar, *, small: bool = False
 ) -> Iterator[MattersResult]:
     """Every size at every budget; the suite asks what a budget buys, so patience does not end a search."""
     patient = settings.solver.model_copy(update={"patience": _PATIENCE})
@@ -119,7 +119,7 @@ def _raw(asks: Sequence[_Ask], places: Sequence[int | None], nodes: int) -> dict
     shape = NodeShape(gpus=0, cpus=MILLI_CPUS // 1000, memory_gib=MIB // 1024)
     raw.nodes += [node(f"node-{i:03}", shape, {"rack": "rack-0", "zone": "zone-0"}) for i in range(nodes)]
     for i, (ask, place) in enumerate(zip(asks, places, strict=True)):
-        gang = Gang(f"pod-{i:04}", "one", Request(), 1, ask.priority, 7200.0 - i)
+        gang = GangSpec(f"pod-{i:04}", "one", PodRequest(), 1, ask.priority, 7200.0 - i)
         made = pod(gang, 0, None if place is None else f"node-{place:03}")
         amounts = {"cpu": f"{ask.cpu}m", "memory": f"{ask.memory}Mi"}
         made["spec"]["containers"][0]["resources"] = {"requests": amounts}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kai_cp.bench.records import Outcome
+from kai_cp.bench.records import NetEffect
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
     GPU,
@@ -34,7 +34,7 @@ def gpus_of(snapshot: Snapshot, pod: Pod) -> float:
     return gpu.devices * gpu.milli_portion / MILLI
 
 
-def outcome(snapshot: Snapshot, deeds: Iterable[Deed]) -> Outcome:
+def outcome(snapshot: Snapshot, deeds: Iterable[Deed]) -> NetEffect:
     """Net effect of decisions: a pod that is evicted and nominated is moved, one only evicted is lost."""
     bound: set[PodKey] = set()
     nominated: set[PodKey] = set()
@@ -50,7 +50,7 @@ def outcome(snapshot: Snapshot, deeds: Iterable[Deed]) -> Outcome:
     def total(keys: Iterable[PodKey]) -> float:
         return sum(gpus_of(snapshot, snapshot.pod_by_key[key]) for key in keys)
 
-    return Outcome(
+    return NetEffect(
         bound_gpus=round(total(bound), 3),
         nominated_gpus=round(total(nominated & waiting), 3),
         lost_gpus=round(sum(gpus_of(snapshot, pod) for pod in lost), 3),

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 
-class Bar:
+class ProgressBar:
     """``expect`` more steps, ``begin`` one by name, and it is done when the next begins."""
 
     def __init__(self) -> None:

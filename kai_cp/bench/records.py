@@ -37,7 +37,7 @@ class Origin(Record):
     """Short hash of the settings."""
 
 
-class Outcome(Record):
+class NetEffect(Record):
     """What decisions do, in GPUs (shares count as their part) and counts, as net effect of the cycle.
 
     ``lost_gpu_hours``: work of stopped pods since the last start of their pod group.
@@ -73,7 +73,7 @@ class Moment(Record):
     lost_gpus: float
 
 
-class Difference(Record):
+class AdmissionDifference(Record):
     """The first pod group in the fair order that only one of two answers admits.
 
     ``turn``: its place in that order, from 1. ``here``: this run admits it, the other does not.
@@ -91,12 +91,12 @@ class Peer(Record):
     """
 
     name: str
-    outcome: Outcome | None
+    outcome: NetEffect | None
     seconds: float | None = None
     only_here: int = 0
     """Pod groups that only this run admits."""
     only_there: int = 0
-    first: Difference | None = None
+    first: AdmissionDifference | None = None
     """None: no difference in the fair order."""
 
 
@@ -128,7 +128,7 @@ class CaseResult(Record):
     status: str
     gap: float
     stages: tuple[Stage, ...]
-    outcome: Outcome
+    outcome: NetEffect
     moments: tuple[Moment, ...]
     peer: Peer | None = None
     errors: tuple[str, ...] = ()

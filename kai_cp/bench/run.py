@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 from kai_cp.bench import peers
 from kai_cp.bench.cases import Case, generated_cases, recorded_cases
-from kai_cp.bench.progress import Bar
+from kai_cp.bench.progress import ProgressBar
 from kai_cp.bench.records import Result
-from kai_cp.bench.runner import Task, run
+from kai_cp.bench.runner import BenchTask, run
 from kai_cp.errors import Unavailable
 from kai_cp_models.settings import Settings
 
@@ -22,7 +22,7 @@ SMOKE_NODES: Final = (30,)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """What to run; empty tuples mean the suite's own choice."""
 
     suites: tuple[str, ...]
@@ -44,7 +44,7 @@ class Plan:
         return all_of_them[index::count]
 
 
-def run_suites(plan: Plan, settings: Settings, bar: Bar) -> Iterator[Result | str]:
+def run_suites(plan: RunPlan, settings: Settings, bar: ProgressBar) -> Iterator[Result | str]:
     """Results as they come; a text is a case without one."""
     for suite in plan.suites:
         if suite in ("kai", "scale", "smoke"):
@@ -91,7 +91,7 @@ def _expect_trace(folder: Path) -> None:
         )
 
 
-def _cycles(suite: str, plan: Plan, settings: Settings, bar: Bar) -> Iterator[Result | str]:
+def _cycles(suite: str, plan: RunPlan, settings: Settings, bar: ProgressBar) -> Iterator[Result | str]:
     from kai_cp.settings import digest
 
     cases = _cases(suite, plan)
@@ -108,10 +108,10 @@ def _cycles(suite: str, plan: Plan, settings: Settings, bar: Bar) -> Iterator[Re
         theirs = None
         if peer is not None and (case.name in peer.deeds or case.name in peer.seconds):
             theirs = (peer.name, peer.deeds.get(case.name), peer.seconds.get(case.name))
-        yield run(Task(case, settings, name, theirs, plan.second_cycle))
+        yield run(BenchTask(case, settings, name, theirs, plan.second_cycle))
 
 
-def _cases(suite: str, plan: Plan) -> Sequence[Case]:
+def _cases(suite: str, plan: RunPlan) -> Sequence[Case]:
     if suite == "kai":
         folder = plan.shared / "bench" / "snapshots"
         if not folder.is_dir():

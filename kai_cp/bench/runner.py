@@ -28,7 +28,7 @@ KILL_AFTER = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class BenchTask:
     """A case, and what to measure beside it. ``peer``: (name, its decisions, its seconds); None: unknown."""
 
     case: Case
@@ -38,7 +38,7 @@ class Task:
     second_cycle: bool = False
 
 
-def run(task: Task) -> CaseResult | str:
+def run(task: BenchTask) -> CaseResult | str:
     """The result of a case, or one line that says why there is none."""
     limit = 60.0 + KILL_AFTER * task.settings.solver.budget_seconds + 0.03 * task.case.nodes
     with Worker(_job) as worker:
@@ -50,11 +50,11 @@ def run(task: Task) -> CaseResult | str:
     return f"{task.case.name}: {reply.failure or 'no answer'}\n{reply.details}".rstrip()
 
 
-def _job(task: Task, channel: Channel) -> None:
+def _job(task: BenchTask, channel: Channel) -> None:
     channel.answer(measure(task))
 
 
-def measure(task: Task) -> CaseResult:
+def measure(task: BenchTask) -> CaseResult:
     """Read, decide and audit in this process."""
     from kai_cp.reader import parse
     from kai_cp_models.check import violations
@@ -135,7 +135,7 @@ def _moments(snapshot: Snapshot, answers: Sequence[tuple[float, Plan]]) -> tuple
     return tuple(found)
 
 
-def _peer(snapshot: Snapshot, task: Task, deeds: Sequence[Deed]) -> Peer | None:
+def _peer(snapshot: Snapshot, task: BenchTask, deeds: Sequence[Deed]) -> Peer | None:
     if task.peer is None:
         return None
     name, theirs, seconds = task.peer
@@ -154,7 +154,7 @@ def _peer(snapshot: Snapshot, task: Task, deeds: Sequence[Deed]) -> Peer | None:
     )
 
 
-def _second_cycle(raw: Mapping[str, Any], plan: Plan, task: Task) -> dict[str, float]:
+def _second_cycle(raw: Mapping[str, Any], plan: Plan, task: BenchTask) -> dict[str, float]:
     """Seconds of the next cycle: the plan was carried out, and one percent of the pods are gone.
 
     ``read`` (from the changed list) and ``answer`` (to the first checked plan) are parts of ``all``.

@@ -20,16 +20,16 @@ from kai_cp.cli.options import (
     QueueOption,
     SnapshotArgument,
 )
-from kai_cp.cli.output import Format, Result, answer
+from kai_cp.cli.output import CommandResult, OutputFormat, answer
 from kai_cp.cli.world import DecisionsArgument, world_or_exit
 
 if TYPE_CHECKING:
-    from kai_cp.questions.question import Facts, Question
+    from kai_cp.questions.question import Question, SnapshotDetails
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 FormatOption = Annotated[
-    Format,
+    OutputFormat,
     typer.Option(
         "--format",
         "-o",
@@ -43,7 +43,7 @@ Parameter = inspect.Parameter
 _GIVEN: Final = (
     Parameter("snapshot", Parameter.KEYWORD_ONLY, annotation=SnapshotArgument),
     Parameter("decisions", Parameter.KEYWORD_ONLY, annotation=DecisionsArgument, default=None),
-    Parameter("format", Parameter.KEYWORD_ONLY, annotation=FormatOption, default=Format.TABLE),
+    Parameter("format", Parameter.KEYWORD_ONLY, annotation=FormatOption, default=OutputFormat.TABLE),
     Parameter("now", Parameter.KEYWORD_ONLY, annotation=NowOption, default=None),
     Parameter("budget", Parameter.KEYWORD_ONLY, annotation=BudgetOption, default=None),
     Parameter("config", Parameter.KEYWORD_ONLY, annotation=ConfigOption, default=None),
@@ -55,7 +55,7 @@ _SELECTED: Final = {
     "group": Parameter("group", Parameter.KEYWORD_ONLY, annotation=GroupOption, default=None),
 }
 """What an answer may be narrowed to."""
-Answered = Callable[["Facts", bool], Result]
+Answered = Callable[["SnapshotDetails", bool], CommandResult]
 """The result of the facts; True: long tables in full."""
 
 
@@ -81,8 +81,8 @@ def _asked(name: str, selects: Sequence[str], help: str, answered: Answered) -> 
 
 
 def _selected(
-    facts: Facts, queue: list[str] | None, namespace: list[str] | None, group: list[str] | None
-) -> Facts:
+    facts: SnapshotDetails, queue: list[str] | None, namespace: list[str] | None, group: list[str] | None
+) -> SnapshotDetails:
     """The facts that were asked for; a queue that does not exist is named."""
     from dataclasses import replace
 
@@ -100,13 +100,13 @@ def _selected(
 def _question(module: str) -> Answered:
     """The result of ``kai_cp.questions.MODULE``."""
 
-    def answered(facts: Facts, everything: bool) -> Result:
+    def answered(facts: SnapshotDetails, everything: bool) -> CommandResult:
         from importlib import import_module
 
         question: Question = getattr(import_module(f"kai_cp.questions.{module}"), module.upper())
         document = question.ask(facts)
         rows = document[question.rows]
-        return Result(
+        return CommandResult(
             [document],
             names=lambda: (question.label.format(**row) for row in rows),
             table=lambda: (tuple(rows[0]) if rows else (), (list(row.values()) for row in rows)),
@@ -117,7 +117,7 @@ def _question(module: str) -> Answered:
 
 
 def _show(
-    question: Question, document: dict[str, Any], facts: Facts, *, everything: bool, wide: bool
+    question: Question, document: dict[str, Any], facts: SnapshotDetails, *, everything: bool, wide: bool
 ) -> None:
     """The answer in words and tables."""
     from rich.text import Text
@@ -136,12 +136,12 @@ def _show(
             console.print(section.render(None if everything else ROWS_SHOWN, shorten), crop=False)
 
 
-def _plan(facts: Facts, everything: bool) -> Result:
+def _plan(facts: SnapshotDetails, everything: bool) -> CommandResult:
     from kai_cp.report.decisions import report
     from kai_cp.report.rows import COLUMNS, names, rows
     from kai_cp.report.terminal import show
 
-    return Result(
+    return CommandResult(
         [facts.decisions],
         names=lambda: names(facts.decisions),
         table=lambda: (COLUMNS, rows(facts.name, facts.decisions)),

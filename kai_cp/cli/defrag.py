@@ -15,7 +15,7 @@ from kai_cp_models.snapshot import UNLIMITED
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-class Format(StrEnum):
+class DefragFormat(StrEnum):
     """What goes to standard output."""
 
     TABLE = "table"
@@ -41,8 +41,8 @@ def defrag(
     now: NowOption = None,
     config: ConfigOption = None,
     format: Annotated[
-        Format, typer.Option("--format", "-o", help="A table, or defrag/1.", rich_help_panel=SHOWN)
-    ] = Format.TABLE,
+        DefragFormat, typer.Option("--format", "-o", help="A table, or defrag/1.", rich_help_panel=SHOWN)
+    ] = DefragFormat.TABLE,
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write defrag/1 to this file.", rich_help_panel=SHOWN),
@@ -82,7 +82,7 @@ def defrag(
             output.write_bytes(content)
         except OSError as error:
             fail(f"--output: {output}: {error.strerror or error}", WRONG_USAGE)
-    if format is Format.JSON:
+    if format is DefragFormat.JSON:
         typer.echo(content.decode(), nl=False)
     elif output is None:
         from kai_cp.report.fragmentation import report

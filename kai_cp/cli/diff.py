@@ -12,7 +12,7 @@ import typer
 from kai_cp.cli.ask import FormatOption
 from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, fail
 from kai_cp.cli.options import AllOption
-from kai_cp.cli.output import Format, Result, answer
+from kai_cp.cli.output import CommandResult, OutputFormat, answer
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -23,7 +23,7 @@ Argument = typer.Argument(help="decisions/1, or a snapshot: .zip, .json, .json.g
 def diff(
     a: Annotated[str, Argument],
     b: Annotated[str, Argument],
-    format: FormatOption = Format.TABLE,
+    format: FormatOption = OutputFormat.TABLE,
     everything: AllOption = False,
 ) -> None:
     """Show what differs between two answers, or between two snapshots.
@@ -58,7 +58,7 @@ def diff(
                     console.print(section.render(None if everything else ROWS_SHOWN), crop=False)
 
     answer(
-        Result(
+        CommandResult(
             found,
             names=lambda: (f"{kind}/{name}" for kind, name, *_ in rows),
             table=lambda: (("kind", "name", "a", "b"), rows),

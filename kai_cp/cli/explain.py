@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-class Format(StrEnum):
+class ExplainedFormat(StrEnum):
     """What goes to standard output."""
 
     TEXT = "text"
@@ -55,8 +55,8 @@ def explain(
         bool, typer.Option("--no-fixes", help="Look for no fixes at all.", rich_help_panel=SHOWN)
     ] = False,
     format: Annotated[
-        Format, typer.Option("--format", "-o", help="Text, or explanation/1.", rich_help_panel=SHOWN)
-    ] = Format.TEXT,
+        ExplainedFormat, typer.Option("--format", "-o", help="Text, or explanation/1.", rich_help_panel=SHOWN)
+    ] = ExplainedFormat.TEXT,
     budget: Annotated[
         float, typer.Option(metavar="SECONDS", help="Time for start and fixes of each pod group.")
     ] = 10.0,
@@ -91,7 +91,7 @@ def explain(
     explainer.timings["read"] = time.monotonic() - began - explainer.timings["decide"]
     keys = explainer.waiting() if target is None else [_key(explainer, target)]
     entries = explainer.explain_all(keys)
-    if format is Format.JSON:
+    if format is ExplainedFormat.JSON:
         text = orjson.dumps(document(explainer, entries, digest), option=orjson.OPT_INDENT_2)
         sys.stdout.buffer.write(text + b"\n")
         return

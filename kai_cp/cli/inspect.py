@@ -19,14 +19,14 @@ from kai_cp.cli.options import (
     SnapshotArgument,
     UsageOption,
 )
-from kai_cp.cli.output import Format, Result, answer
+from kai_cp.cli.output import CommandResult, OutputFormat, answer
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 COLUMNS = ("position", "podGroup", "queue", "priority", "nextPods", "pendingPods", "gpus", "ageSeconds")
 """Of ``-o csv``: one row for each pod group that waits."""
 
 
-class Resource(StrEnum):
+class InspectedResource(StrEnum):
     """The resource in which queues are shown."""
 
     GPU = "gpu"
@@ -38,7 +38,7 @@ class Resource(StrEnum):
 def inspect(
     snapshot: SnapshotArgument,
     format: Annotated[
-        Format,
+        OutputFormat,
         typer.Option(
             "--format",
             "-o",
@@ -46,10 +46,10 @@ def inspect(
             "pod groups, or one row for each of them.",
             rich_help_panel=SHOWN,
         ),
-    ] = Format.TABLE,
+    ] = OutputFormat.TABLE,
     resource: Annotated[
-        Resource, typer.Option(help="Resource in which queues are shown.", rich_help_panel=SHOWN)
-    ] = Resource.GPU,
+        InspectedResource, typer.Option(help="Resource in which queues are shown.", rich_help_panel=SHOWN)
+    ] = InspectedResource.GPU,
     queue: QueueOption = None,
     namespace: NamespaceOption = None,
     group: GroupOption = None,
@@ -85,7 +85,7 @@ def inspect(
         show(report(name, document, resource.value, everything=everything or wide), wide=wide)
 
     answer(
-        Result(
+        CommandResult(
             [document],
             names=lambda: (f"podgroup/{waiter['podGroup']}" for waiter in line),
             table=lambda: (COLUMNS, ([waiter[column] for column in COLUMNS] for waiter in line)),

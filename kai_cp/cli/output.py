@@ -15,7 +15,7 @@ Table = tuple[Sequence[str], Iterable[Sequence[Any]]]
 """Columns and rows."""
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """What goes to standard output."""
 
     TABLE = "table"
@@ -27,7 +27,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CommandResult:
     """What a command found, in every form; only the one that is asked for is made.
 
     ``names``: what ``-o name`` prints, a line each; ``table``: for ``-o csv``; ``show``: prints it for people
@@ -40,19 +40,19 @@ class Result:
     show: Callable[[bool], None]
 
 
-def answer(result: Result, format: Format) -> None:
+def answer(result: CommandResult, format: OutputFormat) -> None:
     """Print a result in one form."""
     match format:
-        case Format.JSON:
+        case OutputFormat.JSON:
             write(as_json(result.documents))
-        case Format.YAML:
+        case OutputFormat.YAML:
             write(as_yaml(result.documents))
-        case Format.NAME:
+        case OutputFormat.NAME:
             write("".join(f"{name}\n" for name in result.names()))
-        case Format.CSV:
+        case OutputFormat.CSV:
             write(as_csv(*result.table()))
         case _:
-            result.show(format is Format.WIDE)
+            result.show(format is OutputFormat.WIDE)
 
 
 def write(text: str | bytes) -> None:

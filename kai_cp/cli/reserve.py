@@ -21,7 +21,7 @@ from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-class Format(StrEnum):
+class ReserveFormat(StrEnum):
     """What goes to standard output."""
 
     TABLE = "table"
@@ -38,8 +38,8 @@ def reserve(
     now: NowOption = None,
     config: ConfigOption = None,
     format: Annotated[
-        Format, typer.Option("--format", "-o", help="A table, or JSON.", rich_help_panel=SHOWN)
-    ] = Format.TABLE,
+        ReserveFormat, typer.Option("--format", "-o", help="A table, or JSON.", rich_help_panel=SHOWN)
+    ] = ReserveFormat.TABLE,
     picture: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw nodes over time (.svg or .png).", rich_help_panel=SHOWN),
@@ -72,7 +72,7 @@ def reserve(
             draw(plan, picture)
         except OSError as error:
             fail(f"--picture: {picture}: {error.strerror or error}", WRONG_USAGE)
-    if format is Format.JSON:
+    if format is ReserveFormat.JSON:
         typer.echo(orjson.dumps(plan.document(), option=orjson.OPT_INDENT_2).decode())
     else:
         from kai_cp.report.starts import report

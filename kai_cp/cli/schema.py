@@ -14,7 +14,7 @@ from kai_cp.cli.output import write
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-class Format(StrEnum):
+class SchemaFormat(StrEnum):
     """How the schemas are shown."""
 
     JSON = "json"
@@ -27,11 +27,11 @@ def schema(
         str | None, typer.Argument(metavar="[NAME]", help="Such as decisions/1. Default: list the names.")
     ] = None,
     format: Annotated[
-        Format,
+        SchemaFormat,
         typer.Option(
             "--format", "-o", help="JSON Schema, or the page docs/reference-json.md.", rich_help_panel=SHOWN
         ),
-    ] = Format.JSON,
+    ] = SchemaFormat.JSON,
 ) -> None:
     """Print the JSON Schema of a document, or the names of all.
 
@@ -43,7 +43,7 @@ def schema(
     from kai_cp.documents import NAMES
     from kai_cp.documents import schema as schema_of
 
-    if format is Format.MARKDOWN:
+    if format is SchemaFormat.MARKDOWN:
         from kai_cp.report.reference import documents_page
 
         write(documents_page())

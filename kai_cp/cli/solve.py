@@ -40,7 +40,7 @@ from kai_cp.cli.options import (
     SnapshotsArgument,
     UsageOption,
 )
-from kai_cp.cli.output import Format, as_csv, as_json, as_yaml, write
+from kai_cp.cli.output import OutputFormat, as_csv, as_json, as_yaml, write
 from kai_cp.reader.container import STDIN, Source
 from kai_cp.report.decisions import report
 from kai_cp.report.headline import batch
@@ -51,7 +51,7 @@ from kai_cp.report.rows import rows as rows_of
 from kai_cp.report.select import Selection, names
 from kai_cp.report.terminal import plural, show, stderr
 from kai_cp.solving import Progress as Step
-from kai_cp.solving import Result, Task, Watch, job
+from kai_cp.solving import SolvingResult, SolvingTask, Watch, job
 from kai_cp.solving import solve as solved
 from kai_cp.worker import Worker
 
@@ -73,7 +73,7 @@ def solve(
         ),
     ] = None,
     format: Annotated[
-        Format,
+        OutputFormat,
         typer.Option(
             "--format",
             "-o",
@@ -81,7 +81,7 @@ def solve(
             "names of pods and pod groups, or one row for every decision.",
             rich_help_panel=SHOWN,
         ),
-    ] = Format.TABLE,
+    ] = OutputFormat.TABLE,
     summary: Annotated[
         bool | None,
         typer.Option(
@@ -144,11 +144,11 @@ def solve(
     inputs, missing = _inputs(snapshots, output_dir)
     index, count = part_or_exit(part)
     inputs = inputs[index::count]
-    results: list[Result] = []
+    results: list[SolvingResult] = []
     answers = _answers(
         inputs,
         settings.max_snapshot_bytes,
-        lambda source, data: Task(source, data, instant, settings, shares),
+        lambda source, data: SolvingTask(source, data, instant, settings, shares),
     )
     for result in answers:
         if result.document is not None and output_dir is not None:
@@ -171,8 +171,8 @@ def solve(
 
 
 def _answers(
-    inputs: Sequence[Source], most_bytes: int, task: Callable[[Source, bytes | None], Task]
-) -> Iterator[Result]:
+    inputs: Sequence[Source], most_bytes: int, task: Callable[[Source, bytes | None], SolvingTask]
+) -> Iterator[SolvingResult]:
     """What comes of the inputs, one after the other; an interrupted one is the last."""
     if not inputs:
         return
@@ -244,9 +244,9 @@ class Look(NamedTuple):
     output_dir: Path | None
 
 
-def _show(results: Sequence[Result], format: Format, selection: Selection, look: Look) -> None:
+def _show(results: Sequence[SolvingResult], format: OutputFormat, selection: Selection, look: Look) -> None:
     """The answers on standard output."""
-    rows: list[tuple[Result, dict[str, Any] | None]] = []
+    rows: list[tuple[SolvingResult, dict[str, Any] | None]] = []
     for result in results:
         document = None if result.document is None else orjson.loads(result.document)
         cluster = document["cluster"] if document is not None else {}
@@ -256,21 +256,23 @@ def _show(results: Sequence[Result], format: Format, selection: Selection, look:
             complain(f"--queue {name}: {result.source.name} has no such queue")
         rows.append((result, None if document is None else selection.of(document)))
     documents = [document for _, document in rows if document is not None]
-    if format is Format.JSON:
+    if format is OutputFormat.JSON:
         whole = [result.document for result, document in rows if document is not None and not selection]
         write(whole[0] if len(whole) == 1 and whole[0] is not None else as_json(documents))
-    elif format is Format.YAML:
+    elif format is OutputFormat.YAML:
         write(as_yaml(documents))
-    elif format is Format.NAME:
+    elif format is OutputFormat.NAME:
         write("".join(f"{name}\n" for document in documents for name in named(document)))
-    elif format is Format.CSV:
+    elif format is OutputFormat.CSV:
         pairs = [(result.source.name, document) for result, document in rows if document is not None]
         write(as_csv(COLUMNS, (row for name, document in pairs for row in rows_of(name, document))))
     else:
-        _print_tables(rows, look, wide=format is Format.WIDE)
+        _print_tables(rows, look, wide=format is OutputFormat.WIDE)
 
 
-def _print_tables(rows: Sequence[tuple[Result, dict[str, Any] | None]], look: Look, *, wide: bool) -> None:
+def _print_tables(
+    rows: Sequence[tuple[SolvingResult, dict[str, Any] | None]], look: Look, *, wide: bool
+) -> None:
     """A report for every input, or one row for each."""
     summary = look.summary if look.summary is not None else len(rows) > 1
     if not summary:

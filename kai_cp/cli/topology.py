@@ -15,7 +15,7 @@ from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-class Format(StrEnum):
+class TopologyFormat(StrEnum):
     """How the fabric is shown."""
 
     TEXT = "text"
@@ -28,8 +28,9 @@ class Format(StrEnum):
 def topology(
     snapshot: SnapshotArgument,
     format: Annotated[
-        Format, typer.Option("--format", "-o", help="Text, JSON, or a picture.", rich_help_panel=SHOWN)
-    ] = Format.TEXT,
+        TopologyFormat,
+        typer.Option("--format", "-o", help="Text, JSON, or a picture.", rich_help_panel=SHOWN),
+    ] = TopologyFormat.TEXT,
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write to this file; pictures need one.", rich_help_panel=SHOWN),
@@ -45,7 +46,7 @@ def topology(
     """
     from kai_cp.topology_view import topology_report
 
-    if format in (Format.SVG, Format.PNG) and output is None and sys.stdout.isatty():
+    if format in (TopologyFormat.SVG, TopologyFormat.PNG) and output is None and sys.stdout.isatty():
         fail(f"--format {format.value}: name a file with --output", WRONG_USAGE)
     found, _, _ = snapshot_or_exit(snapshot, instant_or_exit(now), settings_or_exit(config, {}))
     made = topology_report(found, format.value)

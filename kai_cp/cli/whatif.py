@@ -19,7 +19,7 @@ from kai_cp.cli.common import (
     mapping_or_exit,
     settings_or_exit,
 )
-from kai_cp.cli.explain import Format, raw_or_exit
+from kai_cp.cli.explain import ExplainedFormat, raw_or_exit
 from kai_cp.cli.help import HelpfulCommand
 from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
 
@@ -114,8 +114,8 @@ def what_if(
     ] = False,
     budget: Annotated[float, typer.Option(metavar="SECONDS", help="Time for --least.")] = 60.0,
     format: Annotated[
-        Format, typer.Option("--format", "-o", help="Text, or whatif/1.", rich_help_panel=SHOWN)
-    ] = Format.TEXT,
+        ExplainedFormat, typer.Option("--format", "-o", help="Text, or whatif/1.", rich_help_panel=SHOWN)
+    ] = ExplainedFormat.TEXT,
     now: NowOption = None,
     usage: UsageOption = None,
     config: ConfigOption = None,
@@ -154,7 +154,7 @@ def what_if(
             found["least"] = question.answer(cycles, changed, after_)
     except BadOperation as problem:
         fail(str(problem), WRONG_USAGE)
-    if format is Format.JSON:
+    if format is ExplainedFormat.JSON:
         sys.stdout.buffer.write(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
         return
     for line in lines(found):

@@ -22,7 +22,7 @@ from kai_cp.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from kai_cp.questions.question import Facts
+    from kai_cp.questions.question import SnapshotDetails
     from kai_cp_models.settings import Settings
     from kai_cp_models.snapshot import Plan, Snapshot
 
@@ -37,7 +37,7 @@ DecisionsArgument = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class DecidedSnapshot:
     """A snapshot, and the plan for it; ``plan`` None: nothing was asked to be decided."""
 
     name: str
@@ -46,17 +46,17 @@ class World:
     plan: Plan | None
     settings: Settings
 
-    def facts(self) -> Facts:
+    def facts(self) -> SnapshotDetails:
         """What the questions are asked of; the fair order is worked out once."""
         from kai_cp.files import within
 
         with within(self.settings.limits.read_seconds, self.name):
             return self._facts()
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> SnapshotDetails:
         from kai_cp.decisions import to_json
         from kai_cp.inspection import inspection
-        from kai_cp.questions.question import Facts
+        from kai_cp.questions.question import SnapshotDetails
         from kai_cp.report.amounts import owed
         from kai_cp_models.snapshot import GroupKey, Plan
 
@@ -66,7 +66,7 @@ class World:
             GroupKey(*entry["podGroup"].split("/", 1)): entry["position"] or 0
             for entry in inspected["waiting"]
         }
-        return Facts(
+        return SnapshotDetails(
             self.name,
             to_json(self.snapshot, plan, sha256=self.digest, positions=places),
             inspected,
@@ -82,7 +82,7 @@ def world_or_exit(
     budget: float | None,
     config: Path | None,
     undecided: bool = False,
-) -> World:
+) -> DecidedSnapshot:
     """The world that the arguments mean; bad ones end the program."""
     if snapshot == "-":
         fail("name the snapshot's file: it is read twice, so standard input will not do", WRONG_USAGE)
@@ -90,7 +90,7 @@ def world_or_exit(
     instant = instant_or_exit(now)
     plan, decided_at = (None, None) if undecided else _plan(snapshot, decisions, settings, instant)
     found, name, digest = snapshot_or_exit(snapshot, instant if instant is not None else decided_at, settings)
-    return World(name, digest, found, plan, settings)
+    return DecidedSnapshot(name, digest, found, plan, settings)
 
 
 def decisions_or_exit(path: Path, text: bytes | None = None) -> tuple[Mapping[str, Any], Plan]:
@@ -136,7 +136,7 @@ def _decided(snapshot: str, settings: Settings, instant: float | None) -> bytes:
 
     warm_up(ENGINE)
     from kai_cp.reading import inputs
-    from kai_cp.solving import Task, job, solve
+    from kai_cp.solving import SolvingTask, job, solve
 
     sources, problems = inputs([snapshot])
     if problems:
@@ -144,7 +144,7 @@ def _decided(snapshot: str, settings: Settings, instant: float | None) -> bytes:
     if len(sources) != 1:
         fail(f"{snapshot}: holds {len(sources)} snapshots; name one of them", WRONG_USAGE)
     with Worker(job) as worker:
-        result = solve(worker, Task(sources[0], None, instant, settings, None))
+        result = solve(worker, SolvingTask(sources[0], None, instant, settings, None))
     if result.problem:
         complain(result.problem)
     if result.interrupted:

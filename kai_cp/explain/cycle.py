@@ -26,7 +26,7 @@ LEAST_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Decided:
+class DecidedCycle:
     """A snapshot with the plan of its cycle."""
 
     draft: Draft
@@ -55,7 +55,7 @@ class Decided:
         return any(key in one.triggers for one in self.situation.evicted.values())
 
     @cached_property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> PlacedGroups:
         """What holds which places when the plan is carried out."""
         situation = self.situation
         held: Counter[GroupKey] = Counter()
@@ -67,7 +67,7 @@ class Decided:
             if stays or pod.key in situation.given:
                 held[pod.group] += 1
                 gpus += milli_gpus(pod) / MILLI
-        return Outcome(
+        return PlacedGroups(
             frozenset(self.snapshot.group_by_key),
             held,
             round(gpus, 3),
@@ -77,7 +77,7 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlacedGroups:
     """Groups that hold a place after a cycle. ``held``: pods by group; ``gpus``: GPUs in all."""
 
     groups: frozenset[GroupKey]
@@ -86,7 +86,7 @@ class Outcome:
     lost: frozenset[PodKey]
     moved: frozenset[PodKey]
 
-    def gain_and_loss(self, other: Outcome) -> tuple[list[str], list[str]]:
+    def gain_and_loss(self, other: PlacedGroups) -> tuple[list[str], list[str]]:
         """Pod groups of both that hold more pods in ``other``, and those that hold fewer."""
         both = sorted(self.groups & other.groups)
         gain = [str(key) for key in both if other.held.get(key, 0) > self.held.get(key, 0)]
@@ -94,7 +94,7 @@ class Outcome:
         return gain, lose
 
 
-def difference(before: Outcome, after: Outcome) -> Json:
+def difference(before: PlacedGroups, after: PlacedGroups) -> Json:
     """What two ends differ in, pod group by pod group."""
     gain, lose = before.gain_and_loss(after)
     new = sorted(after.groups - before.groups)
@@ -131,7 +131,7 @@ class Cycles:
         label = self.settings.users.label
         return parse(draft.raw, now=draft.now, usage=self._usage, memo=self._memo, user_label=label)
 
-    def decide(self, draft: Draft) -> Decided:
+    def decide(self, draft: Draft) -> DecidedCycle:
         """The cycle on a draft."""
         self.count += 1
         began = time.monotonic()
@@ -140,14 +140,14 @@ class Cycles:
         if self.deadline is not None:
             budget = min(budget, max(LEAST_SECONDS, self.deadline - began))
         plan = decide(snapshot, self.settings, deadline=time.monotonic() + budget)
-        return Decided(draft, Situation(snapshot, self.settings, plan), time.monotonic() - began)
+        return DecidedCycle(draft, Situation(snapshot, self.settings, plan), time.monotonic() - began)
 
     def out_of_time(self) -> bool:
         """Whether the time for further cycles is over."""
         return self.deadline is not None and time.monotonic() >= self.deadline
 
 
-def carried_out(decided: Decided, seconds: float) -> Draft:
+def carried_out(decided: DecidedCycle, seconds: float) -> Draft:
     """The snapshot ``seconds`` later, the plan carried out, what was evicted back to pending."""
     draft = Draft(decided.draft.raw, decided.draft.now)
     given, evicted = decided.situation.given, decided.situation.evicted

@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from kai_cp.explain.draft import Json
 from kai_cp.explain.raw import metadata, spec_of
-from kai_cp.explain.trials import Candidate, Fix, Trials
+from kai_cp.explain.trials import Fix, FixCandidate, Trials
 from kai_cp_models.explain.position import FairLine
-from kai_cp_models.explain.repair import Candidate as Change
-from kai_cp_models.explain.repair import Repair
+from kai_cp_models.explain.repair import PodChanges, Repair
 from kai_cp_models.snapshot import Pod, PodKey
 
 _MOST_TRIES: Final = 24
@@ -46,7 +45,7 @@ def move(trials: Trials) -> Fix | None:
     return None
 
 
-def _possible(trials: Trials, change: Change) -> bool:
+def _possible(trials: Trials, change: PodChanges) -> bool:
     """Whether every pod has room at its new place once all of them have left the old one."""
     ledger = trials.situation.before.copy()
     for pod in change.pods:
@@ -86,7 +85,7 @@ def stop(trials: Trials) -> Fix | None:
 
 def _stopped(trials: Trials, pods: Sequence[Pod]) -> Fix | None:
     ops = ({"op": "stop", "pods": sorted(str(pod.key) for pod in pods)},)
-    return trials.first("stop", "pods", [Candidate(ops, len(pods))], complete=False)
+    return trials.first("stop", "pods", [FixCandidate(ops, len(pods))], complete=False)
 
 
 def _none_less(trials: Trials, amount: int, tried: set[frozenset[PodKey]]) -> bool:
@@ -134,7 +133,7 @@ def add_nodes(trials: Trials) -> Fix | None:
         limit = most if best is None else int(best.amount) - 1
         if limit < 1 or trials.admits([_copies(like, limit)]) is None:
             continue
-        candidates = [Candidate((_copies(like, count),), count) for count in range(1, limit + 1)]
+        candidates = [FixCandidate((_copies(like, count),), count) for count in range(1, limit + 1)]
         best = trials.first("add-nodes", "nodes", candidates) or best
     return best
 

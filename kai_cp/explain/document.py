@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kai_cp.decisions import ENGINE, rfc3339, version
-from kai_cp.explain.cycle import Cycles, Decided
+from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.draft import Draft, Json
 from kai_cp.explain.fixes import Fixes, fixes_of
 from kai_cp.explain.sentences import sentence
@@ -50,7 +50,7 @@ class Explainer:
     def __post_init__(self) -> None:
         self._cycles = Cycles(self.settings, self.usage)
         began = time.monotonic()
-        self.decided: Decided = self._cycles.decide(self.draft)
+        self.decided: DecidedCycle = self._cycles.decide(self.draft)
         self._line = FairLine(self.decided.situation)
         self._starts = Starts(self._cycles, self.decided)
         self._shared: dict[object, Blocking] = {}

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kai_cp.explain.draft import Json
 from kai_cp.explain.raw import alive, group_of, notes_of, spec_of
-from kai_cp.explain.trials import Candidate, Fix, Trials
+from kai_cp.explain.trials import Fix, FixCandidate, Trials
 from kai_cp_models.explain.families import kind_of, subject_of
 from kai_cp_models.explain.own import own_faults
 from kai_cp_models.fairness import amounts
@@ -44,7 +44,9 @@ def waiting_pods(trials: Trials) -> list[Json]:
 
 def repair(trials: Trials) -> Fix | None:
     """Mend what the group itself lacks: queue, gates, subgroup labels, backoff, objects."""
-    candidates = sorted((Candidate(tuple(ops), len(ops)) for ops in repairs(trials)), key=lambda c: c.amount)
+    candidates = sorted(
+        (FixCandidate(tuple(ops), len(ops)) for ops in repairs(trials)), key=lambda c: c.amount
+    )
     return trials.first("repair", "objects", candidates)
 
 
@@ -149,11 +151,11 @@ def _plain(labels: Any) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key != "kubernetes.io/hostname"}
 
 
-def _together(choices: Sequence[Sequence[Json]]) -> Iterator[Candidate]:
+def _together(choices: Sequence[Sequence[Json]]) -> Iterator[FixCandidate]:
     for size in range(1, min(_MOST_TOGETHER, len(choices)) + 1):
         for some in combinations(choices, size):
             ops = tuple(op for one in some for op in one)
-            yield Candidate(ops, len(ops))
+            yield FixCandidate(ops, len(ops))
 
 
 def _refuses(taint: Taint, pods: Sequence[Any]) -> bool:
@@ -166,7 +168,9 @@ def enable_action(trials: Trials) -> Fix | None:
     """Configure an action that is not."""
     missing = [action for action in _ACTIONS if action not in trials.snapshot.policy.actions]
     return trials.first(
-        "enable-action", "actions", [Candidate(({"op": "enable-action", "action": a},), 1) for a in missing]
+        "enable-action",
+        "actions",
+        [FixCandidate(({"op": "enable-action", "action": a},), 1) for a in missing],
     )
 
 
@@ -214,7 +218,9 @@ def _raised(trials: Trials, field: str) -> Fix | None:
     alone = not any(
         not holder.kept for holder in _holders(trials) if holder.group.queue in trials.snapshot.queue_path
     )
-    return trials.first(f"raise-{field}", "sum of the fields", [Candidate(tuple(ops), total)], complete=alone)
+    return trials.first(
+        f"raise-{field}", "sum of the fields", [FixCandidate(tuple(ops), total)], complete=alone
+    )
 
 
 def _holders(trials: Trials) -> Any:
@@ -244,7 +250,9 @@ def raise_priority(trials: Trials) -> Fix | None:
         "raise-priority",
         "priority",
         [
-            Candidate(({"op": "set-priority", "podGroup": str(group.key), "value": v},), v - group.priority)
+            FixCandidate(
+                ({"op": "set-priority", "podGroup": str(group.key), "value": v},), v - group.priority
+            )
             for v in values
         ],
     )
@@ -255,7 +263,7 @@ def raise_priority(trials: Trials) -> Fix | None:
 
 def relax_topology(trials: Trials) -> Fix | None:
     """Ask for a wider level, or for none."""
-    candidates: list[Candidate] = []
+    candidates: list[FixCandidate] = []
     widened: list[Json] = []
     total = 0
     for part, name in _constrained(trials.group.root):
@@ -269,12 +277,12 @@ def relax_topology(trials: Trials) -> Fix | None:
         if name:
             op["subGroup"] = name
         for level in range(at - 1, -1, -1):
-            candidates.append(Candidate(({**op, "level": topology.levels[level]},), at - level))
-        candidates.append(Candidate(({**op, "level": None},), at + 1))
+            candidates.append(FixCandidate(({**op, "level": topology.levels[level]},), at - level))
+        candidates.append(FixCandidate(({**op, "level": None},), at + 1))
         widened.append({**op, "level": None})
         total += at + 1
     if len(widened) > 1:
-        candidates.append(Candidate(tuple(widened), total))
+        candidates.append(FixCandidate(tuple(widened), total))
     candidates.sort(key=lambda c: c.amount)
     return trials.first("relax-topology", "levels", candidates, complete=len(widened) == 1)
 
@@ -304,7 +312,7 @@ def reduce_gang(trials: Trials) -> Fix | None:
         if leaf.name in named:
             op["subGroup"] = leaf.name
         for value in range(leaf.minimum - 1, 0, -1):
-            candidates.append(Candidate(({**op, "value": value},), leaf.minimum - value))
+            candidates.append(FixCandidate(({**op, "value": value},), leaf.minimum - value))
     candidates.sort(key=lambda c: c.amount)
     # Ever smaller gangs are ever easier, so the smallest tells whether there is any use in it.
     if len(candidates) > 4 and trials.admits(candidates[-1].ops) is None:
@@ -324,9 +332,11 @@ def reduce_request(trials: Trials) -> Fix | None:
     if gpu is not None and gpu.kind is GpuKind.FRACTION and "gpu-fraction" in notes_of(pods[0]):
         most = round(float(notes_of(pods[0])["gpu-fraction"]) * _HUNDREDTHS)
 
-        def share(k: int) -> Candidate:
+        def share(k: int) -> FixCandidate:
             value = (most - k) / _HUNDREDTHS
-            return Candidate(({**op, "resource": "gpu-fraction", "value": value},), round(k / _HUNDREDTHS, 2))
+            return FixCandidate(
+                ({**op, "resource": "gpu-fraction", "value": value},), round(k / _HUNDREDTHS, 2)
+            )
 
         return _smallest(trials, share, most - 1)
     containers = spec_of(pods[0]).get("containers") or [{}]
@@ -335,13 +345,13 @@ def reduce_request(trials: Trials) -> Fix | None:
         return None
     whole = int(asked)
 
-    def fewer(k: int) -> Candidate:
-        return Candidate(({**op, "resource": "nvidia.com/gpu", "value": whole - k},), k)
+    def fewer(k: int) -> FixCandidate:
+        return FixCandidate(({**op, "resource": "nvidia.com/gpu", "value": whole - k},), k)
 
     return _smallest(trials, fewer, whole - 1)
 
 
-def _smallest(trials: Trials, make: Callable[[int], Candidate], most: int) -> Fix | None:
+def _smallest(trials: Trials, make: Callable[[int], FixCandidate], most: int) -> Fix | None:
     """The smallest step from 1 to ``most`` that helps, when larger ones help whenever smaller ones do."""
     if most < 1 or trials.admits(make(most).ops) is None:
         return None
@@ -371,7 +381,7 @@ def drop_selector(trials: Trials) -> Fix | None:
         keys |= {rule.key for term in pod.spec.node_affinity or () for rule in term if not rule.field}
     ordered = sorted(keys)
     candidates = [
-        Candidate(({"op": "drop-selector", "podGroup": str(trials.key), "keys": list(some)},), size)
+        FixCandidate(({"op": "drop-selector", "podGroup": str(trials.key), "keys": list(some)},), size)
         for size in range(1, min(_MOST_TOGETHER, len(ordered)) + 1)
         for some in combinations(ordered, size)
     ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kai_cp.explain.cycle import Cycles, Decided
+from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.disturb import move, stop
 from kai_cp.explain.draft import BadOperation, Draft, Json, nearest
 from kai_cp.explain.operations import QUEUE_RESOURCES, applied
@@ -46,7 +46,7 @@ class Least:
             )
         return cls(name, subject, targets, most)
 
-    def answer(self, cycles: Cycles, draft: Draft, base: Decided) -> Json:
+    def answer(self, cycles: Cycles, draft: Draft, base: DecidedCycle) -> Json:
         """The document's ``least``. ``base``: the cycle after the other operations."""
         waiting = self._left(base)
         if not waiting:
@@ -60,7 +60,7 @@ class Least:
         draft.find("queues", "queue", queue)
         return self._raise(cycles, draft, base, queue, resource)
 
-    def _left(self, decided: Decided) -> list[str]:
+    def _left(self, decided: DecidedCycle) -> list[str]:
         """Which of the targets still wait."""
         keys = self.targets or tuple(group.key for group in decided.snapshot.groups)
         return [str(key) for key in keys if not decided.admits(key)]
@@ -68,7 +68,7 @@ class Least:
     def _copies(self, amount: float) -> tuple[Json, ...]:
         return ({"op": "add-nodes", "like": self.subject, "count": int(amount)},)
 
-    def _raise(self, cycles: Cycles, draft: Draft, base: Decided, queue: str, resource: str) -> Json:
+    def _raise(self, cycles: Cycles, draft: Draft, base: DecidedCycle, queue: str, resource: str) -> Json:
         """Raises of one bound: at most until all that waits below the queue is within it."""
         situation = base.situation
         r = ("cpu", "memory", "gpu").index(resource)
@@ -134,7 +134,7 @@ class Least:
         number = int(amount) if amount == int(amount) else amount
         return self._document(number, make(number), "proved" if proved else "not proved", rest)
 
-    def _disturbing(self, cycles: Cycles, base: Decided) -> Json:
+    def _disturbing(self, cycles: Cycles, base: DecidedCycle) -> Json:
         """Stops or moves for one target after the other; of several targets together nothing is proved."""
         ops: list[Json] = []
         amount = 0.0
@@ -176,7 +176,7 @@ class Least:
         return found
 
 
-def targets_of(text: str, decided: Decided) -> tuple[GroupKey, ...] | None:
+def targets_of(text: str, decided: DecidedCycle) -> tuple[GroupKey, ...] | None:
     """The pod groups of ``--for``; None: all. Raises ``BadOperation``."""
     if text == "all":
         return None

@@ -14,7 +14,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from kai_cp.explain.draft import BadOperation, Json, clone
 from kai_cp.explain.raw import group_of, key_of, metadata
-from kai_cp.workloads.batch import GROUP_VERSION, Objects, group_pods
+from kai_cp.workloads.batch import GROUP_VERSION, BatchObjects, group_pods
 from kai_cp.workloads.settings import GroupingSettings
 
 _REPLICA_TYPE: Final = "training.kubeflow.org/replica-type"
@@ -25,7 +25,7 @@ _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AlikePods:
     """Alike pods of a workload. ``index``: label and annotation that count them, if any."""
 
     name: str
@@ -42,19 +42,19 @@ def _whole(spec: Json, field: str) -> int:
     return value
 
 
-def _job(spec: Json) -> Iterator[Part]:
+def _job(spec: Json) -> Iterator[AlikePods]:
     count = _whole(spec, "parallelism")
     if spec.get("completions") is not None:
         count = min(count, _whole(spec, "completions"))
     index = _INDEX if spec.get("completionMode") == "Indexed" else ""
-    yield Part("", count, spec["template"], index=index)
+    yield AlikePods("", count, spec["template"], index=index)
 
 
-def _replicas(spec: Json) -> Iterator[Part]:
-    yield Part("", _whole(spec, "replicas"), spec["template"])
+def _replicas(spec: Json) -> Iterator[AlikePods]:
+    yield AlikePods("", _whole(spec, "replicas"), spec["template"])
 
 
-def _job_set(spec: Json) -> Iterator[Part]:
+def _job_set(spec: Json) -> Iterator[AlikePods]:
     for part in spec["replicatedJobs"]:
         name = str(part["name"])
         for i in range(_whole(part, "replicas")):
@@ -63,17 +63,17 @@ def _job_set(spec: Json) -> Iterator[Part]:
                 yield replace(job, name=f"{name}-{i}", labels=labels)
 
 
-def _training(field: str) -> Callable[[Json], Iterator[Part]]:
-    def parts(spec: Json) -> Iterator[Part]:
+def _training(field: str) -> Callable[[Json], Iterator[AlikePods]]:
+    def parts(spec: Json) -> Iterator[AlikePods]:
         for kind, part in spec[field].items():
             name = str(kind).lower()
             labels = {_REPLICA_TYPE: name}
-            yield Part(name, _whole(part, "replicas"), part["template"], labels, _REPLICA_INDEX)
+            yield AlikePods(name, _whole(part, "replicas"), part["template"], labels, _REPLICA_INDEX)
 
     return parts
 
 
-PARTS: Final[Mapping[str, Callable[[Json], Iterator[Part]]]] = {
+PARTS: Final[Mapping[str, Callable[[Json], Iterator[AlikePods]]]] = {
     "Deployment": _replicas,
     "JAXJob": _training("jaxReplicaSpecs"),
     "Job": _job,
@@ -95,7 +95,7 @@ def planned(
 
     ``classes``: the cluster's PriorityClasses. ``scheduler``: this scheduler's name. ``most``: pods at most.
     """
-    objects = Objects()
+    objects = BatchObjects()
     for item in classes:
         objects.apply({**item, "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"})
     for given in owners:
@@ -141,7 +141,7 @@ def _pods_of(owner: Json, most: int) -> Iterator[Json]:
         raise BadOperation(f"{title}: {type(problem).__name__}: {problem}") from None
 
 
-def _pod_of(owner: Json, part: Part, i: int) -> Json:
+def _pod_of(owner: Json, part: AlikePods, i: int) -> Json:
     head = metadata(owner)
     template = clone(part.template)
     noted = template.get("metadata") or {}

@@ -15,7 +15,7 @@ from kai_cp.explain.cycle import Cycles
 from kai_cp.explain.document import Explainer, document
 from kai_cp.explain.draft import BadOperation, Draft, Json, nearest
 from kai_cp.explain.least import Least, targets_of
-from kai_cp.explain.tasks import ExplainTask, Refused, WhatIfTask
+from kai_cp.explain.tasks import ExplainTask, RefusedQuestion, WhatIfTask
 from kai_cp.explain.whatif import whatif
 from kai_cp_models.snapshot import GroupKey
 
@@ -24,15 +24,15 @@ MOST_MEMORY_BYTES: Final = 8 * 1024**3
 """Address space of a worker; what needs more is refused."""
 
 
-def answer(task: ExplainTask | WhatIfTask) -> bytes | Refused:
+def answer(task: ExplainTask | WhatIfTask) -> bytes | RefusedQuestion:
     """A document as JSON text, or why there is none."""
     _restrain()
     try:
         return orjson.dumps(_explained(task) if isinstance(task, ExplainTask) else _answered(task))
     except BadOperation as problem:
-        return Refused(str(problem))
+        return RefusedQuestion(str(problem))
     except MemoryError:
-        return Refused("it would need more memory than is allowed")
+        return RefusedQuestion("it would need more memory than is allowed")
 
 
 def _restrain() -> None:

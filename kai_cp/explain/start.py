@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kai_cp.decisions import rfc3339
-from kai_cp.explain.cycle import Cycles, Decided
+from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.draft import Json
 from kai_cp.explain.operations import applied
 from kai_cp.explain.raw import known_ends
@@ -31,7 +31,7 @@ class Start:
     open_ends: int
     because: str
     tried: bool = True
-    decided: Decided | None = None
+    decided: DecidedCycle | None = None
 
     def document(self) -> Json:
         """As the explanation has it."""
@@ -42,7 +42,7 @@ class Start:
 class Starts:
     """Starts on one snapshot; what many groups ask for is worked out once."""
 
-    def __init__(self, cycles: Cycles, base: Decided) -> None:
+    def __init__(self, cycles: Cycles, base: DecidedCycle) -> None:
         self._cycles = cycles
         self._base = base
         self._now = base.snapshot.now

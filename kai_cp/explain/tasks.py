@@ -46,7 +46,7 @@ class WhatIfTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedQuestion:
     """A sentence why there is no document."""
 
     sentence: str

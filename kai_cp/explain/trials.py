@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from kai_cp.explain.cycle import Cycles, Decided
+from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.draft import BadOperation, Json
 from kai_cp.explain.operations import applied
 from kai_cp_models.explain.blocking import Blocking
@@ -20,7 +20,7 @@ from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot
 
 
 @dataclass(frozen=True)
-class Candidate:
+class FixCandidate:
     """Operations that may help, and what they amount to in the unit of their kind."""
 
     ops: tuple[Json, ...]
@@ -36,7 +36,7 @@ class Fix:
     unit: str
     ops: tuple[Json, ...]
     proved: bool
-    decided: Decided
+    decided: DecidedCycle
     amounts: dict[str, float] = field(default_factory=dict)
     """By kind, of a combined fix."""
 
@@ -49,7 +49,12 @@ class Trials:
     """Tries operations for one pod group; what was tried once is not solved again."""
 
     def __init__(
-        self, cycles: Cycles, base: Decided, key: GroupKey, blocking: Blocking, before: Sequence[Json] = ()
+        self,
+        cycles: Cycles,
+        base: DecidedCycle,
+        key: GroupKey,
+        blocking: Blocking,
+        before: Sequence[Json] = (),
     ) -> None:
         """``before``: operations that come before every candidate (a combined fix)."""
         self.cycles = cycles
@@ -57,7 +62,7 @@ class Trials:
         self.key = key
         self.blocking = blocking
         self.before = tuple(before)
-        self._known: dict[bytes, Decided | None] = {}
+        self._known: dict[bytes, DecidedCycle | None] = {}
 
     @property
     def situation(self) -> Situation:
@@ -102,7 +107,7 @@ class Trials:
         found._known = self._known
         return found
 
-    def admits(self, ops: Sequence[Json]) -> Decided | None:
+    def admits(self, ops: Sequence[Json]) -> DecidedCycle | None:
         """The cycle after the operations, if it admits the group; raises ``NoTime``."""
         every = [*self.before, *ops]
         text = orjson.dumps(every)
@@ -118,7 +123,7 @@ class Trials:
         return self._known[text]
 
     def first(
-        self, kind: str, unit: str, candidates: Iterable[Candidate], *, complete: bool = True
+        self, kind: str, unit: str, candidates: Iterable[FixCandidate], *, complete: bool = True
     ) -> Fix | None:
         """The first candidate that helps; they come with growing amounts.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kai_cp.decisions import ENGINE, rfc3339, version
-from kai_cp.explain.cycle import Cycles, Decided, Outcome, carried_out, difference
+from kai_cp.explain.cycle import Cycles, DecidedCycle, PlacedGroups, carried_out, difference
 from kai_cp.explain.draft import Draft, Json
 from kai_cp.explain.operations import applied
 from kai_cp_models.explain.bound import gpu_bound
@@ -26,7 +26,7 @@ def whatif(
     settle: int | None = None,
     bound: bool = False,
     sha256: str = "",
-) -> tuple[Json, Draft, Decided]:
+) -> tuple[Json, Draft, DecidedCycle]:
     """The document without ``least``, the changed snapshot and its cycle.
 
     ``settle``: run both on for at most so many cycles, until one decides nothing.
@@ -64,7 +64,7 @@ def whatif(
     return found, changed, after
 
 
-def run_on(cycles: Cycles, decided: Decided, most: int) -> tuple[Outcome, int, bool]:
+def run_on(cycles: Cycles, decided: DecidedCycle, most: int) -> tuple[PlacedGroups, int, bool]:
     """Carry out cycles until one decides nothing: the end, how many there were, and whether it settled."""
     count = 0
     while decided.situation.plan.decisions and count < most:
@@ -73,7 +73,7 @@ def run_on(cycles: Cycles, decided: Decided, most: int) -> tuple[Outcome, int, b
     return _standing(decided), count, not decided.situation.plan.decisions
 
 
-def _standing(decided: Decided) -> Outcome:
+def _standing(decided: DecidedCycle) -> PlacedGroups:
     """Which groups hold a place before the cycle decides anything."""
     outcome = decided.outcome
     if not decided.situation.plan.decisions:
@@ -82,15 +82,15 @@ def _standing(decided: Decided) -> Outcome:
     from kai_cp_models.snapshot import Plan
 
     still = Situation(decided.snapshot, decided.situation.settings, Plan())
-    return Decided(decided.draft, still, 0.0).outcome
+    return DecidedCycle(decided.draft, still, 0.0).outcome
 
 
-def _ends(first: Outcome, last: Outcome) -> Json:
+def _ends(first: PlacedGroups, last: PlacedGroups) -> Json:
     """The difference of two ends; nothing is lost or moved any more."""
     return difference(first, last)
 
 
-def summary(decided: Decided) -> Json:
+def summary(decided: DecidedCycle) -> Json:
     """A cycle in figures."""
     plan = decided.situation.plan
     kinds = [one.kind for one in plan.decisions]

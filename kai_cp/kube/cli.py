@@ -189,13 +189,13 @@ def migrate(
     import json
 
     from kai_cp.kube.api.errors import KubeError
-    from kai_cp.kube.migration import Unreadable, from_cluster, from_files
+    from kai_cp.kube.migration import UnreadableFile, from_cluster, from_files
     from kai_cp.migrate.report import migrate as migrated
     from kai_cp.migrate.text import told
 
     try:
         documents = from_files(files) if files else from_cluster(connection)
-    except (KubeError, Unreadable) as problem:
+    except (KubeError, UnreadableFile) as problem:
         typer.echo(str(problem), err=True)
         raise typer.Exit(1) from None
     found = migrated(documents)

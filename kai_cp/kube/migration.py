@@ -17,7 +17,7 @@ from kai_cp.kube.serving.process import Connection, Lifecycle, connect
 Documents = list[tuple[str, Mapping[str, Any]]]
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """A file that cannot be read; the text names it."""
 
 
@@ -28,12 +28,12 @@ def from_files(files: Sequence[Path]) -> Documents:
         try:
             documents = yaml_text.load_all(read_text(file))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
-            raise Unreadable(f"{file}: {str(problem).splitlines()[0]}") from None
+            raise UnreadableFile(f"{file}: {str(problem).splitlines()[0]}") from None
         for document in documents:
             if document is None:
                 continue
             if not isinstance(document, dict):
-                raise Unreadable(f"{file}: expected keys and values")
+                raise UnreadableFile(f"{file}: expected keys and values")
             items = document["items"] if isinstance(document.get("items"), list) else [document]
             found += [(file.name, item) for item in items if isinstance(item, dict)]
     return found

@@ -6,7 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kai_cp.migrate.table import ADMISSION, CONFIG, CONTROLLERS, HELM, HELM_NOT, PARTS, SHARD, VALUES, Row
+from kai_cp.migrate.table import (
+    ADMISSION,
+    CONFIG,
+    CONTROLLERS,
+    HELM,
+    HELM_NOT,
+    PARTS,
+    SHARD,
+    VALUES,
+    MigrationRow,
+)
 from kai_cp.reader.fields import Json, Malformed, object_at, text_at
 
 Document = Mapping[str, Any]
@@ -82,8 +92,8 @@ def leaves(document: Document, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _settings(
-    document: Document, table: Mapping[str, Row], path: str = ""
-) -> Iterator[tuple[str, Row | None, Any]]:
+    document: Document, table: Mapping[str, MigrationRow], path: str = ""
+) -> Iterator[tuple[str, MigrationRow | None, Any]]:
     """Every setting with its row; a row covers what is below it, unless something there has its own."""
     for key, value in document.items():
         where = f"{path}.{key}" if path else str(key)
@@ -98,7 +108,7 @@ def _settings(
             yield where, row, value
 
 
-def _row(table: Mapping[str, Row], path: str) -> Row | None:
+def _row(table: Mapping[str, MigrationRow], path: str) -> MigrationRow | None:
     return table.get(path) or table.get(".".join(["*", *path.split(".")[1:]]))
 
 
@@ -126,7 +136,7 @@ def _switch(found: Migration, part: str, *, on: bool) -> None:
         found.differs.append(f"{part} is switched off: do not install ours")
 
 
-def _move(found: Migration, path: str, row: Row, value: Any) -> None:
+def _move(found: Migration, path: str, row: MigrationRow, value: Any) -> None:
     for place, name in row.targets:
         if place != VALUES:
             found.flags[place][name] = _written(value)

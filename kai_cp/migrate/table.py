@@ -20,23 +20,23 @@ class Target(NamedTuple):
     name: str
 
 
-class Row(NamedTuple):
+class MigrationRow(NamedTuple):
     """What becomes of one setting; without targets it is not taken over. ``note`` says what to know."""
 
     targets: tuple[Target, ...] = ()
     note: str = ""
 
 
-def _values(*names: str, note: str = "") -> Row:
-    return Row(tuple(Target(VALUES, name) for name in names), note)
+def _values(*names: str, note: str = "") -> MigrationRow:
+    return MigrationRow(tuple(Target(VALUES, name) for name in names), note)
 
 
-def _flag(place: str, *names: str, note: str = "") -> Row:
-    return Row(tuple(Target(place, name) for name in names), note)
+def _flag(place: str, *names: str, note: str = "") -> MigrationRow:
+    return MigrationRow(tuple(Target(place, name) for name in names), note)
 
 
-def _not(note: str) -> Row:
-    return Row((), note)
+def _not(note: str) -> MigrationRow:
+    return MigrationRow((), note)
 
 
 _EVERYWHERE = ("scheduler-name", "queue-label-key", "nodepool-label-key")
@@ -45,9 +45,9 @@ OWN_LIMITS: Final = "no limit by default: the API server's own priority and fair
 SAME_NAMES: Final = "the names are KAI's own: a second set under other names would be called as well"
 GO: Final = "tunes the Go runtime, which ours does not have"
 
-CONFIG: Final[Mapping[str, Row]] = {
+CONFIG: Final[Mapping[str, MigrationRow]] = {
     "namespace": _not("the namespace of the Helm release: helm install -n"),
-    "global.schedulerName": Row(
+    "global.schedulerName": MigrationRow(
         (
             Target(VALUES, "schedulerName"),
             Target(CONTROLLERS, "scheduler-name"),
@@ -55,10 +55,12 @@ CONFIG: Final[Mapping[str, Row]] = {
         ),
         "also for the webhooks: kai-cp webhooks --scheduler-name",
     ),
-    "global.nodePoolLabelKey": Row(
+    "global.nodePoolLabelKey": MigrationRow(
         (Target(VALUES, "nodePoolLabelKey"), Target(CONTROLLERS, "nodepool-label-key"))
     ),
-    "global.queueLabelKey": Row((Target(VALUES, "queueLabelKey"), Target(CONTROLLERS, "queue-label-key"))),
+    "global.queueLabelKey": MigrationRow(
+        (Target(VALUES, "queueLabelKey"), Target(CONTROLLERS, "queue-label-key"))
+    ),
     "global.nodeSelector": _values("scheduler.nodeSelector", "binder.nodeSelector"),
     "global.tolerations": _values("scheduler.tolerations", "binder.tolerations"),
     "global.affinity": _values("scheduler.affinity", "binder.affinity"),
@@ -158,16 +160,16 @@ PARTS: Final[Mapping[str, str]] = {
 }
 """KAI's services that are controllers here."""
 
-SHARD: Final[Mapping[str, Row]] = {
-    "partitionLabelValue": Row((), "="),
-    "placementStrategy": Row((), "="),
-    "queueDepthPerAction": Row((), "="),
-    "minRuntime": Row((), "="),
-    "kValue": Row((), "="),
-    "usageDBConfig": Row((), "="),
-    "plugins": Row((), "="),
-    "actions": Row((), "="),
-    "args": Row((), "="),
+SHARD: Final[Mapping[str, MigrationRow]] = {
+    "partitionLabelValue": MigrationRow((), "="),
+    "placementStrategy": MigrationRow((), "="),
+    "queueDepthPerAction": MigrationRow((), "="),
+    "minRuntime": MigrationRow((), "="),
+    "kValue": MigrationRow((), "="),
+    "usageDBConfig": MigrationRow((), "="),
+    "plugins": MigrationRow((), "="),
+    "actions": MigrationRow((), "="),
+    "args": MigrationRow((), "="),
     "scenarioSearchBudgets": _not("ours has one budget of time, in its settings"),
     "goMemLimitRatio": _not(GO),
     "goMemLimit": _not(GO),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kai_cp.questions.question import Document, Facts, Question
+from kai_cp.questions.question import Document, Question, SnapshotDetails
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount, plural
 from kai_cp_models.reasons import NOT_FOR_SHARES
 
 
-def ask(facts: Facts) -> dict[str, Any]:
+def ask(facts: SnapshotDetails) -> dict[str, Any]:
     """``audit/1``, in GPUs, after what was decided.
 
     ``pairs``: a queue that is owed (its smallest owed pod group needs ``gpus``, within its fair share) and a
@@ -32,7 +32,7 @@ def ask(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _has_children(facts: Facts, name: str) -> bool:
+def _has_children(facts: SnapshotDetails, name: str) -> bool:
     return any(queue.get("parent") == name for queue in facts.inspection["queues"])
 
 
@@ -42,7 +42,9 @@ def _excess(queue: Document) -> float:
     return 0.0 if share is None or share < 0 else max(0.0, queue["allocatedAfter"]["gpu"] - share)
 
 
-def _pairs(facts: Facts, leaves: Mapping[str, Document], after: Mapping[str, Document]) -> Iterator[Document]:
+def _pairs(
+    facts: SnapshotDetails, leaves: Mapping[str, Document], after: Mapping[str, Document]
+) -> Iterator[Document]:
     """Fair shares count below the lowest queue that both have above them: there they share what it has."""
     queues = {queue["name"]: queue for queue in facts.inspection["queues"]}
     waiting: dict[str, list[Document]] = {}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kai_cp.questions.question import Document, Facts, Question
+from kai_cp.questions.question import Document, Question, SnapshotDetails
 from kai_cp.report.section import Names, Section
 from kai_cp.report.terminal import amount, plural
 
 
-def ask(facts: Facts) -> dict[str, Any]:
+def ask(facts: SnapshotDetails) -> dict[str, Any]:
     """``evictions/1``: every pod that is evicted; ``movesTo``: its new place, or null: back to pending."""
     decisions = facts.decisions["decisions"]
     places = {(d["namespace"], d["pod"]): d["node"] for d in decisions if d["kind"] == "Nominate"}

@@ -6,12 +6,12 @@ from typing import Any
 
 from rich.text import Text
 
-from kai_cp.questions.question import Document, Facts, Question
+from kai_cp.questions.question import Document, Question, SnapshotDetails
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import age, amount, plural
 
 
-def ask(facts: Facts) -> dict[str, Any]:
+def ask(facts: SnapshotDetails) -> dict[str, Any]:
     """``pending/1``: pod groups that stay pending, in fair order."""
     line = {entry["podGroup"]: i for i, entry in enumerate(facts.inspection["waiting"], 1)}
     last = len(line) + 1

@@ -12,7 +12,7 @@ Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class SnapshotDetails:
     """What is known of a cluster at one time: its name, its ``decisions/1`` and its ``inspection/1``.
 
     ``owed``: by leaf queue, the pod groups that wait although what they need is within the fair share.
@@ -30,6 +30,6 @@ class Question:
 
     rows: str
     label: str
-    ask: Callable[[Facts], dict[str, Any]]
+    ask: Callable[[SnapshotDetails], dict[str, Any]]
     headline: Callable[[Document], str]
     sections: Callable[[Document], Sequence[Section]]

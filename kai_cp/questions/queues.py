@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from kai_cp.questions.question import Document, Facts, Question
+from kai_cp.questions.question import Document, Question, SnapshotDetails
 from kai_cp.report.kinds import by_kind
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount, plural
@@ -17,7 +17,7 @@ def borrowed(used: float, quota: float) -> float:
     return 0.0 if quota < 0 else max(0.0, used - quota)
 
 
-def ask(facts: Facts) -> dict[str, Any]:
+def ask(facts: SnapshotDetails) -> dict[str, Any]:
     """``queues/1``: the tree, parents first, in GPUs; -1 is unlimited."""
     found = []
     for queue in facts.inspection["queues"]:

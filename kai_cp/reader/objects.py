@@ -27,7 +27,7 @@ from kai_cp_models.rules.stateful.budgets import BUDGETS
 from kai_cp_models.rules.stateful.numa.zones import TOPOLOGIES, NumaTopology
 from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.rules.stateful.references import VOLUME_CLAIMS
-from kai_cp_models.rules.stateful.storage.objects import STORAGE, Objects
+from kai_cp_models.rules.stateful.storage.objects import STORAGE, StorageObjects
 from kai_cp_models.snapshot import Policy
 
 T = TypeVar("T")
@@ -108,14 +108,14 @@ class _Reading:
         return {key[1]: row for key, row in self.each(name, read).items()}
 
 
-def _storage(read: _Reading) -> Objects:
+def _storage(read: _Reading) -> StorageObjects:
     limits: dict[str, dict[str, int]] = {}
     for node, most in read.named("csiNodes", read_limits).items():
         for driver, count in most.items():
             limits.setdefault(driver, {})[node] = count
     claims = read.each("persistentVolumeClaims", read_volume_claim)
     tracked = read.named("csiDrivers", tracks_capacity)
-    return Objects(
+    return StorageObjects(
         volumes=read.named("persistentVolumes", read_volume),
         claims={claim.key: claim for claim in claims.values()},
         classes=read.named("storageClasses", read_storage_class),

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from kai_cp.bench.records import PromisesKept
-from kai_cp.simulate.workload import NODE_GPUS, Job, Workload
+from kai_cp.simulate.workload import NODE_GPUS, Job, WorkloadTrace
 from kai_cp.simulate.world import Run
 from kai_cp_models.settings import Settings
 
@@ -47,7 +47,7 @@ def with_policy(settings: Settings, policy: str) -> Settings:
 
 def declared(
     seed: int, *, nodes: int = 16, hours: float = 24.0, load: float = 1.05, mean_hours: float = 1.0
-) -> Workload:
+) -> WorkloadTrace:
     """Jobs of one queue at a rate that asks for ``load`` times the cluster, looked at every five minutes."""
     rng = random.Random(seed)
     sizes = [size for size in (2, 4, 8) if size <= nodes // 2]
@@ -65,7 +65,7 @@ def declared(
         name = f"job-{len(jobs):05}"
         jobs.append(Job(name, "queue-00", now, gpus, pods, seconds, _said(rng, seconds)))
     quotas = (("queue-00", float(nodes * NODE_GPUS)),)
-    return Workload(nodes, quotas, tuple(jobs), hours * 3600, tick=300.0)
+    return WorkloadTrace(nodes, quotas, tuple(jobs), hours * 3600, tick=300.0)
 
 
 def _said(rng: random.Random, seconds: float) -> float | None:
@@ -79,7 +79,7 @@ def _said(rng: random.Random, seconds: float) -> float | None:
     return next((usual for usual in USUAL if usual >= wanted), USUAL[-1])
 
 
-def promises_kept(run: Run, workload: Workload) -> PromisesKept:
+def promises_kept(run: Run, workload: WorkloadTrace) -> PromisesKept:
     """How many first promises were kept, and why the others were not; those still open do not count."""
     kept = still_open = 0
     broken = Counter[str]()

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from kai_cp.bench.progress import Bar
+from kai_cp.bench.progress import ProgressBar
 from kai_cp.bench.records import SimulationResult, origin
 from kai_cp.settings import digest
 from kai_cp.simulate import policies, starts
-from kai_cp.simulate.workload import Workload, philly
-from kai_cp.simulate.world import Run, World
+from kai_cp.simulate.workload import WorkloadTrace, philly
+from kai_cp.simulate.world import Run, Simulation
 from kai_cp_models.settings import Settings
 
 PHILLY: Final = "philly"
@@ -31,7 +31,7 @@ class Contender:
     """A policy on a workload. ``name``: of the kind of workload."""
 
     name: str
-    workload: Workload
+    workload: WorkloadTrace
     policy: str
     seed: int
 
@@ -39,7 +39,7 @@ class Contender:
 def run_gangs(
     settings: Settings,
     seeds: Sequence[int],
-    bar: Bar,
+    bar: ProgressBar,
     *,
     hours: float,
     nodes: Sequence[int] = (),
@@ -71,7 +71,7 @@ def measure(one: Contender, settings: Settings) -> SimulationResult:
     if one.name == DECLARED:
         settings = starts.with_policy(settings, one.policy)
     workload = one.workload
-    run = World(workload, decide, settings).run()
+    run = Simulation(workload, decide, settings).run()
     by_size = _waits(run)
     return SimulationResult(
         case=f"{one.name}-{workload.nodes}n",

@@ -36,7 +36,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class WorkloadTrace:
     """Nodes of eight GPUs, queues with their quotas, and the pod groups by arrival."""
 
     nodes: int
@@ -49,7 +49,7 @@ class Workload:
 
 def philly(
     seed: int, *, nodes: int = 16, hours: float = 24.0, load: float = 1.05, mean_hours: float = 2.0
-) -> Workload:
+) -> WorkloadTrace:
     """Arrivals at a rate that asks for ``load`` times the cluster, in waves; queues ask unequally."""
     rng = random.Random(seed)
     mean_gpus = sum(size * share for size, share in SIZES)
@@ -72,4 +72,4 @@ def philly(
         jobs.append(Job(f"job-{len(jobs):05}", f"queue-{queue:02}", now, gpus, size // gpus, seconds))
     quota = float(capacity // QUEUES)
     quotas = tuple((f"queue-{q:02}", quota) for q in range(QUEUES))
-    return Workload(nodes, quotas, tuple(jobs), hours * 3600)
+    return WorkloadTrace(nodes, quotas, tuple(jobs), hours * 3600)

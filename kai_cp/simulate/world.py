@@ -11,10 +11,10 @@ from typing import Final
 
 from kai_cp.bench.generate.objects import (
     NOW,
-    Gang,
+    GangSpec,
     NodeShape,
+    PodRequest,
     RawCluster,
-    Request,
     ago,
     group,
     node,
@@ -26,7 +26,7 @@ from kai_cp.kube.scheduler.fake_cluster import FakeCluster
 from kai_cp.reader import ParseMemo, parse
 from kai_cp.simulate.policies import Policy
 from kai_cp.simulate.shares import share_error
-from kai_cp.simulate.workload import NODE_GPUS, Job, Workload
+from kai_cp.simulate.workload import NODE_GPUS, Job, WorkloadTrace
 from kai_cp_models.check import violations
 from kai_cp_models.reservations.inputs import EXPECTED
 from kai_cp_models.reservations.prepare import prepare
@@ -48,7 +48,7 @@ class _Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class StartPromise:
     """A start that was promised first, and what came of it. ``started``: None: not by the end of the run."""
 
     gpus: int
@@ -72,15 +72,15 @@ class Run:
     cycles: int
     slowest_cycle: float
     errors: tuple[str, ...]
-    promises: tuple[Promise, ...] = ()
+    promises: tuple[StartPromise, ...] = ()
     idle_gpu_seconds: float = 0.0
     """GPU-seconds that stood idle in held room."""
 
 
-class World:
+class Simulation:
     """A workload on a cluster under a policy."""
 
-    def __init__(self, workload: Workload, policy: Policy, settings: Settings) -> None:
+    def __init__(self, workload: WorkloadTrace, policy: Policy, settings: Settings) -> None:
         self._workload = workload
         self._policy = policy
         self._settings = settings
@@ -152,7 +152,7 @@ class World:
             slowest_cycle=slowest,
             errors=tuple(self._errors),
             promises=tuple(
-                Promise(self._lives[name].job.total, at, self._lives[name].first_start, tuple(causes))
+                StartPromise(self._lives[name].job.total, at, self._lives[name].first_start, tuple(causes))
                 for name, (at, causes) in self._promised.items()
             ),
             idle_gpu_seconds=self._idle,
@@ -166,7 +166,7 @@ class World:
 
     def _arrive(self, job: Job) -> None:
         age = self._start - (self._start + job.arrives)
-        gang = Gang(job.name, job.queue, Request(job.gpus), job.pods, "train", age)
+        gang = GangSpec(job.name, job.queue, PodRequest(job.gpus), job.pods, "train", age)
         self._lives[job.name] = _Life(job)
         self._twin.add_group(group(gang, running=False))
         if job.declared is not None:

@@ -136,7 +136,7 @@ def _read(
 
 
 def _compare(parsed: dict[str, Snapshot], every: dict[str, Settings], report: Path | None) -> None:
-    from kai_cp.bench.progress import Bar
+    from kai_cp.bench.progress import ProgressBar
     from kai_cp.cli.common import BAD_INPUT, complain
     from kai_cp.report.terminal import show
     from kai_cp.tune.compare import html, table
@@ -144,7 +144,7 @@ def _compare(parsed: dict[str, Snapshot], every: dict[str, Settings], report: Pa
 
     results: dict[str, dict[str, Measured]] = {}
     wrong: list[str] = []
-    with Bar() as bar:
+    with ProgressBar() as bar:
         bar.expect(len(parsed) * len(every))
         for name, snapshot in parsed.items():
             results[name] = {}
@@ -171,7 +171,7 @@ def _search(
     storage: str,
     out: Path,
 ) -> Settings:
-    from kai_cp.bench.progress import Bar
+    from kai_cp.bench.progress import ProgressBar
     from kai_cp.report.terminal import show
     from kai_cp.settings import as_yaml
     from kai_cp.tune.outcome import choose, knobs, table
@@ -179,7 +179,7 @@ def _search(
     from kai_cp.tune.space import read_space
 
     space = read_space(path)
-    with Bar() as bar:
+    with ProgressBar() as bar:
         bar.expect(trials + 1)
         bar.begin("the present settings, several times")
         present = spread(space, base, list(parsed.values()))

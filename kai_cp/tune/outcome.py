@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kai_cp.report.section import Section
 from kai_cp.tune.measure import MEASURES
-from kai_cp.tune.search import Found
+from kai_cp.tune.search import TunedTrial
 from kai_cp.tune.space import Space
 
 _EQUAL = 0.005
@@ -22,8 +22,8 @@ class Choice:
     """
 
     present: Mapping[str, tuple[float, float]]
-    front: tuple[Found, ...]
-    best: Found | None
+    front: tuple[TunedTrial, ...]
+    best: TunedTrial | None
     trials: int
 
     def sentence(self, out: str) -> str:
@@ -44,18 +44,18 @@ def better(name: str, value: float, than: float, noise: float) -> int:
     return 1 if (value > than) == MEASURES[name].more else -1
 
 
-def choose(space: Space, present: Mapping[str, tuple[float, float]], trials: Sequence[Found]) -> Choice:
+def choose(space: Space, present: Mapping[str, tuple[float, float]], trials: Sequence[TunedTrial]) -> Choice:
     """The trials worth a look, and the one to take."""
     now = {name: mean for name, (mean, _) in present.items()}
 
     def signs(values: Mapping[str, float], beside: Mapping[str, float]) -> tuple[int, ...]:
         return tuple(better(n, values[n], beside[n], present[n][1]) for n in space.objectives)
 
-    def beaten(one: Found) -> bool:
+    def beaten(one: TunedTrial) -> bool:
         beside = [signs(one.values, now), *(signs(one.values, other.values) for other in trials)]
         return any(max(found) <= 0 and min(found) < 0 for found in beside)
 
-    front: list[Found] = []
+    front: list[TunedTrial] = []
     for trial in sorted(trials, key=lambda found: found.number):
         known = [now, *(other.values for other in front)]
         if not beaten(trial) and all(any(signs(trial.values, other)) for other in known):

@@ -29,7 +29,7 @@ POSTGRESQL: Final = ("postgresql://", "postgres://")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TunedTrial:
     """One trial: settings that differ from the base, and its objectives."""
 
     number: int
@@ -56,7 +56,7 @@ def search(
     storage: str,
     name: str,
     report: Callable[[int], None] = lambda _: None,
-) -> list[Found]:
+) -> list[TunedTrial]:
     """Run trials until the study has ``trials`` finished ones (of all workers and runs); all of these."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     directions = [
@@ -87,7 +87,7 @@ def search(
         callback = optuna.study.MaxTrialsCallback(trials, states=(optuna.trial.TrialState.COMPLETE,))
         study.optimize(objective, callbacks=[callback])
     return [
-        Found(t.number, dict(zip(space.objectives, t.values, strict=True)), t.user_attrs["overrides"])
+        TunedTrial(t.number, dict(zip(space.objectives, t.values, strict=True)), t.user_attrs["overrides"])
         for t in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
         if "overrides" in t.user_attrs
     ]

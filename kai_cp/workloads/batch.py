@@ -20,7 +20,7 @@ SHIPPED_CLASSES: Final = ("train", "build-preemptible", "build", "inference")
 GROUP_VERSION: Final = "scheduling.run.ai/v2alpha2"
 
 
-class Objects:
+class BatchObjects:
     """Objects by kind and name, answering what the grouper asks."""
 
     def __init__(self, options: Json | None = None) -> None:
@@ -127,7 +127,7 @@ def group_documents(documents: Sequence[Json], settings: GroupingSettings) -> di
         options = documents[0].get("spec") or {}
         settings = _configured(settings, options)
         documents = documents[1:]
-    objects = Objects(options)
+    objects = BatchObjects(options)
     errors: list[dict[str, Any]] = []
     stage = 1
     for document in documents:
@@ -145,7 +145,7 @@ def group_documents(documents: Sequence[Json], settings: GroupingSettings) -> di
     return {"podGroups": groups, "pods": pods, "errors": errors}
 
 
-def group_pods(objects: Objects, settings: GroupingSettings, stage: int = 1) -> list[dict[str, Any]]:
+def group_pods(objects: BatchObjects, settings: GroupingSettings, stage: int = 1) -> list[dict[str, Any]]:
     """Reconcile every pod twice; what could not be grouped, as ``pod``, ``stage`` and ``message``."""
     errors: dict[Key, str] = {}
     for _round in range(2):
@@ -158,7 +158,7 @@ def group_pods(objects: Objects, settings: GroupingSettings, stage: int = 1) -> 
     return [{"pod": f"{key[2]}/{key[3]}", "stage": stage, "message": text} for key, text in errors.items()]
 
 
-def _reconcile(objects: Objects, key: Key, settings: GroupingSettings) -> None:
+def _reconcile(objects: BatchObjects, key: Key, settings: GroupingSettings) -> None:
     pod = objects.item(key)
     if pod is None:
         return

@@ -52,7 +52,7 @@ class Writes:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundWorkload:
     """Where a pod belongs, or None when it is left alone; and the owners on the way."""
 
     grouped: Grouped | None
@@ -81,19 +81,19 @@ def reconcile(pod: Item, reads: Reads, settings: GroupingSettings) -> Writes:
     return Writes(group.name, None, change, pod_patch(pod, group.name, subgroup), owners, notes)
 
 
-def group_of(pod: Item, reads: Reads, settings: GroupingSettings) -> Found:
+def group_of(pod: Item, reads: Reads, settings: GroupingSettings) -> FoundWorkload:
     """The pod's group; none for pods of other schedulers, skipped ones, and bare ones that name a group."""
     if not _ours(pod, reads, settings):
-        return Found(None)
+        return FoundWorkload(None)
     try:
         chain = walk(pod, reads)
     except GroupingError:
         if pod.deleted:
-            return Found(None)
+            return FoundWorkload(None)
         raise
     if chain.skipped:
-        return Found(None, chain)
-    return Found(_grouped(pod, chain, reads, settings), chain)
+        return FoundWorkload(None, chain)
+    return FoundWorkload(_grouped(pod, chain, reads, settings), chain)
 
 
 def _ours(pod: Item, reads: Reads, settings: GroupingSettings) -> bool:

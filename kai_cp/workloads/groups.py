@@ -23,7 +23,7 @@ SPEC_KEYS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class GroupTopology:
     """Where pods must or should be together: a Topology's name and levels of it; "" is absent."""
 
     name: str = ""
@@ -40,18 +40,18 @@ class Topology:
         return {key: value for key, value in values.items() if value}
 
 
-NOWHERE: Final = Topology()
+NOWHERE: Final = GroupTopology()
 
 
 @dataclass(frozen=True, slots=True)
-class Subgroup:
+class GroupSubgroup:
     """A part of the gang: pods (``min_member``), or further parts (``min_subgroup``)."""
 
     name: str
     min_member: int | None = None
     min_subgroup: int | None = None
     parent: str = ""
-    topology: Topology = NOWHERE
+    topology: GroupTopology = NOWHERE
 
     def json(self) -> dict[str, Any]:
         """As an entry of ``subGroups``."""
@@ -81,10 +81,10 @@ class Group:
     preemptibility: str = ""
     preemption_delay: str = ""
     staleness_grace: str = ""
-    topology: Topology = NOWHERE
+    topology: GroupTopology = NOWHERE
     min_member: int = 1
     min_subgroup: int | None = None
-    subgroups: tuple[Subgroup, ...] = ()
+    subgroups: tuple[GroupSubgroup, ...] = ()
     follows_queue: bool = False
     """Whether ``queue`` is written again when the workload's changes."""
 

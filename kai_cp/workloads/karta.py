@@ -17,7 +17,7 @@ from kai_cp.reader.fields import (
     text_at,
     texts_at,
 )
-from kai_cp.workloads.groups import Grouped, Subgroup, Topology
+from kai_cp.workloads.groups import Grouped, GroupSubgroup, GroupTopology
 from kai_cp.workloads.items import GroupingError, Item
 from kai_cp.workloads.reads import Reads
 from kai_cp.workloads.workload import Workload, inherited
@@ -70,8 +70,8 @@ class Structure:
     components: Mapping[str, Component]
     root: str
     group: str = ""
-    parts: tuple[tuple[str, Topology], ...] = ()
-    topology: Topology | None = None
+    parts: tuple[tuple[str, GroupTopology], ...] = ()
+    topology: GroupTopology | None = None
     members: tuple[Member, ...] = ()
 
     def below(self, name: str) -> list[Component]:
@@ -132,7 +132,7 @@ class _Reader:
             least = self._scale(name)
             if least <= 0:
                 raise BadKarta(f"component {name}: its scale is 0")
-            subgroups.append(Subgroup(name, least, topology=topology))
+            subgroups.append(GroupSubgroup(name, least, topology=topology))
             if not inside and any(self._selects(component) for component in structure.subtree(name)):
                 inside = name
         return Grouped(replace(group, min_subgroup=len(subgroups), subgroups=tuple(subgroups)), inside)
@@ -343,11 +343,11 @@ def _one_group(one: Json, components: Mapping[str, Component], root: str) -> Str
     for i, entry in enumerate(objects_at(one, "subGroups", where)):
         inner = f"{where}.subGroups[{i}]"
         component = _known(entry, inner, components)
-        parts.append((component, _topology(entry, inner) or Topology()))
+        parts.append((component, _topology(entry, inner) or GroupTopology()))
     return Structure(components, root, name, tuple(parts), _topology(one, where))
 
 
-def _topology(holder: Json, where: str) -> Topology | None:
+def _topology(holder: Json, where: str) -> GroupTopology | None:
     raw = object_at(holder, "topology", where)
     if not raw:
         return None
@@ -357,7 +357,7 @@ def _topology(holder: Json, where: str) -> Topology | None:
     )
     if not name or not (required or preferred):
         raise Malformed(f"{where}.topology", "a topology name and a level are needed")
-    return Topology(name, required, preferred)
+    return GroupTopology(name, required, preferred)
 
 
 def _member(entry: Json, where: str, components: Mapping[str, Component]) -> Member:

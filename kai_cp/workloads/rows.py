@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kai_cp.reader.fields import Json, shown
 from kai_cp.workloads import keys
-from kai_cp.workloads.groups import NOWHERE, Grouped, Subgroup, Topology
+from kai_cp.workloads.groups import NOWHERE, Grouped, GroupSubgroup, GroupTopology
 from kai_cp.workloads.items import (
     Item,
     Path,
@@ -95,7 +95,7 @@ def strings(item: Item, where: str, values: Json | None) -> dict[str, str]:
     return found
 
 
-def template_placement(item: Item, template: Path) -> Topology:
+def template_placement(item: Item, template: Path) -> GroupTopology:
     """The topology constraint of a pod template: a level without the name of a topology is an error."""
     wanted = placement(template_annotations(item, template))
     if not wanted.required and not wanted.preferred:
@@ -106,10 +106,10 @@ def template_placement(item: Item, template: Path) -> Topology:
     return wanted
 
 
-def _subgroup(owner: Item, part: Part) -> Subgroup:
+def _subgroup(owner: Item, part: Part) -> GroupSubgroup:
     least = first_integer(owner, part.min_member)
     topology = template_placement(owner, part.template) if part.template is not None else NOWHERE
-    return Subgroup(part.name, 1 if least is None else least, topology=topology)
+    return GroupSubgroup(part.name, 1 if least is None else least, topology=topology)
 
 
 def _part_of(workload: Workload) -> str:

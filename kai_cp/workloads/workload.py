@@ -13,7 +13,7 @@ import yaml
 from kai_cp.reader.times import go_duration
 from kai_cp.workloads import keys
 from kai_cp.workloads.defaults import KindDefaults
-from kai_cp.workloads.groups import Group, Topology
+from kai_cp.workloads.groups import Group, GroupTopology
 from kai_cp.workloads.items import Item, Reference
 from kai_cp.workloads.reads import Reads
 
@@ -110,9 +110,9 @@ def _scalar(text: str) -> str:
     return text if plain else json.dumps(text)
 
 
-def placement(annotations: Mapping[str, str]) -> Topology:
+def placement(annotations: Mapping[str, str]) -> GroupTopology:
     """The topology constraint that annotations ask for."""
-    return Topology(
+    return GroupTopology(
         annotations.get(keys.TOPOLOGY, ""),
         annotations.get(keys.TOPOLOGY_REQUIRED, ""),
         annotations.get(keys.TOPOLOGY_PREFERRED, ""),

@@ -20,14 +20,14 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kai_cp.kube.api.background import BackgroundWriter
-from kai_cp.kube.api.cluster import Result
+from kai_cp.kube.api.cluster import WriteResult
 from kai_cp.kube.api.resources import LEASES
 from kai_cp.kube.binder.process import BinderMetrics
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.queue import QueueMetrics
 from kai_cp.kube.demo.controlplane import free_port
-from kai_cp.kube.serving.http import Answer, HttpServer
-from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp.kube.serving.http import HttpServer, Response
+from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from kai_cp.reader import parse
@@ -74,7 +74,7 @@ def ended_before(raw: Object, name: str) -> Object:
     return before
 
 
-def busy_registry() -> tuple[CollectorRegistry, SchedulerMetrics, Sequence[Cycle]]:
+def busy_registry() -> tuple[CollectorRegistry, SchedulerMetrics, Sequence[CycleRecord]]:
     """Metrics, and cycles in which everything happens that a panel shows."""
     registry = CollectorRegistry()
     raw = json.loads((ROOT / "examples" / "demo-cluster.json").read_text("utf-8"))
@@ -92,11 +92,13 @@ def busy_registry() -> tuple[CollectorRegistry, SchedulerMetrics, Sequence[Cycle
     )
     plan = on_the_time_axis(plan)
     seconds = {"snapshot": 0.1, "prepare": 0.2, "solve": 0.3, "check": 0.05, "write": 0.2, "report": 0.1}
-    results = [Result(decision, "done") for decision in plan.decisions]
-    overtaken = [Result(plan.decisions[0], "conflict")]
+    results = [WriteResult(decision, "done") for decision in plan.decisions]
+    overtaken = [WriteResult(plan.decisions[0], "conflict")]
     cycles = (
-        Cycle(1, NOW, before, parse(before, now=NOW), Plan(plan.decisions[:1]), overtaken, seconds, "hash"),
-        Cycle(2, NOW, raw, snapshot, plan, results, seconds, "hash"),
+        CycleRecord(
+            1, NOW, before, parse(before, now=NOW), Plan(plan.decisions[:1]), overtaken, seconds, "hash"
+        ),
+        CycleRecord(2, NOW, raw, snapshot, plan, results, seconds, "hash"),
     )
     return registry, SchedulerMetrics(registry), cycles
 
@@ -122,7 +124,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     target = HttpServer(
         "127.0.0.1:0",
         {
-            path: lambda _rest, one=one: Answer(generate_latest(one), "text/plain")
+            path: lambda _rest, one=one: Response(generate_latest(one), "text/plain")
             for path, one in served.items()
         },
     )

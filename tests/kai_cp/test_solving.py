@@ -20,7 +20,7 @@ from kai_cp.reader.container import Source
 from kai_cp.reading import read
 from kai_cp.report.progress import line
 from kai_cp.settings import load
-from kai_cp.solving import Progress, Result, Task, interim, job, progress, solve
+from kai_cp.solving import Progress, SolvingResult, SolvingTask, interim, job, progress, solve
 from kai_cp.worker import Worker
 from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Stage, Unscheduled
 from tests.support import worker_jobs
@@ -31,12 +31,12 @@ NOW = 1_795_176_000.0
 WAITING = {"ablation", "chat-api", "detector", "giant", "legacy", "notebook-bob", "notebook-eve", "replay"}
 
 
-def task(budget: float, path: Path = DEMO) -> Task:
+def task(budget: float, path: Path = DEMO) -> SolvingTask:
     settings = load(None, {"solver.budget_seconds": budget})
-    return Task(Source(str(path), path.stem), None, NOW, settings, None)
+    return SolvingTask(Source(str(path), path.stem), None, NOW, settings, None)
 
 
-def document(result: Result) -> dict[str, Any]:
+def document(result: SolvingResult) -> dict[str, Any]:
     assert result.document is not None
     found = json.loads(result.document)
     assert isinstance(found, dict)

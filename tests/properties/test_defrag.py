@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kai_cp_models.defrag.frontier import Frontier, frontier
-from kai_cp_models.defrag.problem import Question
+from kai_cp_models.defrag.problem import DefragQuestion
 from kai_cp_models.settings import Settings
 from tests.support.brute import worlds
 from tests.support.times import runs, world
@@ -17,7 +17,12 @@ from tests.support.worlds import cluster, node
 Layout = tuple[tuple[int, ...], ...]
 """GPUs of the pods on every node of 4 GPUs."""
 
-QUESTIONS = [Question(), Question(pods=1, gpus=4), Question(pods=2, gpus=2), Question(pods=1, gpus=3)]
+QUESTIONS = [
+    DefragQuestion(),
+    DefragQuestion(pods=1, gpus=4),
+    DefragQuestion(pods=2, gpus=2),
+    DefragQuestion(pods=1, gpus=3),
+]
 
 
 @st.composite
@@ -32,14 +37,14 @@ def drawn(draw: st.DrawFn) -> Layout:
     return tuple(found)
 
 
-def value(question: Question, loads: list[int]) -> int:
+def value(question: DefragQuestion, loads: list[int]) -> int:
     """What loads are worth."""
     if question.gang:
         return sum((4 - load) // question.gpus for load in loads) // question.pods
     return sum(load == 0 for load in loads)
 
 
-def least(layout: Layout, question: Question) -> dict[int, int]:
+def least(layout: Layout, question: DefragQuestion) -> dict[int, int]:
     """The fewest moves by value: every order of moves, each pod at most once, each move into room."""
     where = [(node_, size) for node_, sizes in enumerate(layout) for size in sizes]
     best: dict[int, float] = {}
@@ -69,7 +74,7 @@ def points(found: Frontier) -> list[tuple[int, int]]:
 
 @given(drawn(), st.sampled_from(QUESTIONS))
 @worlds(60)
-def test_every_point_has_the_fewest_moves_of_all_sequences(layout: Layout, question: Question) -> None:
+def test_every_point_has_the_fewest_moves_of_all_sequences(layout: Layout, question: DefragQuestion) -> None:
     members = [
         runs(f"p{i}x{k}", f"n{i}", size, preemptible=True, priority=50)
         for i, sizes in enumerate(layout)

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from kai_cp.bench.generate.objects import (
     NON_PREEMPTIBLE,
-    Gang,
+    GangSpec,
     NodeShape,
+    PodRequest,
     RawCluster,
-    Request,
     ago,
     group,
     node,
@@ -101,12 +101,12 @@ class Builder:
             ("train", "build-preemptible", "build", "inference"), weights=(74, 13, 9, 4)
         )[0]
 
-    def pend(self, gang: Gang) -> None:
+    def pend(self, gang: GangSpec) -> None:
         """Add a waiting pod group."""
         self.raw.groups.append(group(gang, running=False))
         self.raw.pods.extend(pod(gang, i) for i in range(gang.size))
 
-    def run(self, gang: Gang, *, scatter: bool = False) -> bool:
+    def run(self, gang: GangSpec, *, scatter: bool = False) -> bool:
         """Add a running pod group; False when it has no room. ``scatter``: on any node, not the tightest.
 
         Work that is not preemptible stays inside its queue's quota (4.1), else it becomes training work.
@@ -162,7 +162,7 @@ class Builder:
         self._used -= gpus
         self._levels[self.free[index]].append(index)
 
-    def _take_share(self, request: Request) -> tuple[int, str] | None:
+    def _take_share(self, request: PodRequest) -> tuple[int, str] | None:
         milli = round(request.fraction * 1000)
         for at, (index, room, name) in enumerate(self._open_devices):
             if room >= milli:
@@ -188,7 +188,7 @@ class Builder:
         self,
         target: float,
         queues: Sequence[str],
-        gangs: Sequence[tuple[Request, int]],
+        gangs: Sequence[tuple[PodRequest, int]],
         weights: Sequence[float],
         *,
         scatter: bool = False,
@@ -197,5 +197,7 @@ class Builder:
         misses = 0
         while misses < 40 and self.used() < target:
             request, size = self.random.choices(gangs, weights=weights)[0]
-            gang = Gang(self.name(), self.random.choice(queues), request, size, self.priority(), self.age())
+            gang = GangSpec(
+                self.name(), self.random.choice(queues), request, size, self.priority(), self.age()
+            )
             misses = 0 if self.run(gang, scatter=scatter) else misses + 1

@@ -59,7 +59,7 @@ class NodeShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PodRequest:
     """What one pod asks: whole GPUs, or one fraction in (0, 1), with 8 CPUs and 32 GiB per GPU."""
 
     gpus: int = 1
@@ -120,7 +120,7 @@ def queue(name: str, quota: float, created: str, parent: str | None = None) -> d
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class GangSpec:
     """A pod group to be written: ``size`` pods of one request, all needed.
 
     ``age_seconds``: since creation. ``level``: required (or, with ``preferred``, wished) topology level.
@@ -129,7 +129,7 @@ class Gang:
 
     name: str
     queue: str
-    request: Request
+    request: PodRequest
     size: int = 1
     priority: str = "train"
     age_seconds: float = 3600.0
@@ -139,7 +139,7 @@ class Gang:
     minimum: int | None = None
 
 
-def group(gang: Gang, *, running: bool) -> dict[str, Any]:
+def group(gang: GangSpec, *, running: bool) -> dict[str, Any]:
     """The PodGroup object of a gang."""
     metadata: dict[str, Any] = {
         "name": gang.name,
@@ -175,7 +175,7 @@ def group(gang: Gang, *, running: bool) -> dict[str, Any]:
     return {"metadata": metadata, "spec": spec, "status": {}}
 
 
-def pod(gang: Gang, index: int, place: str | None = None, gpu_group: str = "") -> dict[str, Any]:
+def pod(gang: GangSpec, index: int, place: str | None = None, gpu_group: str = "") -> dict[str, Any]:
     """Pod ``index`` of a gang; running on ``place``, pending without one."""
     request = gang.request
     labels: dict[str, str] = {}

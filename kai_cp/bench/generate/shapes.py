@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kai_cp.bench.generate.builder import DAYS, Builder
-from kai_cp.bench.generate.objects import Gang, NodeShape, Request
+from kai_cp.bench.generate.objects import GangSpec, NodeShape, PodRequest
 
-_WHOLE: Final = (*((Request(g), 1) for g in (1, 2, 4, 8)), *((Request(8), size) for size in (2, 4, 8)))
+_WHOLE: Final = (*((PodRequest(g), 1) for g in (1, 2, 4, 8)), *((PodRequest(8), size) for size in (2, 4, 8)))
 _WHOLE_WEIGHTS: Final = (55, 9, 12, 12, 6, 4, 2)
-_SHARES: Final = tuple((Request(fraction=f), 1) for f in (0.25, 0.3, 0.5, 0.6))
+_SHARES: Final = tuple((PodRequest(fraction=f), 1) for f in (0.25, 0.3, 0.5, 0.6))
 _MIXED: Final = (*_WHOLE, *_SHARES)
 _MIXED_WEIGHTS: Final = (*_WHOLE_WEIGHTS, 4, 5, 6, 4)
 
@@ -22,7 +22,9 @@ def _ask(builder: Builder, share: float, queues: list[str], *, mixed: bool = Fal
     while asked < share * builder.capacity:
         request, size = builder.random.choices(kinds, weights=weights)[0]
         queue = builder.random.choice(queues)
-        builder.pend(Gang(builder.name(), queue, request, size, builder.priority(), builder.age(DAYS / 2)))
+        builder.pend(
+            GangSpec(builder.name(), queue, request, size, builder.priority(), builder.age(DAYS / 2))
+        )
         asked += size * request.amount
 
 
@@ -46,12 +48,12 @@ def contended(nodes: int, seed: int) -> dict[str, Any]:
 def fragmented(nodes: int, seed: int) -> dict[str, Any]:
     """93 % full of small scattered pods; pods that want whole or half nodes wait."""
     builder = Builder(seed, nodes)
-    builder.fill(0.93, builder.leaves, ((Request(1), 1), (Request(2), 1)), (85, 15), scatter=True)
+    builder.fill(0.93, builder.leaves, ((PodRequest(1), 1), (PodRequest(2), 1)), (85, 15), scatter=True)
     asked = 0
     while asked < 0.055 * builder.capacity:
         gpus = builder.random.choices((1, 2, 4, 8), weights=(62, 6, 17, 15))[0]
         queue = builder.random.choice(builder.leaves)
-        builder.pend(Gang(builder.name(), queue, Request(gpus), 1, "train", builder.age(DAYS / 2)))
+        builder.pend(GangSpec(builder.name(), queue, PodRequest(gpus), 1, "train", builder.age(DAYS / 2)))
         asked += gpus
     return builder.raw.snapshot()
 
@@ -68,10 +70,10 @@ def racks(nodes: int, seed: int) -> dict[str, Any]:
         level = "rack" if size > 1 else ""
         queue = builder.random.choice(builder.leaves)
         builder.pend(
-            Gang(
+            GangSpec(
                 builder.name(),
                 queue,
-                Request(gpus),
+                PodRequest(gpus),
                 size,
                 "train",
                 builder.age(DAYS / 2),
@@ -101,18 +103,20 @@ def quiet(nodes: int, seed: int) -> dict[str, Any]:
 def crowd(nodes: int, seed: int) -> dict[str, Any]:
     """35 small shares on every node and nothing waits (4,000 nodes: 140,000 pods)."""
     builder = Builder(seed, nodes, shape=NodeShape(cpus=192))
-    builder.fill(7 / 8, builder.leaves, ((Request(fraction=0.2), 1),), (1,))
+    builder.fill(7 / 8, builder.leaves, ((PodRequest(fraction=0.2), 1),), (1,))
     return builder.raw.snapshot()
 
 
 def busy(nodes: int, seed: int) -> dict[str, Any]:
     """85 % full of one-GPU pods, a quarter of their number waits (10,000 nodes: about 68,000 pods)."""
     builder = Builder(seed, nodes)
-    builder.fill(0.85, builder.leaves, ((Request(1), 1), (Request(2), 1)), (95, 5))
+    builder.fill(0.85, builder.leaves, ((PodRequest(1), 1), (PodRequest(2), 1)), (95, 5))
     waiting = len(builder.raw.pods) // 4
     for _ in range(waiting):
         queue = builder.random.choice(builder.leaves)
-        builder.pend(Gang(builder.name(), queue, Request(1), 1, builder.priority(), builder.age(DAYS / 2)))
+        builder.pend(
+            GangSpec(builder.name(), queue, PodRequest(1), 1, builder.priority(), builder.age(DAYS / 2))
+        )
     return builder.raw.snapshot()
 
 
@@ -131,14 +135,18 @@ def nvl72(nodes: int, seed: int) -> dict[str, Any]:
     """
     shape = NodeShape(4, 144, 960, 189_471, "NVIDIA-GB200")
     builder = Builder(seed, nodes, shape=shape, rack=18, racks_in_zone=10, busy=0.5)
-    kinds = ((Request(1), 1), (Request(2), 1), (Request(4), 1), (Request(4), 4))
+    kinds = ((PodRequest(1), 1), (PodRequest(2), 1), (PodRequest(4), 1), (PodRequest(4), 4))
     builder.fill(0.34, builder.leaves, kinds, (50, 20, 20, 10))
-    builder.pend(Gang("segments", builder.leaves[0], Request(4), 72, "train", DAYS, level="rack", segments=4))
+    builder.pend(
+        GangSpec("segments", builder.leaves[0], PodRequest(4), 72, "train", DAYS, level="rack", segments=4)
+    )
     for _ in range(200):
         request, size = builder.random.choices(kinds, weights=(40, 25, 25, 10))[0]
         level = "rack" if size > 1 else ""
         queue = builder.random.choice(builder.leaves)
-        builder.pend(Gang(builder.name(), queue, request, size, "train", builder.age(DAYS / 2), level=level))
+        builder.pend(
+            GangSpec(builder.name(), queue, request, size, "train", builder.age(DAYS / 2), level=level)
+        )
     return builder.raw.snapshot()
 
 
@@ -154,16 +162,16 @@ def unschedulable(nodes: int, seed: int) -> dict[str, Any]:
 
     def train() -> bool:
         queue = builder.random.choice(hungry)
-        return builder.run(Gang(builder.name(), queue, Request(1), 1, "train", builder.age()))
+        return builder.run(GangSpec(builder.name(), queue, PodRequest(1), 1, "train", builder.age()))
 
     for i in range(nodes - emptied):
         queue = builder.leaves[half + i % half]
-        builder.run(Gang(builder.name(), queue, Request(1), 1, "build", builder.age()))
+        builder.run(GangSpec(builder.name(), queue, PodRequest(1), 1, "build", builder.age()))
         for _ in range(builder.shape.gpus - 1):  # the tightest node first: the one just begun
             train()
     while train():
         pass
-    builder.pend(Gang("too-large", builder.leaves[-1], Request(8), emptied + 1, "train", 3600))
+    builder.pend(GangSpec("too-large", builder.leaves[-1], PodRequest(8), emptied + 1, "train", 3600))
     return builder.raw.snapshot()
 
 

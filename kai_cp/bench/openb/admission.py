@@ -30,7 +30,7 @@ CPU_WORTH: Final = 0.002
 """Milli-GPUs that a milli-CPU of a pod without GPUs is worth: such pods are served where no GPU suffers."""
 
 
-class Admission:
+class TraceAdmission:
     """Admits each class at its pace."""
 
     def __init__(self, nodes: Nodes, classes: Classes) -> None:

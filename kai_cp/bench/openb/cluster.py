@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from kai_cp.bench.openb.trace import DEVICES, WHOLE, Classes, Ints, Nodes
 
 
-class Cluster:
+class TraceCluster:
     """Free CPU and memory per node and free milli-GPUs per device (0 where there is no device).
 
     ``log`` names the nodes in the order in which they changed: a policy that keeps scores looks at

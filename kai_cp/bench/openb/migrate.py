@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from kai_cp.bench.openb.cluster import Cluster
-from kai_cp.bench.openb.policies import Policy
+from kai_cp.bench.openb.cluster import TraceCluster
+from kai_cp.bench.openb.policies import PlacementPolicy
 from kai_cp.bench.openb.trace import WHOLE, Ints
 
 WINDOW: Final = 100
@@ -28,10 +28,10 @@ MOST: Final = 5
 """Most pods that move for one arriving pod."""
 
 
-class Migration:
+class MigratingPolicy:
     """A policy that may also move pods. ``moves``: in all; ``worst``: largest share of a window, percent."""
 
-    def __init__(self, cluster: Cluster, policy: Policy) -> None:
+    def __init__(self, cluster: TraceCluster, policy: PlacementPolicy) -> None:
         self.cluster = cluster
         self.policy = policy
         self.moves = 0

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp.bench.openb.cluster import Cluster
+from kai_cp.bench.openb.cluster import TraceCluster
 from kai_cp.bench.openb.trace import WHOLE, Ints
 
 Floats = NDArray[np.float64]
@@ -17,12 +17,12 @@ MAX_CPU, MAX_GPU = 128_000, 8_000
 """Largest node, by which best fit divides."""
 
 
-class Policy(ABC):
+class PlacementPolicy(ABC):
     """Chooses node and devices for a pod. Scores per class are kept and renewed where nodes changed."""
 
     name: str
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: TraceCluster) -> None:
         self.cluster = cluster
         count = len(cluster.nodes.cpu)
         self._scores: dict[int, Floats] = {}
@@ -61,7 +61,7 @@ class Policy(ABC):
         return self.cluster.tightest(c, node)
 
 
-class BestFit(Policy):
+class BestFit(PlacementPolicy):
     """The published best fit: least weighted sum of CPU and GPU left, as whole percents."""
 
     name = "best fit"
@@ -90,7 +90,7 @@ class BestFit(Policy):
 class Fragments:
     """Expected fragment of a node's free GPUs: what a typical pod, drawn at random, could not use."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: TraceCluster) -> None:
         k = cluster.classes
         # As published, a typical pod has no memory: classes that differ in memory only are one.
         counts: dict[tuple[int, int, int, str], int] = {}
@@ -126,7 +126,7 @@ class Fragments:
         return lost
 
 
-class PotentialPolicy(Policy):
+class PotentialPolicy(PlacementPolicy):
     """Places a pod where the potential of the node falls least (or rises most)."""
 
     @abstractmethod
@@ -166,7 +166,7 @@ class FragmentationGradient(PotentialPolicy):
 
     name = "fragmentation gradient descent"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: TraceCluster) -> None:
         super().__init__(cluster)
         self.fragments = Fragments(cluster)
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from kai_cp.bench.openb.cluster import Cluster
+from kai_cp.bench.openb.cluster import TraceCluster
 from kai_cp.bench.openb.policies import Floats, Fragments, PotentialPolicy
 from kai_cp.bench.openb.problem import bins_of, items_of
 from kai_cp.bench.openb.trace import Ints
@@ -46,7 +46,7 @@ class Priced(PotentialPolicy):
 
     name = "kai_cp prices"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: TraceCluster) -> None:
         super().__init__(cluster)
         k, nodes = cluster.classes, cluster.nodes
         self.fragments = Fragments(cluster)
@@ -84,7 +84,7 @@ class Priced(PotentialPolicy):
         return node, self.devices(c, node)
 
 
-def _quantiles(cluster: Cluster) -> Floats:
+def _quantiles(cluster: TraceCluster) -> Floats:
     """CPUs per GPU of the demand, at ``MIXES`` evenly spaced points of the GPUs asked for."""
     k = cluster.classes
     asks = k.gpus > 0

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from kai_cp.bench.openb.cluster import Cluster
+from kai_cp.bench.openb.cluster import TraceCluster
 from kai_cp.bench.openb.trace import Classes, Ints, Nodes
-from kai_cp_models.bounds import Bin, Item
+from kai_cp_models.bounds import Bin, BinItem
 
 
 def bins_of(nodes: Nodes) -> tuple[list[Bin], list[int], Ints]:
@@ -23,10 +23,10 @@ def bins_of(nodes: Nodes) -> tuple[list[Bin], list[int], Ints]:
     return bins, [key[3] for key in keys], np.array(of_node, dtype=np.int64)
 
 
-def items_of(classes: Classes, model_of_bin: list[int], count: Ints) -> list[Item]:
+def items_of(classes: Classes, model_of_bin: list[int], count: Ints) -> list[BinItem]:
     """One item per class, with ``count`` pods each."""
     return [
-        Item(
+        BinItem(
             cpu=int(classes.cpu[c]),
             memory=int(classes.memory[c]),
             gpus=int(classes.gpus[c]),
@@ -38,7 +38,7 @@ def items_of(classes: Classes, model_of_bin: list[int], count: Ints) -> list[Ite
     ]
 
 
-def patterns_of(cluster: Cluster, bin_of_node: Ints) -> list[tuple[int, tuple[int, ...]]]:
+def patterns_of(cluster: TraceCluster, bin_of_node: Ints) -> list[tuple[int, tuple[int, ...]]]:
     """What the nodes carry now, as patterns to start the column generation with."""
     on_node: dict[int, Counter[int]] = defaultdict(Counter)
     for c, node, _devices in cluster.running.values():

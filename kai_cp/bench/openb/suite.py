@@ -14,14 +14,14 @@ from typing import Final
 import numpy as np
 
 from kai_cp.bench.openb import trace
-from kai_cp.bench.openb.admission import Admission
-from kai_cp.bench.openb.cluster import Cluster
-from kai_cp.bench.openb.migrate import SHARE, Migration
-from kai_cp.bench.openb.policies import BestFit, FragmentationGradient, Policy
+from kai_cp.bench.openb.admission import TraceAdmission
+from kai_cp.bench.openb.cluster import TraceCluster
+from kai_cp.bench.openb.migrate import SHARE, MigratingPolicy
+from kai_cp.bench.openb.policies import BestFit, FragmentationGradient, PlacementPolicy
 from kai_cp.bench.openb.priced import Priced
 from kai_cp.bench.openb.problem import bins_of, items_of, patterns_of
 from kai_cp.bench.openb.repacked import repacked
-from kai_cp.bench.progress import Bar
+from kai_cp.bench.progress import ProgressBar
 from kai_cp.bench.records import BoundResult, PolicyResult, origin
 from kai_cp_models.bounds import packing_bound
 
@@ -29,7 +29,7 @@ MOVES: Final = "kai_cp prices, moves"
 REFUSES: Final = "kai_cp prices, moves, may refuse"
 REPACKED: Final = "any repacking, refuses nothing"
 """Not a policy but what one could reach, see :mod:`kai_cp.bench.openb.repacked`."""
-POLICIES: Final[dict[str, type[Policy]]] = {
+POLICIES: Final[dict[str, type[PlacementPolicy]]] = {
     BestFit.name: BestFit,
     FragmentationGradient.name: FragmentationGradient,
     Priced.name: Priced,
@@ -55,7 +55,7 @@ def run_openb(
     folder: Path,
     lists: Sequence[str],
     seeds: Sequence[int],
-    bar: Bar,
+    bar: ProgressBar,
     *,
     bound_seconds: float,
     processes: int,
@@ -130,12 +130,12 @@ def one(job: Job) -> PolicyResult:
 
 def simulate(
     nodes: trace.Nodes, classes: trace.Classes, sequence: trace.Ints, policy: str
-) -> tuple[Cluster, Migration | None]:
+) -> tuple[TraceCluster, MigratingPolicy | None]:
     """Place the arrivals one by one; returns the cluster at the end."""
-    cluster = Cluster(nodes, classes)
+    cluster = TraceCluster(nodes, classes)
     chooser = POLICIES[policy](cluster)
-    migration = Migration(cluster, chooser) if policy in (MOVES, REFUSES) else None
-    admission = Admission(nodes, classes) if policy == REFUSES else None
+    migration = MigratingPolicy(cluster, chooser) if policy in (MOVES, REFUSES) else None
+    admission = TraceAdmission(nodes, classes) if policy == REFUSES else None
     for pod, value in enumerate(sequence):
         c = int(value)
         if admission is not None and not admission.admits(c, cluster.of_class):

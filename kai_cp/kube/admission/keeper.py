@@ -35,7 +35,7 @@ class Material(NamedTuple):
     authorities: bytes
 
 
-class Source(Protocol):
+class CertificateSource(Protocol):
     """Where the certificate comes from."""
 
     poll_seconds: float
@@ -216,7 +216,7 @@ class Keeper:
 
     def __init__(
         self,
-        source: Source,
+        source: CertificateSource,
         publisher: Publisher | None,
         use: Callable[[ssl.SSLContext], None],
         *,

@@ -10,9 +10,16 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from kai_cp.admission.framing import PATHS, Facts, answer
+from kai_cp.admission.framing import PATHS, ClusterFacts, answer
 from kai_cp.admission.request import AdmissionSettings
-from kai_cp.kube.admission.keeper import FileSource, Keeper, Publisher, SecretSource, Source, names_of
+from kai_cp.kube.admission.keeper import (
+    CertificateSource,
+    FileSource,
+    Keeper,
+    Publisher,
+    SecretSource,
+    names_of,
+)
 from kai_cp.kube.admission.options import AdmissionOptions
 from kai_cp.kube.admission.registration import SHARES
 from kai_cp.kube.admission.server import TlsServer
@@ -21,7 +28,7 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.informers import Informers
 from kai_cp.kube.api.store import Object
 from kai_cp.kube.api.transport import Transport
-from kai_cp.kube.serving.http import Answer
+from kai_cp.kube.serving.http import Response
 from kai_cp.kube.serving.process import OK, Connection, Lifecycle, connect, listen, probes, serving
 
 LOG = logging.getLogger(__name__)
@@ -50,7 +57,7 @@ class AdmissionMetrics:
         )
 
 
-class Cluster:
+class FollowedCluster:
     """Queues and runtime classes as this process follows them: no request ever waits for the API server."""
 
     def __init__(self, transport: Transport) -> None:
@@ -58,10 +65,10 @@ class Cluster:
         self._queues = self.informers.store(r.QUEUES, transform=_queue, optional=True)
         self._classes = self.informers.store(r.RUNTIME_CLASSES, transform=_nothing, metadata_only=True)
 
-    def facts(self) -> Facts:
+    def facts(self) -> ClusterFacts:
         """What is known now; nothing until it was listed."""
         queues, classes = map(self.informers.listed, (r.QUEUES, r.RUNTIME_CLASSES))
-        return Facts(
+        return ClusterFacts(
             queues={queue["metadata"]["name"]: queue for queue in self._queues.all()} if queues else None,
             runtime_classes=frozenset(item["metadata"]["name"] for item in self._classes.all())
             if classes
@@ -78,10 +85,12 @@ def _nothing(item: Object) -> Object:
     return {"metadata": {key: item["metadata"].get(key) for key in ("name", "uid", "resourceVersion")}}
 
 
-class Judging:
+class ReviewJudging:
     """What the server calls for each request."""
 
-    def __init__(self, settings: AdmissionSettings, cluster: Cluster, metrics: AdmissionMetrics) -> None:
+    def __init__(
+        self, settings: AdmissionSettings, cluster: FollowedCluster, metrics: AdmissionMetrics
+    ) -> None:
         self._settings = settings
         self._cluster = cluster
         self._metrics = metrics
@@ -115,8 +124,8 @@ def _run(connection: Connection, options: AdmissionOptions, life: Lifecycle, par
     parts.callback(transport.close)
     registry = CollectorRegistry()
     metrics = AdmissionMetrics(registry)
-    cluster = Cluster(transport)
-    server = TlsServer(f":{options.webhook_addr}", Judging(options.settings, cluster, metrics))
+    cluster = FollowedCluster(transport)
+    server = TlsServer(f":{options.webhook_addr}", ReviewJudging(options.settings, cluster, metrics))
     publisher = (
         Publisher(
             transport,
@@ -130,8 +139,8 @@ def _run(connection: Connection, options: AdmissionOptions, life: Lifecycle, par
     keeper = Keeper(_source(options, transport), publisher, server.use)
     metrics.certificate.set_function(lambda: keeper.ends_at)
 
-    def readyz(_rest: str) -> Answer:
-        return OK if server.ready else Answer(b"no certificate yet, or ending\n", status=503)
+    def readyz(_rest: str) -> Response:
+        return OK if server.ready else Response(b"no certificate yet, or ending\n", status=503)
 
     listen(parts, options.listen_address, probes(registry, list) | {"/readyz": readyz})
     parts.callback(server.stop)
@@ -152,7 +161,7 @@ def _run(connection: Connection, options: AdmissionOptions, life: Lifecycle, par
         time.sleep(options.drain_seconds)
 
 
-def _source(options: AdmissionOptions, transport: Transport) -> Source:
+def _source(options: AdmissionOptions, transport: Transport) -> CertificateSource:
     if options.certificate_directory:
         return FileSource(Path(options.certificate_directory))
     names = names_of(options.service_name, options.namespace, options.certificate_names)

@@ -11,15 +11,15 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from kai_cp_models.snapshot import Decision, Plan
 
-Outcome = Literal["done", "conflict", "gone", "failed"]
+WriteOutcome = Literal["done", "conflict", "gone", "failed"]
 """*conflict*: the cluster had changed, the next cycle sees it; *gone*: the pod or node left."""
 
 
-class Result(NamedTuple):
+class WriteResult(NamedTuple):
     """What became of one decision."""
 
     decision: Decision
-    outcome: Outcome
+    outcome: WriteOutcome
     message: str = ""
 
 
@@ -30,6 +30,6 @@ class Cluster(Protocol):
         """The cluster now, in KAI's snapshot format, with everything done so far."""
         ...
 
-    def apply(self, plan: Plan) -> Sequence[Result]:
+    def apply(self, plan: Plan) -> Sequence[WriteResult]:
         """Carry the plan's decisions out, in order; one result each."""
         ...

@@ -23,7 +23,7 @@ from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import Key, Object, Store, key_of
 from kai_cp.kube.api.transport import Transport
-from kai_cp.kube.binder.steps import BindError, Step
+from kai_cp.kube.binder.steps import BindError, BindStep
 
 LOG = logging.getLogger(__name__)
 FIRST_RETRY_SECONDS: Final = 1.0
@@ -51,7 +51,7 @@ class Binder:
         pods: Store,
         nodes: Store,
         requests: Store,
-        steps: list[Step],
+        steps: list[BindStep],
         recorder: Recorder,
         writer: BackgroundWriter,
         *,
@@ -202,7 +202,7 @@ class Binder:
         node = self._nodes.get(("", node_name))
         if node is None:
             raise BindError(f"node {node_name} does not exist", final=True)
-        done: list[Step] = []
+        done: list[BindStep] = []
         try:
             for step in self._steps:
                 done.append(step)
@@ -259,7 +259,7 @@ class Binder:
             time.sleep(0.05)
         return False
 
-    def _roll_back(self, done: list[Step], pod: Object, request: Object) -> None:
+    def _roll_back(self, done: list[BindStep], pod: Object, request: Object) -> None:
         for step in reversed(done):
             try:
                 step.undo(pod, request)

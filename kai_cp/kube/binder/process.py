@@ -24,7 +24,7 @@ from kai_cp.kube.binder.binder import Binder
 from kai_cp.kube.binder.claims import Claims
 from kai_cp.kube.binder.extended_claims import ExtendedClaims
 from kai_cp.kube.binder.options import BinderOptions
-from kai_cp.kube.binder.reservation import Reservations
+from kai_cp.kube.binder.reservation import GpuReservations
 from kai_cp.kube.binder.sharing import Sharing
 from kai_cp.kube.binder.volumes import Volumes
 from kai_cp.kube.serving.process import (
@@ -93,7 +93,7 @@ def _run(setup: BinderSetup, life: Lifecycle, parts: ExitStack) -> None:
     writer = BackgroundWriter(STATUS_WORKERS)
     registry = CollectorRegistry()
     RequestMetrics(registry, transport, writer)
-    reservations = Reservations(transport, stores[r.PODS], stores[r.BIND_REQUESTS], options)
+    reservations = GpuReservations(transport, stores[r.PODS], stores[r.BIND_REQUESTS], options)
     binder = _binder(options, transport, stores, reservations, writer, BinderMetrics(registry))
     listen(parts, service.listen_address, probes(registry, informers.silent))
     parts.callback(writer.stop)
@@ -114,7 +114,7 @@ def _binder(
     options: BinderOptions,
     transport: Transport,
     stores: Mapping[Resource, Store],
-    reservations: Reservations,
+    reservations: GpuReservations,
     writer: BackgroundWriter,
     metrics: BinderMetrics,
 ) -> Binder:
@@ -146,7 +146,7 @@ def _binder(
     )
 
 
-def _sync_nodes(reservations: Reservations, pods: Store, life: Lifecycle) -> None:
+def _sync_nodes(reservations: GpuReservations, pods: Store, life: Lifecycle) -> None:
     """Give up reservations that are not used: once at the start, then whenever a fractional pod leaves."""
     due: SimpleQueue[str] = SimpleQueue()
     reservations.watch_departures(due.put)

@@ -48,7 +48,7 @@ class _Seen:
     reservations: Mapping[str, Object]
 
 
-class Reservations:
+class GpuReservations:
     """The reservation pods of all nodes."""
 
     def __init__(self, transport: Transport, pods: Store, requests: Store, options: BinderOptions) -> None:

@@ -16,7 +16,7 @@ from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import Object, Store
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
-from kai_cp.kube.binder.reservation import LABEL_PREFIX, Reservations, groups_of
+from kai_cp.kube.binder.reservation import LABEL_PREFIX, GpuReservations, groups_of
 from kai_cp.kube.binder.steps import BindError
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
@@ -35,7 +35,7 @@ class Sharing:
         self,
         transport: Transport,
         pods: Store,
-        reservations: Reservations,
+        reservations: GpuReservations,
         recorder: Recorder,
         options: BinderOptions,
     ) -> None:

@@ -17,7 +17,7 @@ class BindError(KubeError):
         self.final = final
 
 
-class Step(Protocol):
+class BindStep(Protocol):
     """One step. Both methods are safe to repeat."""
 
     def prepare(self, pod: Object, node: Object, request: Object) -> None:

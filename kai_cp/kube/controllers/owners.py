@@ -40,7 +40,7 @@ class Seen(NamedTuple):
     name: str
 
 
-class Cluster:
+class OwnerLookup:
     """Objects from watches where there are any, and by single reads where not.
 
     The first owner of a kind that can be read begins a watch of that kind: a kind that is not used, or that
@@ -260,10 +260,10 @@ class Cluster:
                 self._named[namespace].pop(name, None)
 
 
-class Looked:
+class OwnerAnswer:
     """A cluster that remembers which owners one pod's group was made from."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: OwnerLookup) -> None:
         self._cluster = cluster
         self.seen: set[Seen] = set()
         self.pod_group = cluster.pod_group

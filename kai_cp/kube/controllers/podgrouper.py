@@ -18,7 +18,7 @@ from kai_cp.kube.api.members import Members
 from kai_cp.kube.api.store import Key, Object, key_of
 from kai_cp.kube.controllers.base import Context, NotYet, Want, changed
 from kai_cp.kube.controllers.options import ControllerOptions, pairs
-from kai_cp.kube.controllers.owners import Cluster, Looked, Seen
+from kai_cp.kube.controllers.owners import OwnerAnswer, OwnerLookup, Seen
 from kai_cp.workloads.chain import OwnerMissing
 from kai_cp.workloads.grouper import Writes, reconcile
 from kai_cp.workloads.items import GroupingError, Item, item_of
@@ -57,7 +57,7 @@ class PodGrouper:
         self._context = context
         self._settings = grouping_settings(context.options)
         self._fields = f"spec.schedulerName={context.options.scheduler_name}"
-        self._cluster = Cluster(context, self._settings, self._touched, self._fields)
+        self._cluster = OwnerLookup(context, self._settings, self._touched, self._fields)
         self._pods = self._cluster.pod_store
         self._groups = self._cluster.group_store
         self._members = Members(self._pods)
@@ -87,7 +87,7 @@ class PodGrouper:
             return None
         if raw["metadata"].get("deletionTimestamp") and names.GROUP in annotations_of(raw):
             return None
-        looked = Looked(self._cluster)
+        looked = OwnerAnswer(self._cluster)
         try:
             pod = item_of(raw, "v1", "Pod")
             writes = reconcile(pod, looked, self._settings)

@@ -15,7 +15,7 @@ from rich.live import Live
 from kai_cp.kube.api.transport import Transport, configuration
 from kai_cp.kube.demo.controlplane import ControlPlane, free_port
 from kai_cp.kube.demo.story import create_cluster, tell
-from kai_cp.kube.demo.view import View
+from kai_cp.kube.demo.view import DemoView
 from kai_cp.kube.install import install
 from kai_cp.kube.scheduler.cache import ClusterCache
 from kai_cp.kube.scheduler.options import SchedulerOptions, default_config
@@ -107,7 +107,7 @@ def run(nodes: int, *, stay: bool, yes: bool = False, console: Console | None = 
             cache.start()
             cache.wait_synced(30)
             processes += [_start("scheduler", plane), _start("binder", plane)]
-            view = View(cache, api)
+            view = DemoView(cache, api)
             console.print(
                 f"[3/3] {nodes} fake nodes with 8 GPUs each; scheduler and binder run. From elsewhere:"
             )
@@ -132,7 +132,7 @@ def run(nodes: int, *, stay: bool, yes: bool = False, console: Console | None = 
     return 0
 
 
-def _show(live: Live, view: View, headline: str, seconds: float) -> None:
+def _show(live: Live, view: DemoView, headline: str, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         live.update(view.draw(headline))

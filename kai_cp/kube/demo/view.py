@@ -28,7 +28,7 @@ def gpus_of(pod: Object) -> float:
     return sum(float(needs.get(names.GPU) or 0) for needs in api_objects.limits(pod))
 
 
-class View:
+class DemoView:
     """Draws the state of a cache."""
 
     def __init__(self, cache: ClusterCache, api: Transport) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, complain
-from kai_cp.kube.plugin.take import Cluster, NoSnapshot, take
+from kai_cp.kube.plugin.take import ClusterChoice, NoSnapshot, take
 
 NAMESPACED: Final = ("pending", "evictions", "plan", "inspect", "solve")
 """Commands that show pod groups of namespaces."""
@@ -66,11 +66,11 @@ kai-cp answers (--source=scheduler).
 
 
 @dataclass(slots=True)
-class Request:
+class PluginRequest:
     """What the arguments ask for; ``rest``: what the command itself is given."""
 
     command: str = ""
-    cluster: Cluster = field(default_factory=Cluster)
+    cluster: ClusterChoice = field(default_factory=ClusterChoice)
     namespace: str = ""
     everywhere: bool = False
     watch: bool = False
@@ -96,9 +96,9 @@ VALUES: Final = {
 SWITCHES: Final = {"-A": "everywhere", "--all-namespaces": "everywhere", "-w": "watch", "--watch": "watch"}
 
 
-def parsed(arguments: Sequence[str]) -> Request:
+def parsed(arguments: Sequence[str]) -> PluginRequest:
     """The request of the command line; what is not ours goes to the command."""
-    request = Request()
+    request = PluginRequest()
     cluster = {"kubeconfig": "", "context": ""}
     left = list(arguments)
     while left:
@@ -119,7 +119,7 @@ def parsed(arguments: Sequence[str]) -> Request:
             request.command = word
         else:
             request.rest.append(word)
-    request.cluster = Cluster(**cluster)
+    request.cluster = ClusterChoice(**cluster)
     if request.source not in SOURCES:
         raise BadRequest(f"--source {request.source}: one of {', '.join(SOURCES)} is meant")
     if request.command not in (*COMMANDS, "snapshot", "diff"):
@@ -158,7 +158,7 @@ def run(arguments: Sequence[str]) -> int:
         return problem.status
 
 
-def _difference(request: Request) -> int:
+def _difference(request: PluginRequest) -> int:
     """Two files side by side, or one and the cluster as it is now."""
     values = {i + 1 for i, word in enumerate(request.rest) if word in ("-o", "--format")}
     files = [w for i, w in enumerate(request.rest) if not w.startswith("-") and i not in values]
@@ -170,7 +170,7 @@ def _difference(request: Request) -> int:
         return _command(["diff", *request.rest[:at], path, *request.rest[at:]])
 
 
-def _taken(request: Request, folder: str) -> str:
+def _taken(request: PluginRequest, folder: str) -> str:
     """The cluster in a file of the folder; where it comes from is told."""
     data, origin = take(request.cluster, request.source, request.scheduler_name)
     path = Path(folder) / f"{_name(request.cluster)}.zip"
@@ -179,7 +179,7 @@ def _taken(request: Request, folder: str) -> str:
     return str(path)
 
 
-def _snapshot(request: Request) -> int:
+def _snapshot(request: PluginRequest) -> int:
     if request.rest[:1] == ["reduce"]:
         return _command(["snapshot", *request.rest])
     if request.rest[:1] != ["take"]:
@@ -208,7 +208,7 @@ def _anonymized(data: bytes) -> bytes:
     return b"".join(archive(Anonymizer().snapshot(load(data).raw)))
 
 
-def _shown(request: Request) -> int:
+def _shown(request: PluginRequest) -> int:
     words = _words(request)
     with tempfile.TemporaryDirectory(prefix="kai-cp-") as folder:
         while True:
@@ -221,12 +221,12 @@ def _shown(request: Request) -> int:
             time.sleep(WATCH_SECONDS)
 
 
-def _name(cluster: Cluster) -> str:
+def _name(cluster: ClusterChoice) -> str:
     """A file's name of the context."""
     return "".join(c if c.isalnum() or c in "-._" else "-" for c in cluster.context) or "cluster"
 
 
-def _words(request: Request) -> list[str]:
+def _words(request: PluginRequest) -> list[str]:
     """The command's own arguments, with the namespace where it has one."""
     namespace = "" if request.everywhere else request.namespace
     if request.command == "explain":
@@ -246,7 +246,7 @@ def _target(word: str, namespace: str) -> str:
     return f"{kind}/{namespace}/{name}" if kind in ("podgroup", "pod") and "/" not in name else word
 
 
-def _own_namespace(cluster: Cluster) -> str:
+def _own_namespace(cluster: ClusterChoice) -> str:
     """The namespace of the kubeconfig's context, as kubectl takes it."""
     from kubernetes.config import ConfigException, list_kube_config_contexts
 

@@ -46,7 +46,7 @@ class NoSnapshot(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterChoice:
     """Which cluster is read; empty: what the kubeconfig says."""
 
     kubeconfig: str = ""
@@ -64,7 +64,7 @@ class Cluster:
         return f"context {self.context}" if self.context else "the current context"
 
 
-def take(cluster: Cluster, source: str, scheduler_name: str = "kai-scheduler") -> tuple[bytes, str]:
+def take(cluster: ClusterChoice, source: str, scheduler_name: str = "kai-scheduler") -> tuple[bytes, str]:
     """The snapshot as a zip, and where it comes from. ``source``: *auto*, *scheduler* or *api*.
 
     Raises:
@@ -101,7 +101,7 @@ def take(cluster: Cluster, source: str, scheduler_name: str = "kai-scheduler") -
         transport.close()
 
 
-def _transport(cluster: Cluster) -> Transport:
+def _transport(cluster: ClusterChoice) -> Transport:
     try:
         settings = configuration(cluster.kubeconfig, cluster.context)
     except (ConfigException, OSError, ValueError) as error:
@@ -110,7 +110,7 @@ def _transport(cluster: Cluster) -> Transport:
     return Transport(settings, "reader", backoff=Backoff(attempts=2))
 
 
-def _last_cycle(cluster: Cluster, transport: Transport) -> tuple[bytes, str]:
+def _last_cycle(cluster: ClusterChoice, transport: Transport) -> tuple[bytes, str]:
     """What the running scheduler saw and decided last."""
     if shutil.which("kubectl") is None:
         raise NoSnapshot("kubectl is not installed, so the scheduler cannot be asked")
@@ -129,7 +129,7 @@ def _last_cycle(cluster: Cluster, transport: Transport) -> tuple[bytes, str]:
     raise NoSnapshot("; ".join(dict.fromkeys(map(str, reasons))), reasons[0].status)
 
 
-def _asked(cluster: Cluster, pod: dict[str, Any]) -> tuple[bytes, str]:
+def _asked(cluster: ClusterChoice, pod: dict[str, Any]) -> tuple[bytes, str]:
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     with _forwarded(cluster, namespace, name) as port:
         try:
@@ -151,7 +151,7 @@ def _get(port: int, path: str) -> bytes:
 
 
 @contextmanager
-def _forwarded(cluster: Cluster, namespace: str, pod: str) -> Iterator[int]:
+def _forwarded(cluster: ClusterChoice, namespace: str, pod: str) -> Iterator[int]:
     """A local port that leads to the pod's data port."""
     command = ["kubectl", *cluster.flags, "-n", namespace, "port-forward", f"pod/{pod}", f":{DATA_PORT}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

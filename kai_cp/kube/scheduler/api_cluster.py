@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
-from kai_cp.kube.api.cluster import Outcome, Result
+from kai_cp.kube.api.cluster import WriteOutcome, WriteResult
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.api.promises import moved_note
 from kai_cp.kube.api.recorder import Recorder
@@ -146,7 +146,7 @@ class ApiCluster:
                 done = self._drop(request) and done
         return done
 
-    def apply(self, plan: Plan) -> Sequence[Result]:
+    def apply(self, plan: Plan) -> Sequence[WriteResult]:
         """Carry the plan out. Writes go in parallel, a gang's binds next to each other."""
         placed = {d.group for d in plan.decisions if d.group and self._has_place(d.group)}
         results = list(self._writers.map(self._act, plan.decisions))
@@ -154,31 +154,31 @@ class ApiCluster:
         self._note_evictions(plan, results)
         return results
 
-    def _act(self, decision: Decision) -> Result:
+    def _act(self, decision: Decision) -> WriteResult:
         try:
             pod = self._pods.get(decision.pod)
             if pod is None:
-                return Result(decision, "gone", "no such pod")
+                return WriteResult(decision, "gone", "no such pod")
             rival = self.rivals.present() if decision.kind in ("Bind", "Evict") else ""
             if rival:
-                return Result(decision, "conflict", rival)
+                return WriteResult(decision, "conflict", rival)
             if decision.kind == "Bind":
-                return Result(decision, *self._bind(pod, decision))
+                return WriteResult(decision, *self._bind(pod, decision))
             if decision.kind == "Evict":
-                return Result(decision, *self._evict(pod, decision))
+                return WriteResult(decision, *self._evict(pod, decision))
             message = decision.message or f"waits for capacity on node {decision.node}"
             self._recorder.say(pod, resources.PODS, "Normal", "Pipelined", message, topic="scheduling")
-            return Result(decision, "done")
+            return WriteResult(decision, "done")
         except LeaseLost:
             raise
         except (ApiError, NotReachable, Malformed) as error:
-            return Result(decision, "failed", str(error))
+            return WriteResult(decision, "failed", str(error))
         except Exception as error:
             # Whatever is odd about one pod, the others are written.
             LOG.exception("decision not carried out", extra={"pod": "/".join(decision.pod)})
-            return Result(decision, "failed", f"{type(error).__name__}: {error}")
+            return WriteResult(decision, "failed", f"{type(error).__name__}: {error}")
 
-    def _bind(self, pod: Object, decision: Decision) -> tuple[Outcome, str]:
+    def _bind(self, pod: Object, decision: Decision) -> tuple[WriteOutcome, str]:
         if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
             return "conflict", "it is bound or terminating"
         node = self._nodes.get(("", decision.node))
@@ -209,7 +209,7 @@ class ApiCluster:
     def _label(self, namespace: str, name: str, body: Object) -> None:
         self._keep_pod(self._transport.patch(resources.PODS, namespace, name, body))
 
-    def _not_ordered(self, pod: Object, request: Object, error: ApiError) -> tuple[Outcome, str]:
+    def _not_ordered(self, pod: Object, request: Object, error: ApiError) -> tuple[WriteOutcome, str]:
         namespace, name = request["metadata"]["namespace"], request["metadata"]["name"]
         if error.status == 404:
             return "gone", error.message
@@ -227,7 +227,7 @@ class ApiCluster:
         self._condition(pod, "PodScheduled", "BindingError", error.message)
         return "failed", str(error)
 
-    def _evict(self, pod: Object, decision: Decision) -> tuple[Outcome, str]:
+    def _evict(self, pod: Object, decision: Decision) -> tuple[WriteOutcome, str]:
         if "deletionTimestamp" in pod["metadata"]:
             return "conflict", "it is terminating already"
         namespace, name = decision.pod
@@ -248,7 +248,7 @@ class ApiCluster:
             self._pods.remove(pod, ours=True)
         return "done", ""
 
-    def _note_evictions(self, plan: Plan, results: Sequence[Result]) -> None:
+    def _note_evictions(self, plan: Plan, results: Sequence[WriteResult]) -> None:
         done: dict[tuple[GroupKey, str], list[Decision]] = defaultdict(list)
         for decision, outcome, _ in results:
             if decision.kind == "Evict" and outcome == "done" and decision.group is not None:
@@ -292,7 +292,7 @@ class ApiCluster:
             for pod in self._pods.all()
         )
 
-    def _note_starts(self, plan: Plan, results: Sequence[Result], placed: set[GroupKey]) -> None:
+    def _note_starts(self, plan: Plan, results: Sequence[WriteResult], placed: set[GroupKey]) -> None:
         waits = {d.group for d in plan.decisions if d.kind == "Nominate"}
         started = {
             decision.group

@@ -19,7 +19,7 @@ from kai_cp.kube.scheduler.options import SchedulerOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FollowedKind:
     """How one kind is followed. ``key``: its list in ``rawObjects``; ``pooled``: filtered by node pool."""
 
     key: str
@@ -33,28 +33,28 @@ class Kind:
 
 
 KINDS: Final = (
-    Kind("pods", r.PODS, transform=t.pod, relevant=t.pod_change),
-    Kind("nodes", r.NODES, pooled=True, transform=t.node, relevant=t.node_change),
-    Kind("queues", r.QUEUES, pooled=True, relevant=t.spec_change),
-    Kind("podGroups", r.POD_GROUPS, pooled=True, relevant=t.spec_change),
-    Kind("bindRequests", r.BIND_REQUESTS, relevant=t.request_change),
-    Kind("priorityClasses", r.PRIORITY_CLASSES),
-    Kind("configMaps", r.CONFIG_MAPS, relevant=t.never, metadata_only=True),
-    Kind("persistentVolumes", r.VOLUMES),
-    Kind("persistentVolumeClaims", r.VOLUME_CLAIMS),
-    Kind("csiStorageCapacities", r.CSI_CAPACITIES, optional=True),
-    Kind("storageClasses", r.STORAGE_CLASSES),
-    Kind("csiDrivers", r.CSI_DRIVERS, relevant=t.spec_change),
-    Kind("resourceClaims", r.RESOURCE_CLAIMS, transform=t.claim, optional=True),
-    Kind("resourceSlices", r.RESOURCE_SLICES, optional=True),
-    Kind("deviceClasses", r.DEVICE_CLASSES, optional=True),
-    Kind("topologies", r.TOPOLOGIES, optional=True),
-    Kind("nodeResourceTopologies", r.NODE_TOPOLOGIES, optional=True),
+    FollowedKind("pods", r.PODS, transform=t.pod, relevant=t.pod_change),
+    FollowedKind("nodes", r.NODES, pooled=True, transform=t.node, relevant=t.node_change),
+    FollowedKind("queues", r.QUEUES, pooled=True, relevant=t.spec_change),
+    FollowedKind("podGroups", r.POD_GROUPS, pooled=True, relevant=t.spec_change),
+    FollowedKind("bindRequests", r.BIND_REQUESTS, relevant=t.request_change),
+    FollowedKind("priorityClasses", r.PRIORITY_CLASSES),
+    FollowedKind("configMaps", r.CONFIG_MAPS, relevant=t.never, metadata_only=True),
+    FollowedKind("persistentVolumes", r.VOLUMES),
+    FollowedKind("persistentVolumeClaims", r.VOLUME_CLAIMS),
+    FollowedKind("csiStorageCapacities", r.CSI_CAPACITIES, optional=True),
+    FollowedKind("storageClasses", r.STORAGE_CLASSES),
+    FollowedKind("csiDrivers", r.CSI_DRIVERS, relevant=t.spec_change),
+    FollowedKind("resourceClaims", r.RESOURCE_CLAIMS, transform=t.claim, optional=True),
+    FollowedKind("resourceSlices", r.RESOURCE_SLICES, optional=True),
+    FollowedKind("deviceClasses", r.DEVICE_CLASSES, optional=True),
+    FollowedKind("topologies", r.TOPOLOGIES, optional=True),
+    FollowedKind("nodeResourceTopologies", r.NODE_TOPOLOGIES, optional=True),
     # Beyond KAI's own lists, whose readers pass over them: for rules that KAI lacks or reads elsewhere.
-    Kind("namespaces", r.NAMESPACES, relevant=t.spec_change, metadata_only=True),
-    Kind("podDisruptionBudgets", r.DISRUPTION_BUDGETS),
-    Kind("csiNodes", r.CSI_NODES, relevant=t.spec_change),
-    Kind("deviceTaintRules", r.DEVICE_TAINT_RULES, relevant=t.spec_change, optional=True),
+    FollowedKind("namespaces", r.NAMESPACES, relevant=t.spec_change, metadata_only=True),
+    FollowedKind("podDisruptionBudgets", r.DISRUPTION_BUDGETS),
+    FollowedKind("csiNodes", r.CSI_NODES, relevant=t.spec_change),
+    FollowedKind("deviceTaintRules", r.DEVICE_TAINT_RULES, relevant=t.spec_change, optional=True),
 )
 
 

@@ -16,10 +16,10 @@ from typing import Any, Final
 import orjson
 
 from kai_cp.explain.draft import BadOperation
-from kai_cp.explain.tasks import ExplainTask, Refused, WhatIfTask, job, question_of
+from kai_cp.explain.tasks import ExplainTask, RefusedQuestion, WhatIfTask, job, question_of
 from kai_cp.explain.text import describe
-from kai_cp.kube.serving.http import JSON, Answer, Query
-from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
+from kai_cp.kube.serving.http import JSON, Query, Response
+from kai_cp.kube.telemetry.cycles import CycleLog, CycleRecord
 from kai_cp.worker import Worker
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Unscheduled
@@ -63,7 +63,7 @@ class Explaining:
         self._said: OrderedDict[GroupKey, tuple[str, str, str]] = OrderedDict()
         """By pod group: the reason and message it waits with, and what is told of it."""
 
-    def routes(self) -> dict[str, Callable[[str], Answer | None]]:
+    def routes(self) -> dict[str, Callable[[str], Response | None]]:
         """``/explain`` and ``/what-if``."""
         return {
             "/explain": Query(asked=self.explain),
@@ -91,7 +91,7 @@ class Explaining:
 
     # --- on the port -----------------------------------------------------------------------------
 
-    def explain(self, parameters: Mapping[str, str]) -> Answer:
+    def explain(self, parameters: Mapping[str, str]) -> Response:
         """``explanation/1`` of ``podGroup``; ``kinds``: fixes of these kinds alone."""
         name = parameters.get("podGroup", "")
         if not name or not set(parameters) <= {"podGroup", "kinds"}:
@@ -115,7 +115,7 @@ class Explaining:
             EXPLAIN_SECONDS,
         )
 
-    def _what_if(self, body: bytes) -> Answer:
+    def _what_if(self, body: bytes) -> Response:
         try:
             question = question_of(body)
         except BadOperation as problem:
@@ -127,7 +127,7 @@ class Explaining:
             WHAT_IF_SECONDS,
         )
 
-    def _ask(self, task: Callable[[Cycle], ExplainTask | WhatIfTask], seconds: float) -> Answer:
+    def _ask(self, task: Callable[[CycleRecord], ExplainTask | WhatIfTask], seconds: float) -> Response:
         if self._anonymize:
             return _refused("names are hidden here, so nothing is explained; take a snapshot instead", 403)
         cycles = self._cycles.all()
@@ -139,10 +139,10 @@ class Explaining:
             reply = self._worker.run(task(cycles[-1]), time.monotonic() + seconds)
         finally:
             self._busy.release()
-        if isinstance(reply.answer, Refused):
+        if isinstance(reply.answer, RefusedQuestion):
             return _refused(reply.answer.sentence, 400)
         if isinstance(reply.answer, bytes):
-            return Answer(reply.answer + b"\n", JSON)
+            return Response(reply.answer + b"\n", JSON)
         if reply.end == "late":
             return _refused(f"it took longer than {seconds:g} s", 504)
         LOG.warning("explaining failed", extra={"error": reply.failure, "details": reply.details})
@@ -216,5 +216,5 @@ def remedy(entry: Mapping[str, Any]) -> str:
     return ""
 
 
-def _refused(sentence: str, status: int) -> Answer:
-    return Answer(f"{sentence}\n".encode(), status=status)
+def _refused(sentence: str, status: int) -> Response:
+    return Response(f"{sentence}\n".encode(), status=status)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kai_cp.kube.api import api_objects, names
-from kai_cp.kube.api.cluster import Outcome, Result
+from kai_cp.kube.api.cluster import WriteOutcome, WriteResult
 from kai_cp.kube.api.promises import moved_note
 from kai_cp_models.snapshot import Decision, GroupKey, Plan
 
@@ -70,7 +70,7 @@ class FakeCluster:
         }
         return {**self._raw, "rawObjects": {**self._raw["rawObjects"], **lists}}
 
-    def apply(self, plan: Plan) -> Sequence[Result]:
+    def apply(self, plan: Plan) -> Sequence[WriteResult]:
         """Carry the plan out at the present time."""
         self._clean()
         return [self._act(decision, plan) for decision in plan.decisions]
@@ -107,17 +107,17 @@ class FakeCluster:
         self._pods.pop((namespace, name), None)
         self._requests.pop((namespace, name), None)
 
-    def _act(self, decision: Decision, plan: Plan) -> Result:
+    def _act(self, decision: Decision, plan: Plan) -> WriteResult:
         pod = self._pods.get(decision.pod)
         if pod is None:
-            return Result(decision, "gone", "no such pod")
+            return WriteResult(decision, "gone", "no such pod")
         if decision.kind == "Bind":
-            return Result(decision, *self._bind(pod, decision, plan))
+            return WriteResult(decision, *self._bind(pod, decision, plan))
         if decision.kind == "Evict":
-            return Result(decision, *self._evict(pod, decision))
-        return Result(decision, "done")
+            return WriteResult(decision, *self._evict(pod, decision))
+        return WriteResult(decision, "done")
 
-    def _bind(self, pod: Object, decision: Decision, plan: Plan) -> tuple[Outcome, str]:
+    def _bind(self, pod: Object, decision: Decision, plan: Plan) -> tuple[WriteOutcome, str]:
         key = _key(pod)
         if key in self._requests or pod["spec"].get("nodeName"):
             return "conflict", "it is being bound already"
@@ -177,7 +177,7 @@ class FakeCluster:
             self._change_pod(pod, status={"phase": "Running", "startTime": api_objects.rfc3339(self.now)})
             self._note("running", key)
 
-    def _evict(self, pod: Object, decision: Decision) -> tuple[Outcome, str]:
+    def _evict(self, pod: Object, decision: Decision) -> tuple[WriteOutcome, str]:
         key = _key(pod)
         if "deletionTimestamp" in pod["metadata"]:
             return "conflict", "it is terminating already"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kai_cp.kube.api import resources
-from kai_cp.kube.api.cluster import Result
+from kai_cp.kube.api.cluster import WriteResult
 from kai_cp.kube.api.errors import KubeError
 from kai_cp.kube.api.store import Object
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
@@ -21,7 +21,7 @@ from kai_cp.kube.scheduler.comparison import Comparison
 from kai_cp.kube.scheduler.decider import Decided, Decider
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions
 from kai_cp.kube.scheduler.reports import Reporter
-from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
+from kai_cp.kube.telemetry.cycles import CycleLog, CycleRecord
 from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 
 LOG = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class Scheduler:
         decided = self._decider(raw, started, usage)
         self._dear = decided.dear
         marks.append(("prepare", time.monotonic()))
-        results: Sequence[Result] = ()
+        results: Sequence[WriteResult] = ()
         observed: Mapping[str, int] = {}
         if self._options.mode is Mode.ENFORCE:
             results = self._cluster.apply(decided.plan)
@@ -167,7 +167,7 @@ class Scheduler:
             # The engine's own count; the rest of deciding is handing the snapshot over and reading it.
             seconds[phase] = min(decided.plan.timings.get(phase, 0.0), seconds["prepare"])
             seconds["prepare"] -= seconds[phase]
-        cycle = Cycle(
+        cycle = CycleRecord(
             self._number,
             started,
             raw,
@@ -199,7 +199,7 @@ class Scheduler:
             return self._clock() + unproved_pause(self._unproved)
 
     def _next(
-        self, decided: Decided, results: Sequence[Result], again: float | None, *, tidy: bool
+        self, decided: Decided, results: Sequence[WriteResult], again: float | None, *, tidy: bool
     ) -> float | None:
         now = self._clock()
         candidates = [
@@ -227,7 +227,7 @@ class Scheduler:
             LOG.info("compared with what happened", extra=extra)
         return compared.counts
 
-    def _say(self, cycle: Cycle) -> None:
+    def _say(self, cycle: CycleRecord) -> None:
         kinds = Counter(decision.kind for decision in cycle.plan.decisions)
         LOG.info(
             "cycle",

@@ -14,9 +14,9 @@ from kai_cp.kube.scheduler.job_order import job_order
 from kai_cp.kube.scheduler.loop import Scheduler
 from kai_cp.kube.scheduler.snapshot_file import archive
 from kai_cp.kube.scheduler.view_routes import Explain, LastView, view_routes
-from kai_cp.kube.serving.http import Answer, Route, as_json
+from kai_cp.kube.serving.http import Response, Route, as_json
 from kai_cp.kube.serving.process import OK, probes
-from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp_models.settings import Settings
 
 ZIP = "application/zip"
@@ -28,8 +28,8 @@ USAGE = "usage"
 def public_routes(registry: CollectorRegistry, cache: ClusterCache, scheduler: Scheduler) -> dict[str, Route]:
     """``/metrics``, ``/healthz`` and ``/readyz``: nothing here names an object but queues."""
 
-    def healthz(_rest: str) -> Answer:
-        return OK if scheduler.alive() else Answer(b"a cycle does not end\n", status=500)
+    def healthz(_rest: str) -> Response:
+        return OK if scheduler.alive() else Response(b"a cycle does not end\n", status=500)
 
     return probes(registry, cache.unsynced) | {"/healthz": healthz}
 
@@ -48,20 +48,20 @@ def data_routes(
     def shown(raw: Mapping[str, Any]) -> Mapping[str, Any]:
         return Anonymizer().snapshot(raw) if anonymize else raw
 
-    def snapshot(_rest: str) -> Answer:
+    def snapshot(_rest: str) -> Response:
         headers = {"Content-Disposition": "attachment; filename=snapshot.zip"}
         raw, figures = shown(cache.snapshot()), usage()
         if figures is not None and not anonymize:
             raw = {**raw, USAGE: figures}
-        return Answer(archive(raw), ZIP, headers=headers)
+        return Response(archive(raw), ZIP, headers=headers)
 
-    def order(_rest: str) -> Answer:
+    def order(_rest: str) -> Response:
         cycles = scheduler.cycles.all()
         if not cycles:
-            return Answer(b"no cycle yet\n", status=503)
+            return Response(b"no cycle yet\n", status=503)
         return as_json(job_order(cycles[-1].snapshot))
 
-    def cycles(rest: str) -> Answer | None:
+    def cycles(rest: str) -> Response | None:
         if not rest:
             return as_json({"cycles": [cycle.summary() for cycle in scheduler.cycles.all()]})
         number = int(rest) if rest.isascii() and rest.isdecimal() and len(rest) < MOST_DIGITS else None
@@ -75,7 +75,7 @@ def data_routes(
     return routes | view_routes(last, explain)
 
 
-def _recorded(cycle: Cycle, *, anonymize: bool) -> Answer:
+def _recorded(cycle: CycleRecord, *, anonymize: bool) -> Response:
     """One cycle as a zip with its snapshot and its ``decisions/1``."""
     decisions = to_json(cycle.snapshot, cycle.plan, timings=dict(cycle.seconds))
     raw = cycle.raw
@@ -83,4 +83,4 @@ def _recorded(cycle: Cycle, *, anonymize: bool) -> Answer:
         renaming = Anonymizer()
         raw, decisions = renaming.snapshot(raw), renaming.decisions(decisions)
     name = f"attachment; filename=cycle-{cycle.number}.zip"
-    return Answer(archive(raw, decisions), ZIP, headers={"Content-Disposition": name})
+    return Response(archive(raw, decisions), ZIP, headers={"Content-Disposition": name})

@@ -14,8 +14,8 @@ import orjson
 
 from kai_cp.decisions import from_json, to_json
 from kai_cp.kube.scheduler.anonymize import Anonymizer
-from kai_cp.kube.serving.http import JSON, Answer, Query, Route
-from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
+from kai_cp.kube.serving.http import JSON, Query, Response, Route
+from kai_cp.kube.telemetry.cycles import CycleLog, CycleRecord
 from kai_cp.reader import parse
 from kai_cp.view.data import view
 from kai_cp.view.page import DATA_PATH, FIXES_PATH, page, policy
@@ -65,7 +65,7 @@ class LastView:
                 self._made = (last.number, orjson.dumps(document))
             return self._made[1]
 
-    def _document(self, cycle: Cycle) -> dict[str, Any]:
+    def _document(self, cycle: CycleRecord) -> dict[str, Any]:
         snapshot, plan = cycle.snapshot, cycle.plan
         if self._anonymize:
             renaming = Anonymizer()
@@ -75,26 +75,26 @@ class LastView:
         return view(name, snapshot, plan, mode=self._mode, asks=self._asks, settings=settings)
 
 
-Explain = Callable[[Mapping[str, str]], Answer]
+Explain = Callable[[Mapping[str, str]], Response]
 """What ``/explain`` answers to its parameters."""
 
 
 def view_routes(last: Callable[[], bytes | None], explain: Explain | None = None) -> dict[str, Route]:
     """``/``, ``/view/data`` and, where something explains, ``/view/fixes``."""
 
-    def shown(rest: str) -> Answer | None:
+    def shown(rest: str) -> Response | None:
         if rest:
             return None
         headers = {**GUARDED, "Content-Security-Policy": policy(live=True) + FRAMES}
-        return Answer(page(None).encode(), HTML, headers=headers)
+        return Response(page(None).encode(), HTML, headers=headers)
 
-    def data(rest: str) -> Answer | None:
+    def data(rest: str) -> Response | None:
         if rest:
             return None
         made = last()
         if made is None:
-            return Answer(b"no cycle yet\n", status=503)
-        return Answer(made, JSON, headers=GUARDED)
+            return Response(b"no cycle yet\n", status=503)
+        return Response(made, JSON, headers=GUARDED)
 
     found: dict[str, Route] = {"/": shown, DATA_PATH: data}
     if explain is not None:
@@ -102,7 +102,7 @@ def view_routes(last: Callable[[], bytes | None], explain: Explain | None = None
     return found
 
 
-def _in_words(answer: Answer) -> Answer:
+def _in_words(answer: Response) -> Response:
     """The fixes of an explanation as lines; a refusal stays as it is."""
     from kai_cp.explain.text import fix_lines
 
@@ -110,4 +110,4 @@ def _in_words(answer: Answer) -> Answer:
         return answer
     body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
     (entry,) = orjson.loads(body)["explanations"]
-    return Answer(orjson.dumps({"fixes": fix_lines(entry)}), JSON, headers=GUARDED)
+    return Response(orjson.dumps({"fixes": fix_lines(entry)}), JSON, headers=GUARDED)

@@ -42,7 +42,7 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class CycleTask:
     """A snapshot as its difference from the one before; ``fresh``: from nothing."""
 
     fresh: bool
@@ -74,7 +74,7 @@ class SnapshotMirror:
     memo: ParseMemo = field(default_factory=ParseMemo)
     turns: Turns = field(default_factory=Turns)
 
-    def apply(self, task: Task) -> dict[str, Any]:
+    def apply(self, task: CycleTask) -> dict[str, Any]:
         """The whole snapshot after a task's changes."""
         if task.fresh:
             self.lists.clear()
@@ -97,7 +97,7 @@ class SnapshotMirror:
 _MIRROR: Final = SnapshotMirror()
 
 
-def job(task: Task, channel: Channel) -> None:
+def job(task: CycleTask, channel: Channel) -> None:
     """The worker's side: take the changes in, read, decide; every checked plan is sent."""
     from kai_cp_models.engine import decide
 
@@ -141,7 +141,7 @@ class Differ:
         usage: Mapping[str, Any] | None,
         settings: Settings,
         budget: float = 1.0,
-    ) -> Task:
+    ) -> CycleTask:
         """The task for ``raw``, which counts as told from now on."""
         lists: dict[str, Changes | None] = {}
         for name, items in raw["rawObjects"].items():
@@ -151,7 +151,7 @@ class Differ:
             lists[name] = None if items is None else self._changes(name, items)
         rest = {key: value for key, value in raw.items() if key != "rawObjects"}
         fresh, self._fresh = self._fresh, False
-        return Task(fresh, rest, lists, now, usage, settings, budget)
+        return CycleTask(fresh, rest, lists, now, usage, settings, budget)
 
     def _changes(self, name: str, items: list[Object]) -> Changes:
         before = self._items.get(name, {})

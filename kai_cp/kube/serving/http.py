@@ -35,7 +35,7 @@ LOOPBACK: Final = frozenset(["localhost", "127.0.0.1", "::1"])
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What a path answers; ``body`` may be a stream, which is then sent in chunks."""
 
     body: bytes | Iterable[bytes]
@@ -44,7 +44,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Route = Callable[[str], Answer | None]
+Route = Callable[[str], Response | None]
 """Called with the rest of the path; None: no such thing."""
 
 
@@ -52,18 +52,18 @@ Route = Callable[[str], Answer | None]
 class Query:
     """A path that is asked with parameters, or with a JSON body of at most ``most_bytes``."""
 
-    asked: Callable[[Mapping[str, str]], Answer] | None = None
-    posted: Callable[[bytes], Answer] | None = None
+    asked: Callable[[Mapping[str, str]], Response] | None = None
+    posted: Callable[[bytes], Response] | None = None
     most_bytes: int = 1_000_000
 
-    def __call__(self, rest: str) -> Answer | None:
+    def __call__(self, rest: str) -> Response | None:
         """Nothing lies below it."""
         return None
 
 
-def as_json(value: Any, status: int = 200) -> Answer:
+def as_json(value: Any, status: int = 200) -> Response:
     """A JSON answer."""
-    return Answer(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), JSON, status)
+    return Response(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), JSON, status)
 
 
 class _Server(ThreadingHTTPServer):
@@ -143,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer when it is this request's turn."""
         if self.server.loopback and _named(self.headers.get("Host") or "") not in LOOPBACK:
-            self._send(Answer(b"this port answers to localhost only\n", status=421))
+            self._send(Response(b"this port answers to localhost only\n", status=421))
         elif self.server.answering.acquire(timeout=ANSWER_SECONDS):
             try:
                 with self.server.busy(self.request):
@@ -155,32 +155,32 @@ class _Handler(BaseHTTPRequestHandler):
             if isinstance(answer.body, bytes):
                 self._send(answer)
         else:
-            self._send(Answer(b"too many requests at once\n", status=503))
+            self._send(Response(b"too many requests at once\n", status=503))
 
     def do_POST(self) -> None:
         """As GET; what the path takes decides."""
         self.do_GET()
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> Response:
         path = urlsplit(self.path).path
         found = self.server.route(path)
-        answer: Answer | None = None
+        answer: Response | None = None
         try:
             if found is not None:
                 answer = self._answered(*found)
         except Exception:
             LOG.exception("request failed", extra={"path": path})
-            answer = Answer(b"internal error\n", status=500)
-        return answer or Answer(b"not found\n", status=404)
+            answer = Response(b"internal error\n", status=500)
+        return answer or Response(b"not found\n", status=404)
 
-    def _answered(self, route: Route, rest: str) -> Answer | None:
+    def _answered(self, route: Route, rest: str) -> Response | None:
         if isinstance(route, Query):
             return self._asked(route) if not rest else None
         if self.command == "GET":
             return route(rest)
-        return Answer(b"this path takes GET\n", status=405)
+        return Response(b"this path takes GET\n", status=405)
 
-    def _asked(self, query: Query) -> Answer:
+    def _asked(self, query: Query) -> Response:
         """What a path with parameters or a body answers; a body is read whole or not at all."""
         length = self.headers.get("Content-Length") or "0"
         size = int(length) if length.isdecimal() and len(length) < len(str(2**63)) else -1
@@ -189,18 +189,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         if self.command == "GET":
             if query.asked is None:
-                return Answer(b"this path takes POST with a JSON body\n", status=405)
+                return Response(b"this path takes POST with a JSON body\n", status=405)
             return query.asked(dict(parse_qsl(urlsplit(self.path).query, max_num_fields=16)))
         if query.posted is None:
-            return Answer(b"this path takes GET\n", status=405)
+            return Response(b"this path takes GET\n", status=405)
         if self.headers.get_content_type() != JSON:
-            return Answer(b"the body must be application/json\n", status=415)
+            return Response(b"the body must be application/json\n", status=415)
         if not 0 < size <= query.most_bytes:
             most = f"the body must have a Content-Length of 1 to {query.most_bytes} bytes\n"
-            return Answer(most.encode(), status=413)
+            return Response(most.encode(), status=413)
         return query.posted(self.rfile.read(size))
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: Response) -> None:
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content)
         for name, value in answer.headers.items():

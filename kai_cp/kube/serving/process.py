@@ -25,12 +25,12 @@ from kai_cp.kube.api.lease import LeaderLease, LeaseTimes
 from kai_cp.kube.api.retry import Backoff
 from kai_cp.kube.api.transport import Transport, configuration
 from kai_cp.kube.serving.flags import LeaseFlag
-from kai_cp.kube.serving.http import Answer, HttpServer, Route
+from kai_cp.kube.serving.http import HttpServer, Response, Route
 
 LOG = logging.getLogger(__name__)
 SYNC_SECONDS: Final = 600.0
 """Longest wait for the first lists; a process without them ends, and is started anew."""
-OK: Final = Answer(b"ok\n")
+OK: Final = Response(b"ok\n")
 LOST_LEASE: Final = 3
 UNAUTHORIZED: Final = 4
 """Exit statuses: the supervisor starts the process anew, with fresh credentials and no memory."""
@@ -159,12 +159,14 @@ def serving(life: Lifecycle) -> Iterator[ExitStack]:
 def probes(registry: CollectorRegistry, missing: Callable[[], Sequence[str]]) -> dict[str, Route]:
     """``/metrics``, ``/healthz`` and ``/readyz`` of a process that is ready once nothing is ``missing``."""
 
-    def readyz(_rest: str) -> Answer:
+    def readyz(_rest: str) -> Response:
         kinds = ", ".join(missing())
-        return Answer(f"not listed yet, or silent for long: {kinds}\n".encode(), status=503) if kinds else OK
+        return (
+            Response(f"not listed yet, or silent for long: {kinds}\n".encode(), status=503) if kinds else OK
+        )
 
     return {
-        "/metrics": lambda _rest: Answer(generate_latest(registry), CONTENT_TYPE_LATEST),
+        "/metrics": lambda _rest: Response(generate_latest(registry), CONTENT_TYPE_LATEST),
         "/healthz": lambda _rest: OK,
         "/readyz": readyz,
     }

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.report.amounts import gpus_of
 from kai_cp.topology_view import fabric
 from kai_cp_models.snapshot import Plan, Snapshot
@@ -60,11 +60,11 @@ class CapacityMetrics(Collector):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lock = threading.Lock()
-        self._cycle: Cycle | None = None
+        self._cycle: CycleRecord | None = None
         self._report: Report | None = None
         registry.register(self)
 
-    def observe(self, cycle: Cycle) -> None:
+    def observe(self, cycle: CycleRecord) -> None:
         """Take a cycle; it is worked through when asked for."""
         with self._lock:
             self._cycle, self._report = cycle, None
@@ -88,7 +88,7 @@ class CapacityMetrics(Collector):
         yield gpus
         yield gangs
 
-    def _fabric(self, cycle: Cycle) -> Report:
+    def _fabric(self, cycle: CycleRecord) -> Report:
         if self._report is None:
             self._report = fabric(cycle.snapshot)
         return self._report

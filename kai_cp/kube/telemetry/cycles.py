@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kai_cp.kube.api.api_objects import rfc3339
-from kai_cp.kube.api.cluster import Result
+from kai_cp.kube.api.cluster import WriteResult
 from kai_cp_models.snapshot import Plan, Snapshot
 
 KEPT: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
+class CycleRecord:
     """One cycle. ``seconds``: time by phase (snapshot, prepare, solve, check, write, report)."""
 
     number: int
@@ -24,7 +24,7 @@ class Cycle:
     raw: Mapping[str, Any]
     snapshot: Snapshot
     plan: Plan
-    results: Sequence[Result]
+    results: Sequence[WriteResult]
     seconds: Mapping[str, float]
     settings: str
     """Hash of the settings it was decided under."""
@@ -58,19 +58,19 @@ class CycleLog:
     """The last ``kept`` cycles. Snapshots share unchanged objects, so keeping them costs little."""
 
     def __init__(self, kept: int = KEPT) -> None:
-        self._cycles: deque[Cycle] = deque(maxlen=kept)
+        self._cycles: deque[CycleRecord] = deque(maxlen=kept)
         self._lock = threading.Lock()
 
-    def add(self, cycle: Cycle) -> None:
+    def add(self, cycle: CycleRecord) -> None:
         """Remember a cycle."""
         with self._lock:
             self._cycles.append(cycle)
 
-    def all(self) -> list[Cycle]:
+    def all(self) -> list[CycleRecord]:
         """The remembered cycles, oldest first."""
         with self._lock:
             return list(self._cycles)
 
-    def get(self, number: int) -> Cycle | None:
+    def get(self, number: int) -> CycleRecord | None:
         """The cycle of that number, while it is remembered."""
         return next((cycle for cycle in self.all() if cycle.number == number), None)

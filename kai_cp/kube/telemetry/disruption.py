@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.report.amounts import gpus_of
 
 HOUR: Final = 3600.0
 
 
-class Disruption:
+class DisruptionTotals:
     """GPUs that evictions and moves took, and GPUs given to the pod groups they were for."""
 
     def __init__(self) -> None:
         self._cycles: deque[tuple[float, float, float]] = deque()
         """When, GPUs taken, GPUs given."""
 
-    def note(self, cycle: Cycle) -> None:
+    def note(self, cycle: CycleRecord) -> None:
         """Take a cycle. What is evicted for no other group, a stale gang, does not count."""
         pods = cycle.snapshot.pod_by_key
         evicted = {

@@ -8,7 +8,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
 from kai_cp_models.snapshot import Queue, Shares
 
@@ -66,7 +66,7 @@ class KaiMetrics:
         """Where the time of the last usage query is asked for."""
         self._query.set_function(milliseconds)
 
-    def observe(self, cycle: Cycle) -> None:
+    def observe(self, cycle: CycleRecord) -> None:
         """Record a cycle."""
         seconds = cycle.seconds
         self._e2e.set(sum(seconds.values()) * 1000)
@@ -80,7 +80,7 @@ class KaiMetrics:
         self._queues(cycle)
         self._decisions(cycle)
 
-    def _queues(self, cycle: Cycle) -> None:
+    def _queues(self, cycle: CycleRecord) -> None:
         queues = cycle.snapshot.queues
         reports = cycle.plan.queues
         fair = {_labels(queue): reports[queue.name].fair_share for queue in queues if queue.name in reports}
@@ -89,7 +89,7 @@ class KaiMetrics:
         self._fair_gpu.show({labels: share.gpu for labels, share in fair.items()})
         _show(self._usage, {_labels(queue): queue.usage for queue in queues})
 
-    def _decisions(self, cycle: Cycle) -> None:
+    def _decisions(self, cycle: CycleRecord) -> None:
         decisions = cycle.plan.decisions
         for _, action in {(d.group, d.action) for d in decisions if d.kind != "Evict"}:
             self._scheduled_by.labels(action).inc()

@@ -9,10 +9,10 @@ from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from kai_cp.kube.api.cluster import Result
+from kai_cp.kube.api.cluster import WriteResult
 from kai_cp.kube.telemetry.capacity_metrics import CapacityMetrics
-from kai_cp.kube.telemetry.cycles import Cycle
-from kai_cp.kube.telemetry.disruption import HOUR, Disruption
+from kai_cp.kube.telemetry.cycles import CycleRecord
+from kai_cp.kube.telemetry.disruption import HOUR, DisruptionTotals
 from kai_cp.kube.telemetry.kai_metrics import KaiMetrics
 from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
 from kai_cp.kube.telemetry.time_metrics import TimeMetrics
@@ -49,7 +49,7 @@ class SchedulerMetrics:
         self.kai = KaiMetrics(registry, prefix)
         self._capacity = CapacityMetrics(registry)
         self._time = TimeMetrics(registry, clock)
-        self._disruption = Disruption()
+        self._disruption = DisruptionTotals()
         self._phase = histogram("cycle_duration_seconds", "Time of a cycle's phase.", "phase", SECONDS)
         self._cycles = counter("cycles_total", "Cycles.", "result")
         self._status = counter("solve_status_total", "Stages by status.", "stage", "status")
@@ -99,7 +99,7 @@ class SchedulerMetrics:
         """Record a cycle that did not come to its end."""
         self._cycles.labels("failed").inc()
 
-    def observe(self, cycle: Cycle) -> None:
+    def observe(self, cycle: CycleRecord) -> None:
         """Record a cycle."""
         for phase, value in cycle.seconds.items():
             self._phase.labels(phase).observe(value)
@@ -118,7 +118,7 @@ class SchedulerMetrics:
         self._time.observe(cycle)
         self.kai.observe(cycle)
 
-    def _stages(self, cycle: Cycle) -> None:
+    def _stages(self, cycle: CycleRecord) -> None:
         solved = []
         for stage in cycle.plan.stages:
             action, _, goal = stage.name.partition(": ")
@@ -138,7 +138,7 @@ class SchedulerMetrics:
         self._variables.set(sum(stage.variables for stage in solved))
         self._constraints.set(sum(stage.constraints for stage in solved))
 
-    def _waiting(self, cycle: Cycle) -> None:
+    def _waiting(self, cycle: CycleRecord) -> None:
         waiting: Count[tuple[str, ...]] = Count()
         oldest: dict[str, float] = {}
         for entry in cycle.plan.unscheduled:
@@ -161,7 +161,7 @@ class SchedulerMetrics:
             }
         )
 
-    def _decision(self, cycle: Cycle, result: Result, moved: Set[PodKey]) -> bool:
+    def _decision(self, cycle: CycleRecord, result: WriteResult, moved: Set[PodKey]) -> bool:
         """Record what became of a decision; whether it evicted a group that was evicted not long ago."""
         decision, outcome, _ = result
         groups, pod = cycle.snapshot.group_by_key, cycle.snapshot.pod_by_key[decision.pod]

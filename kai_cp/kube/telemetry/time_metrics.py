@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kai_cp.kube.api.promises import noted_cause
-from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
 from kai_cp.report.amounts import gpus_of
 from kai_cp.topology_view import fabric
@@ -61,7 +61,7 @@ class ReservedIdle(Collector):
         self._since = clock()
         registry.register(self)
 
-    def observe(self, cycle: Cycle) -> None:
+    def observe(self, cycle: CycleRecord) -> None:
         """Take a cycle. Only one that promises room is worked through."""
         snapshot, plan = cycle.snapshot, cycle.plan
         found: dict[str, float] = {}
@@ -131,7 +131,7 @@ class TimeMetrics:
         )
         self._running: dict[GroupKey, tuple[PodGroup, float]] = {}
 
-    def observe(self, cycle: Cycle) -> None:
+    def observe(self, cycle: CycleRecord) -> None:
         """Record a cycle."""
         self._idle.observe(cycle)
         self._ends(cycle)
@@ -149,7 +149,7 @@ class TimeMetrics:
         self._holds.show(held)
         self._backfill(cycle)
 
-    def _promise(self, cycle: Cycle, entry: Reservation) -> None:
+    def _promise(self, cycle: CycleRecord, entry: Reservation) -> None:
         if entry.promised is None:
             return
         late = cycle.started - entry.promised
@@ -166,7 +166,7 @@ class TimeMetrics:
         said = entry.cause or (noted_cause(group) if group is not None else None)
         self._promises.labels(entry.queue, result, (said or "Unknown") if result == "broken" else "").inc()
 
-    def _backfill(self, cycle: Cycle) -> None:
+    def _backfill(self, cycle: CycleRecord) -> None:
         """Pods bound in room that another group holds, and those that a start evicted."""
         held: defaultdict[str, set[GroupKey]] = defaultdict(set)
         for entry in cycle.plan.reservations or ():
@@ -184,7 +184,7 @@ class TimeMetrics:
                 work = gpus_of(cycle.snapshot, pod) * max(0.0, cycle.started - began)
                 self._lost.labels(group.queue).inc(work)
 
-    def _ends(self, cycle: Cycle) -> None:
+    def _ends(self, cycle: CycleRecord) -> None:
         """A group that ran in the last cycle and does not now, unless evicted, shows how long it took."""
         snapshot = cycle.snapshot
         running = {

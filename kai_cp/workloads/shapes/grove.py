@@ -8,7 +8,7 @@ from typing import Final
 
 from kai_cp.reader.fields import Json, shown
 from kai_cp.workloads import keys
-from kai_cp.workloads.groups import Group, Grouped, Subgroup, Topology
+from kai_cp.workloads.groups import Group, Grouped, GroupSubgroup, GroupTopology
 from kai_cp.workloads.items import (
     Item,
     Reference,
@@ -90,16 +90,16 @@ def _completed(group: Group, workload: Workload, gang: Item) -> Group:
     own, wanted = group.topology, merged.topology
     return replace(
         group,
-        topology=Topology(
+        topology=GroupTopology(
             own.name or wanted.name, own.required or wanted.required, own.preferred or wanted.preferred
         ),
         follows_queue=merged.follows_queue,
     )
 
 
-def _parents(gang: Item, topology: str) -> tuple[list[Subgroup], Mapping[str, str]]:
+def _parents(gang: Item, topology: str) -> tuple[list[GroupSubgroup], Mapping[str, str]]:
     """Subgroups of subgroups, and the parent by the name of a child."""
-    found: list[Subgroup] = []
+    found: list[GroupSubgroup] = []
     parent_of: dict[str, str] = {}
     for i, config in enumerate(objects_in(gang, _CONFIGS)):
         where = f"{_CONFIGS}[{i}]"
@@ -115,13 +115,15 @@ def _parents(gang: Item, topology: str) -> tuple[list[Subgroup], Mapping[str, st
         constraint = _constraint(
             gang, inner, _object(gang, inner, config.get("topologyConstraint")), topology
         )
-        found.append(Subgroup(name, min_subgroup=len(children), topology=constraint))
+        found.append(GroupSubgroup(name, min_subgroup=len(children), topology=constraint))
     return found, parent_of
 
 
-def _leaves(gang: Item, pod: Item, topology: str, parent_of: Mapping[str, str]) -> tuple[list[Subgroup], str]:
+def _leaves(
+    gang: Item, pod: Item, topology: str, parent_of: Mapping[str, str]
+) -> tuple[list[GroupSubgroup], str]:
     """Subgroups of pods, and the one that lists ``pod``."""
-    found: list[Subgroup] = []
+    found: list[GroupSubgroup] = []
     inside = ""
     for i, entry in enumerate(objects_in(gang, _GROUPS)):
         where = f"{_GROUPS}[{i}]"
@@ -142,11 +144,11 @@ def _leaves(gang: Item, pod: Item, topology: str, parent_of: Mapping[str, str]) 
                 inside = name
         inner = f"{where}.topologyConstraint"
         constraint = _constraint(gang, inner, _object(gang, inner, entry.get("topologyConstraint")), topology)
-        found.append(Subgroup(name, least, parent=parent_of.get(name, ""), topology=constraint))
+        found.append(GroupSubgroup(name, least, parent=parent_of.get(name, ""), topology=constraint))
     return found, inside
 
 
-def _constraint(gang: Item, where: str, raw: Json | None, topology: str) -> Topology:
+def _constraint(gang: Item, where: str, raw: Json | None, topology: str) -> GroupTopology:
     pack = _object(gang, f"{where}.packConstraint", (raw or {}).get("packConstraint")) or {}
     levels = []
     for key in ("required", "preferred"):
@@ -155,10 +157,10 @@ def _constraint(gang: Item, where: str, raw: Json | None, topology: str) -> Topo
             raise gang.bad(f"{where}.packConstraint.{key}", f"{shown(value)} is not a string")
         levels.append(value or "")
     if not any(levels):
-        return Topology()
+        return GroupTopology()
     if not topology:
         raise gang.bad(f"{where}.packConstraint", f"a level without a topology: {_TOPOLOGY_NAME} is missing")
-    return Topology(topology, *levels)
+    return GroupTopology(topology, *levels)
 
 
 def _object(gang: Item, where: str, value: object) -> Json | None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from kai_cp.reader.fields import Json, shown
 from kai_cp.workloads import keys
-from kai_cp.workloads.groups import NOWHERE, Group, Grouped, Subgroup, Topology
+from kai_cp.workloads.groups import NOWHERE, Group, Grouped, GroupSubgroup, GroupTopology
 from kai_cp.workloads.items import (
     Item,
     annotation,
@@ -41,7 +41,7 @@ def jobset(workload: Workload) -> Grouped:
     least = _stated_minimum(owner)
     if _is_flat(workload):
         return Grouped(_flat(group, pod, in_order=in_order, least=least))
-    subgroups: list[Subgroup] = []
+    subgroups: list[GroupSubgroup] = []
     count = 0
     for i, job in enumerate(jobs):
         parts = _replicated_job(owner, f"{_JOBS}[{i}]", job)
@@ -88,7 +88,7 @@ def _flat(group: Group, pod: Item, *, in_order: bool, least: int | None) -> Grou
     return replace(group, name=name, min_member=1 if least is None else least)
 
 
-def _replicated_job(owner: Item, where: str, job: Json) -> list[Subgroup]:
+def _replicated_job(owner: Item, where: str, job: Json) -> list[GroupSubgroup]:
     """The subgroups of one replicated job: none when it has no replicas."""
     name = job.get("name")
     if not isinstance(name, str) or not name:
@@ -105,8 +105,10 @@ def _replicated_job(owner: Item, where: str, job: Json) -> list[Subgroup]:
     annotations = strings(owner, inside, _object(owner, inside, meta.get("annotations")))
     least = _pods(owner, where, template, annotations)
     topology = _topology(annotations)
-    leaves = [Subgroup(f"{name}-replica-{i}", least, parent=name, topology=topology) for i in range(replicas)]
-    return [Subgroup(name, min_subgroup=replicas), *leaves]
+    leaves = [
+        GroupSubgroup(f"{name}-replica-{i}", least, parent=name, topology=topology) for i in range(replicas)
+    ]
+    return [GroupSubgroup(name, min_subgroup=replicas), *leaves]
 
 
 def _pods(owner: Item, where: str, template: Json, annotations: dict[str, str]) -> int:
@@ -122,7 +124,7 @@ def _pods(owner: Item, where: str, template: Json, annotations: dict[str, str]) 
     return 1 if parallelism is None else parallelism
 
 
-def _topology(annotations: dict[str, str]) -> Topology:
+def _topology(annotations: dict[str, str]) -> GroupTopology:
     wanted = placement(annotations)
     return wanted if wanted.name and (wanted.required or wanted.preferred) else NOWHERE
 

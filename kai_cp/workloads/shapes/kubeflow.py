@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from kai_cp.workloads import keys
-from kai_cp.workloads.groups import Group, Grouped, Subgroup
+from kai_cp.workloads.groups import Group, Grouped, GroupSubgroup
 from kai_cp.workloads.items import Item, integer_in, label, object_in, path, spelled_integer, text_in
 from kai_cp.workloads.rows import by_row, first_integer, minimum
 from kai_cp.workloads.shapes import segments
@@ -50,7 +50,7 @@ def pytorch(workload: Workload) -> Grouped:
         least = total if elastic is None else elastic
     group = replace(inherited(workload), min_member=least)
     masters = integer_in(owner, _MASTER.below("replicas")) or 0
-    subgroups = [Subgroup("master", masters)] if masters > 0 else []
+    subgroups = [GroupSubgroup("master", masters)] if masters > 0 else []
     role = pod.labels.get(_ROLE, "")
     subgroup = "master" if role == "master" and masters > 0 else ""
     if object_in(owner, _WORKER) is not None:
@@ -60,7 +60,7 @@ def pytorch(workload: Workload) -> Grouped:
     return Grouped(replace(group, subgroups=tuple(subgroups)), subgroup)
 
 
-def _workers(workload: Workload, group: Group, least: int) -> tuple[list[Subgroup], str]:
+def _workers(workload: Workload, group: Group, least: int) -> tuple[list[GroupSubgroup], str]:
     """The subgroups of the workers, and the one of this pod if it is a worker."""
     owner, pod = workload.owner, workload.pod
     template = _WORKER.below("template")
@@ -71,17 +71,19 @@ def _workers(workload: Workload, group: Group, least: int) -> tuple[list[Subgrou
     replicas = integer_in(owner, _WORKER.below("replicas"))
     count = 1 if replicas is None else replicas
     if size is None or count <= 0:
-        return [Subgroup("worker", least)], "worker"
+        return [GroupSubgroup("worker", least)], "worker"
     if size <= 0:
         raise asked.bad(f"metadata.annotations[{keys.SEGMENT_SIZE}]", f"{size} is below 1")
     pieces = -(-count // size)
     segments.refuse_too_many(owner, pieces)
     topology = segments.segment_placement(pod, owner, template)
     needed = -(-least // size)
-    found = [Subgroup("worker", min_subgroup=pieces)]
+    found = [GroupSubgroup("worker", min_subgroup=pieces)]
     for i in range(pieces):
         full = size if i < pieces - 1 else count - size * (pieces - 1)
-        found.append(Subgroup(f"worker-{i}", full if i < needed else 0, parent="worker", topology=topology))
+        found.append(
+            GroupSubgroup(f"worker-{i}", full if i < needed else 0, parent="worker", topology=topology)
+        )
     inside = f"worker-{_index(pod) // size}" if pod.labels.get(_ROLE) == "worker" else ""
     return found, inside
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from kai_cp.reader.fields import shown
 from kai_cp.workloads import keys
-from kai_cp.workloads.groups import Grouped, Subgroup, Topology
+from kai_cp.workloads.groups import Grouped, GroupSubgroup, GroupTopology
 from kai_cp.workloads.items import (
     GroupingError,
     Item,
@@ -29,7 +29,7 @@ _TEMPLATE: Final = path("spec.leaderWorkerTemplate.workerTemplate")
 _GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
 _WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 _STATED_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
-_LEADER: Final = Subgroup("leader", 1)
+_LEADER: Final = GroupSubgroup("leader", 1)
 
 
 def lws(workload: Workload) -> Grouped:
@@ -82,12 +82,12 @@ def _minimum(workload: Workload, size: int, index: int | None) -> tuple[int, boo
 
 def _subgroups(
     workload: Workload, least: int, index: int | None, *, alone: bool
-) -> tuple[tuple[Subgroup, ...], str]:
+) -> tuple[tuple[GroupSubgroup, ...], str]:
     owner, pod = workload.owner, workload.pod
     leads = index == 0
     size = None if alone else _segment_size(owner, least)
     if size is None:
-        workers = (Subgroup("workers", least - 1),) if least > 1 else ()
+        workers = (GroupSubgroup("workers", least - 1),) if least > 1 else ()
         if leads:
             return (_LEADER, *workers), "leader"
         return (_LEADER, *workers), "workers" if workers else ""
@@ -112,21 +112,24 @@ def _subgroups(
         replace(pieces[0], min_member=None, min_subgroup=2),
         *pieces[1:],
         replace(_LEADER, parent=first),
-        Subgroup("workers", beside, parent=first),
+        GroupSubgroup("workers", beside, parent=first),
     )
     if number:
         return inner, pieces[number].name
     return inner, "leader" if leads else "workers"
 
 
-def _pieces(owner: Item, least: int, size: int, topology: Topology, *, extra: bool) -> tuple[Subgroup, ...]:
+def _pieces(
+    owner: Item, least: int, size: int, topology: GroupTopology, *, extra: bool
+) -> tuple[GroupSubgroup, ...]:
     """The segments. A leader that is one too many belongs to the first, whose workers are counted here."""
     divided = least - 1 if extra else least
     count = -(-divided // size)
     segments.refuse_too_many(owner, count)
     last = divided - size * (count - 1)
     return tuple(
-        Subgroup(f"segment-{i}", size if i < count - 1 else last, topology=topology) for i in range(count)
+        GroupSubgroup(f"segment-{i}", size if i < count - 1 else last, topology=topology)
+        for i in range(count)
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from kai_cp.reader.fields import Json, shown
 from kai_cp.workloads import keys
-from kai_cp.workloads.groups import NOWHERE, Grouped, Subgroup, Topology
+from kai_cp.workloads.groups import NOWHERE, Grouped, GroupSubgroup, GroupTopology
 from kai_cp.workloads.items import (
     Item,
     Reference,
@@ -70,9 +70,9 @@ def _cluster(workload: Workload) -> Item:
     return cluster
 
 
-def _subgroups(cluster: Item) -> tuple[Subgroup, ...]:
+def _subgroups(cluster: Item) -> tuple[GroupSubgroup, ...]:
     head = object_in(cluster, _HEAD_SPEC)
-    found = [Subgroup(HEAD, 1, topology=_topology(cluster, str(_HEAD_SPEC), head or {}))]
+    found = [GroupSubgroup(HEAD, 1, topology=_topology(cluster, str(_HEAD_SPEC), head or {}))]
     for i, spec in enumerate(objects_in(cluster, _WORKERS)):
         where = f"{_WORKERS}[{i}]"
         least = _least(cluster, where, spec)
@@ -80,7 +80,7 @@ def _subgroups(cluster: Item) -> tuple[Subgroup, ...]:
             continue
         name = spec.get("groupName")
         name = name if isinstance(name, str) and name else f"worker-group-{i}"
-        found.append(Subgroup(name, least, topology=_topology(cluster, where, spec)))
+        found.append(GroupSubgroup(name, least, topology=_topology(cluster, where, spec)))
     return tuple(found)
 
 
@@ -104,7 +104,7 @@ def _least(cluster: Item, where: str, spec: Json) -> int | None:
     return (least if least > 0 else replicas) * hosts
 
 
-def _topology(cluster: Item, where: str, spec: Json) -> Topology:
+def _topology(cluster: Item, where: str, spec: Json) -> GroupTopology:
     holder: object = spec
     for key in ("template", "metadata", "annotations"):
         holder = holder.get(key) if isinstance(holder, dict) else None

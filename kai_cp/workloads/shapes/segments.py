@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kai_cp.workloads import keys
-from kai_cp.workloads.groups import NOWHERE, Topology
+from kai_cp.workloads.groups import NOWHERE, GroupTopology
 from kai_cp.workloads.items import Item, Path, annotation, object_in, spelled_integer
 from kai_cp.workloads.rows import template_annotations
 
@@ -30,7 +30,7 @@ def size_of_template(owner: Item, template: Path) -> int | None:
     return stated_size(owner, str(where), found)
 
 
-def segment_placement(pod: Item, owner: Item, template: Path) -> Topology:
+def segment_placement(pod: Item, owner: Item, template: Path) -> GroupTopology:
     """The constraint of each segment: levels from pod or template; the topology's name may be the owner's."""
     if object_in(owner, template) is None:
         return NOWHERE
@@ -40,7 +40,7 @@ def segment_placement(pod: Item, owner: Item, template: Path) -> Topology:
         return pod.annotations.get(key) or given.get(key, "")
 
     name = said(keys.TOPOLOGY) or owner.annotations.get(keys.TOPOLOGY, "")
-    wanted = Topology(name, said(keys.SEGMENT_REQUIRED), said(keys.SEGMENT_PREFERRED))
+    wanted = GroupTopology(name, said(keys.SEGMENT_REQUIRED), said(keys.SEGMENT_PREFERRED))
     return wanted if name and (wanted.required or wanted.preferred) else NOWHERE
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
 
 from kai_cp_models.arrays import Floats
-from kai_cp_models.bounds.problem import WHOLE, Bin, Item
+from kai_cp_models.bounds.problem import WHOLE, Bin, BinItem
 
 STEP: Final = 10
 """Requests are multiples of so many milli-GPUs."""
@@ -48,7 +48,7 @@ class Fluid:
     """
 
     def __init__(
-        self, items: Sequence[Item], bins: Sequence[Bin], worth: Sequence[float] | None = None
+        self, items: Sequence[BinItem], bins: Sequence[Bin], worth: Sequence[float] | None = None
     ) -> None:
         self._items = items
         self._bins = bins
@@ -140,7 +140,7 @@ class Fluid:
         return Prices(np.maximum(price, 0.0), cpu, memory, value, placed), added
 
 
-def fluid_prices(items: Sequence[Item], bins: Sequence[Bin], demand: Sequence[float]) -> Prices:
+def fluid_prices(items: Sequence[BinItem], bins: Sequence[Bin], demand: Sequence[float]) -> Prices:
     """Solve the relaxation once, for at most ``demand`` pods of each item."""
     return Fluid(items, bins).solve(demand)
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
 
-from kai_cp_models.bounds.problem import Bin, Item
+from kai_cp_models.bounds.problem import Bin, BinItem
 
 
 class Master:
     """Most milli-GPUs by fractional use of patterns, no more of any pod than there are."""
 
-    def __init__(self, items: Sequence[Item], bins: Sequence[Bin]) -> None:
+    def __init__(self, items: Sequence[BinItem], bins: Sequence[Bin]) -> None:
         self._items = items
         self._solver: Any = pywraplp.Solver.CreateSolver("GLOP")
         self._bins = [self._solver.Constraint(0.0, float(b.count)) for b in bins]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from kai_cp_models.bounds.fluid import fluid_prices
 from kai_cp_models.bounds.master import Master
 from kai_cp_models.bounds.pricing import Pricing
-from kai_cp_models.bounds.problem import WHOLE, Bin, Item
+from kai_cp_models.bounds.problem import WHOLE, Bin, BinItem
 
 Pattern = tuple[int, ...]
 """Pods of each item on one node."""
@@ -42,7 +42,7 @@ class PackingBound:
 
 
 def packing_bound(
-    items: Sequence[Item],
+    items: Sequence[BinItem],
     bins: Sequence[Bin],
     *,
     seconds: float,

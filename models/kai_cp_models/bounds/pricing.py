@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kai_cp_models.bounds.problem import WHOLE, Bin, Item
+from kai_cp_models.bounds.problem import WHOLE, Bin, BinItem
 from kai_cp_models.solver import cp_model
 
 SCALE = 16
@@ -48,7 +48,7 @@ def share_patterns(sizes: Sequence[int]) -> list[dict[int, int]]:
 class Pricing:
     """The pricing problem of one bin; the rows are built once, the objective per call."""
 
-    def __init__(self, items: Sequence[Item], bin_: Bin, number: int, workers: int) -> None:
+    def __init__(self, items: Sequence[BinItem], bin_: Bin, number: int, workers: int) -> None:
         self._items = items
         self._bin = bin_
         self._workers = workers

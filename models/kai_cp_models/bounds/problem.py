@@ -10,7 +10,7 @@ WHOLE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class BinItem:
     """Equal pods: ``count`` of them, each ``milli`` of every one of ``gpus`` devices (1000 = whole).
 
     ``cpu`` in milli-CPUs, ``memory`` in MiB; ``allowed``: whether a node of each bin may take it.

@@ -9,7 +9,7 @@ from kai_cp_models.check.selectors import reaches, selects
 from kai_cp_models.rules.stateful.storage.objects import (
     STATIC_ONLY,
     STORAGE,
-    Objects,
+    StorageObjects,
     StorageCapacity,
     VolumeClaim,
 )
@@ -36,16 +36,16 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         yield from _attached(world, objects, now=now)
 
 
-def _claims(objects: Objects, pod: Pod) -> list[VolumeClaim]:
+def _claims(objects: StorageObjects, pod: Pod) -> list[VolumeClaim]:
     keys = dict.fromkeys(PodKey(pod.key.namespace, name) for name in pod.spec.volume_claims)
     return [objects.claims[key] for key in keys if key in objects.claims]
 
 
-def _reaches(world: PlannedCluster, objects: Objects, volume: str, node: str) -> bool:
+def _reaches(world: PlannedCluster, objects: StorageObjects, volume: str, node: str) -> bool:
     return reaches(objects.volumes[volume].affinity, world.node(node))
 
 
-def _fault(world: PlannedCluster, objects: Objects, claim: VolumeClaim, node: str) -> str:
+def _fault(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, node: str) -> str:
     if claim.volume:
         if claim.volume not in objects.volumes:
             return f"volume {claim.volume} of claim {claim.key} does not exist"
@@ -60,7 +60,7 @@ def _fault(world: PlannedCluster, objects: Objects, claim: VolumeClaim, node: st
     return "" if _standing(world, objects, claim, {node}) else _not_made(world, objects, claim, node)
 
 
-def _standing(world: PlannedCluster, objects: Objects, claim: VolumeClaim, nodes: set[str]) -> list[str]:
+def _standing(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, nodes: set[str]) -> list[str]:
     """Volumes that the claim may be bound to and that all the nodes reach."""
     return [
         volume.name
@@ -81,7 +81,7 @@ def _standing(world: PlannedCluster, objects: Objects, claim: VolumeClaim, nodes
     ]
 
 
-def _not_made(world: PlannedCluster, objects: Objects, claim: VolumeClaim, node: str) -> str:
+def _not_made(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, node: str) -> str:
     """Why no volume can be made for the claim on the node; "" if one can."""
     storage_class = objects.classes[claim.storage_class]
     labels = world.node(node).labels
@@ -96,7 +96,7 @@ def _not_made(world: PlannedCluster, objects: Objects, claim: VolumeClaim, node:
     return ""
 
 
-def _given(world: PlannedCluster, objects: Objects) -> Iterator[str]:
+def _given(world: PlannedCluster, objects: StorageObjects) -> Iterator[str]:
     """Volumes that two claims would need, or that do not reach all pods of a claim."""
     users: dict[PodKey, set[str]] = {}
     for key in sorted(world.placed):
@@ -126,7 +126,7 @@ def _given(world: PlannedCluster, objects: Objects) -> Iterator[str]:
             yield f"volumes: no volume is left that claim {key} can have on node {where}"
 
 
-def _options(world: PlannedCluster, objects: Objects, claim: VolumeClaim, node: str) -> list[StorageCapacity]:
+def _options(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, node: str) -> list[StorageCapacity]:
     labels = world.node(node).labels
     return [
         capacity
@@ -135,7 +135,7 @@ def _options(world: PlannedCluster, objects: Objects, claim: VolumeClaim, node: 
     ]
 
 
-def _capacities(world: PlannedCluster, objects: Objects, *, now: bool) -> Iterator[str]:
+def _capacities(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iterator[str]:
     """New volumes against capacities, where only one capacity and no standing volume is in question."""
     standing = {v.storage_class for v in objects.volumes.values() if v.usable and v.claim is None}
     reserved = {v.claim for v in objects.volumes.values()}
@@ -157,7 +157,7 @@ def _capacities(world: PlannedCluster, objects: Objects, *, now: bool) -> Iterat
             yield f"volumes: storage capacity {capacity.name} has {have} bytes, the plan needs {need} {when}"
 
 
-def _bytes(world: PlannedCluster, objects: Objects, capacity: StorageCapacity) -> int:
+def _bytes(world: PlannedCluster, objects: StorageObjects, capacity: StorageCapacity) -> int:
     """Bytes in the end; with ``--schedule-csi-storage`` also of volumes that go with leaving pods."""
     total = capacity.bytes
     if not world.snapshot.policy.schedule_csi_storage:
@@ -170,7 +170,7 @@ def _bytes(world: PlannedCluster, objects: Objects, capacity: StorageCapacity) -
     return total
 
 
-def _alone(world: PlannedCluster, objects: Objects, *, now: bool) -> Iterator[str]:
+def _alone(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iterator[str]:
     """A claim with ReadWriteOncePod has one user in the cluster."""
     names = [node.name for node in world.snapshot.nodes]
     users: dict[PodKey, dict[PodKey, bool]] = {}
@@ -186,7 +186,7 @@ def _alone(world: PlannedCluster, objects: Objects, *, now: bool) -> Iterator[st
             yield f"volumes: claim {key} is for one pod alone and used by {named} {when}"
 
 
-def _attached(world: PlannedCluster, objects: Objects, *, now: bool) -> Iterator[str]:
+def _attached(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iterator[str]:
     for name in world.bound_nodes if now else world.target_nodes:
         volumes: dict[str, set[str]] = {}
         new: set[str] = set()

@@ -12,7 +12,7 @@ from kai_cp_models.budget import Allowance, Budget
 from kai_cp_models.defrag.bound import domains_to_free, least_restarts
 from kai_cp_models.defrag.model import DefragModel
 from kai_cp_models.defrag.order import Ordered, ordered
-from kai_cp_models.defrag.problem import Excluded, Problem, Question
+from kai_cp_models.defrag.problem import DefragQuestion, Excluded, Problem
 from kai_cp_models.joint.search import Objective, lexicographic
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import UNLIMITED, GroupKey, PodKey, Snapshot
@@ -56,7 +56,7 @@ class Point:
 class Frontier:
     """What can be had. ``most``: the largest value; ``proved``: more is impossible, or was not asked for."""
 
-    question: Question
+    question: DefragQuestion
     now: float
     already: int
     points: tuple[Point, ...]
@@ -70,7 +70,7 @@ class Frontier:
 def frontier(
     snapshot: Snapshot,
     settings: Settings,
-    question: Question,
+    question: DefragQuestion,
     *,
     most: int = UNLIMITED,
     max_moves: int = UNLIMITED,

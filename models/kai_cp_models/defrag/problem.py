@@ -38,7 +38,7 @@ _HOUR: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DefragQuestion:
     """What shall become free.
 
     ``level``: a node label, "" for single nodes (or anywhere, for gangs). ``pods`` and ``gpus``: gangs of so
@@ -86,7 +86,12 @@ class Problem:
     """One snapshot and one question."""
 
     def __init__(
-        self, snapshot: Snapshot, settings: Settings, question: Question, *, within: Ledger | None = None
+        self,
+        snapshot: Snapshot,
+        settings: Settings,
+        question: DefragQuestion,
+        *,
+        within: Ledger | None = None,
     ) -> None:
         """``within``: a ledger whose held room binds the moves."""
         self._within = within

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kai_cp_models.defrag.problem import Question
+from kai_cp_models.defrag.problem import DefragQuestion
 from kai_cp_models.snapshot import Snapshot
 
 _GANG: Final = re.compile(r"gang=(\d{1,6})x(\d{1,4})(?:@(.+))?", re.ASCII)
@@ -16,7 +16,7 @@ class BadQuestion(ValueError):
     """A question that cannot be asked; the text says why."""
 
 
-def question_of(snapshot: Snapshot, free: str | None, gang: str | None) -> Question:
+def question_of(snapshot: Snapshot, free: str | None, gang: str | None) -> DefragQuestion:
     """The question of ``--free`` or ``--for``; free nodes where neither is given."""
     if free is not None and gang is not None:
         raise BadQuestion("--free and --for are two questions; ask one of them")
@@ -27,13 +27,13 @@ def question_of(snapshot: Snapshot, free: str | None, gang: str | None) -> Quest
         pods, gpus = int(match[1]), int(match[2])
         if not pods or not gpus:
             raise BadQuestion(f"--for: {gang!r}: a gang has at least one pod of one GPU")
-        return Question(_level(snapshot, match[3], "--for") if match[3] else "", pods, gpus)
+        return DefragQuestion(_level(snapshot, match[3], "--for") if match[3] else "", pods, gpus)
     if free is None or free == "nodes":
-        return Question()
-    return Question(_level(snapshot, free, "--free"))
+        return DefragQuestion()
+    return DefragQuestion(_level(snapshot, free, "--free"))
 
 
-def goal_of(snapshot: Snapshot, text: str) -> tuple[Question, int]:
+def goal_of(snapshot: Snapshot, text: str) -> tuple[DefragQuestion, int]:
     """The question of ``defrag.goal`` and how much of it is wanted: ``nodes=4``, ``gang=8x8@rack=2``."""
     match = _GOAL.fullmatch(text)
     if match is None or not int(match[2]):

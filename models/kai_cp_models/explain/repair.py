@@ -30,7 +30,7 @@ _CHANGES: Final = frozenset(("fair-share", "order"))
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PodChanges:
     """Pods to stop, or pods to move with the node of each. ``bound``: no fewer pods can help."""
 
     pods: tuple[Pod, ...]
@@ -91,7 +91,7 @@ class Repair(Feasibility):
         moved = super().consolidated(j)
         return moved - self._shifted[j] if j in self._shifted else moved
 
-    def candidates(self, deadline: float, most: int) -> Iterator[Candidate]:
+    def candidates(self, deadline: float, most: int) -> Iterator[PodChanges]:
         """Candidates, the least first; none when less can be done than is needed or time ended."""
         terms = self._terms()
         self.cp.minimize(sum(cost * var for var, cost, _ in terms))
@@ -105,7 +105,7 @@ class Repair(Feasibility):
                 return
             found = self._read(solver)
             bound = max(0, int(solver.best_objective_bound)) // _PODS
-            yield Candidate(tuple(pod for pod, _ in found), tuple(node for _, node in found), bound)
+            yield PodChanges(tuple(pod for pod, _ in found), tuple(node for _, node in found), bound)
             self._exclude(solver, [var for var, _, _ in terms])
 
     def _terms(self) -> list[tuple[cp_model.IntVar, int, int]]:

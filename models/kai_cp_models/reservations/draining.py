@@ -24,7 +24,7 @@ from kai_cp_models.reservations.items import GangInterval, Idle, Nodes
 from kai_cp_models.reservations.keeping import at_once, begin, keep
 from kai_cp_models.reservations.loads import Load, loads_of
 from kai_cp_models.reservations.places import places
-from kai_cp_models.reservations.search import FoundPlaces, Refused, stored_nodes
+from kai_cp_models.reservations.search import FoundPlaces, NoPlaces, stored_nodes
 from kai_cp_models.reservations.state import Drain, Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.vectors import demand
@@ -84,7 +84,7 @@ def _begun(walk: Walk, ask: Ask, shape: GangNeeds) -> bool:
     walk.state = replace(before, bounds={**before.bounds, **leaving})
     walk.changed()
     found = at_once(walk, holder)
-    if isinstance(found, Refused):
+    if isinstance(found, NoPlaces):
         walk.state = before
         walk.changed()
         return False

@@ -17,7 +17,7 @@ from kai_cp_models.reservations.holders import (
 )
 from kai_cp_models.reservations.instants import clock
 from kai_cp_models.reservations.loads import Load, loads_of
-from kai_cp_models.reservations.search import FoundPlaces, Refused, stored_nodes
+from kai_cp_models.reservations.search import FoundPlaces, NoPlaces, stored_nodes
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.walk import TOLERANCE, Walk
@@ -29,10 +29,10 @@ def serve_holders(walk: Walk) -> None:
     found, dropped = stored_holders(walk.cycle, walk.times, walk.batches)
     walk.report(*dropped.values())
     walk.bound({holder.key: holder.stored.start for holder in found}, found)
-    late: list[tuple[Holder, Refused]] = []
+    late: list[tuple[Holder, NoPlaces]] = []
     for holder in found:
         outcome = _at_promise(walk, holder)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, NoPlaces):
             late.append((holder, outcome))
     for holder in found:
         _earlier(walk, holder)
@@ -51,7 +51,7 @@ def _gpus_stored(walk: Walk, holder: Holder) -> dict[int, float]:
     return {index[name]: gpus for name, gpus in holder.stored.nodes.items() if name in index}
 
 
-def _at_promise(walk: Walk, holder: Holder) -> Hold | Refused:
+def _at_promise(walk: Walk, holder: Holder) -> Hold | NoPlaces:
     """The holder at its promised start, on the places it has where these are still good."""
     start = max(holder.stored.start, walk.now)
     price = walk.times.notes(holder.key).price
@@ -68,17 +68,17 @@ def _at_promise(walk: Walk, holder: Holder) -> Hold | Refused:
         if paid is not None and paid.lost_gpu_hours <= price + TOLERANCE:
             return _hold_paid(walk, holder, start, paid)
     outcome = _at(walk, holder, start)
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, NoPlaces):
         return outcome
     return keep(walk, holder, start, outcome)
 
 
-def at_once(walk: Walk, holder: Holder) -> FoundPlaces | Refused:
+def at_once(walk: Walk, holder: Holder) -> FoundPlaces | NoPlaces:
     """Places now, those that it has first."""
     return _at(walk, holder, walk.now)
 
 
-def _at(walk: Walk, holder: Holder, start: float) -> FoundPlaces | Refused:
+def _at(walk: Walk, holder: Holder, start: float) -> FoundPlaces | NoPlaces:
     scene, end = walk.scene(), walk.interval(holder, start)
     others = [hold for hold in walk.holds if hold.key != holder.key]
     gpus = _gpus_stored(walk, holder)
@@ -86,7 +86,7 @@ def _at(walk: Walk, holder: Holder, start: float) -> FoundPlaces | Refused:
     reserved = start > walk.now
     beyond = scene.loads.beyond(replace(load, reserved=reserved), loads_of(others))
     if beyond is not None:
-        return Refused(beyond)
+        return NoPlaces(beyond)
     nodes = stored_nodes(holder.shape, gpus)
     if nodes is not None and holder.shape.fits(nodes, scene.room(start, end, others)):
         return FoundPlaces(nodes, {}, {})
@@ -137,7 +137,7 @@ def _earlier(walk: Walk, holder: Holder) -> None:
             return
 
 
-def _later(walk: Walk, holder: Holder, refused: Refused) -> None:
+def _later(walk: Walk, holder: Holder, refused: NoPlaces) -> None:
     """The least start after all, with the cause; the reservation ends where there is none."""
     bound = refused.beyond
     slid = [hold.ask.group for hold in walk.holds if hold.stored and hold.start > hold.stored.start]

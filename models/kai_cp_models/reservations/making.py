@@ -17,7 +17,7 @@ from kai_cp_models.reservations.holders import (
 from kai_cp_models.reservations.keeping import begin
 from kai_cp_models.reservations.loads import Beyond
 from kai_cp_models.reservations.refit import chosen_places
-from kai_cp_models.reservations.search import FoundPlaces, Refused
+from kai_cp_models.reservations.search import FoundPlaces, NoPlaces
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.walk import TOLERANCE, Walk
@@ -111,7 +111,7 @@ def _least_start(walk: Walk, ask: Ask, shape: GangNeeds) -> _Start:
         if instant <= walk.now:
             continue
         outcome = walk.scene().at(ask, shape, instant, end, walk.holds, reserved=True)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, NoPlaces):
             proved = proved and outcome.proved
             if outcome.beyond is not None and outcome.beyond.bound == "share":
                 shares = outcome.beyond

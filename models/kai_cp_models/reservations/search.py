@@ -42,7 +42,7 @@ class FoundPlaces:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NoPlaces:
     """Why there is no place at an instant. ``proved``: no other arrangement helps."""
 
     beyond: Beyond | None = None
@@ -103,7 +103,7 @@ class Scene:
         reserved: bool,
         prefer: Mapping[int, float] | None = None,
         solve: bool = True,
-    ) -> FoundPlaces | Refused:
+    ) -> FoundPlaces | NoPlaces:
         """Places for the ask from ``start`` to ``end`` beside ``holds`` and all that is admitted.
 
         ``prefer``: GPUs by node where it has a reservation; ``solve``: whether models may be asked.
@@ -111,17 +111,17 @@ class Scene:
         load = Load(ask.group, shape.cost, start, end, reserved)
         beyond = self.loads.beyond(load, loads_of(holds, ask.group.key))
         if beyond is not None:
-            return Refused(beyond)
+            return NoPlaces(beyond)
         if not self.counts(shape, start):
-            return Refused()
+            return NoPlaces()
         others = [hold for hold in holds if hold.key != ask.group.key]
         if not self.sums(shape, start, end, others):
-            return Refused()
+            return NoPlaces()
         nodes = self.beside(shape, start, end, holds, reserved=reserved, prefer=prefer)
         if nodes is not None:
             return FoundPlaces(nodes, {}, {})
         if not solve or self.spent_up:
-            return Refused(proved=False)
+            return NoPlaces(proved=False)
         return self._together(ask, shape, start, end, holds, reserved=reserved, prefer=prefer)
 
     def counts(self, shape: GangNeeds, start: float) -> bool:
@@ -207,7 +207,7 @@ class Scene:
         *,
         reserved: bool,
         prefer: Mapping[int, float] | None,
-    ) -> FoundPlaces | Refused:
+    ) -> FoundPlaces | NoPlaces:
         mine = GangInterval(ask.group.key, shape, start, end, reserved, prefer or {})
         items = [item_of(hold) for hold in holds if hold.key != ask.group.key]
         hint = {hold.key: hold.nodes for hold in holds}
@@ -220,16 +220,16 @@ class Scene:
             ]
             moving = self._solve([mine, *items, *asked], self.before, hint)
             if moving.places is None and moving.proved:
-                return Refused()
+                return NoPlaces()
         if items or not shape.simple:
             answer = self._solve([mine, *items], self.timeline, hint)
             if answer.places is not None:
                 found = dict(answer.places)
                 return FoundPlaces(found.pop(mine.key), found, {})
             if moving is None:
-                return Refused(proved=answer.proved)
+                return NoPlaces(proved=answer.proved)
         if moving is None or moving.places is None:
-            return Refused(proved=moving is None)
+            return NoPlaces(proved=moving is None)
         found = dict(moving.places)
         admitted = {key: found.pop(key) for key in self.movable}
         return FoundPlaces(found.pop(mine.key), found, admitted)

@@ -16,7 +16,7 @@ from kai_cp_models.reservations.gang import shape_of, unsuited
 from kai_cp_models.reservations.instants import clock, span
 from kai_cp_models.reservations.loads import Beyond, Load, loads_of
 from kai_cp_models.reservations.making import replan, reserve
-from kai_cp_models.reservations.search import Refused
+from kai_cp_models.reservations.search import NoPlaces
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.walk import WAITING, Walk
 
@@ -72,7 +72,7 @@ def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Refusal | None:
         _admit(walk, ask, outcome, admission)
         return None
     why = no_place(outcome)
-    refused = Refused(beyond)
+    refused = NoPlaces(beyond)
     if not walk.holds:
         decided = admission.decide(walk.ledger, ask, why)
         if isinstance(decided, Ledger):
@@ -103,15 +103,15 @@ def _admit(walk: Walk, ask: Ask, ledger: Ledger, admission: Admission) -> None:
     walk.look_again()
 
 
-def _rearranged(walk: Walk, ask: Ask, until: float) -> Refused | None:
+def _rearranged(walk: Walk, ask: Ask, until: float) -> NoPlaces | None:
     """Start the ask by giving others other places; None when it has started."""
     if unsuited(walk.ledger, ask):
-        return Refused(proved=False)
+        return NoPlaces(proved=False)
     shape = shape_of(walk.ledger, ask)
     if shape is None:
-        return Refused()
+        return NoPlaces()
     found = walk.scene().at(ask, shape, walk.now, until, walk.holds, reserved=False)
-    if isinstance(found, Refused):
+    if isinstance(found, NoPlaces):
         return found
     before = walk.holds, walk.ledger, walk.state
     walk.settle(found)
@@ -123,7 +123,7 @@ def _rearranged(walk: Walk, ask: Ask, until: float) -> Refused | None:
     if isinstance(outcome, NoPlace):
         walk.holds, walk.ledger, walk.state = before
         walk.look_again()
-        return Refused(proved=False)
+        return NoPlaces(proved=False)
     walk.ledger = outcome
     walk.note_movable(ask)
     walk.changed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kai_cp.admission.request import AdmissionSettings, Request, Verdict
+from kai_cp.admission.request import AdmissionRequest, AdmissionSettings, Verdict
 from kai_cp.admission.review import review
 
 SHARING = AdmissionSettings(gpu_sharing=True)
@@ -51,11 +51,11 @@ def pod_group(*subgroups: dict[str, Any], **spec: Any) -> dict[str, Any]:
 def created(thing: dict[str, Any], settings: AdmissionSettings = SHARING, **more: Any) -> Verdict:
     """The verdict on creating it."""
     namespace = thing["metadata"].get("namespace", "")
-    return review(Request(settings, "CREATE", thing, **{"namespace": namespace, **more}))
+    return review(AdmissionRequest(settings, "CREATE", thing, **{"namespace": namespace, **more}))
 
 
 def updated(
     thing: dict[str, Any], old: dict[str, Any] | None, settings: AdmissionSettings = SHARING, **more: Any
 ) -> Verdict:
     """The verdict on changing ``old`` to it."""
-    return review(Request(settings, "UPDATE", thing, old=old, **more))
+    return review(AdmissionRequest(settings, "UPDATE", thing, old=old, **more))

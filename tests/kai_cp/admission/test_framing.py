@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kai_cp.admission.framing import PATHS, Facts, answer
+from kai_cp.admission.framing import PATHS, ClusterFacts, answer
 from kai_cp.admission.patch import difference
 from kai_cp.reader.fields import Malformed
 from tests.kai_cp.admission.build import SHARING, created, pod, pod_group, queue
@@ -72,7 +72,7 @@ def review(path: str, request: dict[str, Any], settings: Any = SHARING) -> dict[
         "kind": "AdmissionReview",
         "request": {"uid": "u", **request},
     }
-    found = answer(path, json.loads(json.dumps(document)), settings, Facts())[0]
+    found = answer(path, json.loads(json.dumps(document)), settings, ClusterFacts())[0]
     assert found["apiVersion"] == "admission.k8s.io/v1"
     assert found["kind"] == "AdmissionReview"
     assert found["response"]["uid"] == "u"
@@ -127,4 +127,4 @@ def test_what_is_no_review_is_the_callers_fault_and_named(path: str, document: A
     if isinstance(document, dict):
         document = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", **document}
     with pytest.raises(Malformed, match=words):
-        answer(path, document, SHARING, Facts())
+        answer(path, document, SHARING, ClusterFacts())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kai_cp.admission.request import AdmissionSettings, Request
+from kai_cp.admission.request import AdmissionRequest, AdmissionSettings
 from kai_cp.admission.review import review
 from tests.kai_cp.workloads.test_nonsense import places, values
 
@@ -70,7 +70,9 @@ SAMPLES: dict[str, Object] = {
 
 
 def judged(operation: Any, thing: Object, old: Object | None = None) -> Any:
-    return review(Request(SETTINGS, operation, thing, "ns", old, {"top": PARENT}, frozenset({"nvidia"})))
+    return review(
+        AdmissionRequest(SETTINGS, operation, thing, "ns", old, {"top": PARENT}, frozenset({"nvidia"}))
+    )
 
 
 @pytest.mark.parametrize("kind", SAMPLES)

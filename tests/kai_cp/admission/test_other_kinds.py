@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp.admission.request import AdmissionSettings, Request, Verdict
+from kai_cp.admission.request import AdmissionRequest, AdmissionSettings, Verdict
 from kai_cp.admission.review import review
 from tests.kai_cp.admission.build import created, pod_group, queue, updated
 
@@ -72,7 +72,7 @@ def test_a_parent_must_be_there_when_quotas_are_checked() -> None:
 
 def test_a_parent_is_not_deleted_whoever_knows_its_children() -> None:
     def deleted(thing: dict[str, Any], *others: dict[str, Any]) -> Verdict:
-        return review(Request(AdmissionSettings(), "DELETE", thing, queues=by_name(*others)))
+        return review(AdmissionRequest(AdmissionSettings(), "DELETE", thing, queues=by_name(*others)))
 
     assert deleted(queue("p")).allowed
     assert deleted(queue("p"), queue("x", "other")).allowed

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kai_cp.admission.request import AdmissionSettings, Request
+from kai_cp.admission.request import AdmissionRequest, AdmissionSettings
 from kai_cp.admission.review import review
 from tests.kai_cp.admission.build import SHARING, container, created, pod, updated
 
@@ -317,5 +317,5 @@ def test_nothing_that_json_can_say_raises(metadata: Any, containers: Any, annota
         "spec": {"schedulerName": "kai-scheduler", "containers": containers},
     }
     for operation in ("CREATE", "UPDATE", "DELETE"):
-        verdict = review(Request(BLOCKING, operation, thing))  # type: ignore[arg-type]
+        verdict = review(AdmissionRequest(BLOCKING, operation, thing))  # type: ignore[arg-type]
         assert verdict.allowed or verdict.message

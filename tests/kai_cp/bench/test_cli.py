@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from kai_cp.bench.cases import generated_cases
-from kai_cp.bench.records import CaseResult, Outcome, origin, read, write
-from kai_cp.bench.run import Plan
+from kai_cp.bench.records import CaseResult, NetEffect, origin, read, write
+from kai_cp.bench.run import RunPlan
 from kai_cp.bench.table import tables
 
 
@@ -50,7 +50,7 @@ def test_bad_input_is_one_sentence_and_a_status(
 
 def test_parts_are_equal_and_nothing_is_lost() -> None:
     cases = generated_cases((), (10,), (1, 2))
-    parts = [Plan(("scale",), part=(i, 3)).mine(cases) for i in range(3)]
+    parts = [RunPlan(("scale",), part=(i, 3)).mine(cases) for i in range(3)]
     assert sorted(case.name for part in parts for case in part) == sorted(case.name for case in cases)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -71,7 +71,7 @@ def case(name: str, most: float | None = 20) -> CaseResult:
         peak_memory_mib=80,
         status="FEASIBLE",
         gap=1.0,
-        outcome=Outcome(bound_gpus=15),
+        outcome=NetEffect(bound_gpus=15),
         most_gpus=most,
         origin=origin(),
     )

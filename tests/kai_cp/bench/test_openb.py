@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from kai_cp.bench.openb import trace
-from kai_cp.bench.openb.admission import EVERY, Admission
-from kai_cp.bench.openb.cluster import Cluster
-from kai_cp.bench.openb.migrate import SHARE, Migration
+from kai_cp.bench.openb.admission import EVERY, TraceAdmission
+from kai_cp.bench.openb.cluster import TraceCluster
+from kai_cp.bench.openb.migrate import SHARE, MigratingPolicy
 from kai_cp.bench.openb.policies import BestFit, FragmentationGradient, Fragments, candidates
 from kai_cp.bench.openb.priced import Priced
 from kai_cp.bench.openb.repacked import repacked
@@ -74,7 +74,7 @@ def test_a_pod_that_fits_is_never_refused_without_admission(
     setting: tuple[trace.Nodes, trace.Classes, trace.Ints],
 ) -> None:
     nodes, classes, of_pods = setting
-    cluster = Cluster(nodes, classes)
+    cluster = TraceCluster(nodes, classes)
     policy = Priced(cluster)
     for pod, value in enumerate(trace.arrivals(classes, of_pods, nodes, 7)):
         c = int(value)
@@ -88,7 +88,7 @@ def test_scores_that_are_kept_equal_fresh_ones(
     setting: tuple[trace.Nodes, trace.Classes, trace.Ints],
 ) -> None:
     nodes, classes, of_pods = setting
-    cluster = Cluster(nodes, classes)
+    cluster = TraceCluster(nodes, classes)
     policy = FragmentationGradient(cluster)
     for pod, value in enumerate(trace.arrivals(classes, of_pods, nodes, 3)):
         c = int(value)
@@ -124,7 +124,7 @@ def test_admission_refuses_what_wastes_while_better_is_to_come(tmp_path: Path) -
     classes, _ = trace.read_pods(tmp_path, "two", nodes.models)
     share, whole = np.argsort(classes.milli).tolist()
     # 9.76 GPUs are expected: 5.39 pods of each class. 8 devices: all whole pods, and 2.61 shares.
-    admission = Admission(nodes, classes)
+    admission = TraceAdmission(nodes, classes)
     nothing = np.zeros(2, dtype=np.int64)
     assert [admission.admits(whole, nothing) for _ in range(5)] == [True] * 5
     assert sum(admission.admits(share, nothing) for _ in range(50)) == int(0.5 + 50 * 2.608 / 5.392)
@@ -151,7 +151,7 @@ def test_repacking_keeps_whoever_came_first(tmp_path: Path) -> None:
 
 def test_fragment_of_a_node_by_hand(setting: tuple[trace.Nodes, trace.Classes, trace.Ints]) -> None:
     nodes, classes, _ = setting
-    fragments = Fragments(Cluster(nodes, classes))
+    fragments = Fragments(TraceCluster(nodes, classes))
     left = np.zeros((1, 8), dtype=np.int64)
     left[0, :2] = [500, 1000]
     # 810 fits device 1, the 500 is fragment; 1000 on G2 fits device 1 likewise; 470 and 160 fit both.
@@ -169,7 +169,7 @@ def test_best_fit_takes_the_tightest_device(
     setting: tuple[trace.Nodes, trace.Classes, trace.Ints],
 ) -> None:
     nodes, classes, _ = setting
-    cluster = Cluster(nodes, classes)
+    cluster = TraceCluster(nodes, classes)
     share = int(np.flatnonzero(classes.milli == 470)[0])
     cluster.place(0, share, 0, (3,))
     assert cluster.tightest(share, 0) == (3,)
@@ -195,8 +195,8 @@ def test_moves_make_room_and_are_counted(tmp_path: Path) -> None:
     )
     nodes = trace.read_nodes(tmp_path)
     classes, _ = trace.read_pods(tmp_path, "tiny", nodes.models)
-    cluster = Cluster(nodes, classes)
-    migration = Migration(cluster, BestFit(cluster))
+    cluster = TraceCluster(nodes, classes)
+    migration = MigratingPolicy(cluster, BestFit(cluster))
     migration._start(0, 0, 0, (0,))  # noqa: SLF001
     migration._start(1, 0, 1, (0,))  # noqa: SLF001
     assert not migration.arrive(2, 1), "one percent of two pods is none"

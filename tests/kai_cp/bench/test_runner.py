@@ -15,10 +15,10 @@ from kai_cp.bench.cli import app
 from kai_cp.bench.fair import first_difference
 from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.bench.generate.objects import (
-    Gang,
+    GangSpec,
     NodeShape,
+    PodRequest,
     RawCluster,
-    Request,
     ago,
     group,
     node,
@@ -26,9 +26,9 @@ from kai_cp.bench.generate.objects import (
     queue,
 )
 from kai_cp.bench.outcome import most_gpus, outcome
-from kai_cp.bench.records import CaseResult, Difference, read, write
+from kai_cp.bench.records import AdmissionDifference, CaseResult, read, write
 from kai_cp.bench.report import page
-from kai_cp.bench.runner import Task, measure, run
+from kai_cp.bench.runner import BenchTask, measure, run
 from kai_cp.reader import parse
 from kai_cp_models import check
 from kai_cp_models.settings import Settings, SolverSettings
@@ -39,7 +39,7 @@ QUICK = Settings(solver=SolverSettings(budget_seconds=0.3))
 
 @pytest.fixture(scope="module")
 def result() -> CaseResult:
-    found = run(Task(Case("scale", "mixed-6-s1", None, "mixed", 6, 1), QUICK, "digest"))
+    found = run(BenchTask(Case("scale", "mixed-6-s1", None, "mixed", 6, 1), QUICK, "digest"))
     assert isinstance(found, CaseResult)
     return found
 
@@ -66,21 +66,21 @@ def test_the_most_gpus_by_hand() -> None:
     raw.nodes += [node(f"node-{i}", NodeShape(), {}) for i in range(2)]
     raw.queues.append(queue("q", 16, ago(9000)))
 
-    def add(name: str, request: Request, place: str | None, gpu_group: str = "") -> None:
-        gang = Gang(name, "q", request, age_seconds=900)
+    def add(name: str, request: PodRequest, place: str | None, gpu_group: str = "") -> None:
+        gang = GangSpec(name, "q", request, age_seconds=900)
         raw.groups.append(group(gang, running=place is not None))
         raw.pods.append(pod(gang, 0, place, gpu_group))
 
     def most() -> float:
         return most_gpus(parse(raw.snapshot(), now=NOW.timestamp()))
 
-    add("whole", Request(4), "node-0")
-    add("left", Request(1), "node-1")
-    add("share", Request(fraction=0.25), "node-1", "group-0")
-    add("small", Request(3), None)
+    add("whole", PodRequest(4), "node-0")
+    add("left", PodRequest(1), "node-1")
+    add("share", PodRequest(fraction=0.25), "node-1", "group-0")
+    add("small", PodRequest(3), None)
     assert most() == 3
-    add("large", Request(8), None)
-    add("single", Request(1), None)
+    add("large", PodRequest(8), None)
+    add("single", PodRequest(1), None)
     assert most() == 10.75
     raw.pods[1]["metadata"]["deletionTimestamp"] = ago(5)
     assert most() == 11.75
@@ -89,7 +89,7 @@ def test_the_most_gpus_by_hand() -> None:
 
 
 def test_the_second_cycle_is_measured_beside_the_first() -> None:
-    found = measure(Task(Case("scale", "mixed-6-s1", None, "mixed", 6, 1), QUICK, "", second_cycle=True))
+    found = measure(BenchTask(Case("scale", "mixed-6-s1", None, "mixed", 6, 1), QUICK, "", second_cycle=True))
     assert set(found.second_cycle_parts) == {"read", "answer"}
     assert found.second_cycle_seconds is not None
     assert sum(found.second_cycle_parts.values()) <= found.second_cycle_seconds + 1e-3
@@ -131,7 +131,7 @@ def test_a_wrong_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         return ["node n holds more than it has"]
 
     monkeypatch.setattr(check, "violations", accuse)
-    found = measure(Task(Case("scale", "quiet-4-s1", None, "quiet", 4, 1), QUICK, ""))
+    found = measure(BenchTask(Case("scale", "quiet-4-s1", None, "quiet", 4, 1), QUICK, ""))
     assert found.errors == ("checker: node n holds more than it has",)
     assert "node n holds more than it has" in page([found])
 
@@ -145,7 +145,7 @@ def test_first_difference_is_looked_for_in_the_fair_order() -> None:
     assert (found.turn, found.here) == (1, True)
     # Without the first: the other answer is ahead at turn 1, whoever else it lacks.
     first = next(key for key in everyone if f"{key.namespace}/{key.name}" == found.group)
-    assert first_difference(snapshot, QUICK, everyone - {first}, frozenset({first})) == Difference(
+    assert first_difference(snapshot, QUICK, everyone - {first}, frozenset({first})) == AdmissionDifference(
         group=found.group, turn=1, here=False
     )
 
@@ -156,7 +156,7 @@ def test_what_both_admit_is_charged_before_the_next_turn() -> None:
     for i, name in enumerate(("left", "right")):
         raw.queues.append(queue(name, 4, ago(9000 - i)))
         for j in range(2):
-            gang = Gang(f"{name}-{j}", name, Request(1), age_seconds=900 - j)
+            gang = GangSpec(f"{name}-{j}", name, PodRequest(1), age_seconds=900 - j)
             raw.groups.append(group(gang, running=False))
             raw.pods.append(pod(gang, 0))
     snapshot = parse(raw.snapshot(), now=NOW.timestamp())

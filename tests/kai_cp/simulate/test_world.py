@@ -7,15 +7,15 @@ import pytest
 from kai_cp.simulate.policies import POLICIES
 from kai_cp.simulate.shares import fair_division, share_error
 from kai_cp.simulate.starts import promises_kept
-from kai_cp.simulate.workload import SIZES, Job, Workload, philly
-from kai_cp.simulate.world import World
+from kai_cp.simulate.workload import SIZES, Job, WorkloadTrace, philly
+from kai_cp.simulate.world import Simulation
 from kai_cp_models.settings import Settings
 
 QUOTAS = (("queue-00", 8.0), ("queue-01", 8.0))
 
 
 def _run(jobs: tuple[Job, ...], policy: str, nodes: int = 1, seconds: float = 3600.0):  # type: ignore[no-untyped-def]
-    return World(Workload(nodes, QUOTAS, jobs, seconds), POLICIES[policy], Settings()).run()
+    return Simulation(WorkloadTrace(nodes, QUOTAS, jobs, seconds), POLICIES[policy], Settings()).run()
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -47,11 +47,11 @@ def test_reclaim_takes_back_what_a_queue_is_owed_and_the_loss_is_booked() -> Non
         Job("job-00008", "queue-01", 600.0, 4, 1, 600.0),
     )
     quotas = (("queue-00", 4.0), ("queue-01", 4.0))
-    run = World(Workload(1, quotas, jobs, 3600.0), POLICIES["kai_cp"], Settings()).run()
+    run = Simulation(WorkloadTrace(1, quotas, jobs, 3600.0), POLICIES["kai_cp"], Settings()).run()
     assert run.evictions >= 4
     assert run.lost_gpu_seconds >= 4 * 500
     assert run.waits[8][1] < 300
-    still = World(Workload(1, quotas, jobs, 3600.0), POLICIES["kai_cp greedy"], Settings()).run()
+    still = Simulation(WorkloadTrace(1, quotas, jobs, 3600.0), POLICIES["kai_cp greedy"], Settings()).run()
     assert still.evictions == 0
     assert still.share_error > run.share_error
 
@@ -82,11 +82,11 @@ def test_a_gang_gets_its_date_while_small_jobs_fill_the_gap() -> None:
         Job("job-00003", "queue-00", 900.0, 8, 1, 7200.0, 7200.0),
     )
     quotas = (("queue-00", 16.0),)
-    workload = Workload(2, quotas, jobs, 3 * 3600.0)
+    workload = WorkloadTrace(2, quotas, jobs, 3 * 3600.0)
     with_ = Settings.model_validate(
         {"reservations": {"enabled": True, "after_seconds": 60}, "time": {"margin_seconds": 60}}
     )
-    run = World(workload, POLICIES["kai_cp"], with_).run()
+    run = Simulation(workload, POLICIES["kai_cp"], with_).run()
     assert run.errors == ()
     waits = [seconds for _, seconds in run.waits]
     assert waits[2] < 120  # backfilled at once
@@ -98,7 +98,7 @@ def test_a_gang_gets_its_date_while_small_jobs_fill_the_gap() -> None:
     assert 3720 <= promise.promised <= 3790
     found = promises_kept(run, workload)
     assert (found.kept, found.broken, found.open) == (2, {}, 0), "that of the last job, too"
-    without = World(workload, POLICIES["kai_cp"], Settings()).run()
+    without = Simulation(workload, POLICIES["kai_cp"], Settings()).run()
     assert [seconds for _, seconds in without.waits][1] > 7000
 
 
@@ -108,7 +108,7 @@ def test_a_broken_promise_has_the_cause_that_was_told_last() -> None:
         Job("job-00000", "queue-00", 10.0, 8, 1, 3600.0, 1800.0),
         Job("job-00001", "queue-00", 70.0, 8, 1, 600.0, 600.0),
     )
-    workload = Workload(1, (("queue-00", 8.0),), jobs, 2 * 3600.0)
+    workload = WorkloadTrace(1, (("queue-00", 8.0),), jobs, 2 * 3600.0)
     settings = Settings.model_validate({"reservations": {"enabled": True, "after_seconds": 0}})
-    found = promises_kept(World(workload, POLICIES["kai_cp"], settings).run(), workload)
+    found = promises_kept(Simulation(workload, POLICIES["kai_cp"], settings).run(), workload)
     assert (found.kept, found.broken, found.share_without_overrun) == (0, {"Overrun": 1}, None)

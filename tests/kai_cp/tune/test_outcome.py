@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kai_cp.tune.outcome import choose, table
-from kai_cp.tune.search import Found
+from kai_cp.tune.search import TunedTrial
 from kai_cp.tune.space import Space
 
 SPACE = Space.model_validate(
@@ -15,9 +15,9 @@ SPACE = Space.model_validate(
 PRESENT = {"admitted": (100.0, 0.0), "lost": (20.0, 0.0), "seconds": (1.0, 0.3)}
 
 
-def trial(number: int, admitted: float, lost: float, seconds: float) -> Found:
+def trial(number: int, admitted: float, lost: float, seconds: float) -> TunedTrial:
     values = {"admitted": admitted, "lost": lost, "seconds": seconds}
-    return Found(number, values, {"solver.patience": number})
+    return TunedTrial(number, values, {"solver.patience": number})
 
 
 def test_equal_results_are_no_front_and_nothing_better_is_said() -> None:

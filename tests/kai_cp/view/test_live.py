@@ -14,8 +14,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from kai_cp.kube.scheduler.view_routes import LastView, view_routes
-from kai_cp.kube.serving.http import Answer, HttpServer, as_json
-from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
+from kai_cp.kube.serving.http import HttpServer, Response, as_json
+from kai_cp.kube.telemetry.cycles import CycleLog, CycleRecord
 from kai_cp.reader import parse
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.test_cli import run
@@ -41,7 +41,7 @@ def server(request: pytest.FixtureRequest, log: CycleLog) -> Iterator[HttpServer
 def add_cycle(log: CycleLog, number: int = 1) -> None:
     raw = world()
     seconds = {"snapshot": 0.1, "solve": 0.3}
-    log.add(Cycle(number, NOW, raw, parse(raw, now=NOW), plan(), [], seconds, "hash"))
+    log.add(CycleRecord(number, NOW, raw, parse(raw, now=NOW), plan(), [], seconds, "hash"))
 
 
 def get(server: HttpServer, path: str) -> tuple[int, bytes, dict[str, str]]:
@@ -98,10 +98,10 @@ EXPLAINED = {
 }
 
 
-def explain(parameters: Mapping[str, str]) -> Answer:
+def explain(parameters: Mapping[str, str]) -> Response:
     """Plays ``/explain``."""
     if parameters.get("podGroup") != "ns/w":
-        return Answer(b"there is no such pod group\n", status=404)
+        return Response(b"there is no such pod group\n", status=404)
     return as_json(EXPLAINED)
 
 

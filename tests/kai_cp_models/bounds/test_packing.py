@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kai_cp_models.bounds import Bin, Fluid, Item, fluid_prices, packing_bound, room_values
+from kai_cp_models.bounds import Bin, BinItem, Fluid, fluid_prices, packing_bound, room_values
 from kai_cp_models.bounds.pricing import share_patterns
 
 
-def _best(items: list[Item], bins: list[Bin]) -> int:
+def _best(items: list[BinItem], bins: list[Bin]) -> int:
     """Most milli-GPUs of any placement, by trying everything."""
     pods = [item for item in items for _ in range(item.count)]
     nodes = [b for b in bins for _ in range(b.count)]
@@ -40,7 +40,7 @@ def _best(items: list[Item], bins: list[Bin]) -> int:
 
 _ITEMS = st.lists(
     st.builds(
-        Item,
+        BinItem,
         cpu=st.integers(0, 4),
         memory=st.just(1),
         gpus=st.just(1),
@@ -55,7 +55,7 @@ _ITEMS = st.lists(
 
 @settings(max_examples=30, deadline=None)
 @given(items=_ITEMS, cpu=st.integers(1, 6))
-def test_no_placement_beats_the_bound(items: list[Item], cpu: int) -> None:
+def test_no_placement_beats_the_bound(items: list[BinItem], cpu: int) -> None:
     bins = [Bin(cpu, 10, 1, 1), Bin(cpu + 2, 10, 2, 1)]
     found = packing_bound(items, bins, seconds=5)
     best = _best(items, bins)
@@ -68,19 +68,19 @@ def test_no_placement_beats_the_bound(items: list[Item], cpu: int) -> None:
 def test_bound_is_tight_where_one_pattern_is_best() -> None:
     # 810 leaves 190 that only the small pods fill: per device 1000 with one of each, else 810.
     both = (True,)
-    items = [Item(1, 1, 1, 810, 10, both), Item(1, 1, 1, 190, 2, both)]
+    items = [BinItem(1, 1, 1, 810, 10, both), BinItem(1, 1, 1, 190, 2, both)]
     found = packing_bound(items, [Bin(100, 100, 4, 1)], seconds=5)
     assert found.bound == pytest.approx(2 * 1000 + 2 * 810)
     assert found.value == pytest.approx(found.bound)
 
 
 def test_cpus_bound_what_gpus_would_allow() -> None:
-    items = [Item(5, 1, 1, 1000, 10, (True,))]
+    items = [BinItem(5, 1, 1, 1000, 10, (True,))]
     assert packing_bound(items, [Bin(12, 100, 8, 1)], seconds=5).bound == pytest.approx(2000)
 
 
 def test_scarce_fillers_have_a_price_and_surplus_has_none() -> None:
-    items = [Item(1, 1, 1, 810, 100, (True,)), Item(1, 1, 1, 190, 2, (True,))]
+    items = [BinItem(1, 1, 1, 810, 100, (True,)), BinItem(1, 1, 1, 190, 2, (True,))]
     prices = fluid_prices(items, [Bin(100, 100, 8, 1)], [100, 2])
     assert prices.pods[0] == pytest.approx(0)
     assert prices.pods[1] == pytest.approx(190)
@@ -89,7 +89,11 @@ def test_scarce_fillers_have_a_price_and_surplus_has_none() -> None:
 
 def test_relaxation_keeps_what_runs_and_is_asked_again() -> None:
     # Whole pods use a device fully. Three running 810s keep theirs; two shares of 190 join them.
-    items = [Item(1, 1, 1, 810, 9, (True,)), Item(1, 1, 1, 1000, 9, (True,)), Item(1, 1, 1, 190, 2, (True,))]
+    items = [
+        BinItem(1, 1, 1, 810, 9, (True,)),
+        BinItem(1, 1, 1, 1000, 9, (True,)),
+        BinItem(1, 1, 1, 190, 2, (True,)),
+    ]
     fluid = Fluid(items, [Bin(100, 100, 4, 1)])
     found = fluid.solve([9, 9, 2], [3, 0, 0])
     assert found.placed.tolist() == pytest.approx([3, 1, 2])
@@ -98,7 +102,7 @@ def test_relaxation_keeps_what_runs_and_is_asked_again() -> None:
 
 
 def test_relaxation_keeps_cpus_back_and_serves_pods_without_gpus_last() -> None:
-    items = [Item(5, 1, 1, 1000, 9, (True,)), Item(5, 1, 0, 0, 9, (True,))]
+    items = [BinItem(5, 1, 1, 1000, 9, (True,)), BinItem(5, 1, 0, 0, 9, (True,))]
     fluid = Fluid(items, [Bin(40, 100, 4, 1)], worth=[1000.0, 1.0])
     assert fluid.solve([9, 9]).placed.tolist() == pytest.approx([4, 4])
     assert fluid.solve([9, 9], cpu=0.5).placed.tolist() == pytest.approx([4, 0])

@@ -7,7 +7,7 @@ from math import inf
 
 from kai_cp_models.defrag.bound import domains_to_free, least_restarts
 from kai_cp_models.defrag.frontier import frontier
-from kai_cp_models.defrag.problem import Problem, Question
+from kai_cp_models.defrag.problem import DefragQuestion, Problem
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from tests.support.times import at, runs, world
@@ -31,7 +31,7 @@ def scattered() -> Snapshot:
 
 def test_nodes_cost_the_pods_that_are_there() -> None:
     """n6 is free already. A pod of the gang is one on its node, and two that restart; n5 is never free."""
-    problem = Problem(scattered(), Settings(), Question())
+    problem = Problem(scattered(), Settings(), DefragQuestion())
     costs = {
         problem.snapshot.nodes[problem.domains[k][0]].name: (there, whole)
         for there, whole, k in domains_to_free(problem)
@@ -42,8 +42,8 @@ def test_nodes_cost_the_pods_that_are_there() -> None:
 
 def test_the_frontier_keeps_the_bound_and_proves_its_points() -> None:
     """The first point is a, which goes to n2, n3, n4 or n5; no point restarts fewer than the bound says."""
-    found = frontier(scattered(), Settings(), Question())
-    least = least_restarts(Problem(scattered(), Settings(), Question()), 6)
+    found = frontier(scattered(), Settings(), DefragQuestion())
+    least = least_restarts(Problem(scattered(), Settings(), DefragQuestion()), 6)
     assert [point.proved for point in found.points] == [True] * len(found.points)
     assert all(point.moves >= least[point.value] for point in found.points)
     assert (found.points[0].value, found.points[0].moves) == (2, 1)

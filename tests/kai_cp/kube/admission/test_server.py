@@ -27,7 +27,7 @@ from kai_cp.kube.admission.keeper import (
     tls_context,
 )
 from kai_cp.kube.admission.options import AdmissionOptions, FailurePolicy, RegistrationOptions
-from kai_cp.kube.admission.process import AdmissionMetrics, Cluster, Judging
+from kai_cp.kube.admission.process import AdmissionMetrics, FollowedCluster, ReviewJudging
 from kai_cp.kube.admission.registration import SHARES, configurations
 from kai_cp.kube.admission.server import MOST_BYTES, TlsServer
 from kai_cp.kube.api import access
@@ -335,8 +335,8 @@ def test_facts_come_from_watches_and_requests_are_counted(stub: StubServer) -> N
     from prometheus_client import CollectorRegistry
 
     registry = CollectorRegistry()
-    cluster = Cluster(stub.transport("admission"))
-    judging = Judging(
+    cluster = FollowedCluster(stub.transport("admission"))
+    judging = ReviewJudging(
         AdmissionOptions(gpu_sharing_enabled=True).settings, cluster, AdmissionMetrics(registry)
     )
     request = {"uid": "u", "operation": "CREATE", "namespace": "team", "object": pod({"gpu-fraction": "0.5"})}

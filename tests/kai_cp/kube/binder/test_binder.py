@@ -18,7 +18,7 @@ from kai_cp.kube.binder.claims import FINALIZER, Claims
 from kai_cp.kube.binder.extended_claims import MARK, ExtendedClaims, claim_name
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.process import followed
-from kai_cp.kube.binder.reservation import Reservations, reservation_name
+from kai_cp.kube.binder.reservation import GpuReservations, reservation_name
 from kai_cp.kube.binder.sharing import Sharing
 from kai_cp.kube.binder.volumes import SELECTED_NODE, Volumes
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
@@ -43,7 +43,7 @@ class Setup:
         stores = followed(self.informers)
         self.writer = BackgroundWriter(1)
         recorder = Recorder(api, self.writer, "binder")
-        self.reservations = Reservations(api, stores[r.PODS], stores[r.BIND_REQUESTS], self.options)
+        self.reservations = GpuReservations(api, stores[r.PODS], stores[r.BIND_REQUESTS], self.options)
         claims = Claims(api)
         steps = [
             Sharing(api, stores[r.PODS], self.reservations, recorder, self.options),

@@ -12,7 +12,7 @@ import pytest
 
 from kai_cp.kube.scheduler.explaining import Explaining, remedy, told
 from kai_cp.kube.serving.http import HttpServer, Query
-from kai_cp.kube.telemetry.cycles import Cycle, CycleLog
+from kai_cp.kube.telemetry.cycles import CycleLog, CycleRecord
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
 from kai_cp_models.snapshot import GroupKey, Unscheduled
@@ -48,7 +48,7 @@ def explaining() -> Iterator[Explaining]:
     cluster = full_cluster()
     snapshot = parse(cluster, now=NOW)
     log = CycleLog()
-    log.add(Cycle(1, NOW, cluster, snapshot, decide(snapshot, UNHURRIED), (), {}, "hash"))
+    log.add(CycleRecord(1, NOW, cluster, snapshot, decide(snapshot, UNHURRIED), (), {}, "hash"))
     found = Explaining(log, UNHURRIED)
     yield found
     found.stop()

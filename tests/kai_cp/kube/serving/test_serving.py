@@ -21,7 +21,7 @@ from kai_cp.kube.scheduler.anonymize import Anonymizer
 from kai_cp.kube.scheduler.options import Mode
 from kai_cp.kube.scheduler.routes import data_routes
 from kai_cp.kube.scheduler.snapshot_file import archive, pieces
-from kai_cp.kube.serving.http import MOST_CONNECTIONS, Answer, HttpServer, as_json
+from kai_cp.kube.serving.http import MOST_CONNECTIONS, HttpServer, Response, as_json
 from kai_cp.kube.telemetry.cycles import CycleLog
 from kai_cp.reader import load, parse
 from kai_cp_models.engine import decide
@@ -109,13 +109,13 @@ def test_without_names_recorded_cases_are_decided_alike(shared: Path) -> None:
 
 @pytest.fixture
 def served() -> Iterator[str]:
-    def fails(_rest: str) -> Answer:
+    def fails(_rest: str) -> Response:
         raise RuntimeError("inside")
 
     routes = {
-        "/text": lambda _rest: Answer(b"ok\n"),
+        "/text": lambda _rest: Response(b"ok\n"),
         "/items": lambda rest: as_json({"rest": rest}) if rest != "none" else None,
-        "/stream": lambda _rest: Answer(iter([b"a" * 10, b"", b"b" * 70_000])),
+        "/stream": lambda _rest: Response(iter([b"a" * 10, b"", b"b" * 70_000])),
         "/fails": fails,
     }
     server = HttpServer(f"127.0.0.1:{free_port()}", routes)

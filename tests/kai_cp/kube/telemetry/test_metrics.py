@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kai_cp.kube.api.background import BackgroundWriter
-from kai_cp.kube.api.cluster import Result
+from kai_cp.kube.api.cluster import WriteResult
 from kai_cp.kube.binder.process import BinderMetrics
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.queue import QueueMetrics
 from kai_cp.kube.scheduler.backoff import BindBackoff
-from kai_cp.kube.telemetry.cycles import Cycle
+from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from kai_cp.reader import parse
@@ -39,13 +39,13 @@ class Watched:
         self.metrics = SchedulerMetrics(self.registry, clock=lambda: self.now)
         self._number = 0
 
-    def cycle(self, raw: Object, plan: Plan, results: Sequence[Result] | None = None) -> None:
+    def cycle(self, raw: Object, plan: Plan, results: Sequence[WriteResult] | None = None) -> None:
         """A cycle in which every decision was carried out, unless ``results`` say otherwise."""
         self._number += 1
-        done = [Result(decision, "done") for decision in plan.decisions] if results is None else results
+        done = [WriteResult(decision, "done") for decision in plan.decisions] if results is None else results
         parsed = parse(raw, now=self.now)
         seconds = {"snapshot": 0.1, "prepare": 0.2, "solve": 0.3, "check": 0.05, "write": 0.2, "report": 0.1}
-        self.metrics.observe(Cycle(self._number, self.now, raw, parsed, plan, done, seconds, "hash"))
+        self.metrics.observe(CycleRecord(self._number, self.now, raw, parsed, plan, done, seconds, "hash"))
 
     def __call__(self, name: str, **labels: str) -> float | None:
         """A sample as Prometheus reads it, or None."""
@@ -224,7 +224,7 @@ def test_what_is_disturbed_for_what_is_given(watched: Watched) -> None:
 def test_decisions_that_came_to_nothing(watched: Watched) -> None:
     raw = snapshot(nodes=[node("n")], pods=[pod("a"), pod("b")], queues=[queue()], podGroups=[group()])
     decisions = (bind("a", "n"), bind("b", "n"))
-    results = [Result(decisions[0], "done"), Result(decisions[1], "conflict", "bound already")]
+    results = [WriteResult(decisions[0], "done"), WriteResult(decisions[1], "conflict", "bound already")]
     watched.cycle(raw, Plan(decisions=decisions), results)
     assert watched("kai_cp_binds_total", result="done") == 1.0
     assert watched("kai_cp_binds_total", result="conflict") == 1.0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Mask
 from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.rules.stateful.protocol import Row
-from kai_cp_models.rules.stateful.storage.objects import Objects
+from kai_cp_models.rules.stateful.storage.objects import StorageObjects
 from kai_cp_models.snapshot import Pod, PodKey, Snapshot
 
 Use = tuple[int, int]
@@ -20,7 +20,7 @@ Use = tuple[int, int]
 class Attached(Forked):
     """Which limited volumes are on which node. A volume counts once, however many pods use it."""
 
-    def __init__(self, snapshot: Snapshot, objects: Objects) -> None:
+    def __init__(self, snapshot: Snapshot, objects: StorageObjects) -> None:
         self._objects = objects
         count = len(snapshot.nodes)
         self._limits: dict[str, NDArray[np.int64]] = {}

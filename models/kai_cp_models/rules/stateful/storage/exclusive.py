@@ -7,7 +7,7 @@ from typing import Final
 
 from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.rules.stateful.protocol import Row
-from kai_cp_models.rules.stateful.storage.objects import Objects
+from kai_cp_models.rules.stateful.storage.objects import StorageObjects
 from kai_cp_models.snapshot import Pod, PodKey
 
 MODE: Final = "ReadWriteOncePod"
@@ -19,7 +19,7 @@ _NOBODY: Final[Users] = (frozenset(), frozenset())
 class Exclusive(Forked):
     """Which pods use which of these claims."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: StorageObjects) -> None:
         self._claims = frozenset(key for key, claim in objects.claims.items() if MODE in claim.modes)
         self._users: dict[PodKey, Users] = {}
 

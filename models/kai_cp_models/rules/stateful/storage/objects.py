@@ -69,7 +69,7 @@ class StorageCapacity:
 
 
 @dataclass(frozen=True)
-class Objects:
+class StorageObjects:
     """All storage objects of a snapshot that can be read."""
 
     volumes: Mapping[str, Volume] = field(default_factory=dict)
@@ -82,5 +82,5 @@ class Objects:
     """Most volumes of a driver on a node, by driver and node name."""
 
 
-STORAGE: Final[Key[Objects]] = Key("storage", Objects())
+STORAGE: Final[Key[StorageObjects]] = Key("storage", StorageObjects())
 """What the rule and its check read."""

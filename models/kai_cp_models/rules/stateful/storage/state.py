@@ -29,7 +29,7 @@ NAME: Final = "storage"
 
 
 @dataclass(frozen=True)
-class Source:
+class VolumeSource:
     """Where a waiting claim gets its volume in this cycle, and the pods that rely on it.
 
     ``nodes``: nodes that can use the volume then. ``volume``: an existing one; ``capacity``: position
@@ -60,7 +60,7 @@ class StorageState(LeavingState):
             np.array([c.bytes for c in capacities], dtype=np.int64),
             np.zeros(len(capacities), dtype=np.int64),
         )
-        self._sources: dict[PodKey, Source] = {}
+        self._sources: dict[PodKey, VolumeSource] = {}
         self._users = Counter(claim.key for pod in snapshot.pods for claim in self._claims(pod))
         for pod, node, leaving in holding(snapshot):
             if pod.spec.volume_claims:
@@ -248,23 +248,23 @@ class StorageState(LeavingState):
             if claim.volume:
                 continue
             source = self._sources.get(claim.key) or self._choose(claim, node, now=not pipelined)
-            self._sources[claim.key] = Source(
+            self._sources[claim.key] = VolumeSource(
                 source.nodes, source.users | {pod.key}, source.volume, source.capacity
             )
         return {}
 
-    def _choose(self, claim: VolumeClaim, node: int, *, now: bool) -> Source:
+    def _choose(self, claim: VolumeClaim, node: int, *, now: bool) -> VolumeSource:
         """The smallest fitting volume, else a new one from the first capacity with room."""
         for volume in self._candidates(claim):
             if self._volume_nodes(volume)[node]:
-                return Source(self._volume_nodes(volume), frozenset(), volume=volume.name)
+                return VolumeSource(self._volume_nodes(volume), frozenset(), volume=volume.name)
         # Which nodes will reach a volume that does not exist yet is for the driver to say.
         here = np.arange(len(self.snapshot.nodes)) == node
         for i, capacity in enumerate(self.objects.capacities):
             if self._fits(i, capacity, claim, claim.bytes, now=now) and self._capacity_nodes(capacity)[node]:
                 self._room[0][i] -= claim.bytes
-                return Source(here, frozenset(), capacity=i)
-        return Source(here, frozenset())
+                return VolumeSource(here, frozenset(), capacity=i)
+        return VolumeSource(here, frozenset())
 
     def remove(self, pod: Pod, node: int) -> None:
         self.attached.count(pod, node, -1, leaving=False)
@@ -277,7 +277,7 @@ class StorageState(LeavingState):
                 continue
             users = source.users - {pod.key}
             if users:
-                self._sources[claim.key] = Source(source.nodes, users, source.volume, source.capacity)
+                self._sources[claim.key] = VolumeSource(source.nodes, users, source.volume, source.capacity)
                 continue
             del self._sources[claim.key]
             if source.capacity >= 0:
