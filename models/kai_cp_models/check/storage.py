@@ -9,8 +9,8 @@ from kai_cp_models.check.selectors import reaches, selects
 from kai_cp_models.rules.stateful.storage.objects import (
     STATIC_ONLY,
     STORAGE,
-    StorageObjects,
     StorageCapacity,
+    StorageObjects,
     VolumeClaim,
 )
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus
@@ -60,7 +60,9 @@ def _fault(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, n
     return "" if _standing(world, objects, claim, {node}) else _not_made(world, objects, claim, node)
 
 
-def _standing(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, nodes: set[str]) -> list[str]:
+def _standing(
+    world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, nodes: set[str]
+) -> list[str]:
     """Volumes that the claim may be bound to and that all the nodes reach."""
     return [
         volume.name
@@ -126,7 +128,9 @@ def _given(world: PlannedCluster, objects: StorageObjects) -> Iterator[str]:
             yield f"volumes: no volume is left that claim {key} can have on node {where}"
 
 
-def _options(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, node: str) -> list[StorageCapacity]:
+def _options(
+    world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, node: str
+) -> list[StorageCapacity]:
     labels = world.node(node).labels
     return [
         capacity
