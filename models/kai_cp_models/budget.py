@@ -22,6 +22,9 @@ SEARCH_SHARE: Final = 0.5
 LEAST_VAIN_WORK: Final = 0.2
 """Work that an action may always spend in vain."""
 
+LEAST_PART_WORK: Final = 0.05
+"""The same of each part of an action, such as a queue under preempt: enough for a small model."""
+
 POD_WORK: Final = 0.0004
 """Work of a cycle without searches, per pod: reading, ranking, placing and checking it."""
 
@@ -46,6 +49,8 @@ class Budget:
     _spent: float = 0.0
     _vain: float = 0.0
     _allowed: float = inf
+    _part: tuple[float, float] = (inf, inf)
+    """What ``_spent`` and ``_vain`` may come to in the present part of the action."""
 
     @staticmethod
     def of(settings: SolverSettings, snapshot: Snapshot, deadline: float) -> Budget:
@@ -57,6 +62,17 @@ class Budget:
         """Give the action that starts now ``share`` of the work that is left; what it saves carries over."""
         self._allowed = self._spent + share * max(0.0, self.work - self._spent)
         self._vain = 0.0
+        self._part = inf, inf
+
+    def begin_part(self, left: int) -> None:
+        """Share the work and the patience of the action among the parts that are ``left``, this one included.
+
+        What a part saves is for those that follow.
+        """
+        self._part = inf, inf
+        if left > 1:
+            vain = max(LEAST_PART_WORK, max(0.0, self._patience_ends() - self._vain) / left)
+            self._part = self._spent + self.work_left() / left, self._vain + vain
 
     def spend(self, work: float) -> None:
         """Count the work of a search."""
@@ -73,16 +89,19 @@ class Budget:
 
     def work_left(self) -> float:
         """Work that the present action may still do; never negative."""
-        return max(0.0, min(self.work, self._allowed) - self._spent)
+        return max(0.0, min(self.work, self._allowed, self._part[0]) - self._spent)
 
     def work_worth(self) -> float:
         """Work that one more search may do: what is left, as far as patience goes; never negative.
 
         Patience grows with the work of the cycle, less what the action has spent in vain.
         """
+        return max(0.0, min(self.work_left(), min(self._patience_ends(), self._part[1]) - self._vain))
+
+    def _patience_ends(self) -> float:
+        """The work in vain that the action may come to."""
         useful = self.plain_work + self._spent - self._vain
-        worth = max(LEAST_VAIN_WORK, self.patience * useful)
-        return max(0.0, min(self.work_left(), worth - self._vain))
+        return max(LEAST_VAIN_WORK, self.patience * useful)
 
     def ended(self, least: float) -> bool:
         """Whether no search may begin any more that needs ``least`` work."""

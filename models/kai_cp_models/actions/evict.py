@@ -8,7 +8,7 @@ which are admitted. Refusals of a class of equal triggers are proved once.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -83,7 +83,9 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
             _note(cycle, key, OUT_OF_TIME)
         _record(cycle, policy.name, frozenset(waiting), (), time.monotonic() - started)
         return
-    for part in _parts(cycle, policy, waiting):
+    parts = _parts(cycle, policy, waiting)
+    for position, part in enumerate(parts):
+        cycle.budget.begin_part(len(parts) - position)
         base = cycle.ledger
         victims = Victims(cycle, policy, base, part)
         run = _Run(victims, RefusalCache(base, policy), dict(victims.asks), entries_of(base, part))
@@ -123,7 +125,7 @@ def _finish(run: _Run, found: EvictionPlan) -> None:
 
 def _parts(
     cycle: Cycle, policy: EvictionPolicy, waiting: Mapping[GroupKey, Batch]
-) -> Iterable[Mapping[GroupKey, Batch]]:
+) -> Sequence[Mapping[GroupKey, Batch]]:
     """The waiting groups that are decided together.
 
     Preempt works queue by queue: what a queue loses goes to its own triggers, and whether other queues

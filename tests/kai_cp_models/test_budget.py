@@ -1,0 +1,68 @@
+"""The work and the patience of an action, shared by its parts."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from kai_cp_models.budget import LEAST_PART_WORK, Budget
+
+
+def budget(work: float = 8.0, patience: float = 0.5, plain: float = 8.0) -> Budget:
+    """An action of a cycle that may do ``work``, and in vain half of what is useful."""
+    found = Budget(inf, patience, work, plain)
+    found.begin(1.0)
+    return found
+
+
+def in_vain(spending: Budget, work: float) -> None:
+    """A search that leads to nothing."""
+    spending.spend(work)
+    spending.in_vain(work)
+
+
+def test_every_part_gets_the_same() -> None:
+    """Four parts that search as long as they may search equally long: a quarter of 0.5 x 8."""
+    spending = budget()
+    found = []
+    for left in (4, 3, 2, 1):
+        spending.begin_part(left)
+        found.append(spending.work_worth())
+        in_vain(spending, found[-1])
+    assert found == pytest.approx([1.0] * 4)
+
+
+def test_what_a_part_saves_is_for_those_that_follow() -> None:
+    """The first of two needs nothing, so the second has all of it."""
+    spending = budget()
+    spending.begin_part(2)
+    spending.begin_part(1)
+    assert spending.work_worth() == pytest.approx(4.0)
+
+
+def test_useful_work_is_shared_too() -> None:
+    """Two parts of an action that may do 8 units: the first stops after 4, however patient it is."""
+    spending = budget(patience=100.0)
+    spending.begin_part(2)
+    spending.spend(4.0)
+    assert spending.work_left() == 0.0
+    spending.begin_part(1)
+    assert spending.work_left() == pytest.approx(4.0)
+
+
+def test_many_parts_each_have_enough_for_a_small_model() -> None:
+    """Of a hundred parts none is left without any patience."""
+    spending = budget(plain=0.0)
+    spending.begin_part(100)
+    assert spending.work_worth() == pytest.approx(LEAST_PART_WORK)
+
+
+def test_an_action_of_one_part_has_all() -> None:
+    """The limits are those of the action itself, and a new action forgets the parts of the last one."""
+    spending = budget()
+    spending.begin_part(1)
+    assert spending.work_worth() == pytest.approx(4.0)
+    spending.begin_part(8)
+    spending.begin(1.0)
+    assert spending.work_worth() == pytest.approx(4.0)
