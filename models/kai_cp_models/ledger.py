@@ -44,7 +44,7 @@ from kai_cp_models.snapshot import (
     PodStatus,
     Snapshot,
 )
-from kai_cp_models.units import Batch, Gang, GangState, StatusCounts, gangs_of
+from kai_cp_models.units import Batch, Gang, GangState, Tally, gangs_of
 
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")
 
@@ -134,7 +134,7 @@ class Ledger:
         changed: dict[PodKey, PodStatus],
         held: dict[PodKey, Held],
         fitting: FeasibilityCache,
-        tallies: dict[GroupKey, StatusCounts],
+        tallies: dict[GroupKey, Tally],
     ) -> None:
         self.fixed = fixed
         self.room = room
@@ -264,13 +264,11 @@ class Ledger:
         """How the gang stands at this moment; one whose pods are as read is looked at once a cycle."""
         if self.untouched(gang):
             return gang.at_first
-        if not gang.single:
-            return gang.state(self.status)
         state, self._tallies[gang.group.key] = gang.state_of(self.tally(gang), self.status)
         return state
 
-    def tally(self, gang: Gang) -> StatusCounts:
-        """The pods of a gang with one pod set by status; all are looked at once, then those that change."""
+    def tally(self, gang: Gang) -> Tally:
+        """The pods of a gang by pod set and status; all are looked at once, then those that change."""
         found = self._tallies.get(gang.group.key)
         if found is None:
             found = self._tallies[gang.group.key] = gang.tally(self.status)
@@ -284,8 +282,11 @@ class Ledger:
         else:
             self.changed[pod.key] = status
         tally = None if pod.group is None else self._tallies.get(pod.group)
-        if tally is not None and pod.group is not None and pod.key in self.fixed.gangs[pod.group].keys:
-            self._tallies[pod.group] = tally.moved(before, self.status(pod))
+        if tally is None or pod.group is None:
+            return
+        name = pod.subgroup or "default"
+        if counts := tally.get(name):
+            self._tallies[pod.group] = {**tally, name: counts.moved(before, self.status(pod))}
 
     def untouched(self, gang: Gang) -> bool:
         """Whether all pods of the gang are as the snapshot has them."""

@@ -28,7 +28,7 @@ from kai_cp_models.snapshot import (
     PodStatus,
     Subgroup,
 )
-from kai_cp_models.units import Batch, Gang, StatusCounts
+from kai_cp_models.units import Batch, Gang
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,13 +294,10 @@ class Placer:
     def pipeline_if_torn(self, ledger: Ledger, pods: Sequence[Pod]) -> None:
         """Nominate ``pods`` where some gang has promised places and too few solid ones to start."""
         gang = self.gang
+        tally = ledger.tally(gang)
         for leaf in gang.group.root.leaves():
-            tally = (
-                ledger.tally(gang)
-                if gang.single
-                else StatusCounts.of(map(ledger.status, gang.by_leaf[leaf.name]))
-            )
-            if tally.pipelined and tally.active - tally.pipelined < leaf.minimum:
+            counts = tally[leaf.name]
+            if counts.pipelined and counts.active - counts.pipelined < leaf.minimum:
                 for pod in pods:
                     ledger.pipeline(pod)
                 return

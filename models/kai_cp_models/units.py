@@ -101,8 +101,35 @@ class StatusCounts(NamedTuple):
         )
 
 
+Tally = Mapping[str, StatusCounts]
+"""The counts of every pod set, by its name."""
 Met = dict[int, int]
 """By ``id`` of a subgroup: of a pod set its pods in some statuses, of a set its satisfied members."""
+
+
+class _Queue:
+    """The pods of every pod set that wait, in their order; those passed once are not looked at again."""
+
+    def __init__(self, by_leaf: Mapping[str, tuple[Pod, ...]], tally: Tally, status_of: StatusOf) -> None:
+        self._by_leaf = by_leaf
+        self._status_of = status_of
+        self.tally: Tally = tally
+        """``tally`` with what was passed."""
+
+    def first(self, name: str, most: int) -> tuple[Pod, ...]:
+        """The first ``most`` of a pod set."""
+        pods, counts = self._by_leaf[name], self.tally[name]
+        waiting = (i for i in range(counts.first, len(pods)) if self._status_of(pods[i]) is PodStatus.PENDING)
+        found = list(islice(waiting, most))
+        if found and found[0] > counts.first:
+            self.tally = {**self.tally, name: counts._replace(first=found[0])}
+        return tuple(pods[i] for i in found)
+
+    def leave(self, name: str) -> None:
+        """Have the first of a pod set wait no longer, whatever its status is."""
+        self.first(name, 1)
+        counts = self.tally[name]
+        self.tally = {**self.tally, name: counts._replace(first=counts.first + 1)}
 
 
 class Gang:
@@ -153,41 +180,37 @@ class Gang:
 
     def state(self, status_of: StatusOf) -> GangState:
         """How the gang stands when its pods have these statuses."""
-        if self._only_leaf is not None:
-            return self.state_of(self.tally(status_of), status_of)[0]
-        waiting = self._waiting(status_of)
-        pending = any(waiting.values())
-        met = self._counted(status_of)
-        could = self._counted(status_of, _READY) if pending else met
-        root = self.group.root
-        ready = pending and _satisfied(root, could)
-        batch = self._next(root, waiting, met, could) if ready else None
-        return GangState(pending, ready, self._elastic(met), batch)
+        return self.state_of(self.tally(status_of), status_of)[0]
 
-    @property
-    def single(self) -> bool:
-        """Whether its tree is one pod set, so that a tally says how it stands."""
-        return self._only_leaf is not None
-
-    def tally(self, status_of: StatusOf) -> StatusCounts:
+    def tally(self, status_of: StatusOf) -> Tally:
         """Its pods, counted now."""
-        return StatusCounts.of(map(status_of, self.pods))
+        return {name: StatusCounts.of(map(status_of, pods)) for name, pods in self.by_leaf.items()}
 
-    def state_of(self, tally: StatusCounts, status_of: StatusOf) -> tuple[GangState, StatusCounts]:
-        """``state`` of a group with one pod set whose pods are counted, and the tally from now on."""
-        leaf = self._only_leaf
-        assert leaf is not None
-        ready = tally.pending > 0 and tally.active + tally.pending >= leaf.minimum
+    def state_of(self, tally: Tally, status_of: StatusOf) -> tuple[GangState, Tally]:
+        """``state`` when its pods are counted, and the tally from now on: none is looked at twice in vain."""
+        if self._only_leaf is not None:
+            return self._state_of_one(self._only_leaf, tally, status_of)
+        pending = any(counts.pending for counts in tally.values())
+        met = self._met({name: counts.active for name, counts in tally.items()})
+        could = self._met({name: counts.active + counts.pending for name, counts in tally.items()})
         batch = None
+        found: Tally = tally
+        if ready := pending and _satisfied(self.group.root, could):
+            queue = _Queue(self.by_leaf, tally, status_of)
+            batch = self._next(self.group.root, queue, met, could)
+            found = queue.tally
+        return GangState(pending, ready, self._elastic(met), batch), found
+
+    def _state_of_one(self, leaf: Subgroup, tally: Tally, status_of: StatusOf) -> tuple[GangState, Tally]:
+        """``state_of`` a group with one pod set."""
+        counts, batch = tally[leaf.name], None
+        ready = counts.pending > 0 and counts.active + counts.pending >= leaf.minimum
         if ready:
-            count = max(leaf.minimum - tally.active, 1)
-            waiting = (
-                i for i in range(tally.first, len(self.pods)) if status_of(self.pods[i]) is PodStatus.PENDING
-            )
-            chosen = list(islice(waiting, count))
-            tally = tally._replace(first=chosen[0])
-            batch = Batch(self.group.root, parts=(Batch(leaf, pods=tuple(self.pods[i] for i in chosen)),))
-        return GangState(tally.pending > 0, ready, _elastic_state(tally.active, leaf.minimum), batch), tally
+            queue = _Queue(self.by_leaf, tally, status_of)
+            pods = queue.first(leaf.name, max(leaf.minimum - counts.active, 1))
+            tally = queue.tally
+            batch = Batch(self.group.root, parts=(Batch(leaf, pods=pods),))
+        return GangState(counts.pending > 0, ready, _elastic_state(counts.active, leaf.minimum), batch), tally
 
     def pods_below(self, subgroup: Subgroup) -> Iterator[Pod]:
         """Pods of the leaves below ``subgroup``."""
@@ -213,10 +236,16 @@ class Gang:
 
     def _counted(self, status_of: StatusOf, statuses: frozenset[PodStatus] = ACTIVE_ALLOCATED) -> Met:
         """How far every subgroup meets its minimum with pods in ``statuses``; each is looked at once."""
+        return self._met(
+            {name: sum(status_of(pod) in statuses for pod in pods) for name, pods in self.by_leaf.items()}
+        )
+
+    def _met(self, counts: Mapping[str, int]) -> Met:
+        """How far every subgroup meets its minimum with so many pods in each pod set."""
         met: Met = {}
         for subgroup in self._upwards:
             if subgroup.leaf:
-                met[id(subgroup)] = sum(status_of(pod) in statuses for pod in self.by_leaf[subgroup.name])
+                met[id(subgroup)] = counts[subgroup.name]
             else:
                 met[id(subgroup)] = sum(_satisfied(child, met) for child in subgroup.children)
         return met
@@ -258,13 +287,13 @@ class Gang:
         return self._batches_of_one(self._only_leaf)
 
     def _batches(self, status_of: StatusOf) -> Iterator[Batch]:
-        waiting = self._waiting(status_of)
+        queue = _Queue(self.by_leaf, self.tally(status_of), status_of)
         met, could = self._counted(status_of), self._counted(status_of, _READY)
-        while (batch := self._next(self.group.root, waiting, met, could)) is not None:
+        while (batch := self._next(self.group.root, queue, met, could)) is not None:
             yield batch
             for pod in batch.all_pods:
                 path = self._paths[pod.subgroup or "default"]
-                waiting[path[0].name].remove(pod)
+                queue.leave(path[0].name)
                 _count(path, 1, met)
 
     def _batches_of_one(self, leaf: Subgroup) -> Iterator[Batch]:
@@ -277,32 +306,23 @@ class Gang:
                 return
             yield Batch(self.group.root, parts=(Batch(leaf, pods=pods),))
 
-    def _waiting(self, status_of: StatusOf) -> dict[str, list[Pod]]:
-        """The pods of every pod set that wait, by its name."""
-        return {
-            name: [pod for pod in pods if status_of(pod) is PodStatus.PENDING]
-            for name, pods in self.by_leaf.items()
-        }
-
-    def _next(
-        self, subgroup: Subgroup, waiting: Mapping[str, Sequence[Pod]], met: Met, could: Met
-    ) -> Batch | None:
+    def _next(self, subgroup: Subgroup, queue: _Queue, met: Met, could: Met) -> Batch | None:
         """``next_batch`` of a subtree; ``could``: how far it would be met if all that are ready ran."""
         missing = subgroup.minimum - met[id(subgroup)]
         if subgroup.leaf:
-            pods = tuple(waiting[subgroup.name][: max(missing, 1)])
+            pods = queue.first(subgroup.name, max(missing, 1))
             return Batch(subgroup, pods=pods) if pods else None
         members = sorted(subgroup.children, key=lambda child: _turn(child, met))
         if missing > 0:
             # Members that cannot become ready would tear the gang (14.1, defect 8): skip them.
             able = (c for c in members if not _satisfied(c, met) and _satisfied(c, could))
             chosen = islice(able, missing)
-            parts = tuple(part for c in chosen if (part := self._next(c, waiting, met, could)))
+            parts = tuple(part for c in chosen if (part := self._next(c, queue, met, could)))
             return Batch(subgroup, parts=parts) if parts else None
         for child in members:
             if not _satisfied(child, met) and not _satisfied(child, could):
                 continue
-            part = self._next(child, waiting, met, could)
+            part = self._next(child, queue, met, could)
             if part:
                 return Batch(subgroup, parts=(part,))
         return None

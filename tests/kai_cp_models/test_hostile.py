@@ -7,6 +7,7 @@ deadline is far, and what a cycle looks at is what its budget allows for.
 from __future__ import annotations
 
 import copy
+import sys
 import time
 import tracemalloc
 from dataclasses import replace
@@ -58,6 +59,33 @@ def test_undisturbed_it_takes_one_cycle() -> None:
 @pytest.mark.parametrize("attack", hostile.ATTACKS, ids=lambda attack: str(attack.__name__))
 def test_a_victim_is_served_in_time(attack: hostile.Attack) -> None:
     assert cycles_until_served(read(hostile.world(attack, hostile.ATTACKS[attack] // 4))) <= 2
+
+
+LARGE_GROUPS = [hostile.one_large_group, hostile.subgroups, hostile.elastic_sets]
+
+
+@pytest.mark.parametrize("attack", LARGE_GROUPS, ids=lambda attack: str(attack.__name__))
+def test_a_large_group_costs_no_more_than_its_size(attack: hostile.Attack) -> None:
+    """Calls are counted: twice the pods take twice as many, not four times."""
+    none, once, twice = (calls(read(hostile.world(attack, size))) for size in (0, 200, 400))
+    assert twice - none < 2.5 * (once - none)
+
+
+def calls(seen: Snapshot) -> int:
+    """Functions of Python that are called to decide."""
+    count = 0
+
+    def called(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        decide(seen, SETTINGS, deadline=time.monotonic() + 600)
+    finally:
+        sys.setprofile(before)
+    return count
 
 
 def test_attackers_in_many_numbers_have_their_turns_too() -> None:

@@ -191,6 +191,13 @@ def subgroups(lists: Lists, size: int) -> None:
         pod(lists, f"p{i}", "sets", labels={"kai.scheduler/subgroup-name": f"s{i}"})
 
 
+def elastic_sets(lists: Lists, size: int) -> None:
+    """A group of two sets, of which one pod each is enough: every other one has a turn of its own."""
+    group(lists, "sets", minMember=2, subGroups=[{"name": name, "minMember": 1} for name in "ab"])
+    for i in range(size):
+        pod(lists, f"p{i}", "sets", labels={"kai.scheduler/subgroup-name": "ab"[i % 2]})
+
+
 def levelled_subgroups(lists: Lists, size: int) -> None:
     """Many sets that each want a rack of their own choice."""
     rule = {"topology": "fabric", "requiredTopologyLevel": "topology/rack"}
@@ -261,6 +268,7 @@ ATTACKS: Final[dict[Attack, int]] = {
     tolerations: 100,
     host_ports: 100,
     subgroups: 1_000,
+    elastic_sets: 20_000,
     levelled_subgroups: 500,
     chains: 200,
     resources: 500,
