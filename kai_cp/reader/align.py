@@ -96,4 +96,5 @@ def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:
         numa_zones=row.numa_zones,
         started=facts.started,
         deadline_seconds=facts.deadline,
+        revision=facts.revision,
     )

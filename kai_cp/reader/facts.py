@@ -13,10 +13,11 @@ from kai_cp.reader.limits import refuse_costly
 from kai_cp.reader.memo import ReadingMemo, version_of
 from kai_cp.reader.numa import Zones, annotated_zones
 from kai_cp.reader.podspec import NO_SPEC, SpecDraft, read_spec, spec_key
+from kai_cp.reader.revisions import revision_of
 from kai_cp.reader.shares import group_labels
 from kai_cp.reader.times import instant_at
 from kai_cp_models.settings import Limits
-from kai_cp_models.snapshot import PodKey
+from kai_cp_models.snapshot import PodKey, Revision
 
 GROUP_ANNOTATION: Final = "pod-group-name"
 SUBGROUP_LABEL: Final = "kai.scheduler/subgroup-name"
@@ -56,6 +57,7 @@ class PodFacts:
     """Annotations that were read as absent, and why."""
     started: float | None = None
     deadline: float | None = None
+    revision: Revision | None = None
 
 
 class FactReader:
@@ -116,6 +118,7 @@ class FactReader:
             warnings=warnings,
             started=_started(status),
             deadline=_deadline(spec),
+            revision=revision_of(metadata, labels),
         )
 
     def _draft(

@@ -37,7 +37,7 @@ from kai_cp_models.reservations.report import estimated, reservations
 from kai_cp_models.reservations.state import TimeState
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.reservations.upcoming import next_instant
-from kai_cp_models.rules.stateful import gpu_kinds
+from kai_cp_models.rules.stateful import gpu_kinds, rollouts
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     CUT,
@@ -111,7 +111,11 @@ class _Engine:
         times: Times | None = None,
     ) -> None:
         self._times = times
-        self._aside = (*(() if times is None else times.aside), *gpu_kinds.problems(snapshot, settings.rules))
+        self._aside = (
+            *(() if times is None else times.aside),
+            *gpu_kinds.problems(snapshot, settings.rules),
+            *rollouts.problems(snapshot, settings.rules),
+        )
         self._snapshot = snapshot
         self._emit = emit
         self._looked = Looked()

@@ -20,13 +20,13 @@ from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.domains.locality import Fabric, fabric_of
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fitting import FeasibilityCache
 from kai_cp_models.free_capacity import FreeCapacity, Row
 from kai_cp_models.loading import loaded, taken
 from kai_cp_models.rules.stateful import open_rules
-from kai_cp_models.rules.stateful.protocol import RuleState
+from kai_cp_models.rules.stateful.protocol import Lent, RuleState
 from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.shapes import BatchShape, Shapes
@@ -427,6 +427,11 @@ class Ledger:
         """[N] sum of the scores of the stateful rules for the pod (6), or None."""
         found = [value for rule in self.rules if (value := rule.score(pod)) is not None]
         return sum(found[1:], start=found[0]) if found else None
+
+    def lent(self, pods: Sequence[Pod], asked: Amounts, *, beside: Amounts = NOTHING) -> Lent | None:
+        """What quotas lend to a batch (3.8); None where no rule has a say."""
+        answers = (rule.lent(pods, asked, beside=beside) for rule in self.rules)
+        return next((lent for lent in answers if lent is not None), None)
 
     def details_of(self, pod: Pod) -> Mapping[str, Any]:
         """What the binder needs beyond node and groups, for a place of this cycle."""

@@ -16,6 +16,7 @@ from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.domains.choice import Candidates, candidates
 from kai_cp_models.domains.locality import EqualPods, Fabric
 from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.scores import scores
@@ -43,25 +44,40 @@ class NoPlace:
     pod: Pod | None = None
 
 
-def quota_check(ledger: Ledger, group: PodGroup, batch: Batch) -> tuple[str, str] | None:
-    """(reason token, message) when limits or non-preemptible quota refuse the batch (3.7), else None."""
+def quota_check(
+    ledger: Ledger, group: PodGroup, batch: Batch, *, lending: bool = False
+) -> tuple[str, str] | None:
+    """(reason token, message) when limits or non-preemptible quota refuse the batch (3.7), else None.
+
+    ``lending``: quotas lend to rollouts, because nothing is evicted for the batch (3.8).
+    """
     asked = ledger.shape(batch).optimistic
     refusal = over_limit(ledger.book, group.queue, asked)
     if refusal:
         return "OverLimit", refusal.message
-    if not group.preemptible:
-        refusal = non_preemptible_over_quota(ledger.book, group.queue, asked)
-        if refusal:
-            return "NonPreemptibleOverQuota", refusal.message
-    return None
+    why = _over_quota(ledger, group, batch.all_pods, asked, lending=lending)
+    return ("NonPreemptibleOverQuota", why) if why else None
 
 
-def within_quota(ledger: Ledger, group: PodGroup, pod: Pod, node: int) -> bool:
-    """Whether the exact charge of the pod on ``node`` keeps limit and non-preemptible quota (3.7)."""
+def within_quota(ledger: Ledger, group: PodGroup, pod: Pod, node: int, *, lending: bool = False) -> bool:
+    """Whether the exact charge of the pod on ``node`` keeps limit and non-preemptible quota (3.7, 3.8)."""
     charge = amounts.accepted(ledger.snapshot, pod, ledger.snapshot.nodes[node])
-    return over_limit(ledger.book, group.queue, charge) is None and (
-        group.preemptible or non_preemptible_over_quota(ledger.book, group.queue, charge) is None
+    return over_limit(ledger.book, group.queue, charge) is None and not _over_quota(
+        ledger, group, (pod,), charge, lending=lending
     )
+
+
+def _over_quota(
+    ledger: Ledger, group: PodGroup, pods: Sequence[Pod], asked: Amounts, *, lending: bool
+) -> str:
+    """Why quotas refuse ``asked`` for pods of the group, if they cannot be preempted; "" if none does."""
+    if group.preemptible:
+        return ""
+    refusal = non_preemptible_over_quota(ledger.book, group.queue, asked)
+    lent = ledger.lent(pods, asked) if refusal is not None and lending else None
+    if lent is not None:
+        refusal = non_preemptible_over_quota(ledger.book, group.queue, asked, lent.by_queue)
+    return "" if refusal is None else refusal.message + (lent.words if lent is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +299,8 @@ class Placer:
         memories = ledger.fixed.gpu_memory_mib
         for memory in np.unique(memories[fitting]):
             same = memories == memory
-            if not within_quota(ledger, self.gang.group, pod, int(np.argmax(same & fitting))):
+            node, lending = int(np.argmax(same & fitting)), not self.pipeline_only
+            if not within_quota(ledger, self.gang.group, pod, node, lending=lending):
                 fitting &= ~same
 
     def start_together(self, ledger: Ledger, batch: Batch) -> None:

@@ -24,7 +24,7 @@ from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.explain.waiting import dead_end
 from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.fairness.reclaim import victim_conceivable, within
@@ -479,7 +479,9 @@ class Refuter:
                 quota = book.firm_quota[i][r]
                 if ask.group.preemptible or quota == UNLIMITED:
                     continue
-                if book.firm[i][r] + earlier.firm[r] + asked[r] > quota:
+                lent = self._base.lent(ask.pods, asked, beside=earlier.firm)
+                free = NOTHING if lent is None else lent.by_queue.get(book.name(i), NOTHING)
+                if book.firm[i][r] + earlier.firm[r] + asked[r] - free[r] > quota:
                     return True
         return False
 

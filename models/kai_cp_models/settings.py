@@ -164,6 +164,11 @@ class OptionalRules(Frozen):
         description="Hold queues to the limits and quotas that they state for kinds of GPUs "
         "(`kai-cp/gpu-kinds`, docs/gpu-kinds.md).",
     )
+    rollouts: bool = Field(
+        False,
+        description="A workload that cannot be preempted counts in quotas what the larger of its revisions "
+        "holds, for as long as its queue states (`kai-cp/rollout`, docs/inference.md).",
+    )
 
 
 class Limits(Frozen):

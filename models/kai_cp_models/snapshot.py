@@ -222,6 +222,13 @@ class PodSpec:
         return self.gpu.devices > 0 or self.gpu.kind is GpuKind.MIG
 
 
+class Revision(NamedTuple):
+    """A revision of a workload, such as ("Deployment/web", "6b7f"), inside the pod's namespace (3.8)."""
+
+    workload: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Pod:
     """One pod. ``node`` is set while it holds a place (0.1) and is a name in ``Snapshot.nodes``."""
@@ -256,6 +263,8 @@ class Pod:
     """``status.startTime``."""
     deadline_seconds: float | None = None
     """``spec.activeDeadlineSeconds``: the kubelet ends the pod so long after ``started``."""
+    revision: Revision | None = None
+    """Of which revision of which workload it is; None where nothing tells it."""
 
     @property
     def sort_key(self) -> tuple[object, ...]:

@@ -70,7 +70,7 @@ def allocate(
         run.turns.append(key)
         group = snapshot.group_by_key[key]
         ask = Ask(group, run.ledger.fixed.gangs[key], run.batches[key])
-        refusal = quota_check(run.ledger, group, ask.batch)
+        refusal = quota_check(run.ledger, group, ask.batch, lending=True)
         if refusal is not None:
             cycle.waiting[key] = Refusal(*refusal, proved=True)
             continue

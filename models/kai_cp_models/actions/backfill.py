@@ -157,7 +157,7 @@ def _served(cycle: Cycle, key: GroupKey) -> bool:
 
 def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:
     """The ledger with the batch in the room left; None: no room, or it would run below its minimum."""
-    if quota_check(ledger, ask.group, ask.batch) is not None:
+    if quota_check(ledger, ask.group, ask.batch, lending=True) is not None:
         return None
     placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch)
     if isinstance(placed, Ledger) and ask.gang.satisfied(ask.group.root, placed.status):

@@ -3,18 +3,20 @@
 For every resource that the plan adds to a queue: what the queue holds in the end stays within its
 limit, and what its non-preemptible pod groups hold within its quota. Binds hold this already while the
 victims are still there. Where a queue was over its bound before, nothing is added to it, unless the
-plan frees more. Only leaf queues run anything (4.1).
+plan frees more. Rollouts may exceed a quota by what their old pods give back (3.8): what else is added fits
+without them, and all of it without what is given back. Only leaf queues run anything (4.1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.rollouts import Rollouts
 from kai_cp_models.check.snapshot_facts import HeldByQueue
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, GpuKind, Pod, PodGroup, Shares
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, GpuKind, Pod, PodGroup, PodKey, Shares
 
 _SCALE = (1, 1, MILLI)
 """Shares count GPUs in devices, amounts in thousandths."""
@@ -28,8 +30,12 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     added = [world.pod(key) for key in sorted(world.added)]
     moved = [world.pod(key) for key in world.moved]
     gone = [pod for key in world.evictions if (pod := world.pod(key)).status in ACTIVE_ALLOCATED]
-    yield from _over(world, sums(world, binds), binds, "now")
-    yield from _over(world, sums(world, added + moved, gone), added, "in the end")
+    there = {p.key: p.node for p in world.snapshot.pods if p.node and p.status in ACTIVE_ALLOCATED}
+    now = {**there, **{key: decision.node for key, decision in world.binds.items()}}
+    end = {key: node for key, node in there.items() if key not in world.evictions}
+    end |= {key: decision.node for key, decision in world.placed.items()}
+    yield from _over(world, sums(world, binds), binds, now, "now")
+    yield from _over(world, sums(world, added + moved, gone), added, end, "in the end")
 
 
 def _homeless(world: PlannedCluster) -> Iterator[str]:
@@ -102,18 +108,44 @@ def _charge(
 
 
 def _over(
-    world: PlannedCluster, totals: tuple[HeldByQueue, HeldByQueue], added: list[Pod], when: str
+    world: PlannedCluster,
+    totals: tuple[HeldByQueue, HeldByQueue],
+    added: list[Pod],
+    places: Mapping[PodKey, str],
+    when: str,
 ) -> Iterator[str]:
-    for firm, total, more in zip((False, True), totals, held(world, added), strict=True):
-        for name in sorted(more):
-            queue = world.snapshot.queue_by_name[name]
-            bounds: Shares = queue.firm_quota if firm else queue.limit
-            for i, bound in enumerate(bounds):
-                most = bound * _SCALE[i]
-                if more[name][i] and bound != UNLIMITED and total[name][i] > most + _NOISE:
-                    what = "quota, used by non-preemptible pods" if firm else "limit"
-                    yield (
-                        f"queues: queue {name} would hold {amounts.number(i, total[name][i])} of"
-                        f" {amounts.in_words(i, most)} ({what}) {when},"
-                        f" {amounts.number(i, more[name][i])} new"
-                    )
+    """``places``: the node of every pod that holds one then."""
+    total, firm = totals
+    rollouts = Rollouts(world)
+    plain, borrowing = rollouts.divided(added)
+    borrowed = held(world, borrowing)[1]
+    yield from _beyond(world, total, held(world, added)[0], when, firm=False)
+    yield from _beyond(world, _without(firm, borrowed), held(world, plain)[1], when, firm=True)
+    if borrowed:
+        given_back = rollouts.given_back(places)
+        yield from _beyond(world, _without(firm, given_back), borrowed, when, firm=True)
+
+
+def _without(held: HeldByQueue, taken: HeldByQueue) -> HeldByQueue:
+    left = HeldByQueue(held)
+    for queue, cost in taken.items():
+        left.add(queue, cost, -1)
+    return left
+
+
+def _beyond(
+    world: PlannedCluster, total: HeldByQueue, more: HeldByQueue, when: str, *, firm: bool
+) -> Iterator[str]:
+    """Queues that would hold more than their limit, or ``firm``: their quota, in a resource they get."""
+    for name in sorted(more):
+        queue = world.snapshot.queue_by_name[name]
+        bounds: Shares = queue.firm_quota if firm else queue.limit
+        for i, bound in enumerate(bounds):
+            most = bound * _SCALE[i]
+            if more[name][i] and bound != UNLIMITED and total[name][i] > most + _NOISE:
+                what = "quota, used by non-preemptible pods" if firm else "limit"
+                yield (
+                    f"queues: queue {name} would hold {amounts.number(i, total[name][i])} of"
+                    f" {amounts.in_words(i, most)} ({what}) {when},"
+                    f" {amounts.number(i, more[name][i])} new"
+                )

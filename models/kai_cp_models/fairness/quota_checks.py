@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook, Rows
 from kai_cp_models.snapshot import MILLI, UNLIMITED
 
 Bound = Literal["limit", "quota", "fair share"]
+
+_NONE: Final[Mapping[str, Amounts]] = {}
 
 RESOURCE_NAMES: Final = ("CPU", "memory", "GPU")
 
@@ -40,21 +43,33 @@ def over_limit(book: QueueBook, queue: str, amounts: Amounts) -> OverQuota | Non
     return first_over(book, queue, amounts, book.held, book.limit, "limit")
 
 
-def non_preemptible_over_quota(book: QueueBook, queue: str, amounts: Amounts) -> OverQuota | None:
-    """The first quota, leaf to root, that ``amounts`` more of non-preemptible pods would exceed."""
-    return first_over(book, queue, amounts, book.firm, book.firm_quota, "quota")
+def non_preemptible_over_quota(
+    book: QueueBook, queue: str, amounts: Amounts, lent: Mapping[str, Amounts] = _NONE
+) -> OverQuota | None:
+    """The first quota, leaf to root, that ``amounts`` more of non-preemptible pods would exceed.
+
+    ``lent``: by queue, what its quota does not count (3.8).
+    """
+    return first_over(book, queue, amounts, book.firm, book.firm_quota, "quota", lent)
 
 
 def first_over(
-    book: QueueBook, queue: str, amounts: Amounts, used: Rows, bounds: Rows, bound: Bound
+    book: QueueBook,
+    queue: str,
+    amounts: Amounts,
+    used: Rows,
+    bounds: Rows,
+    bound: Bound,
+    lent: Mapping[str, Amounts] = _NONE,
 ) -> OverQuota | None:
     """The first bound on the queue's path that ``used`` plus ``amounts`` exceeds in a requested resource."""
     for i in book.line(queue):
         held, most = used[i], bounds[i]
+        free = lent.get(book.name(i), NOTHING) if lent else NOTHING
         for resource in range(3):
-            requested = amounts[resource]
-            if requested != 0 and most[resource] != UNLIMITED and held[resource] + requested > most[resource]:
-                return OverQuota(book.name(i), resource, most[resource], held[resource], requested, bound)
+            requested, counted = amounts[resource], held[resource] - free[resource]
+            if requested != 0 and most[resource] != UNLIMITED and counted + requested > most[resource]:
+                return OverQuota(book.name(i), resource, most[resource], counted, requested, bound)
     return None
 
 

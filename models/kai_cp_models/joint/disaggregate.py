@@ -61,8 +61,8 @@ def disaggregate(
         if not admitted:
             continue
         for pod in ask.pods:
-            memory = pod.spec.gpu.kind is GpuKind.MEMORY
-            if memory and not within_quota(result, ask.group, pod, answer.nodes_of[pod.key][0]):
+            memory, node = pod.spec.gpu.kind is GpuKind.MEMORY, answer.nodes_of[pod.key][0]
+            if memory and not within_quota(result, ask.group, pod, node, lending=not pipeline_only):
                 return None
             if not _put(result, pod, answer, fresh, pipeline_only=pipeline_only):
                 return None

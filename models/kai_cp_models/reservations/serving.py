@@ -38,7 +38,7 @@ def serve_everybody(walk: Walk) -> None:
         walk.turns.append(key)
         group = snapshot.group_by_key[key]
         ask = Ask(group, walk.ledger.fixed.gangs[key], walk.batches[key])
-        refusal = quota_check(walk.ledger, group, ask.batch)
+        refusal = quota_check(walk.ledger, group, ask.batch, lending=True)
         why: Refusal | None
         why = Refusal(*refusal, proved=True) if refusal else _start_now(walk, ask, admission)
         if why is None:

@@ -1,4 +1,4 @@
-"""Node rules with a memory: host ports, affinity, claimed devices, NUMA zones, volumes, budgets, kinds.
+"""Rules with a memory: host ports, affinity, claimed devices, NUMA zones, volumes, budgets, kinds, rollouts.
 
 ``RULES`` is the one list of them. A snapshot that has nothing for a rule does not pay for it.
 """
@@ -17,6 +17,7 @@ from kai_cp_models.rules.stateful import (
     numa,
     ports,
     references,
+    rollouts,
     spread,
     storage,
 )
@@ -45,6 +46,7 @@ RULES: Final[tuple[StatefulRule, ...]] = (
     spread,
     budgets,
     gpu_kinds,
+    rollouts,
     held,
 )
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from kai_cp_models.arrays import Floats, Mask
+from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Pod, PodKey, SetAside, Snapshot
@@ -34,6 +35,13 @@ class Row:
     bound: int
     leaving: Mapping[PodKey, int] = field(default_factory=dict)
     name: str = ""
+
+
+class Lent(NamedTuple):
+    """What quotas need not count for a batch, because others give it back; ``words``: why it is no more."""
+
+    by_queue: Mapping[str, Amounts]
+    words: str = ""
 
 
 class RuleState(Forked):
@@ -95,6 +103,13 @@ class RuleState(Forked):
         """(reason token, message) where this rule alone keeps pods from starting together; else None.
 
         ``accepting``: nodes that a pod may go to as static rules have it.
+        """
+        return None
+
+    def lent(self, pods: Sequence[Pod], asked: Amounts, *, beside: Amounts = NOTHING) -> Lent | None:
+        """What the quotas of queues lend to a batch that asks for ``asked``; None: nothing to say (3.8).
+
+        ``beside``: at most so much gets a place before the batch in each workload.
         """
         return None
 

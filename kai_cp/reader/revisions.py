@@ -1,0 +1,49 @@
+"""Which revision of which workload a pod belongs to, by its labels and its controller (docs/inference.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kai_cp.reader.fields import Json, list_at
+from kai_cp_models.snapshot import Revision
+
+_NAMED: Final = (
+    ("Service", "serving.knative.dev/configuration", "serving.knative.dev/revision"),
+    (
+        "LeaderWorkerSet",
+        "leaderworkerset.sigs.k8s.io/name",
+        "leaderworkerset.sigs.k8s.io/template-revision-hash",
+    ),
+)
+"""Kind, and the labels that name workload and revision."""
+_HASHED: Final = (("Rollout", "rollouts-pod-template-hash"), ("Deployment", "pod-template-hash"))
+"""Kind, and the label of the hash with which the name of the pod's ReplicaSet ends."""
+_OWNED: Final = "controller-revision-hash"
+"""Label of the revision where the owner is the workload."""
+
+
+def revision_of(metadata: Json, labels: Mapping[str, str]) -> Revision | None:
+    """The pod's revision; None where nothing tells it. The first kind that fits counts.
+
+    A pod of a Knative service also is a Deployment's, and a LeaderWorkerSet's a StatefulSet's.
+    """
+    for kind, workload, revision in _NAMED:
+        if labels.get(workload) and labels.get(revision):
+            return Revision(f"{kind}/{labels[workload]}", labels[revision])
+    kind, name = _controller(metadata)
+    for made_by, label in _HASHED:
+        ending = labels.get(label)
+        if ending and kind == "ReplicaSet" and name.endswith(f"-{ending}"):
+            return Revision(f"{made_by}/{name.removesuffix(f'-{ending}')}", ending)
+    revision = labels.get(_OWNED, "")
+    return Revision(f"{kind}/{name}", revision) if kind and revision else None
+
+
+def _controller(metadata: Json) -> tuple[str, str]:
+    """Kind and name of the controller; "" where there is none, or none that can be read."""
+    for owner in list_at(metadata, "ownerReferences", "metadata"):
+        if isinstance(owner, dict) and owner.get("controller") is True:
+            kind, name = owner.get("kind"), owner.get("name")
+            return (kind, name) if isinstance(kind, str) and isinstance(name, str) else ("", "")
+    return "", ""

@@ -1,0 +1,68 @@
+"""Which revision a pod is of: labels and owners as the controllers write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kai_cp.reader.revisions import revision_of
+from kai_cp_models.snapshot import Revision
+from tests.support.tiny import node, pod, world
+
+KNATIVE = {"serving.knative.dev/configuration": "hello", "serving.knative.dev/revision": "hello-00002"}
+LWS = {
+    "leaderworkerset.sigs.k8s.io/name": "llm",
+    "leaderworkerset.sigs.k8s.io/template-revision-hash": "5f4",
+}
+HASH = {"pod-template-hash": "6b7f"}
+
+
+def owner(kind: str, name: Any, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "controller": True, **more}
+
+
+@pytest.mark.parametrize(
+    ("labels", "owners", "expected"),
+    [
+        (HASH, [owner("ReplicaSet", "web-6b7f")], Revision("Deployment/web", "6b7f")),
+        (HASH, [owner("ReplicaSet", "my-web-6b7f")], Revision("Deployment/my-web", "6b7f")),
+        (
+            {"rollouts-pod-template-hash": "6b7f"},
+            [owner("ReplicaSet", "web-6b7f")],
+            Revision("Rollout/web", "6b7f"),
+        ),
+        (
+            {**KNATIVE, **HASH},
+            [owner("ReplicaSet", "hello-00002-deployment-6b7f")],
+            Revision("Service/hello", "hello-00002"),
+        ),
+        (
+            {**LWS, "controller-revision-hash": "llm-0-77"},
+            [owner("StatefulSet", "llm-0")],
+            Revision("LeaderWorkerSet/llm", "5f4"),
+        ),
+        ({"controller-revision-hash": "77"}, [owner("DaemonSet", "ds")], Revision("DaemonSet/ds", "77")),
+        (HASH, [owner("ReplicaSet", "web-other")], None),
+        (HASH, [owner("ReplicaSet", "web-6b7f", controller=False)], None),
+        (HASH, [owner("Job", "web-6b7f")], None),
+        (HASH, [], None),
+        ({"controller-revision-hash": "77"}, [], None),
+        ({"pod-template-hash": ""}, [owner("ReplicaSet", "web-")], None),
+        ({"serving.knative.dev/revision": "hello-00002"}, [], None),
+        ({}, [owner("ReplicaSet", "web-6b7f")], None),
+    ],
+)  # fmt: skip
+def test_labels_and_owners(
+    labels: dict[str, str], owners: list[dict[str, Any]], expected: Revision | None
+) -> None:
+    assert revision_of({"ownerReferences": owners}, labels) == expected
+
+
+def test_a_bad_owner_tells_nothing_and_costs_nothing() -> None:
+    made = [pod("a", labels=HASH), pod("b", labels=HASH)]
+    made[0]["metadata"]["ownerReferences"] = [owner("ReplicaSet", 7)]
+    made[1]["metadata"]["ownerReferences"] = [owner("ReplicaSet", "web-6b7f")]
+    found = world([node()], made)
+    assert [one.revision for one in found.pods] == [None, Revision("Deployment/web", "6b7f")]
+    assert found.set_aside == ()
