@@ -470,6 +470,8 @@ class Refuter:
         lost = self._lost(taken)
         for i in book.line(ask.group.queue):
             earlier = self._sums.up_to(i, before)
+            lent = self._base.lent(ask.pods, asked, beside=earlier.firm)
+            free = NOTHING if lent is None else lent.by_queue.get(book.name(i), NOTHING)
             for r in range(3):
                 if not asked[r]:
                     continue
@@ -479,8 +481,6 @@ class Refuter:
                 quota = book.firm_quota[i][r]
                 if ask.group.preemptible or quota == UNLIMITED:
                     continue
-                lent = self._base.lent(ask.pods, asked, beside=earlier.firm)
-                free = NOTHING if lent is None else lent.by_queue.get(book.name(i), NOTHING)
                 if book.firm[i][r] + earlier.firm[r] + asked[r] - free[r] > quota:
                     return True
         return False

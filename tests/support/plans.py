@@ -13,7 +13,12 @@ UNHURRIED = Settings.model_validate({"solver": {"budget_seconds": 60}})
 ALL_RULES = Settings.model_validate(
     {
         "solver": SETTINGS.solver,
-        "rules": {"topology_spread": True, "pod_disruption_budgets": True, "gpu_kinds": True},
+        "rules": {
+            "topology_spread": True,
+            "pod_disruption_budgets": True,
+            "gpu_kinds": True,
+            "rollouts": True,
+        },
     }
 )
 """With the rules that KAI lacks."""

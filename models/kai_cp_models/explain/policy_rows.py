@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
+
 import numpy as np
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.explain.ask import domains_of
 from kai_cp_models.explain.variables import Variables
 from kai_cp_models.fairness import amounts
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Subgroup
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Pod, Subgroup
 from kai_cp_models.solver import cp_model
 
 
@@ -74,15 +77,40 @@ class PolicyRows:
                     gives = [self.m.cells.leavers[j].holds[r] * self.m.lost[j] for j in below]
                     row = self.m.cp.add(held + size[r] - sum(gives) <= limit)
                     self.m.under(row, f"limit:{book.name(i)}")
-                quota, firm = book.firm_quota[i][r], book.firm[i][r]
-                if self.m.group.preemptible or not size[r] or quota == UNLIMITED or firm + size[r] <= quota:
+        if not self.m.group.preemptible:
+            self._quotas(pods, size)
+
+    def _quotas(self, pods: Sequence[Pod], size: amounts.Amounts) -> None:
+        """Quotas (3.7); they lend to a rollout only where nothing is disturbed for it (3.8)."""
+        book = self.m.ledger.book
+        lent = self.m.ledger.lent(pods, size)
+        for i in book.line(self.m.group.queue):
+            below = [j for j, leaver in enumerate(self.m.cells.leavers) if book.name(i) in leaver.below]
+            free = amounts.NOTHING if lent is None else lent.by_queue.get(book.name(i), amounts.NOTHING)
+            for r in range(3):
+                quota, wanted = book.firm_quota[i][r], book.firm[i][r] + size[r]
+                if not size[r] or quota == UNLIMITED or wanted <= quota:
                     continue
                 gives = [
                     self.m.cells.leavers[j].holds[r] * self.m.lost[j]
                     for j in below
                     if not self.m.holders[self.m.cells.leavers[j].holders[0]].group.preemptible
                 ]
-                self.m.under(self.m.cp.add(firm + size[r] - sum(gives) <= quota), f"quota:{book.name(i)}")
+                row = self.m.cp.add(wanted - free[r] - sum(gives) <= quota)
+                self.m.under(row, f"quota:{book.name(i)}")
+                if free[r]:
+                    row = self.m.cp.add(wanted - sum(gives) <= quota)
+                    self.m.under(row, f"quota:{book.name(i)}", also=(self._disturbed,))
+
+    @cached_property
+    def _disturbed(self) -> cp_model.IntVar:
+        """Whether anything that runs is lost or moves."""
+        found = self.m.cp.new_bool_var("disturbed")
+        for leaver, lost, moved in zip(self.m.cells.leavers, self.m.lost, self.m.moved, strict=True):
+            for some in (lost, moved) if not leaver.placed_now else ():
+                if some is not None:
+                    self.m.cp.add(some <= leaver.count * found)
+        return found
 
     def _reclaim_bounds(self) -> None:
         """Units leave a queue one by one while it holds more than its due in some resource (4.4).

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from kai_cp_models.check import violations
+from kai_cp_models.explain.blocking import blocking_of
+from kai_cp_models.explain.situation import Situation
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Notes, Plan, Pod, PodGroup, PodStatus, Queue, Revision, Snapshot
@@ -227,6 +229,21 @@ def test_a_gang_of_a_new_revision_starts_whole_or_not() -> None:
 
     assert len(placed(solved(gang(4), ON))) == 4
     assert placed(solved(gang(5), ON)) == set()
+
+
+def sets_of(snapshot: Snapshot) -> list[list[str]]:
+    """The minimal blocking sets of ``x`` after its cycle."""
+    situation = Situation(snapshot, ON, solved(snapshot, ON))
+    return [sorted(one) for one in blocking_of(situation, snapshot.group_by_key[X[0].key]).sets]
+
+
+def test_what_stands_in_the_way() -> None:
+    """The quota where no more is given back; beside the GPUs, as nothing preemptible may go for what is lent."""
+    beyond = sets_of(world([*old(4), *new(4, "n2"), X]))
+    assert beyond == [["priority", "quota:q"], ["non-preemptible", "quota:q"]]
+    low = one("low", "", "n1", gpus=4, preemptible=True, priority=1)
+    full = sets_of(world([*old(4), low, X], nodes=(N1,)))
+    assert full == [["priority", "quota:q", "room:gpu"], ["non-preemptible", "quota:q", "room:gpu"]]
 
 
 def test_forged_labels_never_double_more_than_the_quota() -> None:
