@@ -29,13 +29,17 @@ class Beyond:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A group that counts in a queue from ``start`` to ``end``. ``reserved``: its share counts then."""
+    """A group that counts in a queue from ``start`` to ``end``. ``reserved``: its share counts then.
+
+    ``checked``: quotas admit it now, a rollout beyond them (3.8); then what others were promised counts.
+    """
 
     group: PodGroup
     cost: Amounts
     start: float
     end: float
     reserved: bool
+    checked: bool = False
 
 
 @dataclass(eq=False)
@@ -97,6 +101,7 @@ class Loads:
         total = {q: list(held[q]) for q in line}
         strict = {q: list(firm[q]) for q in line}
         sharing: set[int] = set()
+        promised: set[int] = set()
         for load in loads:
             if not load.start <= start < load.end:
                 continue
@@ -106,12 +111,15 @@ class Loads:
             for q in set(path) & total.keys():
                 total[q] = [a + b for a, b in zip(total[q], load.cost, strict=True)]
                 if not load.group.preemptible:
+                    if load.reserved:
+                        promised.add(q)
                     strict[q] = [a + b for a, b in zip(strict[q], load.cost, strict=True)]
         for q in line:
             for r in (r for r, amount in enumerate(one.cost) if amount):
                 if _over(book.limit[q][r], total[q][r]):
                     return self._beyond("limit", q, r, book.limit[q][r], total[q][r])
-                if not one.group.preemptible and _over(book.firm_quota[q][r], strict[q][r]):
+                counts = not one.group.preemptible and (q in promised or not one.checked)
+                if counts and _over(book.firm_quota[q][r], strict[q][r]):
                     return self._beyond("quota", q, r, book.firm_quota[q][r], strict[q][r])
                 share = book.allocatable_share_floor[q][r]
                 if q in sharing and _over(share, total[q][r]):

@@ -65,7 +65,7 @@ def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Refusal | None:
     if known is not None:
         return known
     until = walk.window_end(ask)
-    load = Load(ask.group, cost_of_pods(walk.ledger, ask), walk.now, until, False)
+    load = Load(ask.group, cost_of_pods(walk.ledger, ask), walk.now, until, reserved=False, checked=True)
     beyond = walk.scene().loads.beyond(load, loads_of(walk.holds)) if walk.holds else None
     outcome = NoPlace("") if beyond else Placer(ask.gang).place(walk.ledger, ask.batch)
     if isinstance(outcome, Ledger):

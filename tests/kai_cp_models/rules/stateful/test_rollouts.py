@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from kai_cp_models.check import violations
+from kai_cp_models.engine import decide
 from kai_cp_models.explain.blocking import blocking_of
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Notes, Plan, Pod, PodGroup, PodStatus, Queue, Revision, Snapshot
 from tests.support.plans import SETTINGS, bound, evicted, nominated, placed, reasons, solved
-from tests.support.times import at
+from tests.support.times import at, holds, runs, settings, stored, waits
 from tests.support.worlds import (
     PLUGINS,
     bind,
@@ -231,6 +232,23 @@ def test_a_gang_of_a_new_revision_starts_whole_or_not() -> None:
     assert placed(solved(gang(5), ON)) == set()
 
 
+@pytest.mark.parametrize(("theirs", "starts"), [("other", True), ("q", False)])
+def test_what_is_promised_to_others_is_not_lent(theirs: str, starts: bool) -> None:
+    """At 30 minutes busy's 4 GPUs are g's. If that is in q, its quota of 8 is full of the old pods and g."""
+    filler = several(2, "full", "", "n2", queue="other", gpus=2)
+    busy, [theirs_now] = runs("busy", "n2", 4, "1h", since=30, queue=theirs)
+    gang, [waits_for_it] = waits("g", 1, 4, reserve=True, waited=60, stored=stored(30, {"n2": 4}),
+                                 queue=theirs, preemptible=False, priority=100)  # fmt: skip
+    blocker = one("blocker", "", "n1", queue="other", gpus=3)
+    members = [*old(4), X, *filler, blocker, (busy, theirs_now), (gang, waits_for_it)]
+    found = world(members, (serving(quota=8 if theirs == "q" else 4), queue("other")))
+    time_axis = settings(rules={"rollouts": True})
+    plan = decide(found, time_axis)
+    assert violations(found, plan, time_axis.rules) == []
+    assert holds(plan)["g"][0] in ("kept", "made")
+    assert ("x" in bound(plan)) == starts
+
+
 def sets_of(snapshot: Snapshot) -> list[list[str]]:
     """The minimal blocking sets of ``x`` after its cycle."""
     situation = Situation(snapshot, ON, solved(snapshot, ON))
@@ -238,7 +256,7 @@ def sets_of(snapshot: Snapshot) -> list[list[str]]:
 
 
 def test_what_stands_in_the_way() -> None:
-    """The quota where no more is given back; beside the GPUs, as nothing preemptible may go for what is lent."""
+    """The quota where no more is given back; beside the GPUs, as what is lent evicts nothing."""
     beyond = sets_of(world([*old(4), *new(4, "n2"), X]))
     assert beyond == [["priority", "quota:q"], ["non-preemptible", "quota:q"]]
     low = one("low", "", "n1", gpus=4, preemptible=True, priority=1)
