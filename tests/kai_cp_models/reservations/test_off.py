@@ -27,6 +27,7 @@ NOTES = {
     "kai-cp/ended": "now",
     "kai-cp/gpu-kinds": '{"unknown": {"limit": 0, "quota": 0}, "H100": 3}',
     "kai-cp/users": '{"*": {"gpuLimit": 0}}',
+    "kai-cp/rollout": "100000h",
 }
 
 
@@ -61,6 +62,12 @@ def test_annotations_change_nothing(path: Path) -> None:
                 **(item["metadata"].get("labels") or {}),
                 "user": item["metadata"]["name"],
             }
+    for i, item in enumerate(marked["rawObjects"]["pods"]):
+        revision = f"r{i % 2}"
+        meta = item["metadata"]
+        meta["labels"] = {**(meta.get("labels") or {}), "pod-template-hash": revision}
+        owner = {"kind": "ReplicaSet", "name": f"web-{revision}", "controller": True}
+        meta["ownerReferences"] = [*(meta.get("ownerReferences") or ()), owner]
     plain, with_notes = document(raw), document(marked)
     assert "reservations" not in with_notes
     assert json.dumps(with_notes, sort_keys=True) == json.dumps(plain, sort_keys=True)
