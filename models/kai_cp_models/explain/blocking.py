@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from kai_cp_models.explain.families import Families, Family, ordered, set_key
+from kai_cp_models.explain.families import Families, Family, kind_of, ordered, set_key
 from kai_cp_models.explain.feasibility import Feasibility
 from kai_cp_models.explain.own import own_faults
 from kai_cp_models.explain.situation import Situation
@@ -38,6 +38,8 @@ _UNIT_SECONDS: Final = 2.5
 """Seconds of a 2.5 GHz core per unit of the solver's deterministic time, as measured on such models."""
 _ROW_SECONDS: Final = 2e-5
 """Seconds for a row, to build it and again whenever a solve reads it."""
+_SCARCE: Final = "room:gpu"
+"""What is short most often: the room in everything else is asked about at once first."""
 ALL_SECONDS: Final = 10.0
 """Counted work for the blocking sets of all that is asked about at once."""
 
@@ -136,7 +138,8 @@ class _Question:
     def __init__(self, situation: Situation, group: PodGroup) -> None:
         self._situation = situation
         self._group = group
-        self._search: _Search | None = None
+        self._mixed: _Search | None = None
+        self._alone: _Search | None = None
         self.refused = False
 
     def decide(self, work: Work) -> None:
@@ -146,21 +149,26 @@ class _Question:
         situation, group = self._situation, self._group
         batch, given = situation.batch(group.key), own_faults(situation, group)
         models = [work.built(Feasibility(situation, group, batch, given, most_cells=_MOST_CELLS))]
-        search = self._search = _Search(models, work, one_action=True)
-        if not models[0].cells.whole and not search.feasible(frozenset(models[0].literals)):
+        everything = frozenset(models[0].literals)
+        mixed = self._mixed = _Search(models, work)
+        alone = self._alone = _Search(models, work, one_action=True)
+        if not models[0].cells.whole:
+            if alone.feasible(everything):
+                return
             models.append(work.built(Feasibility(situation, group, batch, given)))
-        self.refused = search.feasible(frozenset(models[-1].literals)) is False
+            everything = frozenset(models[-1].literals)
+        self.refused = mixed.feasible(everything) is False or alone.feasible(everything) is False
 
     def answer(self, work: Work) -> Blocking:
         """The sets, once it is decided."""
-        alone = self._search
-        if alone is None:
+        if self._mixed is None or self._alone is None:
             return Blocking(sure=False)
-        alone.work = work
-        if not self.refused:
-            return alone.run()
-        found = _Search(alone.models, work).run()
-        return found if found.sets or not found.sure else alone.run()
+        self._mixed.work = self._alone.work = work
+        if self.refused:
+            found = self._mixed.run()
+            if found.sets or not found.sure:
+                return found
+        return self._alone.run()
 
 
 def solver_for(seconds: float) -> cp_model.CpSolver:
@@ -205,7 +213,10 @@ class _Search:
                 solves=self.solves,
                 seconds=time.process_time() - began,
             )
-        complete = self._all(families) if len(families) <= _MOST_FAMILIES else self._some(everything)
+        if self._only(everything):
+            complete = True
+        else:
+            complete = self._all(families) if len(families) <= _MOST_FAMILIES else self._some(everything)
         return Blocking(
             tuple(sorted(self.sets, key=set_key)[:MOST_SETS]),
             tuple(sorted(self.corrections, key=set_key)[:MOST_SETS]),
@@ -244,6 +255,21 @@ class _Search:
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return True
         return False if status == cp_model.INFEASIBLE else None
+
+    def _only(self, everything: Families) -> bool:
+        """Whether there is one minimal set, and no other.
+
+        A family without which the batch has a place, all others enforced, is in every blocking set, and is a
+        correction by itself. Where these families block, they are the only minimal set; where they do not,
+        the search needs the same answers.
+        """
+        self.feasible(everything - {f for f in everything if kind_of(f) == "room" and f != _SCARCE})
+        needed = frozenset(f for f in ordered(everything) if self.feasible(everything - {f}))
+        if self.feasible(needed) is not False:
+            return False
+        self.sets.append(needed)
+        self.corrections += [frozenset((family,)) for family in ordered(needed)]
+        return True
 
     def shrink(self, enforced: Families) -> Families:
         """A minimal blocking set within one that blocks; what stands first in the order survives."""
