@@ -11,12 +11,18 @@ from kai_cp_models.joint.search import Linear
 from kai_cp_models.snapshot import GPU, MILLI, Pod
 from kai_cp_models.solver import cp_model
 
+Share = tuple[int, int, cp_model.IntVar]
+"""Alike pods on parts of devices: milli-GPUs of each device, devices of each pod, and how many pods."""
+
 
 class CapacityRows:
     """Adds the rows to a model."""
 
     def __init__(self, model: Variables) -> None:
         self.m = model
+        asking = any(item.example.spec.gpu.shares for item in model.classes)
+        self._bins = model.cells.exact or asking
+        """Every new shared device stands for itself; else those of a cell are counted together."""
 
     def add(self) -> None:
         """All rows of this subject."""
@@ -41,7 +47,8 @@ class CapacityRows:
             for m, to in self.m.to.items()
             if n in to and request_of(self.m.cells.movers[m].example)[d]
         ]
-        if not pieces and not moving and free >= 0:
+        shares = self._shares_moving(n, nodes) if d == GPU else []
+        if not pieces and not moving and not shares and free >= 0:
             return
         gives: list[Linear] = [
             self.m.cells.leavers[i].request[d] * self.m.gone[i]
@@ -50,8 +57,13 @@ class CapacityRows:
         ]
         bound = len(nodes) * free
         entering = sum(pieces) + sum(moving)
+        parts_of_movers = sum(part * count * pods for part, count, pods in shares)
         if d != GPU or not self._members.get(n):
-            self._room_of(n, d, entering - sum(gives), bound, (self.m.room(d),))
+            self._room_of(n, d, entering + parts_of_movers - sum(gives), bound, (self.m.room(d),))
+            if len(nodes) > 1 and shares:
+                fresh = MILLI * self._fresh_among(n, shares)
+                families = (self.m.room(d), "fragmentation")
+                self._room_of(n, d, entering + fresh - sum(gives), bound, families)
             return
         whole = [MILLI * freed for freed in self._freed[n].values()]
         # A share lies on its device, see ``_shares``; whole GPUs are idle, or devices that all leave.
@@ -63,7 +75,33 @@ class CapacityRows:
         used = sum(plain) + sum(moving) - sum(gives) - sum(whole)
         self._room_of(n, d, used, bound, (self.m.room(d), "fragmentation"))
         parts, spare = self._parts(n, nodes[0])
-        self._room_of(n, d, entering - sum(gives) - sum(parts), bound + spare, (self.m.room(d),))
+        used = entering + parts_of_movers - sum(gives) - sum(parts)
+        self._room_of(n, d, used, bound + spare, (self.m.room(d),))
+
+    def _shares_moving(self, n: int, nodes: Sequence[int]) -> list[Share]:
+        """Shares that move to a cell, each with the least part that it takes of a device of these nodes."""
+        found = []
+        memory = self.m.ledger.fixed.gpu_memory_mib
+        for m, to in self.m.to.items():
+            pod = self.m.cells.movers[m].example
+            if n in to and pod.spec.gpu.shares:
+                parts = (
+                    MILLI * self.m.ledger.share_mib_on(pod, node) // max(1, int(memory[node]))
+                    for node in nodes
+                )
+                found.append((min(MILLI, *parts), pod.spec.gpu.devices, to[n]))
+        return found
+
+    def _fresh_among(self, n: int, shares: Sequence[Share]) -> cp_model.IntVar:
+        """New shared devices of a cell: as many as the shares on them need (2.6), counted together."""
+        devices = sum(count for _, count, _ in shares)
+        most = devices * sum(leaver.count for leaver in self.m.cells.leavers)
+        fresh = self.m.cp.new_int_var(0, most, f"fresh[{n}]")
+        self.m.cp.add(MILLI * fresh >= sum(part * count * pods for part, count, pods in shares))
+        large = [count * pods for part, count, pods in shares if 2 * part > MILLI]
+        if large:
+            self.m.cp.add(fresh >= sum(large))
+        return fresh
 
     def _room_of(self, n: int, d: int, used: Linear, bound: int, families: Sequence[Family]) -> None:
         row = self.m.cp.add(used <= bound)
@@ -208,11 +246,20 @@ class CapacityRows:
             free = max(self.m.ledger.device_free_mib(node, name, now=False), 0)
             self.m.under(self.m.cp.add(load - sum(freed) <= free), *families)
         fresh: list[cp_model.IntVar] = []
-        gpus = int(self.m.ledger.fixed.table.allocatable[node, GPU]) // MILLI
-        for k in range(gpus):
-            used = self.m.cp.new_bool_var(f"fresh[{n},{k}]")
-            self.m.under(self.m.cp.add(on_device(f"new-{k}", ~used) <= total), *families)
-            fresh.append(used)
+        if self._bins:
+            gpus = int(self.m.ledger.fixed.table.allocatable[node, GPU]) // MILLI
+            for k in range(gpus):
+                used = self.m.cp.new_bool_var(f"fresh[{n},{k}]")
+                self.m.under(self.m.cp.add(on_device(f"new-{k}", ~used) <= total), *families)
+                fresh.append(used)
+        else:
+            shares = []
+            for e, (pod, _) in enumerate(entering):
+                count = self.m.cp.new_int_var(0, most, f"on[{n},new,{e}]")
+                counts[e].append(count)
+                part = min(MILLI, MILLI * self.m.ledger.share_mib_on(pod, node) // total)
+                shares.append((part, 1, count))
+            fresh.append(self._fresh_among(n, shares))
         for e, (pod, x) in enumerate(entering):
             self.m.under(self.m.cp.add(sum(counts[e]) == pod.spec.gpu.devices * x), *families)
         self._fresh_devices(n, node, fresh)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
-from kai_cp_models.explain.blocking import blocking_of
+from kai_cp_models.explain import cells
+from kai_cp_models.explain.blocking import blocking_of, solver_for
+from kai_cp_models.explain.feasibility import Feasibility
+from kai_cp_models.explain.own import own_faults
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.snapshot import GroupKey, Snapshot
+from kai_cp_models.solver import cp_model
 from tests.support import objects as raw
 from tests.support.brute import worlds
-from tests.support.clusters import clusters, random_cluster
+from tests.support.clusters import FEATURES, clusters, random_cluster
 from tests.support.plans import UNHURRIED
 
 
@@ -57,3 +63,31 @@ def test_what_is_admitted_is_never_blocked(cluster: raw.Object) -> None:
 def test_every_feature_at_once(seed: int) -> None:
     snapshot = parse(random_cluster(seed), now=raw.NOW.timestamp())
     assert blocked_though_admitted(snapshot) == []
+
+
+@worlds(25)
+@given(clusters(FEATURES - {"actions"}))
+def test_nor_where_nodes_and_pods_are_counted_together(cluster: raw.Object) -> None:
+    snapshot = parse(cluster, now=raw.NOW.timestamp())
+    with patch.object(cells, "MOST_NODES", 0):
+        assert blocked_though_admitted(snapshot) == []
+
+
+@worlds(10)
+@given(st.integers(0, 2**32 - 1))
+def test_what_is_refused_together_is_refused_one_by_one(seed: int) -> None:
+    """In clusters of up to 12 nodes with shares: a set that blocks when counted blocks the exact model."""
+    features = frozenset(
+        ("fractions", "memory", "taints", "priorities", "nonpreemptible", "limits", "topology")
+    )
+    snapshot = parse(random_cluster(seed, features), now=raw.NOW.timestamp())
+    situation = Situation(snapshot, UNHURRIED, decide(snapshot, UNHURRIED))
+    waiting = [group for group in snapshot.waiting_groups if situation.state(group.key) == "pending"]
+    for group in waiting[:2]:
+        with patch.object(cells, "MOST_NODES", 0):
+            counted = blocking_of(situation, group)
+        ask = situation.batch(group.key), own_faults(situation, group)
+        exact = Feasibility(situation, group, *ask)
+        for families in counted.sets:
+            exact.enforce(families & exact.literals.keys(), one_action=True)
+            assert solver_for(60.0).solve(exact.cp) == cp_model.INFEASIBLE, (str(group.key), sorted(families))

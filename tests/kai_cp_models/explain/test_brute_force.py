@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kai_cp_models.explain import cells
 from kai_cp_models.explain.blocking import blocking
 from kai_cp_models.explain.feasibility import Feasibility
 from kai_cp_models.explain.situation import Situation
@@ -163,6 +165,22 @@ def minimal_sets(case: Case) -> set[frozenset[str]]:
 @worlds(60)
 @given(cases())
 def test_all_minimal_sets(case: Case) -> None:
+    assert set(blocking(model_of(case)).sets) == minimal_sets(case)
+
+
+@worlds(60)
+@given(cases())
+def test_what_is_counted_together_is_refuted_by_nothing(case: Case) -> None:
+    """As in a large cluster equal nodes are one cell and alike pods a number: that only ever allows more."""
+    with patch.object(cells, "MOST_NODES", 0):
+        model = model_of(case)
+        found = blocking(model)
+    assert not model.cells.exact
+    assert [sorted(one) for one in found.sets if feasible(case, one)] == []
+
+
+def model_of(case: Case) -> Feasibility:
+    """The model of the pods that wait. Nothing is decided for them: the world is taken as it stands."""
     classes = [
         {"metadata": {"name": name, "uid": f"class-{name}"}, "value": value}
         for name, value in CLASSES.items()
@@ -194,11 +212,9 @@ def test_all_minimal_sets(case: Case) -> None:
         params={"maxNumberConsolidationPreemptees": 16},
         priorityClasses=classes,
     )
-    # Nothing is decided for anybody: what the model says of the world as it stands.
     situation = Situation(snapshot, SETTINGS, Plan())
     group = snapshot.group_by_key[GroupKey("default", "x")]
-    model = Feasibility(situation, group, situation.batch(group.key), frozenset())
-    assert set(blocking(model).sets) == minimal_sets(case)
+    return Feasibility(situation, group, situation.batch(group.key), frozenset())
 
 
 def _word(name: str) -> str:
