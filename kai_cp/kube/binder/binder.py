@@ -28,6 +28,8 @@ from kai_cp.kube.binder.steps import BindError, BindStep
 LOG = logging.getLogger(__name__)
 FIRST_RETRY_SECONDS: Final = 1.0
 LONGEST_RETRY_SECONDS: Final = 60.0
+NODE_LOOKS: Final = 30
+"""So often a node that is not seen yet is looked for, a second apart: the watch of nodes may hang."""
 BINDING_SECONDS: Final = 1.0
 """Reports stand back until nothing was bound for this long."""
 
@@ -37,6 +39,8 @@ class BinderState:
     """What the binder remembers of a request it is busy with. Nothing in it is needed after a restart."""
 
     attempts: int = 0
+    looks: int = 0
+    """How often the node was looked for in vain."""
     running: bool = False
     again: bool = False
     timer: threading.Timer | None = field(default=None, repr=False)
@@ -176,6 +180,10 @@ class Binder:
         if pod["spec"].get("nodeName"):
             self._close(request, pod)
             return None
+        state = self._states[key]
+        if self._nodes.get(("", _node_of(request))) is None and state.looks < NODE_LOOKS:
+            state.looks += 1
+            return FIRST_RETRY_SECONDS
         started = time.monotonic()
         try:
             self._bind(request, pod)

@@ -51,8 +51,16 @@ class Setup:
             claims,
             ExtendedClaims(api, stores[r.PODS], claims),
         ]
+        self.retried = threading.Event()
         self.binder = Binder(
-            api, stores[r.PODS], stores[r.NODES], stores[r.BIND_REQUESTS], steps, recorder, self.writer
+            api,
+            stores[r.PODS],
+            stores[r.NODES],
+            stores[r.BIND_REQUESTS],
+            steps,
+            recorder,
+            self.writer,
+            retried=self.retried.set,
         )
         self.writer.busy = lambda: False
         self.informers.start()
@@ -144,6 +152,28 @@ def test_a_pod_that_is_seen_long_after_its_request(
     until(lambda: phase(server, "next") == "Succeeded")
     server.put(r.PODS, late)
     until(lambda: phase(server) == "Succeeded")
+
+
+def test_a_node_that_is_seen_long_after_the_request(
+    server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kai_cp.kube.binder.binder.FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("kai_cp.kube.binder.binder.NODE_LOOKS", 1_000_000)
+    looked = setup().retried
+    order(server, pod("p"), node="late")
+    assert looked.wait(PATIENCE_SECONDS)
+    assert phase(server) is None
+    server.put(r.NODES, node("late"))
+    until(lambda: phase(server) == "Succeeded")
+    assert "Failed" not in str(server.requests("PATCH", "bindrequests"))
+
+
+def test_a_node_that_never_comes(server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kai_cp.kube.binder.binder.FIRST_RETRY_SECONDS", 0.01)
+    setup()
+    order(server, pod("p"), node="never")
+    until(lambda: phase(server) == "Failed")
+    assert not server.requests("POST", "/binding")
 
 
 def test_a_new_binder_reports_what_the_last_one_bound(server: StubServer, setup: Any) -> None:
