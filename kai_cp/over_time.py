@@ -9,7 +9,7 @@ from kai_cp.report.amounts import gpus_of
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodKey, Snapshot
 
-Part = Literal["runs", "starts", "reserved"]
+PlannedPart = Literal["runs", "starts", "reserved"]
 """Runs and stays, starts in this cycle, holds places for a start in the future."""
 
 
@@ -22,14 +22,14 @@ class Bar:
     gpus: float
     start: float
     end: float | None
-    part: Part
+    part: PlannedPart
 
 
 def bars(snapshot: Snapshot, plan: Plan, times: Times) -> list[Bar]:
     """What is where over time, by node: what runs and stays, what starts now, what is reserved."""
-    found: dict[tuple[str, GroupKey, Part], Bar] = {}
+    found: dict[tuple[str, GroupKey, PlannedPart], Bar] = {}
 
-    def add(node: str, group: GroupKey, gpus: float, start: float, end: float, part: Part) -> None:
+    def add(node: str, group: GroupKey, gpus: float, start: float, end: float, part: PlannedPart) -> None:
         if gpus and node in snapshot.node_index:
             key = (node, group, part)
             before = found[key].gpus if key in found else 0.0

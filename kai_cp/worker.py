@@ -70,7 +70,7 @@ class Channel:
         self._connection.send(("progress", value))
 
 
-Job = Callable[[Any, Channel], None]
+WorkerJob = Callable[[Any, Channel], None]
 
 
 def warm_up(preload: Sequence[str] = ENGINE_AND_SOLVER) -> None:
@@ -99,7 +99,7 @@ class Worker:
     ``job`` is a module's function, so that its name can be sent.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         self._job = job
         self._context = multiprocessing.get_context("forkserver")
         self._process: ForkServerProcess | None = None
@@ -197,7 +197,7 @@ def _message_before(deadline: float | None, connection: Connection) -> bool:
     return connection.poll(max(0.0, left))
 
 
-def _serve(job: Job, connection: Connection) -> None:
+def _serve(job: WorkerJob, connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     channel = Channel(connection)

@@ -12,7 +12,8 @@ from kai_cp.admission import podgroups, pods, queues, topologies
 from kai_cp.admission.patch import difference
 from kai_cp.admission.request import OPERATIONS, AdmissionRequest, AdmissionSettings, Verdict
 from kai_cp.admission.review import judged
-from kai_cp.reader.fields import EMPTY, Json, Malformed, object_at, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import EMPTY, Malformed, object_at, text_at
 
 API_VERSION: Final = "admission.k8s.io/v1"
 FORBIDDEN: Final = 403

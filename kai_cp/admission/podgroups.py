@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from kai_cp.admission.request import AdmissionRequest, Refused, Verdict
-from kai_cp.reader.fields import Json, int_at, object_at, objects_at, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import int_at, object_at, objects_at, text_at
 
 EITHER: Final = (
     "set minMember to schedule a fixed number of pods, or set minSubGroup to require a minimum number of "

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from kai_cp.admission import sharing
 from kai_cp.admission.request import AdmissionRequest, Refused, Verdict
-from kai_cp.reader.fields import Json, object_at, objects_at, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import object_at, objects_at, text_at
 
 HARMLESS: Final = ("", "void", "none")
 """Values of ``NVIDIA_VISIBLE_DEVICES`` that open no device."""

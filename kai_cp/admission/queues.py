@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kai_cp.admission.request import AdmissionRequest, Refused, Verdict
-from kai_cp.reader.fields import Json, number_at, object_at, text_at, texts_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import number_at, object_at, text_at, texts_at
 
 UNLIMITED: Final = -1.0
 RESOURCES: Final = (("CPU", "cpu", 0), ("GPU", "gpu", 2), ("Memory", "memory", 0))

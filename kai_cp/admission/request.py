@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from kai_cp.reader.fields import EMPTY, Json, Malformed, bool_at, object_at, objects_at, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import EMPTY, Malformed, bool_at, object_at, objects_at, text_at
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE")

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from kai_cp.admission.request import AdmissionRequest, Refused
-from kai_cp.reader.fields import Json, entry, list_at, object_at, objects_at, strings_at, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import entry, list_at, object_at, objects_at, strings_at, text_at
 from kai_cp.reader.quantity import quantity
 from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.quantity import scaled

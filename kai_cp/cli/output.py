@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-Document = Mapping[str, Any]
+from kai_cp.json_types import Document
+
 Table = tuple[Sequence[str], Iterable[Sequence[Any]]]
 """Columns and rows."""
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from kai_cp.decisions import rfc3339
-from kai_cp.explain.draft import BadOperation, Json, nearest
+from kai_cp.explain.draft import BadOperation, nearest
 from kai_cp.explain.operations import ACTIONS, ADDABLE, QUEUE_FIELDS, QUEUE_RESOURCES, path_of
 from kai_cp.explain.raw import metadata
+from kai_cp.json_types import Object
 from kai_cp.reader.times import go_duration
 
 _AMOUNTS: Final = {"quota": "quota", "limit": "limit", "weight": "overQuotaWeight"}
-_EMPTY: Final[Mapping[str, Json]] = {
+_EMPTY: Final[Mapping[str, Object]] = {
     "ConfigMap": {"apiVersion": "v1"},
     "PersistentVolumeClaim": {
         "apiVersion": "v1",
@@ -23,7 +24,7 @@ _EMPTY: Final[Mapping[str, Json]] = {
 }
 
 
-def operation(option: str, value: str, now: float) -> list[Json]:
+def operation(option: str, value: str, now: float) -> list[Object]:
     """The operations of one option, such as ``--drain`` with ``n1``; raises ``BadOperation``."""
     try:
         return OPTIONS[option](value, now)
@@ -61,21 +62,21 @@ def _names(value: str) -> list[str]:
     return found
 
 
-def _add_nodes(value: str, now: float) -> list[Json]:
+def _add_nodes(value: str, now: float) -> list[Object]:
     like, count = _pair(value, "NODE=COUNT")
     return [{"op": "add-nodes", "like": like, "count": _whole(count, "number of nodes")}]
 
 
-def _of_nodes(what: str) -> Callable[[str, float], list[Json]]:
+def _of_nodes(what: str) -> Callable[[str, float], list[Object]]:
     return lambda value, now: [{"op": what, "nodes": _names(value)}]
 
 
-def _untaint(value: str, now: float) -> list[Json]:
+def _untaint(value: str, now: float) -> list[Object]:
     node, key = _pair(value, "NODE=KEY")
     return [{"op": "untaint", "node": node, "key": key}]
 
 
-def _set_queue(value: str, now: float) -> list[Json]:
+def _set_queue(value: str, now: float) -> list[Object]:
     where, amount = _pair(value, "QUEUE.RESOURCE.FIELD=VALUE")
     parts = where.rsplit(".", 2)
     known = f"{', '.join(_AMOUNTS)} (of {', '.join(QUEUE_RESOURCES)}), {', '.join(QUEUE_FIELDS)}"
@@ -83,7 +84,7 @@ def _set_queue(value: str, now: float) -> list[Json]:
         queue, resource, name = parts
         if name not in _AMOUNTS:
             raise BadOperation(f"there is no queue field {name}; the fields are {known}")
-        op: Json = {"op": "set-queue", "queue": queue, "resource": resource, "field": _AMOUNTS[name]}
+        op: Object = {"op": "set-queue", "queue": queue, "resource": resource, "field": _AMOUNTS[name]}
         return [{**op, "value": _number(amount)}]
     queue, _, name = where.rpartition(".")
     if not queue or name not in QUEUE_FIELDS:
@@ -94,11 +95,11 @@ def _set_queue(value: str, now: float) -> list[Json]:
     return [{"op": "set-queue", "queue": queue, "field": name, "value": found}]
 
 
-def _add(value: str, now: float) -> list[Json]:
+def _add(value: str, now: float) -> list[Object]:
     return [{"op": "add", "objects": read_objects(Path(value))}]
 
 
-def read_objects(path: Path) -> list[Json]:
+def read_objects(path: Path) -> list[Object]:
     """The objects of a YAML or JSON file, with the defaults of an API server; raises ``BadFile``."""
     import yaml
 
@@ -111,7 +112,7 @@ def read_objects(path: Path) -> list[Json]:
         raise BadFile(f"{path}: cannot be read: {problem}") from None
     except yaml.YAMLError as problem:
         raise BadFile(f"{path}: not YAML: {str(problem).splitlines()[0]}") from None
-    objects: list[Json] = []
+    objects: list[Object] = []
     for item in found:
         items = item.get("items") if isinstance(item, dict) and item.get("kind") == "List" else [item]
         for one in items if isinstance(items, list) else []:
@@ -130,15 +131,15 @@ class BadFile(BadOperation):
     """A file of ``--add`` that cannot be used."""
 
 
-def _remove(value: str, now: float) -> list[Json]:
+def _remove(value: str, now: float) -> list[Object]:
     return [{"op": "remove", "podGroups": [_group(name) for name in _names(value)]}]
 
 
-def _stop(value: str, now: float) -> list[Json]:
+def _stop(value: str, now: float) -> list[Object]:
     return [{"op": "stop", "pods": [path_of(name) for name in _names(value)]}]
 
 
-def _move(value: str, now: float) -> list[Json]:
+def _move(value: str, now: float) -> list[Object]:
     moves = [_pair(part, "pod/NAMESPACE/NAME=NODE") for part in _names(value)]
     return [{"op": "move", "moves": [{"pod": path_of(pod), "node": node} for pod, node in moves]}]
 
@@ -149,23 +150,23 @@ def _group(text: str) -> str:
     return path_of(text)
 
 
-def _set_priority(value: str, now: float) -> list[Json]:
+def _set_priority(value: str, now: float) -> list[Object]:
     group, amount = _pair(value, "podgroup/NAMESPACE/NAME=PRIORITY")
     return [{"op": "set-priority", "podGroup": _group(group), "value": _whole(amount, "priority")}]
 
 
-def _set_topology(value: str, now: float) -> list[Json]:
+def _set_topology(value: str, now: float) -> list[Object]:
     group, level = _pair(value, "podgroup/NAMESPACE/NAME=LEVEL")
     return [{"op": "set-topology", "podGroup": _group(group), "level": level or None}]
 
 
-def _set_request(value: str, now: float) -> list[Json]:
+def _set_request(value: str, now: float) -> list[Object]:
     where, amount = _pair(value, "podgroup/NAMESPACE/NAME.RESOURCE=AMOUNT")
     match = re.fullmatch(r"(podgroup/[^/]+/[^/]+?)\.(gpu|cpu|memory|gpu-fraction|[^/]+/[^/]+)", where)
     if match is None:
         raise BadOperation("expected podgroup/NAMESPACE/NAME.RESOURCE=AMOUNT")
     group, resource = match[1], "nvidia.com/gpu" if match[2] == "gpu" else match[2]
-    op: Json = {"op": "set-request", "podGroup": _group(group), "resource": resource}
+    op: Object = {"op": "set-request", "podGroup": _group(group), "resource": resource}
     return [{**op, "value": _quantity(amount)}]
 
 
@@ -180,31 +181,31 @@ def _quantity(text: str) -> Any:
     return text
 
 
-def _set_min_member(value: str, now: float) -> list[Json]:
+def _set_min_member(value: str, now: float) -> list[Object]:
     group, amount = _pair(value, "podgroup/NAMESPACE/NAME=COUNT")
     return [{"op": "set-min-member", "podGroup": _group(group), "value": _whole(amount, "minimum")}]
 
 
-def _tolerate(value: str, now: float) -> list[Json]:
+def _tolerate(value: str, now: float) -> list[Object]:
     group, key = _pair(value, "podgroup/NAMESPACE/NAME=KEY")
     return [{"op": "tolerate", "podGroup": _group(group), "key": key}]
 
 
-def _drop_selector(value: str, now: float) -> list[Json]:
+def _drop_selector(value: str, now: float) -> list[Object]:
     group, keys = _pair(value, "podgroup/NAMESPACE/NAME=KEY,…")
     return [{"op": "drop-selector", "podGroup": _group(group), "keys": _names(keys)}]
 
 
-def _set_group_queue(value: str, now: float) -> list[Json]:
+def _set_group_queue(value: str, now: float) -> list[Object]:
     group, queue = _pair(value, "podgroup/NAMESPACE/NAME=QUEUE")
     return [{"op": "set-group-queue", "podGroup": _group(group), "queue": queue}]
 
 
-def _of_group(what: str) -> Callable[[str, float], list[Json]]:
+def _of_group(what: str) -> Callable[[str, float], list[Object]]:
     return lambda value, now: [{"op": what, "podGroup": _group(value)}]
 
 
-def _create(value: str, now: float) -> list[Json]:
+def _create(value: str, now: float) -> list[Object]:
     parts = value.split("/")
     kind = next((k for k in _EMPTY if k.lower() == parts[0].lower()), None)
     if len(parts) != 3 or kind is None:
@@ -213,8 +214,8 @@ def _create(value: str, now: float) -> list[Json]:
     return [{"op": "create", "object": item}]
 
 
-def _action(what: str) -> Callable[[str, float], list[Json]]:
-    def make(value: str, now: float) -> list[Json]:
+def _action(what: str) -> Callable[[str, float], list[Object]]:
+    def make(value: str, now: float) -> list[Object]:
         for name in _names(value):
             if name not in ACTIONS:
                 raise BadOperation(f"there is no action {name}{nearest(name, list(ACTIONS))}")
@@ -223,11 +224,11 @@ def _action(what: str) -> Callable[[str, float], list[Json]]:
     return make
 
 
-def _after(value: str, now: float) -> list[Json]:
+def _after(value: str, now: float) -> list[Object]:
     return [{"op": "at", "now": rfc3339(now + _seconds(value))}]
 
 
-def _at(value: str, now: float) -> list[Json]:
+def _at(value: str, now: float) -> list[Object]:
     from kai_cp.decisions import from_rfc3339
 
     try:
@@ -246,7 +247,7 @@ def _seconds(text: str) -> float:
     return found
 
 
-OPTIONS: Final[Mapping[str, Callable[[str, float], list[Json]]]] = {
+OPTIONS: Final[Mapping[str, Callable[[str, float], list[Object]]]] = {
     "--add-nodes": _add_nodes,
     "--remove-nodes": _of_nodes("remove-nodes"),
     "--drain": _of_nodes("drain"),

@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any, Final
 
 from kai_cp.decisions import rfc3339
-from kai_cp.explain.draft import Draft, Json
+from kai_cp.explain.draft import Draft
 from kai_cp.explain.operations import release
 from kai_cp.explain.raw import LAST_EVICTION, LAST_START, group_of, key_of, name_of
+from kai_cp.json_types import Object
 from kai_cp.reader.snapshot import ParseMemo, parse
 from kai_cp_models.engine import decide
 from kai_cp_models.explain.situation import Situation, admitted
@@ -94,7 +95,7 @@ class PlacedGroups:
         return gain, lose
 
 
-def difference(before: PlacedGroups, after: PlacedGroups) -> Json:
+def difference(before: PlacedGroups, after: PlacedGroups) -> Object:
     """What two ends differ in, pod group by pod group."""
     gain, lose = before.gain_and_loss(after)
     new = sorted(after.groups - before.groups)
@@ -155,7 +156,7 @@ def carried_out(decided: DecidedCycle, seconds: float) -> Draft:
     started: set[str | None] = set()
     stopped: set[str | None] = set()
 
-    def touched(pod: Json) -> bool:
+    def touched(pod: Object) -> bool:
         key = _key(pod)
         return key in evicted or (key in given and given[key].kind == "Bind")
 
@@ -181,5 +182,5 @@ def carried_out(decided: DecidedCycle, seconds: float) -> Draft:
     return draft
 
 
-def _key(pod: Json) -> PodKey:
+def _key(pod: Object) -> PodKey:
     return PodKey(key_of(pod).split("/", 1)[0], name_of(pod))

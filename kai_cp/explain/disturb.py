@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kai_cp.explain.draft import Json
 from kai_cp.explain.raw import metadata, spec_of
 from kai_cp.explain.trials import Fix, FixCandidate, Trials
+from kai_cp.json_types import Object
 from kai_cp_models.explain.position import FairLine
 from kai_cp_models.explain.repair import PodChanges, Repair
 from kai_cp_models.snapshot import Pod, PodKey
@@ -138,7 +138,7 @@ def add_nodes(trials: Trials) -> Fix | None:
     return best
 
 
-def _copies(like: str, count: int) -> Json:
+def _copies(like: str, count: int) -> Object:
     return {"op": "add-nodes", "like": like, "count": count}
 
 

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from kai_cp.decisions import ENGINE, rfc3339, version
 from kai_cp.explain.cycle import Cycles, DecidedCycle
-from kai_cp.explain.draft import Draft, Json
+from kai_cp.explain.draft import Draft
 from kai_cp.explain.fixes import Fixes, fixes_of
 from kai_cp.explain.sentences import sentence
 from kai_cp.explain.start import Start, Starts
 from kai_cp.explain.trials import Fix, Trials
+from kai_cp.json_types import Object
 from kai_cp_models.explain.blocking import Blocking, blocking_of_all
 from kai_cp_models.explain.own import own_faults
 from kai_cp_models.explain.position import FairLine, Position
@@ -68,11 +69,11 @@ class Explainer:
         place = {key: i for i, key in enumerate(self._line.order)}
         return sorted(found, key=lambda key: (place.get(key, len(place)), key))
 
-    def explain(self, key: GroupKey) -> Json:
+    def explain(self, key: GroupKey) -> Object:
         """The entry of one pod group."""
         return self.explain_all([key])[0]
 
-    def explain_all(self, keys: Sequence[GroupKey]) -> list[Json]:
+    def explain_all(self, keys: Sequence[GroupKey]) -> list[Object]:
         """The entries of pod groups; equal asks share their blocking sets, and all the work for them."""
         situation = self.decided.situation
         waiting = [situation.snapshot.group_by_key[key] for key in keys if situation.state(key) == "pending"]
@@ -89,14 +90,14 @@ class Explainer:
             for key in keys
         ]
 
-    def _entry(self, key: GroupKey) -> Json:
+    def _entry(self, key: GroupKey) -> Object:
         """The entry of a pod group that does not wait."""
         situation = self.decided.situation
         entry = self._head(situation.snapshot.group_by_key[key], situation.state(key))
         entry["evictedBy"] = self._evicted_by(key)
         return entry
 
-    def _waiting_entry(self, key: GroupKey, found: Blocking) -> Json:
+    def _waiting_entry(self, key: GroupKey, found: Blocking) -> Object:
         situation = self.decided.situation
         group = situation.snapshot.group_by_key[key]
         entry = self._head(group, "pending")
@@ -140,7 +141,7 @@ class Explainer:
         trials = Trials(self._cycles, self.decided, key, found)
         return start, fixes_of(trials, start, kinds)
 
-    def _head(self, group: PodGroup, state: str) -> Json:
+    def _head(self, group: PodGroup, state: str) -> Object:
         """What is said of a group in any state."""
         situation = self.decided.situation
         batch = situation.batch(group.key)
@@ -177,12 +178,12 @@ class Explainer:
             "evictedBy": None,
         }
 
-    def _fix(self, key: GroupKey, fix: Fix) -> Json:
+    def _fix(self, key: GroupKey, fix: Fix) -> Object:
         gain, lose = self.decided.outcome.gain_and_loss(fix.decided.outcome)
         starts = "now" if fix.decided.binds(key) else "when the room is free"
         if fix.kind == "wait":
             starts = str(fix.ops[0]["now"])
-        found: Json = {
+        found: Object = {
             "kind": fix.kind,
             "amount": fix.amount,
             "unit": fix.unit,
@@ -196,7 +197,7 @@ class Explainer:
             found["amounts"] = fix.amounts
         return found
 
-    def _evicted_by(self, key: GroupKey) -> Json | None:
+    def _evicted_by(self, key: GroupKey) -> Object | None:
         situation = self.decided.situation
         mine = [one for one in situation.evicted.values() if one.group == key]
         if not mine:
@@ -239,7 +240,7 @@ class Explainer:
         return decision.message
 
 
-def position_document(place: Position) -> Json:
+def position_document(place: Position) -> Object:
     """A position as the explanation has it."""
     return {
         "at": place.at,
@@ -253,7 +254,7 @@ def position_document(place: Position) -> Json:
     }
 
 
-def document(explainer: Explainer, entries: Sequence[Json], sha256: str) -> Json:
+def document(explainer: Explainer, entries: Sequence[Object], sha256: str) -> Object:
     """The whole document."""
     return {
         "schema": SCHEMA,

@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 
 from kai_cp.explain.raw import alive, group_of, key_of, name_of
-
-Json = dict[str, Any]
+from kai_cp.json_types import Object
 
 
 class BadOperation(ValueError):
@@ -21,26 +20,26 @@ class Draft:
     """A snapshot that is being changed. ``now``: seconds since the epoch, which an operation may move."""
 
     def __init__(self, raw: Mapping[str, Any], now: float) -> None:
-        self.raw: Json = {**raw, "rawObjects": dict(raw["rawObjects"])}
+        self.raw: Object = {**raw, "rawObjects": dict(raw["rawObjects"])}
         self.now = now
         self._own: set[int] = set()
         """Objects that are copies already, by identity; they live in ``raw``."""
         self._lists: set[str] = set()
 
-    def objects(self, kind: str) -> list[Json]:
+    def objects(self, kind: str) -> list[Object]:
         """The objects of a kind, to be read only."""
         found = self.raw["rawObjects"].get(kind)
         return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
-    def list_of(self, kind: str) -> list[Json]:
+    def list_of(self, kind: str) -> list[Object]:
         """The list of a kind, to be changed."""
         if kind not in self._lists:
             self.raw["rawObjects"][kind] = self.objects(kind)
             self._lists.add(kind)
-        found: list[Json] = self.raw["rawObjects"][kind]
+        found: list[Object] = self.raw["rawObjects"][kind]
         return found
 
-    def keep(self, kind: str, wanted: Callable[[Json], bool]) -> None:
+    def keep(self, kind: str, wanted: Callable[[Object], bool]) -> None:
         """Drop the objects of a kind that are not wanted."""
         self.raw["rawObjects"][kind] = [item for item in self.objects(kind) if wanted(item)]
         self._lists.add(kind)
@@ -53,15 +52,15 @@ class Draft:
             return names.index(name)
         raise BadOperation(f"there is no {title} {name}{nearest(name, names)}")
 
-    def find(self, kind: str, title: str, name: str) -> Json:
+    def find(self, kind: str, title: str, name: str) -> Object:
         """An object, to be read only."""
         return self.objects(kind)[self.position(kind, title, name)]
 
-    def edit(self, kind: str, title: str, name: str) -> Json:
+    def edit(self, kind: str, title: str, name: str) -> Object:
         """An object of its own, to be changed."""
         return self.own(kind, self.position(kind, title, name))
 
-    def own(self, kind: str, position: int) -> Json:
+    def own(self, kind: str, position: int) -> Object:
         """The object at a position as a copy that may be changed."""
         items = self.list_of(kind)
         if id(items[position]) not in self._own:
@@ -71,15 +70,15 @@ class Draft:
             self._own.add(id(items[position]))
         return items[position]
 
-    def edit_all(self, kind: str, wanted: Callable[[Json], bool]) -> Iterator[Json]:
+    def edit_all(self, kind: str, wanted: Callable[[Object], bool]) -> Iterator[Object]:
         """Every object of a kind that is wanted, each a copy that may be changed."""
         for position, item in enumerate(self.list_of(kind)):
             if wanted(item):
                 yield self.own(kind, position)
 
-    def section(self, name: str) -> Json:
+    def section(self, name: str) -> Object:
         """``config`` or ``schedulerParams``, to be changed."""
-        found: Json = clone(self.raw.get(name) or {})
+        found: Object = clone(self.raw.get(name) or {})
         self.raw[name] = found
         return found
 
@@ -95,7 +94,7 @@ class Draft:
         self.keep("pods", lambda pod: group_of(pod) not in gone)
         self.keep("podGroups", lambda group: key_of(group) not in gone)
 
-    def waiting_pods(self, group: str) -> Iterator[Json]:
+    def waiting_pods(self, group: str) -> Iterator[Object]:
         """The pods of a group that have no node, each a copy that may be changed."""
         found = False
         for pod in self.edit_all(

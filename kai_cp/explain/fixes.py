@@ -13,7 +13,6 @@ from typing import Final
 
 from kai_cp.decisions import rfc3339
 from kai_cp.explain.disturb import add_nodes, move, shapes, stop
-from kai_cp.explain.draft import Json
 from kai_cp.explain.kinds import (
     drop_selector,
     enable_action,
@@ -30,6 +29,7 @@ from kai_cp.explain.kinds import (
 )
 from kai_cp.explain.start import Start
 from kai_cp.explain.trials import Fix, NoTime, Trials
+from kai_cp.json_types import Object
 from kai_cp_models.explain.families import DEVICE_RULES, VICTIM_RULES, Families, kind_of, ordered
 from kai_cp_models.settings import FIX_KINDS
 
@@ -83,7 +83,7 @@ class Fixes:
     """What helps, in the order of cost, and what does not, with one sentence each."""
 
     found: list[Fix] = field(default_factory=list)
-    none: list[Json] = field(default_factory=list)
+    none: list[Object] = field(default_factory=list)
 
     def add(self, kind: str, fix: Fix | None, because: str) -> None:
         """Take a fix, or the reason why there is none."""
@@ -204,7 +204,7 @@ def _pair(trials: Trials, left: str, right: str) -> Fix | None:
     return None
 
 
-def _plenty(trials: Trials, kind: str) -> Iterator[Sequence[Json]]:
+def _plenty(trials: Trials, kind: str) -> Iterator[Sequence[Object]]:
     """Operations of a kind that do as much as the kind can, to see what else is needed."""
     group, snapshot = trials.group, trials.snapshot
     name = str(trials.key)
@@ -212,7 +212,7 @@ def _plenty(trials: Trials, kind: str) -> Iterator[Sequence[Json]]:
         yield from repairs(trials)
     elif kind == "uncordon":
         raw = {n["metadata"]["name"]: n for n in trials.raw["rawObjects"].get("nodes") or []}
-        ops: list[Json] = []
+        ops: list[Object] = []
         for node in snapshot.nodes:
             if (raw.get(node.name, {}).get("spec") or {}).get("unschedulable"):
                 ops.append({"op": "uncordon", "nodes": [node.name]})

@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from itertools import combinations
 from typing import Any, Final
 
-from kai_cp.explain.draft import Json
 from kai_cp.explain.raw import alive, group_of, notes_of, spec_of
 from kai_cp.explain.trials import Fix, FixCandidate, Trials
+from kai_cp.json_types import Object
 from kai_cp_models.explain.families import kind_of, subject_of
 from kai_cp_models.explain.own import own_faults
 from kai_cp_models.fairness import amounts
@@ -28,7 +28,7 @@ _ACTIONS: Final = ("consolidation", "reclaim", "preempt")
 _HUNDREDTHS: Final = 100
 
 
-def waiting_pods(trials: Trials) -> list[Json]:
+def waiting_pods(trials: Trials) -> list[Object]:
     """Raw pods of the group that have no node."""
     pods = trials.raw["rawObjects"].get("pods") or []
     name = str(trials.key)
@@ -50,16 +50,16 @@ def repair(trials: Trials) -> Fix | None:
     return trials.first("repair", "objects", candidates)
 
 
-def repairs(trials: Trials) -> Iterator[list[Json]]:
+def repairs(trials: Trials) -> Iterator[list[Object]]:
     """Every way to mend all that the group lacks."""
     faults = own_faults(trials.situation, trials.group)
     name = str(trials.key)
-    ops: list[Json] = []
+    ops: list[Object] = []
     if "backoff" in faults:
         ops.append({"op": "clear-backoff", "podGroup": name})
     if "dependency" in faults:
         ops += [{"op": "create", "object": item} for item in _missing(trials)]
-    queues: list[list[Json]] = [[]]
+    queues: list[list[Object]] = [[]]
     if "queue" in faults:
         queues = [[{"op": "set-group-queue", "podGroup": name, "queue": q}] for q in _queues(trials)]
     ready = _readying(trials) if "readiness" in faults else [[]]
@@ -75,11 +75,11 @@ def _queues(trials: Trials) -> list[str]:
     return close or leaves[:_MOST_QUEUES]
 
 
-def _readying(trials: Trials) -> list[list[Json]]:
+def _readying(trials: Trials) -> list[list[Object]]:
     gang = trials.situation.gang(trials.key)
     name = str(trials.key)
     gated = any(pod.status is PodStatus.GATED for pod in (*gang.pods, *gang.unknown_subgroup_pods))
-    ungate: list[Json] = [{"op": "ungate", "podGroup": name}] if gated else []
+    ungate: list[Object] = [{"op": "ungate", "podGroup": name}] if gated else []
     found = [ungate] if ungate else []
     for wrong in sorted({pod.subgroup for pod in gang.unknown_subgroup_pods}):
         for leaf in gang.group.root.leaves():
@@ -93,7 +93,7 @@ def _readying(trials: Trials) -> list[list[Json]]:
     return found
 
 
-def _missing(trials: Trials) -> list[Json]:
+def _missing(trials: Trials) -> list[Object]:
     """ConfigMaps and volume claims that the group's pods name and that do not exist."""
     snapshot = trials.snapshot
     claims = trials.raw["rawObjects"].get("persistentVolumeClaims") or []
@@ -102,7 +102,7 @@ def _missing(trials: Trials) -> list[Json]:
         for c in claims
         if isinstance(c, dict) and isinstance(c.get("metadata"), dict)
     }
-    found: dict[tuple[str, str, str], Json] = {}
+    found: dict[tuple[str, str, str], Object] = {}
     for pod in trials.situation.gang(trials.key).pods:
         space = pod.key.namespace
         for name in pod.spec.config_maps:
@@ -125,12 +125,12 @@ def _missing(trials: Trials) -> list[Json]:
 def uncordon(trials: Trials) -> Fix | None:
     """Return nodes that exist: take cordons and refusing taints off the fewest."""
     pods = [pod for pod in trials.situation.gang(trials.key).pods]
-    by_shape: dict[tuple[Any, ...], list[list[Json]]] = {}
+    by_shape: dict[tuple[Any, ...], list[list[Object]]] = {}
     raw = {
         n["metadata"]["name"]: n for n in trials.raw["rawObjects"].get("nodes") or [] if isinstance(n, dict)
     }
     for node in trials.snapshot.nodes:
-        ops: list[Json] = []
+        ops: list[Object] = []
         if spec_of(raw.get(node.name, {})).get("unschedulable"):
             ops.append({"op": "uncordon", "nodes": [node.name]})
         refusing = [taint for taint in node.taints if _refuses(taint, pods)]
@@ -151,7 +151,7 @@ def _plain(labels: Any) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key != "kubernetes.io/hostname"}
 
 
-def _together(choices: Sequence[Sequence[Json]]) -> Iterator[FixCandidate]:
+def _together(choices: Sequence[Sequence[Object]]) -> Iterator[FixCandidate]:
     for size in range(1, min(_MOST_TOGETHER, len(choices)) + 1):
         for some in combinations(choices, size):
             ops = tuple(op for one in some for op in one)
@@ -194,7 +194,7 @@ def _raised(trials: Trials, field: str) -> Fix | None:
     fair = any(kind_of(f) == "fair-share" for s in trials.blocking.sets for f in s)
     firm = field == "quota" and not group.preemptible
     bounds = book.limit if field == "limit" else book.firm_quota if firm else book.quota
-    ops: list[Json] = []
+    ops: list[Object] = []
     total = 0.0
     for i in book.line(group.queue):
         if book.name(i) not in named and trials.blocking.sets and not (fair and field == "quota"):
@@ -264,7 +264,7 @@ def raise_priority(trials: Trials) -> Fix | None:
 def relax_topology(trials: Trials) -> Fix | None:
     """Ask for a wider level, or for none."""
     candidates: list[FixCandidate] = []
-    widened: list[Json] = []
+    widened: list[Object] = []
     total = 0
     for part, name in _constrained(trials.group.root):
         constraint = part.constraint
@@ -273,7 +273,7 @@ def relax_topology(trials: Trials) -> Fix | None:
         if topology is None or constraint.required not in topology.levels:
             continue
         at = topology.levels.index(constraint.required)
-        op: Json = {"op": "set-topology", "podGroup": str(trials.key)}
+        op: Object = {"op": "set-topology", "podGroup": str(trials.key)}
         if name:
             op["subGroup"] = name
         for level in range(at - 1, -1, -1):
@@ -308,7 +308,7 @@ def reduce_gang(trials: Trials) -> Fix | None:
     )
     named = {part.get("name") for part in spec_of(group).get("subGroups") or [] if isinstance(part, dict)}
     for leaf in trials.group.root.leaves():
-        op: Json = {"op": "set-min-member", "podGroup": str(trials.key)}
+        op: Object = {"op": "set-min-member", "podGroup": str(trials.key)}
         if leaf.name in named:
             op["subGroup"] = leaf.name
         for value in range(leaf.minimum - 1, 0, -1):
@@ -328,7 +328,7 @@ def reduce_request(trials: Trials) -> Fix | None:
     gpu = (
         trials.situation.gang(trials.key).pods[0].spec.gpu if trials.situation.gang(trials.key).pods else None
     )
-    op: Json = {"op": "set-request", "podGroup": str(trials.key)}
+    op: Object = {"op": "set-request", "podGroup": str(trials.key)}
     if gpu is not None and gpu.kind is GpuKind.FRACTION and "gpu-fraction" in notes_of(pods[0]):
         most = round(float(notes_of(pods[0])["gpu-fraction"]) * _HUNDREDTHS)
 

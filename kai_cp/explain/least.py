@@ -8,9 +8,10 @@ from typing import Final
 
 from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.disturb import move, stop
-from kai_cp.explain.draft import BadOperation, Draft, Json, nearest
+from kai_cp.explain.draft import BadOperation, Draft, nearest
 from kai_cp.explain.operations import QUEUE_RESOURCES, applied
 from kai_cp.explain.trials import NoTime, Trials
+from kai_cp.json_types import Object
 from kai_cp_models.explain.blocking import Blocking
 from kai_cp_models.fairness.amounts import optimistic_batch
 from kai_cp_models.snapshot import MILLI, UNLIMITED, GroupKey
@@ -46,7 +47,7 @@ class Least:
             )
         return cls(name, subject, targets, most)
 
-    def answer(self, cycles: Cycles, draft: Draft, base: DecidedCycle) -> Json:
+    def answer(self, cycles: Cycles, draft: Draft, base: DecidedCycle) -> Object:
         """The document's ``least``. ``base``: the cycle after the other operations."""
         waiting = self._left(base)
         if not waiting:
@@ -65,10 +66,10 @@ class Least:
         keys = self.targets or tuple(group.key for group in decided.snapshot.groups)
         return [str(key) for key in keys if not decided.admits(key)]
 
-    def _copies(self, amount: float) -> tuple[Json, ...]:
+    def _copies(self, amount: float) -> tuple[Object, ...]:
         return ({"op": "add-nodes", "like": self.subject, "count": int(amount)},)
 
-    def _raise(self, cycles: Cycles, draft: Draft, base: DecidedCycle, queue: str, resource: str) -> Json:
+    def _raise(self, cycles: Cycles, draft: Draft, base: DecidedCycle, queue: str, resource: str) -> Object:
         """Raises of one bound: at most until all that waits below the queue is within it."""
         situation = base.situation
         r = ("cpu", "memory", "gpu").index(resource)
@@ -88,9 +89,9 @@ class Least:
         most = wanted / _UNIT[resource] - field_now
         step = 1 if all(not p.spec.gpu.shares for p in base.snapshot.pods) or resource != "gpu" else 0.01
 
-        def operations(amount: float) -> tuple[Json, ...]:
+        def operations(amount: float) -> tuple[Object, ...]:
             value = round(field_now + amount, 6)
-            op: Json = {"op": "set-queue", "queue": queue, "resource": resource, "field": self.kind}
+            op: Object = {"op": "set-queue", "queue": queue, "resource": resource, "field": self.kind}
             return ({**op, "value": int(value) if value == int(value) else value},)
 
         steps = int(-(-most // step))
@@ -100,10 +101,10 @@ class Least:
         self,
         cycles: Cycles,
         draft: Draft,
-        make: Callable[[float], tuple[Json, ...]],
+        make: Callable[[float], tuple[Object, ...]],
         most: int,
         step: float,
-    ) -> Json:
+    ) -> Object:
         """The smallest number of steps that helps, by halving; those below are tried where they are few."""
 
         def helps(steps: int) -> bool:
@@ -134,9 +135,9 @@ class Least:
         number = int(amount) if amount == int(amount) else amount
         return self._document(number, make(number), "proved" if proved else "not proved", rest)
 
-    def _disturbing(self, cycles: Cycles, base: DecidedCycle) -> Json:
+    def _disturbing(self, cycles: Cycles, base: DecidedCycle) -> Object:
         """Stops or moves for one target after the other; of several targets together nothing is proved."""
-        ops: list[Json] = []
+        ops: list[Object] = []
         amount = 0.0
         proved = True
         decided = base
@@ -162,9 +163,9 @@ class Least:
         return self._document(number, ops, "proved" if proved else "not proved", None)
 
     def _document(
-        self, amount: float | None, ops: Sequence[Json], proof: str, below: Json | None, because: str = ""
-    ) -> Json:
-        found: Json = {
+        self, amount: float | None, ops: Sequence[Object], proof: str, below: Object | None, because: str = ""
+    ) -> Object:
+        found: Object = {
             "kind": _KIND.get(self.kind, self.kind),
             "amount": amount,
             "ops": list(ops),

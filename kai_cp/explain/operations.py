@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kai_cp.decisions import from_rfc3339, rfc3339
-from kai_cp.explain.draft import BadOperation, Draft, Json, clone, nearest
+from kai_cp.explain.draft import BadOperation, Draft, clone, nearest
 from kai_cp.explain.planned import PARTS, planned
 from kai_cp.explain.raw import (
     QUEUE_LABEL,
@@ -26,6 +26,7 @@ from kai_cp.explain.raw import (
     spec_of,
     subgroup_of,
 )
+from kai_cp.json_types import Object
 from kai_cp_models.snapshot import Policy
 
 ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
@@ -57,7 +58,7 @@ _MOVED_GROUPS: Final = 16
 _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-def applied(raw: Mapping[str, Any], ops: Sequence[Json], now: float) -> Draft:
+def applied(raw: Mapping[str, Any], ops: Sequence[Object], now: float) -> Draft:
     """The snapshot and the time after ``ops``; raises ``BadOperation``. ``raw`` is not changed."""
     if len(ops) > MOST_OPERATIONS:
         raise BadOperation(f"{len(ops)} operations; at most {MOST_OPERATIONS} are taken at once")
@@ -82,11 +83,11 @@ def applied(raw: Mapping[str, Any], ops: Sequence[Json], now: float) -> Draft:
     return draft
 
 
-def _listed(op: Json, name: str) -> bool:
+def _listed(op: Object, name: str) -> bool:
     return isinstance(op.get(name), list)
 
 
-def number_of(op: Json, name: str, most: float) -> float:
+def number_of(op: Object, name: str, most: float) -> float:
     """A number of an operation, at most ``most`` either way."""
     value = op[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not -most <= value <= most:
@@ -102,7 +103,7 @@ def path_of(name: Any) -> str:
     return plain if "/" in plain else f"default/{plain}"
 
 
-def release(pod: Json) -> None:
+def release(pod: Object) -> None:
     """The pod is back to pending, as its controller would create it."""
     pod["spec"].pop("nodeName", None)
     pod["metadata"].pop("deletionTimestamp", None)
@@ -116,7 +117,7 @@ def release(pod: Json) -> None:
 # --- time ------------------------------------------------------------------------------------------
 
 
-def _at(draft: Draft, op: Json) -> None:
+def _at(draft: Draft, op: Object) -> None:
     draft.now = from_rfc3339(op["now"])
     ended = {group for group, end in known_ends(draft.raw).items() if end is not None and end <= draft.now}
     if ended:
@@ -126,7 +127,7 @@ def _at(draft: Draft, op: Json) -> None:
 # --- nodes -----------------------------------------------------------------------------------------
 
 
-def _add_nodes(draft: Draft, op: Json) -> None:
+def _add_nodes(draft: Draft, op: Object) -> None:
     like, count = str(op["like"]), int(op["count"])
     if not 0 < count <= MOST_COPIES:
         raise BadOperation(f"add-nodes: {count} copies of {like}; 1 to {MOST_COPIES} may be added")
@@ -148,13 +149,13 @@ def _add_nodes(draft: Draft, op: Json) -> None:
         _copy_devices(draft, like, name, i)
 
 
-def _of_daemon(pod: Json) -> bool:
+def _of_daemon(pod: Object) -> bool:
     owners = metadata(pod).get("ownerReferences") or []
     return any(isinstance(owner, dict) and owner.get("kind") == "DaemonSet" for owner in owners)
 
 
-def _copied_node(node: Json, name: str, i: int) -> Json:
-    twin: Json = clone(node)
+def _copied_node(node: Object, name: str, i: int) -> Object:
+    twin: Object = clone(node)
     twin["metadata"]["name"] = name
     twin["metadata"]["uid"] = f"{str(metadata(node).get('uid') or '')[:-3]}{i:03d}"[:36] + "c"
     labels = twin["metadata"].setdefault("labels", {})
@@ -182,17 +183,17 @@ def _copy_devices(draft: Draft, like: str, name: str, i: int) -> None:
         draft.list_of("resourceSlices").append(twin)
 
 
-def _cordon(draft: Draft, op: Json) -> None:
+def _cordon(draft: Draft, op: Object) -> None:
     for name in op["nodes"]:
         draft.edit("nodes", "node", name)["spec"]["unschedulable"] = True
 
 
-def _uncordon(draft: Draft, op: Json) -> None:
+def _uncordon(draft: Draft, op: Object) -> None:
     for name in op["nodes"]:
         draft.edit("nodes", "node", name)["spec"].pop("unschedulable", None)
 
 
-def _drain(draft: Draft, op: Json) -> None:
+def _drain(draft: Draft, op: Object) -> None:
     _cordon(draft, op)
     names = set(op["nodes"])
     for pod in draft.edit_all(
@@ -201,14 +202,14 @@ def _drain(draft: Draft, op: Json) -> None:
         release(pod)
 
 
-def _remove_nodes(draft: Draft, op: Json) -> None:
+def _remove_nodes(draft: Draft, op: Object) -> None:
     _drain(draft, op)
     names = set(op["nodes"])
     draft.keep("nodes", lambda node: name_of(node) not in names)
     draft.keep("pods", lambda pod: spec_of(pod).get("nodeName") not in names)
 
 
-def _untaint(draft: Draft, op: Json) -> None:
+def _untaint(draft: Draft, op: Object) -> None:
     node = draft.edit("nodes", "node", op["node"])
     taints = spec_of(node).get("taints") or []
     if not any(taint["key"] == op["key"] for taint in taints):
@@ -220,7 +221,7 @@ def _untaint(draft: Draft, op: Json) -> None:
 # --- queues and actions ----------------------------------------------------------------------------
 
 
-def _set_queue(draft: Draft, op: Json) -> None:
+def _set_queue(draft: Draft, op: Object) -> None:
     spec = draft.edit("queues", "queue", op["queue"])["spec"]
     name = op["field"]
     if name in QUEUE_AMOUNTS:
@@ -240,11 +241,11 @@ def _set_queue(draft: Draft, op: Json) -> None:
         raise BadOperation(f"set-queue: there is no field {name}; the fields are {', '.join(known)}")
 
 
-def _enable_action(draft: Draft, op: Json) -> None:
+def _enable_action(draft: Draft, op: Object) -> None:
     _switch(draft, op["action"], on=True)
 
 
-def _disable_action(draft: Draft, op: Json) -> None:
+def _disable_action(draft: Draft, op: Object) -> None:
     _switch(draft, op["action"], on=False)
 
 
@@ -264,29 +265,29 @@ def _switch(draft: Draft, action: str, *, on: bool) -> None:
 # --- workloads -------------------------------------------------------------------------------------
 
 
-def _group(draft: Draft, op: Json) -> Json:
+def _group(draft: Draft, op: Object) -> Object:
     return draft.edit("podGroups", "podgroup", path_of(op["podGroup"]))
 
 
-def _part(group: Json, op: Json) -> Json:
+def _part(group: Object, op: Object) -> Object:
     """The pod group's spec, or the subgroup that the operation names."""
     if not op.get("subGroup"):
         return dict_at(group, "spec")
     parts = spec_of(group).get("subGroups") or []
     for part in parts:
         if part["name"] == op["subGroup"]:
-            found: Json = part
+            found: Object = part
             return found
     raise BadOperation(f"podgroup {key_of(group)} has no subgroup {op['subGroup']}")
 
 
-def dict_at(item: Json, key: str) -> Json:
+def dict_at(item: Object, key: str) -> Object:
     """The object under ``key``, made if it is not there."""
-    found: Json = item.setdefault(key, {})
+    found: Object = item.setdefault(key, {})
     return found
 
 
-def _set_priority(draft: Draft, op: Json) -> None:
+def _set_priority(draft: Draft, op: Object) -> None:
     value = int(number_of(op, "value", _MOST_WHOLE))
     name = f"kai-cp-{value}"
     if all(name_of(item) != name for item in draft.objects("priorityClasses")):
@@ -299,11 +300,11 @@ def _set_priority(draft: Draft, op: Json) -> None:
         pod["spec"] |= {"priority": value, "priorityClassName": name}
 
 
-def _set_preemptibility(draft: Draft, op: Json) -> None:
+def _set_preemptibility(draft: Draft, op: Object) -> None:
     _group(draft, op)["spec"]["preemptibility"] = op["value"]
 
 
-def _set_topology(draft: Draft, op: Json) -> None:
+def _set_topology(draft: Draft, op: Object) -> None:
     part = _part(_group(draft, op), op)
     if op.get("level") is None:
         part.pop("topologyConstraint", None)
@@ -314,24 +315,24 @@ def _set_topology(draft: Draft, op: Json) -> None:
     constraint["requiredTopologyLevel"] = op["level"]
 
 
-def _set_min_member(draft: Draft, op: Json) -> None:
+def _set_min_member(draft: Draft, op: Object) -> None:
     _part(_group(draft, op), op)["minMember"] = int(number_of(op, "value", _MOST_WHOLE))
 
 
-def _set_group_queue(draft: Draft, op: Json) -> None:
+def _set_group_queue(draft: Draft, op: Object) -> None:
     group = _group(draft, op)
     draft.find("queues", "queue", op["queue"])
     group["spec"]["queue"] = op["queue"]
     group["metadata"].setdefault("labels", {})[QUEUE_LABEL] = op["queue"]
 
 
-def _clear_backoff(draft: Draft, op: Json) -> None:
+def _clear_backoff(draft: Draft, op: Object) -> None:
     group = _group(draft, op)
     group["spec"]["schedulingBackoff"] = -1
     (group.get("status") or {}).pop("schedulingConditions", None)
 
 
-def _set_request(draft: Draft, op: Json) -> None:
+def _set_request(draft: Draft, op: Object) -> None:
     resource, value = op["resource"], op["value"]
     for pod in draft.waiting_pods(path_of(op["podGroup"])):
         resources = pod["spec"]["containers"][0].setdefault("resources", {})
@@ -350,7 +351,7 @@ def amount_text(value: Any) -> str:
     return str(int(value)) if float(value) == int(value) else str(value)
 
 
-def _tolerate(draft: Draft, op: Json) -> None:
+def _tolerate(draft: Draft, op: Object) -> None:
     toleration = {"key": op["key"], "operator": "Exists"}
     if op.get("effect"):
         toleration["effect"] = op["effect"]
@@ -358,7 +359,7 @@ def _tolerate(draft: Draft, op: Json) -> None:
         pod["spec"].setdefault("tolerations", []).append(dict(toleration))
 
 
-def _drop_selector(draft: Draft, op: Json) -> None:
+def _drop_selector(draft: Draft, op: Object) -> None:
     keys = set(op["keys"])
     for pod in draft.waiting_pods(path_of(op["podGroup"])):
         for key in keys:
@@ -371,18 +372,18 @@ def _drop_selector(draft: Draft, op: Json) -> None:
             ]
 
 
-def _ungate(draft: Draft, op: Json) -> None:
+def _ungate(draft: Draft, op: Object) -> None:
     for pod in draft.waiting_pods(path_of(op["podGroup"])):
         pod["spec"].pop("schedulingGates", None)
 
 
-def _set_subgroup(draft: Draft, op: Json) -> None:
+def _set_subgroup(draft: Draft, op: Object) -> None:
     for pod in draft.waiting_pods(path_of(op["podGroup"])):
         if subgroup_of(pod) == op.get("from", subgroup_of(pod)):
             pod["metadata"].setdefault("labels", {})[SUBGROUP] = op["subGroup"]
 
 
-def _stop(draft: Draft, op: Json) -> None:
+def _stop(draft: Draft, op: Object) -> None:
     gone = {path_of(name) for name in op["pods"]}
     known = [key_of(pod) for pod in draft.objects("pods") if group_of(pod)]
     for name in sorted(gone - set(known)):
@@ -390,14 +391,14 @@ def _stop(draft: Draft, op: Json) -> None:
     draft.drop_pods(gone)
 
 
-def _remove(draft: Draft, op: Json) -> None:
+def _remove(draft: Draft, op: Object) -> None:
     gone = {path_of(name) for name in op["podGroups"]}
     for name in sorted(gone):
         draft.position("podGroups", "podgroup", name)
     draft.drop_groups(gone)
 
 
-def _move(draft: Draft, op: Json) -> None:
+def _move(draft: Draft, op: Object) -> None:
     for move in op["moves"]:
         pod = draft.edit("pods", "pod", path_of(move["pod"]))
         draft.find("nodes", "node", move["node"])
@@ -406,9 +407,9 @@ def _move(draft: Draft, op: Json) -> None:
         pod["spec"]["nodeName"] = move["node"]
 
 
-def _add(draft: Draft, op: Json) -> None:
-    plans: list[Json] = []
-    others: list[Json] = []
+def _add(draft: Draft, op: Object) -> None:
+    plans: list[Object] = []
+    others: list[Object] = []
     scheduler = str((draft.raw.get("schedulerParams") or {}).get("schedulerName") or Policy().scheduler_name)
     for item in op.get("objects") or [op["object"]]:
         kind = item.get("kind") if isinstance(item, dict) else None
@@ -432,7 +433,7 @@ def _add(draft: Draft, op: Json) -> None:
         draft.list_of(PLURALS[kind]).append(item)
 
 
-_OPERATIONS: Final[dict[str, Callable[[Draft, Json], None]]] = {
+_OPERATIONS: Final[dict[str, Callable[[Draft, Object], None]]] = {
     "at": _at,
     "add-nodes": _add_nodes,
     "cordon": _cordon,

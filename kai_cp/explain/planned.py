@@ -12,8 +12,9 @@ from itertools import islice
 from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
-from kai_cp.explain.draft import BadOperation, Json, clone
+from kai_cp.explain.draft import BadOperation, clone
 from kai_cp.explain.raw import group_of, key_of, metadata
+from kai_cp.json_types import Object
 from kai_cp.workloads.batch import GROUP_VERSION, BatchObjects, group_pods
 from kai_cp.workloads.settings import GroupingSettings
 
@@ -30,19 +31,19 @@ class AlikePods:
 
     name: str
     count: int
-    template: Json
+    template: Object
     labels: Mapping[str, str] = field(default_factory=dict)
     index: str = ""
 
 
-def _whole(spec: Json, field: str) -> int:
+def _whole(spec: Object, field: str) -> int:
     value = spec.get(field, 1)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise BadOperation(f"{field} is {value!r}, not a whole number")
     return value
 
 
-def _job(spec: Json) -> Iterator[AlikePods]:
+def _job(spec: Object) -> Iterator[AlikePods]:
     count = _whole(spec, "parallelism")
     if spec.get("completions") is not None:
         count = min(count, _whole(spec, "completions"))
@@ -50,11 +51,11 @@ def _job(spec: Json) -> Iterator[AlikePods]:
     yield AlikePods("", count, spec["template"], index=index)
 
 
-def _replicas(spec: Json) -> Iterator[AlikePods]:
+def _replicas(spec: Object) -> Iterator[AlikePods]:
     yield AlikePods("", _whole(spec, "replicas"), spec["template"])
 
 
-def _job_set(spec: Json) -> Iterator[AlikePods]:
+def _job_set(spec: Object) -> Iterator[AlikePods]:
     for part in spec["replicatedJobs"]:
         name = str(part["name"])
         for i in range(_whole(part, "replicas")):
@@ -63,8 +64,8 @@ def _job_set(spec: Json) -> Iterator[AlikePods]:
                 yield replace(job, name=f"{name}-{i}", labels=labels)
 
 
-def _training(field: str) -> Callable[[Json], Iterator[AlikePods]]:
-    def parts(spec: Json) -> Iterator[AlikePods]:
+def _training(field: str) -> Callable[[Object], Iterator[AlikePods]]:
+    def parts(spec: Object) -> Iterator[AlikePods]:
         for kind, part in spec[field].items():
             name = str(kind).lower()
             labels = {_REPLICA_TYPE: name}
@@ -73,7 +74,7 @@ def _training(field: str) -> Callable[[Json], Iterator[AlikePods]]:
     return parts
 
 
-PARTS: Final[Mapping[str, Callable[[Json], Iterator[AlikePods]]]] = {
+PARTS: Final[Mapping[str, Callable[[Object], Iterator[AlikePods]]]] = {
     "Deployment": _replicas,
     "JAXJob": _training("jaxReplicaSpecs"),
     "Job": _job,
@@ -89,8 +90,8 @@ PARTS: Final[Mapping[str, Callable[[Json], Iterator[AlikePods]]]] = {
 
 
 def planned(
-    owners: Sequence[Json], classes: Sequence[Json], scheduler: str, most: int
-) -> tuple[list[Json], list[Json]]:
+    owners: Sequence[Object], classes: Sequence[Object], scheduler: str, most: int
+) -> tuple[list[Object], list[Object]]:
     """Pod groups and pods that these workloads and bare pods become; raises ``BadOperation``.
 
     ``classes``: the cluster's PriorityClasses. ``scheduler``: this scheduler's name. ``most``: pods at most.
@@ -115,9 +116,9 @@ def planned(
     return objects.all(GROUP_VERSION, "PodGroup"), pods
 
 
-def _identified(given: Json) -> Json:
+def _identified(given: Object) -> Object:
     """The workload with what the API server would add."""
-    found: Json = clone(given)
+    found: Object = clone(given)
     head = found["metadata"]
     head.setdefault("namespace", "default")
     head.setdefault("uid", _uid(found["kind"], key_of(found)))
@@ -130,7 +131,7 @@ def _uid(*parts: str) -> str:
     return str(uuid5(NAMESPACE_OID, "/".join(parts)))
 
 
-def _pods_of(owner: Json, most: int) -> Iterator[Json]:
+def _pods_of(owner: Object, most: int) -> Iterator[Object]:
     title = f"{owner['kind']} {key_of(owner)}"
     try:
         parts = list(islice(PARTS[owner["kind"]](owner["spec"]), most + 1))
@@ -141,7 +142,7 @@ def _pods_of(owner: Json, most: int) -> Iterator[Json]:
         raise BadOperation(f"{title}: {type(problem).__name__}: {problem}") from None
 
 
-def _pod_of(owner: Json, part: AlikePods, i: int) -> Json:
+def _pod_of(owner: Object, part: AlikePods, i: int) -> Object:
     head = metadata(owner)
     template = clone(part.template)
     noted = template.get("metadata") or {}

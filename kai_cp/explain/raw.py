@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
+from kai_cp.json_types import Json
 from kai_cp.reader.times import go_duration, seconds_of
-
-Json = Mapping[str, Any]
 
 GROUP: Final = "pod-group-name"
 SUBGROUP: Final = "kai.scheduler/subgroup-name"

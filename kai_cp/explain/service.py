@@ -13,10 +13,11 @@ import orjson
 
 from kai_cp.explain.cycle import Cycles
 from kai_cp.explain.document import Explainer, document
-from kai_cp.explain.draft import BadOperation, Draft, Json, nearest
+from kai_cp.explain.draft import BadOperation, Draft, nearest
 from kai_cp.explain.least import Least, targets_of
 from kai_cp.explain.tasks import ExplainTask, RefusedQuestion, WhatIfTask
 from kai_cp.explain.whatif import whatif
+from kai_cp.json_types import Object
 from kai_cp_models.snapshot import GroupKey
 
 NICE: Final = 10
@@ -41,7 +42,7 @@ def _restrain() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
 
 
-def _explained(task: ExplainTask) -> Json:
+def _explained(task: ExplainTask) -> Object:
     draft = Draft(orjson.loads(task.raw), task.now)
     explainer = Explainer(draft, task.settings, task.usage, task.budget, task.kinds)
     keys = _keys(explainer, task.groups)
@@ -59,7 +60,7 @@ def _keys(explainer: Explainer, names: Sequence[str]) -> list[GroupKey]:
     return found
 
 
-def _answered(task: WhatIfTask) -> Json:
+def _answered(task: WhatIfTask) -> Object:
     question = task.question
     cycles = Cycles(task.settings, task.usage)
     most = int(question.get("most", 20))

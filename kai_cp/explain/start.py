@@ -11,9 +11,9 @@ from functools import cached_property
 
 from kai_cp.decisions import rfc3339
 from kai_cp.explain.cycle import Cycles, DecidedCycle
-from kai_cp.explain.draft import Json
 from kai_cp.explain.operations import applied
 from kai_cp.explain.raw import known_ends
+from kai_cp.json_types import Object
 from kai_cp_models.explain.blocking import Blocking
 from kai_cp_models.explain.families import VICTIM_RULES, kind_of
 from kai_cp_models.fairness.runtime import delayed, granted
@@ -33,7 +33,7 @@ class Start:
     tried: bool = True
     decided: DecidedCycle | None = None
 
-    def document(self) -> Json:
+    def document(self) -> Object:
         """As the explanation has it."""
         at = None if self.at is None else rfc3339(self.at)
         return {"at": at, "openEnds": self.open_ends, "because": self.because}

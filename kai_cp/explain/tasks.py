@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import orjson
 
-from kai_cp.explain.draft import BadOperation, Json, nearest
+from kai_cp.explain.draft import BadOperation, nearest
+from kai_cp.json_types import Object
 from kai_cp.worker import Channel
 from kai_cp_models.settings import Settings
 
@@ -40,7 +41,7 @@ class WhatIfTask:
     raw: bytes
     now: float
     settings: Settings
-    question: Json
+    question: Object
     usage: Mapping[str, Any] | None = None
     budget: float = 30.0
 
@@ -59,7 +60,7 @@ def job(task: ExplainTask | WhatIfTask, channel: Channel) -> None:
     channel.answer(answer(task))
 
 
-def question_of(body: bytes) -> Json:
+def question_of(body: bytes) -> Object:
     """The question of a what-if body; raises ``BadOperation`` with a sentence."""
     try:
         found = orjson.loads(body)

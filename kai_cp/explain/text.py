@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any, Final
 
-Json = Mapping[str, Any]
+from kai_cp.json_types import Json
 
 WIDTH: Final = 80
 _LABEL: Final = 9

@@ -12,8 +12,9 @@ from typing import Any
 import orjson
 
 from kai_cp.explain.cycle import Cycles, DecidedCycle
-from kai_cp.explain.draft import BadOperation, Json
+from kai_cp.explain.draft import BadOperation
 from kai_cp.explain.operations import applied
+from kai_cp.json_types import Object
 from kai_cp_models.explain.blocking import Blocking
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot
@@ -23,7 +24,7 @@ from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot
 class FixCandidate:
     """Operations that may help, and what they amount to in the unit of their kind."""
 
-    ops: tuple[Json, ...]
+    ops: tuple[Object, ...]
     amount: float
 
 
@@ -34,7 +35,7 @@ class Fix:
     kind: str
     amount: float
     unit: str
-    ops: tuple[Json, ...]
+    ops: tuple[Object, ...]
     proved: bool
     decided: DecidedCycle
     amounts: dict[str, float] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class Trials:
         base: DecidedCycle,
         key: GroupKey,
         blocking: Blocking,
-        before: Sequence[Json] = (),
+        before: Sequence[Object] = (),
     ) -> None:
         """``before``: operations that come before every candidate (a combined fix)."""
         self.cycles = cycles
@@ -101,13 +102,13 @@ class Trials:
         """The pod group."""
         return self.snapshot.group_by_key[self.key]
 
-    def after(self, ops: Sequence[Json]) -> Trials:
+    def after(self, ops: Sequence[Object]) -> Trials:
         """Trials in which ``ops`` come first."""
         found = Trials(self.cycles, self.base, self.key, self.blocking, (*self.before, *ops))
         found._known = self._known
         return found
 
-    def admits(self, ops: Sequence[Json]) -> DecidedCycle | None:
+    def admits(self, ops: Sequence[Object]) -> DecidedCycle | None:
         """The cycle after the operations, if it admits the group; raises ``NoTime``."""
         every = [*self.before, *ops]
         text = orjson.dumps(every)

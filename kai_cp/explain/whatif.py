@@ -7,8 +7,9 @@ from typing import Final
 
 from kai_cp.decisions import ENGINE, rfc3339, version
 from kai_cp.explain.cycle import Cycles, DecidedCycle, PlacedGroups, carried_out, difference
-from kai_cp.explain.draft import Draft, Json
+from kai_cp.explain.draft import Draft
 from kai_cp.explain.operations import applied
+from kai_cp.json_types import Object
 from kai_cp_models.explain.bound import gpu_bound
 from kai_cp_models.snapshot import Shares
 
@@ -21,12 +22,12 @@ BOUND_SECONDS: Final = 10.0
 def whatif(
     cycles: Cycles,
     draft: Draft,
-    ops: Sequence[Json],
+    ops: Sequence[Object],
     *,
     settle: int | None = None,
     bound: bool = False,
     sha256: str = "",
-) -> tuple[Json, Draft, DecidedCycle]:
+) -> tuple[Object, Draft, DecidedCycle]:
     """The document without ``least``, the changed snapshot and its cycle.
 
     ``settle``: run both on for at most so many cycles, until one decides nothing.
@@ -39,7 +40,7 @@ def whatif(
         first, _, first_settled = run_on(cycles, before, settle)
         last, count, settled = run_on(cycles, after, settle)
         diff |= _ends(first, last) | {"cycles": count, "settled": first_settled and settled}
-    found: Json = {
+    found: Object = {
         "schema": SCHEMA,
         "engine": ENGINE,
         "version": version(),
@@ -85,12 +86,12 @@ def _standing(decided: DecidedCycle) -> PlacedGroups:
     return DecidedCycle(decided.draft, still, 0.0).outcome
 
 
-def _ends(first: PlacedGroups, last: PlacedGroups) -> Json:
+def _ends(first: PlacedGroups, last: PlacedGroups) -> Object:
     """The difference of two ends; nothing is lost or moved any more."""
     return difference(first, last)
 
 
-def summary(decided: DecidedCycle) -> Json:
+def summary(decided: DecidedCycle) -> Object:
     """A cycle in figures."""
     plan = decided.situation.plan
     kinds = [one.kind for one in plan.decisions]
@@ -111,7 +112,7 @@ def summary(decided: DecidedCycle) -> Json:
     }
 
 
-def _shares(shares: Shares) -> Json:
+def _shares(shares: Shares) -> Object:
     return {"gpu": _number(shares.gpu), "cpu": _number(shares.cpu), "memory": _number(shares.memory)}
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from textwrap import wrap
-from typing import Any, Final
+from typing import Final
 
 from kai_cp.explain.text import WIDTH, describe
-
-Json = Mapping[str, Any]
+from kai_cp.json_types import Json
 
 _LABEL: Final = 9
 

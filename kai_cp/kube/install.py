@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import yaml
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import resources
 from kai_cp.kube.api.errors import ApiError, KubeError
-from kai_cp.kube.api.store import Object
 from kai_cp.kube.api.transport import Transport
 
 ESTABLISHED_SECONDS: Final = 30.0

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kai_cp.json_types import Document, Json
 from kai_cp.migrate.table import (
     ADMISSION,
     CONFIG,
@@ -17,9 +18,8 @@ from kai_cp.migrate.table import (
     VALUES,
     MigrationRow,
 )
-from kai_cp.reader.fields import Json, Malformed, object_at, text_at
+from kai_cp.reader.fields import Malformed, object_at, text_at
 
-Document = Mapping[str, Any]
 USUAL: Final = ("podgrouper", "podgroup-controller", "queue-controller")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kai_cp.questions.question import Document, Question, SnapshotDetails
+from kai_cp.json_types import Document
+from kai_cp.questions.question import Question, SnapshotDetails
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount, plural
 from kai_cp_models.reasons import NOT_FOR_SHARES

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kai_cp.questions.question import Document
+from kai_cp.json_types import Document
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import plural
 

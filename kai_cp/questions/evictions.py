@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kai_cp.questions.question import Document, Question, SnapshotDetails
+from kai_cp.json_types import Document
+from kai_cp.questions.question import Question, SnapshotDetails
 from kai_cp.report.section import Names, Section
 from kai_cp.report.terminal import amount, plural
 

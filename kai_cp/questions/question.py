@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kai_cp.json_types import Document
 from kai_cp.report.section import Section
-
-Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.text import Text
 
-from kai_cp.questions.question import Document, Question, SnapshotDetails
+from kai_cp.json_types import Document
+from kai_cp.questions.question import Question, SnapshotDetails
 from kai_cp.report.kinds import by_kind
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount, plural

@@ -8,15 +8,15 @@ until nothing can be left out any more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kai_cp.explain.raw import group_of, key_of, metadata, spec_of
+from kai_cp.json_types import Json
 from kai_cp_models.snapshot import Plan, Snapshot
 
-Raw = Mapping[str, Any]
-Unit = frozenset[tuple[str, int]]
+Removable = frozenset[tuple[str, int]]
 """Objects that leave together, by list and place in it."""
 KINDS: Final = ("waiting", "served", "evicted", "skipped")
 
@@ -61,7 +61,7 @@ class Fact:
                 return any(self.subject in entry.item for entry in snapshot.set_aside)
 
 
-def units(raw: Raw) -> list[Unit]:
+def units(raw: Json) -> list[Removable]:
     """Everything that may leave, largest first."""
     objects = raw["rawObjects"]
     by_group: dict[str, set[tuple[str, int]]] = defaultdict(set)
@@ -89,11 +89,11 @@ def units(raw: Raw) -> list[Unit]:
     return sorted(map(frozenset, found), key=lambda unit: (-len(unit), min(unit)))
 
 
-def _group_of_pod(objects: Raw, name: str) -> str | None:
+def _group_of_pod(objects: Json, name: str) -> str | None:
     return next((group_of(pod) for pod in objects.get("pods") or () if key_of(pod) == name), None)
 
 
-def without(raw: Raw, gone: frozenset[tuple[str, int]]) -> dict[str, Any]:
+def without(raw: Json, gone: frozenset[tuple[str, int]]) -> dict[str, Any]:
     """The snapshot without these objects."""
     lists = {
         kind: [item for i, item in enumerate(items) if (kind, i) not in gone] if items else items
@@ -102,7 +102,7 @@ def without(raw: Raw, gone: frozenset[tuple[str, int]]) -> dict[str, Any]:
     return {**raw, "rawObjects": lists}
 
 
-def reduced(raw: Raw, holds: Callable[[Raw], bool], told: Callable[[int, int], None]) -> dict[str, Any]:
+def reduced(raw: Json, holds: Callable[[Json], bool], told: Callable[[int, int], None]) -> dict[str, Any]:
     """The smallest snapshot that leaving out finds. ``told``: objects left, and tries so far."""
     left = units(raw)
     total = frozenset(place for unit in left for place in unit)
@@ -124,6 +124,6 @@ def reduced(raw: Raw, holds: Callable[[Raw], bool], told: Callable[[int, int], N
     return without(raw, gone)
 
 
-def _chunks(items: Sequence[Unit], size: int) -> Iterator[Sequence[Unit]]:
+def _chunks(items: Sequence[Removable], size: int) -> Iterator[Sequence[Removable]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from kai_cp.json_types import Json
 from kai_cp.reader.fields import (
-    Json,
     Malformed,
     int_at,
     object_at,

@@ -6,9 +6,10 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kai_cp.reader.fields import Json, Malformed, int_at, object_at, objects_at, text_at, texts_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, int_at, object_at, objects_at, text_at, texts_at
 from kai_cp.reader.notes import Identity, Notes, title
-from kai_cp.reader.numa import Zones, read_zones
+from kai_cp.reader.numa import ZoneRows, read_zones
 from kai_cp_models.snapshot import EXTENDED_RESOURCES, PodKey
 
 _SPEC: Final = frozenset(
@@ -36,7 +37,7 @@ class Promise:
     node: str
     gpu_groups: tuple[str, ...] = ()
     claim_allocations: Mapping[str, Any] = field(default_factory=dict)
-    numa_zones: Zones = ()
+    numa_zones: ZoneRows = ()
     owner: str = ""
 
     def meant_for(self, uid: str) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kai_cp.json_types import Json
 from kai_cp.reader.affinity import read_selector
-from kai_cp.reader.fields import Json, Malformed, int_at, object_at, shown
+from kai_cp.reader.fields import Malformed, int_at, object_at, shown
 from kai_cp.reader.notes import Identity
 from kai_cp_models.rules.stateful.budgets import DisruptionBudget
 

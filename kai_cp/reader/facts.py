@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kai_cp.json_types import Json
 from kai_cp.reader.affinity import Namespaces
-from kai_cp.reader.fields import Json, Malformed, list_at, object_at, strings_at, text_at
+from kai_cp.reader.fields import Malformed, list_at, object_at, strings_at, text_at
 from kai_cp.reader.limits import refuse_costly
 from kai_cp.reader.memo import ReadingMemo, version_of
-from kai_cp.reader.numa import Zones, annotated_zones
+from kai_cp.reader.numa import ZoneRows, annotated_zones
 from kai_cp.reader.podspec import NO_SPEC, SpecDraft, read_spec, spec_key
 from kai_cp.reader.revisions import revision_of
 from kai_cp.reader.shares import group_labels
@@ -52,7 +53,7 @@ class PodFacts:
     owned: bool
     """Whether something else made the pod."""
     gpu_groups: tuple[str, ...]
-    numa_zones: Zones
+    numa_zones: ZoneRows
     warnings: tuple[str, ...] = ()
     """Annotations that were read as absent, and why."""
     started: float | None = None
@@ -91,7 +92,7 @@ class FactReader:
         labels = strings_at(metadata, "labels", "metadata")
         annotations = strings_at(metadata, "annotations", "metadata")
         phase = text_at(status, "phase", "status")
-        zones: Zones = ()
+        zones: ZoneRows = ()
         warnings: tuple[str, ...] = ()
         try:
             zones = annotated_zones(annotations)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from kai_cp.json_types import Json
 from kai_cp_models.shown import shown as shown
 
 OURS: Final = "kai-cp/"
 """Prefix of the annotations that this program reads and writes."""
 
-Json = Mapping[str, Any]
 
 EMPTY: Final[Json] = {}
 NOTHING: Final[Sequence[Any]] = ()

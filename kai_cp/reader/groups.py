@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kai_cp.json_types import Json
 from kai_cp.reader.fields import (
-    Json,
     Malformed,
     bool_at,
     entry,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kai_cp.reader.fields import Json, Malformed
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed
 from kai_cp_models.settings import Limits
 
 

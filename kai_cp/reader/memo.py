@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from kai_cp.reader.fields import Json
+from kai_cp.json_types import Json
 
 Value = TypeVar("Value")
-Version = tuple[str, str]
+ObjectVersion = tuple[str, str]
 """uid and resourceVersion."""
 
 
@@ -20,8 +20,8 @@ class ReadingMemo(Generic[Value]):
 
     def __init__(self) -> None:
         self._context: object = None
-        self._known: dict[Version, Value] = {}
-        self._met: dict[Version, Value] = {}
+        self._known: dict[ObjectVersion, Value] = {}
+        self._met: dict[ObjectVersion, Value] = {}
 
     def start(self, context: object) -> bool:
         """Begin a reading; what was not met in the last one is forgotten. False: all was."""
@@ -30,17 +30,17 @@ class ReadingMemo(Generic[Value]):
         self._context = context
         return same
 
-    def find(self, version: Version | None) -> Value | None:
+    def find(self, version: ObjectVersion | None) -> Value | None:
         """What the object of this version said when it was last read."""
         return None if version is None else self._known.get(version)
 
-    def keep(self, version: Version | None, value: Value) -> None:
+    def keep(self, version: ObjectVersion | None, value: Value) -> None:
         """Remember what the object of this version says."""
         if version is not None:
             self._met[version] = value
 
 
-def version_of(metadata: Json) -> Version | None:
+def version_of(metadata: Json) -> ObjectVersion | None:
     """By what an object is remembered; None when it lacks that."""
     uid, version = metadata.get("uid"), metadata.get("resourceVersion")
     return (uid, version) if uid and version and isinstance(uid, str) and isinstance(version, str) else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kai_cp.reader.fields import Json, Malformed, bool_at, int_at, object_at, objects_at, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, bool_at, int_at, object_at, objects_at, text_at
 from kai_cp_models.snapshot import ClaimRef
 
 

@@ -7,21 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kai_cp.reader.fields import (
-    Json,
-    Malformed,
-    bool_at,
-    entry,
-    object_at,
-    objects_at,
-    shown,
-    strings_at,
-    text_at,
-)
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, bool_at, entry, object_at, objects_at, shown, strings_at, text_at
 from kai_cp.reader.memo import ReadingMemo, version_of
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.policy import go_bool
-from kai_cp.reader.resources import Amounts, amounts, vector
+from kai_cp.reader.resources import ResourceAmounts, amounts, vector
 from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.snapshot import MILLI, Node, Policy, Taint
 
@@ -40,7 +31,7 @@ class NodeDraft:
     """A node before the dimensions of the snapshot are known."""
 
     node: Node
-    amounts: Amounts
+    amounts: ResourceAmounts
 
     def finished(self, dimensions: tuple[str, ...]) -> Node:
         """The node with its vector."""
@@ -145,7 +136,7 @@ def _gpu_count(labels: Mapping[str, str], allocatable: int) -> int:
     return int(text) if _WHOLE.fullmatch(text) else allocatable
 
 
-def _mig_enabled(labels: Mapping[str, str], found: Amounts) -> bool:
+def _mig_enabled(labels: Mapping[str, str], found: ResourceAmounts) -> bool:
     """The label when there is one, otherwise whether MIG instances can be had (2.4)."""
     if _MIG_ENABLED not in labels:
         return any(name.startswith(MIG_PREFIX) for name in found)

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import orjson
 
-from kai_cp.reader.fields import Json, Malformed, shown
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, shown
 from kai_cp.reader.salvage import SET_ASIDE
 from kai_cp_models.extras import Key
 from kai_cp_models.snapshot import SetAside

@@ -10,12 +10,12 @@ import orjson
 from kai_cp.reader.fields import Malformed, entry, object_at, shown, text_at
 from kai_cp.reader.resources import amounts
 
-Zones = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+ZoneRows = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 
 _ANNOTATIONS: Final = ("kai.scheduler/numa-placement-observed", "kai.scheduler/numa-placement-predicted")
 
 
-def annotated_zones(annotations: Mapping[str, str]) -> Zones:
+def annotated_zones(annotations: Mapping[str, str]) -> ZoneRows:
     """Zones from the observed placement, else from the predicted one."""
     for name in _ANNOTATIONS:
         text = annotations.get(name)
@@ -28,7 +28,7 @@ def annotated_zones(annotations: Mapping[str, str]) -> Zones:
     return ()
 
 
-def read_zones(value: Any, field: str) -> Zones:
+def read_zones(value: Any, field: str) -> ZoneRows:
     """A list of ``{zone, amount}``."""
     if value is None:
         return ()

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from kai_cp.json_types import Json
 from kai_cp.reader.budgets import read_budget
-from kai_cp.reader.fields import Json, Malformed
+from kai_cp.reader.fields import Malformed
 from kai_cp.reader.notes import Identity, Notes, raw_list, title, unique
 from kai_cp.reader.storage import (
     is_deleted,

@@ -7,12 +7,13 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from kai_cp.json_types import Json
 from kai_cp.reader.binds import Promise
 from kai_cp.reader.facts import GROUP_ANNOTATION, SUBGROUP_LABEL, FactReader, PodFacts
-from kai_cp.reader.fields import Json, Malformed, shown
+from kai_cp.reader.fields import Malformed, shown
 from kai_cp.reader.nodes import NodeDraft
 from kai_cp.reader.notes import Identity, Notes, title
-from kai_cp.reader.numa import Zones
+from kai_cp.reader.numa import ZoneRows
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.requests import readable_requests
 from kai_cp.reader.shares import group_labels
@@ -45,7 +46,7 @@ class PlacedFacts(NamedTuple):
     node: str | None
     promise: Promise | None = None
     gpu_groups: tuple[str, ...] = ()
-    numa_zones: Zones = ()
+    numa_zones: ZoneRows = ()
 
 
 @dataclass

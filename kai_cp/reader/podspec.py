@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from kai_cp.json_types import Json
 from kai_cp.reader.affinity import (
     Namespaces,
     read_node_affinity,
@@ -15,10 +16,10 @@ from kai_cp.reader.affinity import (
     read_spread,
     read_tolerations,
 )
-from kai_cp.reader.fields import Json, Malformed, object_at, strings_at
+from kai_cp.reader.fields import Malformed, object_at, strings_at
 from kai_cp.reader.needs import read_claims, read_config_maps, read_host_ports, read_volume_claims
 from kai_cp.reader.requests import guaranteed, read_requests
-from kai_cp.reader.resources import Amounts, vector
+from kai_cp.reader.resources import ResourceAmounts, vector
 from kai_cp.reader.shares import DEVICES, FRACTION, MEMORY, read_gpu
 from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.snapshot import PodSpec
@@ -39,8 +40,8 @@ class SpecDraft:
     """
 
     spec: PodSpec
-    amounts: Amounts
-    containers: tuple[Amounts, ...] = ()
+    amounts: ResourceAmounts
+    containers: tuple[ResourceAmounts, ...] = ()
 
     @property
     def namespaced(self) -> bool:

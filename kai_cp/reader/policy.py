@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
+from kai_cp.json_types import Json
 from kai_cp.reader.fields import (
     EMPTY,
     NOTHING,
-    Json,
     Malformed,
     bool_at,
     int_at,

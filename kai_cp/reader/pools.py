@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kai_cp.reader.fields import Json
+from kai_cp.json_types import Json
 from kai_cp.reader.notes import Identity
 from kai_cp_models.snapshot import Policy
 

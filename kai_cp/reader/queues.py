@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from kai_cp.reader.fields import Json, Malformed, int_at, number_at, object_at, ours_at, path, shown, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, int_at, number_at, object_at, ours_at, path, shown, text_at
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.times import duration_at, instant_at
 from kai_cp_models.snapshot import UNLIMITED, Policy, Queue, Shares

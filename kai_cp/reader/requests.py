@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kai_cp.reader.fields import EMPTY, Json, Malformed, object_at, objects_at, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import EMPTY, Malformed, object_at, objects_at, text_at
 from kai_cp.reader.quantity import quantity
-from kai_cp.reader.resources import Amounts, add, amounts, raise_to
+from kai_cp.reader.resources import ResourceAmounts, add, amounts, raise_to
 
 
-def read_requests(spec: Json) -> tuple[Amounts, tuple[Amounts, ...]]:
+def read_requests(spec: Json) -> tuple[ResourceAmounts, tuple[ResourceAmounts, ...]]:
     """Amounts the whole pod asks for, and those of each regular container."""
     containers = tuple(
         _container(raw, f"spec.containers[{i}]")
         for i, raw in enumerate(objects_at(spec, "containers", "spec"))
     )
-    total: Amounts = {}
+    total: ResourceAmounts = {}
     for container in containers:
         add(total, container)
-    sidecars: Amounts = {}
-    peak: Amounts = {}
+    sidecars: ResourceAmounts = {}
+    peak: ResourceAmounts = {}
     for i, raw in enumerate(objects_at(spec, "initContainers", "spec")):
         where = f"spec.initContainers[{i}]"
         asked = _container(raw, where)
@@ -38,16 +39,16 @@ def read_requests(spec: Json) -> tuple[Amounts, tuple[Amounts, ...]]:
     return total, containers
 
 
-def _container(raw: Json, where: str) -> Amounts:
+def _container(raw: Json, where: str) -> ResourceAmounts:
     resources = object_at(raw, "resources", where)
     found = amounts(object_at(resources, "requests", f"{where}.resources"), f"{where}.resources.requests")
     found.pop("pods", None)
     return found
 
 
-def readable_requests(spec: Any) -> Amounts:
+def readable_requests(spec: Any) -> ResourceAmounts:
     """What can be read of the requests of a malformed pod, so that its room is not given away."""
-    total: Amounts = {"pods": 1}
+    total: ResourceAmounts = {"pods": 1}
     containers = spec.get("containers") if isinstance(spec, dict) else None
     for raw in containers if isinstance(containers, list) else ():
         resources = raw.get("resources") if isinstance(raw, dict) else None

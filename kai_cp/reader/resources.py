@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from kai_cp.reader.fields import Json, Malformed, entry, shown
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, entry, shown
 from kai_cp.reader.quantity import quantity
 from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.snapshot import BASE_DIMENSIONS, MILLI
 
-Amounts = dict[str, int]
+ResourceAmounts = dict[str, int]
 """Amount by dimension name, in the unit of the dimension."""
 
 
@@ -43,9 +44,9 @@ def dimension(name: str) -> Dimension | None:
     return None
 
 
-def amounts(resources: Json, where: str) -> Amounts:
+def amounts(resources: Json, where: str) -> ResourceAmounts:
     """A ``ResourceList`` as amounts; zero amounts are left out."""
-    found: Amounts = {}
+    found: ResourceAmounts = {}
     for name, value in resources.items():
         kind = dimension(name)
         if kind is None:
@@ -59,13 +60,13 @@ def amounts(resources: Json, where: str) -> Amounts:
     return found
 
 
-def add(into: Amounts, other: Mapping[str, int]) -> None:
+def add(into: ResourceAmounts, other: Mapping[str, int]) -> None:
     """``into`` += ``other``."""
     for name, amount in other.items():
         into[name] = into.get(name, 0) + amount
 
 
-def raise_to(into: Amounts, other: Mapping[str, int]) -> None:
+def raise_to(into: ResourceAmounts, other: Mapping[str, int]) -> None:
     """``into`` = element-wise maximum of both."""
     for name, amount in other.items():
         if amount > into.get(name, 0):

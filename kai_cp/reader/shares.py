@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kai_cp.reader.fields import Malformed, entry, shown
-from kai_cp.reader.resources import Amounts
+from kai_cp.reader.resources import ResourceAmounts
 from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.snapshot import MILLI, GpuKind, GpuRequest
 
@@ -22,7 +22,7 @@ _WHOLE: Final = re.compile(r"[+-]?\d{1,15}", re.ASCII)
 _MOST_DEVICES = 1024
 
 
-def read_gpu(annotations: Mapping[str, str], amounts: Amounts) -> GpuRequest:
+def read_gpu(annotations: Mapping[str, str], amounts: ResourceAmounts) -> GpuRequest:
     """The GPU request; for a share the whole GPUs that containers ask for are dropped from ``amounts``.
 
     The memory annotation is read first and a portion overrides it, as in KAI.

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+from kai_cp.json_types import Json
 from kai_cp.reader.affinity import Namespaces
 from kai_cp.reader.align import Aligned
 from kai_cp.reader.binds import read_promises
 from kai_cp.reader.container import UnreadableSnapshot
 from kai_cp.reader.facts import FactReader, PodFacts
-from kai_cp.reader.fields import Json, Malformed, shown, strings_at
+from kai_cp.reader.fields import Malformed, shown, strings_at
 from kai_cp.reader.groups import read_groups, read_priorities
 from kai_cp.reader.memo import ReadingMemo
 from kai_cp.reader.nodes import NodeDraft, count_dra_gpus, read_nodes

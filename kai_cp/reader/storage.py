@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from kai_cp.json_types import Json
 from kai_cp.reader.affinity import read_node_terms, read_selector
 from kai_cp.reader.fields import (
-    Json,
     bool_at,
     int_at,
     name_at,

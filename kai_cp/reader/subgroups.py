@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kai_cp.reader.fields import Json, Malformed, int_at, objects_at, shown, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, int_at, objects_at, shown, text_at
 from kai_cp.reader.topologies import TopologyDraft, read_constraint
 from kai_cp_models.snapshot import Subgroup, TopologyConstraint
 

@@ -7,7 +7,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
-from kai_cp.reader.fields import Json, Malformed, shown, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, shown, text_at
 
 _RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _GO_PART: Final = re.compile(r"(\d{1,19}(?:\.\d{0,19})?|\.\d{1,19})(ns|us|µs|μs|ms|s|m|h|d|w)", re.ASCII)

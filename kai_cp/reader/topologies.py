@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kai_cp.reader.fields import Json, Malformed, object_at, objects_at, shown, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, object_at, objects_at, shown, text_at
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp_models.snapshot import GPU, Node, Topology, TopologyConstraint
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kai_cp.reader.fields import Json, Malformed, name_at, objects_at, shown, text_at, texts_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, name_at, objects_at, shown, text_at, texts_at
 from kai_cp.reader.quantity import exact_quantity
 from kai_cp_models.rules.stateful.numa.zones import (
     BEST_EFFORT,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
+from kai_cp.json_types import Document
 from kai_cp.report.headline import as_of, headline
 from kai_cp.report.partition import partition
 from kai_cp.report.reserved import estimated, over_time, reserved
@@ -20,8 +20,6 @@ from kai_cp.report.section import ROWS_SHOWN, Cell, Names, Section, Shortening, 
 from kai_cp.report.terminal import age, amount, is_whole
 from kai_cp.worker import End
 from kai_cp_topology.records import Level
-
-Document = Mapping[str, Any]
 
 
 def report(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
+from kai_cp.json_types import Document
 from kai_cp.report.headline import as_of
 from kai_cp.report.kinds import by_kind
 from kai_cp.report.partition import partition
@@ -17,8 +18,6 @@ from kai_cp.report.select import Selection
 from kai_cp.report.terminal import age, amount, is_whole, plural
 
 _SCALE = {"cpu": (1000, "cores"), "memory": (2**30, "GiB"), "gpu": (1, "GPUs")}
-
-Document = Mapping[str, Any]
 
 
 def report(name: str, document: Document, resource: str, *, everything: bool = False) -> RenderableType:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from kai_cp.instants import from_rfc3339
+from kai_cp.json_types import Document
 from kai_cp.report.section import Names, Section
 from kai_cp_models.reservations.instants import clock, span
-
-Document = Mapping[str, Any]
 
 _WIDTH: Final = 40
 """Columns of a bar."""

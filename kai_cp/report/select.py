@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Document = Mapping[str, Any]
+from kai_cp.json_types import Document
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from kai_cp_models.queries import greedy_plan
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GPU, MILLI, PODS, Decision, Plan, Pod, PodStatus, Snapshot
 
-Policy = Callable[[Snapshot, Settings], Plan]
+SimulatedPolicy = Callable[[Snapshot, Settings], Plan]
 
 
 def engine(snapshot: Snapshot, settings: Settings) -> Plan:
@@ -66,7 +66,7 @@ def _needs(pod: Pod) -> list[int]:
     return needs
 
 
-POLICIES: Final[dict[str, Policy]] = {
+POLICIES: Final[dict[str, SimulatedPolicy]] = {
     "kai_cp": engine,
     "kai_cp greedy": greedy,
     "first come": first_come,

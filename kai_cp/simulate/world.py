@@ -24,7 +24,7 @@ from kai_cp.bench.generate.objects import (
 from kai_cp.kube.api.promises import promises
 from kai_cp.kube.scheduler.fake_cluster import FakeCluster
 from kai_cp.reader import ParseMemo, parse
-from kai_cp.simulate.policies import Policy
+from kai_cp.simulate.policies import SimulatedPolicy
 from kai_cp.simulate.shares import share_error
 from kai_cp.simulate.workload import NODE_GPUS, Job, WorkloadTrace
 from kai_cp_models.check import violations
@@ -80,7 +80,7 @@ class Run:
 class Simulation:
     """A workload on a cluster under a policy."""
 
-    def __init__(self, workload: WorkloadTrace, policy: Policy, settings: Settings) -> None:
+    def __init__(self, workload: WorkloadTrace, policy: SimulatedPolicy, settings: Settings) -> None:
         self._workload = workload
         self._policy = policy
         self._settings = settings

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kai_cp.decisions import ENGINE, rfc3339, version
+from kai_cp.json_types import Object
 from kai_cp.over_time import bars
 from kai_cp.report.amounts import gpus_of, owed
 from kai_cp.report.waiting import Waiter, waiters
@@ -41,7 +42,6 @@ OTHER: Final = -2
 PARTS: Final = ("runs", "starts", "reserved")
 """What a bar of the picture over time says; a bar names it by its place."""
 Cell = int | list[int]
-Object = dict[str, Any]
 
 
 def view(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
-from kai_cp.reader.fields import Json
+from kai_cp.json_types import Json
 from kai_cp.workloads.defaults import KindDefaults, read_defaults
 from kai_cp.workloads.grouper import reconcile
 from kai_cp.workloads.items import GroupingError, Item, Reference, item_of
@@ -14,7 +14,7 @@ from kai_cp.workloads.karta import GROUP_LABEL, KIND_LABEL, VERSION_LABEL
 from kai_cp.workloads.reads import Forbidden
 from kai_cp.workloads.settings import GroupingSettings
 
-Key = tuple[str, str, str, str]
+BatchKey = tuple[str, str, str, str]
 """apiVersion, kind, namespace, name."""
 SHIPPED_CLASSES: Final = ("train", "build-preemptible", "build", "inference")
 GROUP_VERSION: Final = "scheduling.run.ai/v2alpha2"
@@ -25,9 +25,9 @@ class BatchObjects:
 
     def __init__(self, options: Json | None = None) -> None:
         options = options or {}
-        self._items: dict[Key, dict[str, Any]] = {}
-        self._parsed: dict[Key, tuple[Json, Item]] = {}
-        self.pod_keys: list[Key] = []
+        self._items: dict[BatchKey, dict[str, Any]] = {}
+        self._parsed: dict[BatchKey, tuple[Json, Item]] = {}
+        self.pod_keys: list[BatchKey] = []
         where = options.get("defaultPrioritiesConfigMap") or {}
         self._defaults = ("v1", "ConfigMap", where.get("namespace", ""), where.get("name", ""))
         self._shipped = SHIPPED_CLASSES if options.get("defaultPriorityClasses", True) else ()
@@ -46,7 +46,7 @@ class BatchObjects:
         if key[:2] == ("v1", "Pod"):
             self.pod_keys.append(key)
 
-    def patch(self, key: Key, patch: Json) -> None:
+    def patch(self, key: BatchKey, patch: Json) -> None:
         """Merge a patch into an object that is there."""
         self._items[key] = merge_patch(self._items[key], patch)
 
@@ -54,7 +54,7 @@ class BatchObjects:
         """Every object of a kind."""
         return [item for key, item in self._items.items() if key[:2] == (api_version, kind)]
 
-    def item(self, key: Key) -> Item | None:
+    def item(self, key: BatchKey) -> Item | None:
         """An object, read."""
         raw = self._items.get(key)
         if raw is None:
@@ -147,7 +147,7 @@ def group_documents(documents: Sequence[Json], settings: GroupingSettings) -> di
 
 def group_pods(objects: BatchObjects, settings: GroupingSettings, stage: int = 1) -> list[dict[str, Any]]:
     """Reconcile every pod twice; what could not be grouped, as ``pod``, ``stage`` and ``message``."""
-    errors: dict[Key, str] = {}
+    errors: dict[BatchKey, str] = {}
     for _round in range(2):
         errors.clear()
         for key in objects.pod_keys:
@@ -158,7 +158,7 @@ def group_pods(objects: BatchObjects, settings: GroupingSettings, stage: int = 1
     return [{"pod": f"{key[2]}/{key[3]}", "stage": stage, "message": text} for key, text in errors.items()]
 
 
-def _reconcile(objects: BatchObjects, key: Key, settings: GroupingSettings) -> None:
+def _reconcile(objects: BatchObjects, key: BatchKey, settings: GroupingSettings) -> None:
     pod = objects.item(key)
     if pod is None:
         return
@@ -201,7 +201,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return result
 
 
-def _key(document: Json) -> Key:
+def _key(document: Json) -> BatchKey:
     meta = document.get("metadata") or {}
     return (
         str(document.get("apiVersion") or ""),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kai_cp.reader.fields import Json
+from kai_cp.json_types import Json
 
 
 @dataclass(frozen=True, slots=True)

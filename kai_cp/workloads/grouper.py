@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from kai_cp.reader.fields import Json
+from kai_cp.json_types import Json
 from kai_cp.workloads import keys, stored
 from kai_cp.workloads.chain import Chain, walk
 from kai_cp.workloads.groups import Group, Grouped

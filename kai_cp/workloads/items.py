@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kai_cp.reader.fields import EMPTY, Json, Malformed, objects_at, shown, strings_at, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import EMPTY, Malformed, objects_at, shown, strings_at, text_at
 
 INT32: Final = range(-(2**31), 2**31)
 

@@ -8,15 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from kai_cp.reader.fields import (
-    Json,
-    Malformed,
-    object_at,
-    objects_at,
-    shown,
-    text_at,
-    texts_at,
-)
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, object_at, objects_at, shown, text_at, texts_at
 from kai_cp.workloads.groups import Grouped, GroupSubgroup, GroupTopology
 from kai_cp.workloads.items import GroupingError, Item
 from kai_cp.workloads.reads import Reads

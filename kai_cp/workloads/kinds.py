@@ -35,7 +35,7 @@ class Roles:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KindPart:
     """A subgroup: pods with all of ``pods`` as labels, at least as many as the first of ``min_member`` says.
 
     ``template``: where the pod template is whose annotations may constrain its topology.
@@ -67,7 +67,7 @@ class Kind:
     min_member: tuple[Path, ...] = ()
     required: bool = False
     roles: Roles | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[KindPart, ...] = ()
     cluster: tuple[Path, ...] = ()
 
     @property
@@ -183,7 +183,7 @@ class _KindRow(_Row):
             self.required,
             roles,
             tuple(
-                Part(
+                KindPart(
                     part.name,
                     part.pods,
                     tuple(map(path, part.minMember)),

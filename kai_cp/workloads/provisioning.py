@@ -14,17 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kai_cp.reader.fields import Json, Malformed, int_at, object_at, objects_at, strings_at, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, int_at, object_at, objects_at, strings_at, text_at
 from kai_cp.reader.times import instant
 from kai_cp.workloads import keys
-from kai_cp.workloads.scaling import (
-    ScalingSetup,
-    demand,
-    held_back,
-    over,
-    scheduled_condition,
-    unschedulable,
-)
+from kai_cp.workloads.scaling import ScalingSetup, demand, held_back, over, scheduled_condition, unschedulable
 
 ATOMIC: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 """The class whose nodes come all or none."""

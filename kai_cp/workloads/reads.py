@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from kai_cp.reader.fields import Json
+from kai_cp.json_types import Json
 from kai_cp.workloads.defaults import KindDefaults
 from kai_cp.workloads.items import Item, Reference
 

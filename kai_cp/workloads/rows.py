@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kai_cp.reader.fields import Json, shown
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import shown
 from kai_cp.workloads import keys
 from kai_cp.workloads.groups import NOWHERE, Grouped, GroupSubgroup, GroupTopology
-from kai_cp.workloads.items import (
-    Item,
-    Path,
-    checked_integer,
-    object_in,
-    spelled_integer,
-    value_at,
-)
-from kai_cp.workloads.kinds import Part, Roles
+from kai_cp.workloads.items import Item, Path, checked_integer, object_in, spelled_integer, value_at
+from kai_cp.workloads.kinds import KindPart, Roles
 from kai_cp.workloads.workload import Workload, group_name, inherited, placement
 
 _TEMPLATE_ANNOTATIONS = ("metadata", "annotations")
@@ -106,7 +100,7 @@ def template_placement(item: Item, template: Path) -> GroupTopology:
     return wanted
 
 
-def _subgroup(owner: Item, part: Part) -> GroupSubgroup:
+def _subgroup(owner: Item, part: KindPart) -> GroupSubgroup:
     least = first_integer(owner, part.min_member)
     topology = template_placement(owner, part.template) if part.template is not None else NOWHERE
     return GroupSubgroup(part.name, 1 if least is None else least, topology=topology)

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kai_cp.reader.fields import Json, Malformed, object_at, objects_at, strings_at, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, object_at, objects_at, strings_at, text_at
 from kai_cp.reader.quantity import quantity
 from kai_cp.reader.shares import read_gpu
 from kai_cp_models.snapshot import GpuKind

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kai_cp.reader.fields import Json, Malformed, object_at, text_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, object_at, text_at
 from kai_cp.reader.needs import read_claims
 from kai_cp.reader.requests import read_requests, readable_requests
 from kai_cp.reader.resources import dimension

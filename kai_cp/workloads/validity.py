@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from kai_cp.reader.fields import Json, shown
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import shown
 from kai_cp.workloads.groups import Group
 from kai_cp.workloads.items import GroupingError
 

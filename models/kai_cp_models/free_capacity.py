@@ -11,7 +11,7 @@ from operator import add
 
 from kai_cp_models.arrays import Ints
 
-Row = tuple[int, ...]
+NodeAmounts = tuple[int, ...]
 """Amounts of one node in the order of ``Snapshot.dimensions``."""
 
 
@@ -22,8 +22,8 @@ class FreeCapacity:
     """
 
     def __init__(self, idle: Ints, releasing: Ints) -> None:
-        self._idle: list[Row] = list(map(tuple, idle.tolist()))
-        self._releasing: list[Row] = list(map(tuple, releasing.tolist()))
+        self._idle: list[NodeAmounts] = list(map(tuple, idle.tolist()))
+        self._releasing: list[NodeAmounts] = list(map(tuple, releasing.tolist()))
         self._columns = _read_only(idle), _read_only(releasing)
         self._behind: set[int] = set()
 
@@ -36,15 +36,15 @@ class FreeCapacity:
         result._behind = self._behind.copy()
         return result
 
-    def idle_on(self, node: int) -> Row:
+    def idle_on(self, node: int) -> NodeAmounts:
         """What is idle on a node."""
         return self._idle[node]
 
-    def releasing_on(self, node: int) -> Row:
+    def releasing_on(self, node: int) -> NodeAmounts:
         """What is promised on a node beside what is idle."""
         return self._releasing[node]
 
-    def free_on(self, node: int) -> Row:
+    def free_on(self, node: int) -> NodeAmounts:
         """What is left on a node once everything releasing is gone."""
         return tuple(map(add, self._idle[node], self._releasing[node]))
 

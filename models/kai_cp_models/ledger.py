@@ -23,7 +23,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fitting import FeasibilityCache
-from kai_cp_models.free_capacity import FreeCapacity, Row
+from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
 from kai_cp_models.loading import loaded, taken
 from kai_cp_models.rules.stateful import open_rules
 from kai_cp_models.rules.stateful.protocol import Lent, RuleState
@@ -59,7 +59,7 @@ class Held:
     node: int
     gpu_groups: tuple[str, ...]
     status: PodStatus
-    charged: Row
+    charged: NodeAmounts
     details: Mapping[str, Any]
 
 
@@ -115,7 +115,7 @@ class Fixed:
             known = self._charges[kind] = amounts.accepted(self.snapshot, pod, self.snapshot.nodes[node])
         return known
 
-    def gpus(self, devices: int) -> Row:
+    def gpus(self, devices: int) -> NodeAmounts:
         """Whole GPUs as a row."""
         return tuple(devices * MILLI if d == GPU else 0 for d in range(len(self.snapshot.dimensions)))
 
@@ -525,7 +525,7 @@ class Ledger:
 
     # --- bookkeeping -----------------------------------------------------------------------------
 
-    def _amounts_on(self, pod: Pod, node: int) -> Row:
+    def _amounts_on(self, pod: Pod, node: int) -> NodeAmounts:
         """What the pod takes of the node, shared devices apart; never of what the node does not have."""
         advertised = self.fixed.advertised[node]
         return tuple(amount if there else 0 for amount, there in zip(taken(pod), advertised, strict=True))

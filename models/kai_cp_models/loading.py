@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.free_capacity import FreeCapacity, Row
+from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
 from kai_cp_models.sharing import SharedDevice, share_mib
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Pod, PodStatus, Snapshot
 
@@ -16,7 +16,7 @@ Devices = dict[tuple[int, str], SharedDevice]
 GroupsOn = dict[int, tuple[str, ...]]
 
 
-def taken(pod: Pod) -> Row:
+def taken(pod: Pod) -> NodeAmounts:
     """What a pod takes of a node beside its part of shared devices."""
     requests = pod.spec.requests
     if pod.reservation or pod.spec.gpu.shares:
@@ -30,7 +30,7 @@ def loaded(snapshot: Snapshot, allocatable: Ints) -> tuple[FreeCapacity, Devices
     index = snapshot.node_index
     # There are many pods and few requests: pods share their specs.
     rows: dict[tuple[int, bool], int] = {}
-    requests: list[Row] = []
+    requests: list[NodeAmounts] = []
     row_of: list[int] = []
     node_of: list[int] = []
     leaving: list[bool] = []

@@ -56,7 +56,7 @@ _MOST_NODES: Final = 64
 _SHOWN: Final = 3
 """Nodes that a message names."""
 Shape = tuple[int, int]
-Pattern = tuple[int, ...]
+MigPattern = tuple[int, ...]
 """Instances of every shape on one GPU."""
 
 
@@ -185,16 +185,16 @@ def _shapes(snapshot: Snapshot, node: Node) -> dict[int, Shape]:
 
 
 @lru_cache(maxsize=256)
-def patterns(shapes: tuple[Shape, ...]) -> tuple[Pattern, ...]:
+def patterns(shapes: tuple[Shape, ...]) -> tuple[MigPattern, ...]:
     """All ways to cut one GPU into instances of these shapes that leave no room for another one."""
     cells = [
         (s, sum(1 << cell for cell in range(start, min(start + shape[1], _EIGHTHS))))
         for s, shape in enumerate(shapes)
         for start in _STARTS[shape]
     ]
-    found: set[Pattern] = set()
+    found: set[MigPattern] = set()
 
-    def extend(begin: int, taken: int, compute: int, counts: Pattern) -> None:
+    def extend(begin: int, taken: int, compute: int, counts: MigPattern) -> None:
         found.add(counts)
         for i in range(begin, len(cells)):
             s, mask = cells[i]
@@ -206,7 +206,7 @@ def patterns(shapes: tuple[Shape, ...]) -> tuple[Pattern, ...]:
     return tuple(sorted(c for c in found if not any(d != c and _covers(d, c) for d in found)))
 
 
-def _covers(larger: Pattern, smaller: Pattern) -> bool:
+def _covers(larger: MigPattern, smaller: MigPattern) -> bool:
     return all(a >= b for a, b in zip(larger, smaller, strict=True))
 
 

@@ -306,7 +306,7 @@ class Node:
     """Devices of gpu drivers in node-bound ResourceSlices (2.5); included in ``allocatable``."""
 
 
-Notes = tuple[tuple[str, str], ...]
+DecisionNotes = tuple[tuple[str, str], ...]
 """Annotations of ours (``kai-cp/…``) as they are written; read only where a setting asks for it."""
 
 
@@ -334,7 +334,7 @@ class Queue:
     reclaim_min_runtime_seconds: float | None = None
     usage: Shares = Shares(0, 0, 0)
     """Historic share of the cluster, 0 to 1 (3.4); from ``--usage``, a snapshot has none."""
-    notes: Notes = ()
+    notes: DecisionNotes = ()
     user: str = ""
     """Of a queue that stands for a user of its parent (``users.label``) and is no object."""
 
@@ -401,7 +401,7 @@ class PodGroup:
     backed_off: bool = False
     """schedulingBackoff=1 and the last condition names the present node pool (9.7): not tried."""
     mark_unschedulable: bool = True
-    notes: Notes = ()
+    notes: DecisionNotes = ()
     user: str = ""
     """Value of the label ``users.label``."""
     aged: int = 0

@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 
 from kai_cp.bench.openb.problem import bins_of, items_of
-from kai_cp.bench.openb.trace import Classes, Ints, Nodes
+from kai_cp.bench.openb.trace import Classes, Nodes
+from kai_cp_models.arrays import Ints
 from kai_cp_models.bounds import Fluid
 
 EVERY: Final = 200

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp.bench.openb.trace import DEVICES, WHOLE, Classes, Ints, Nodes
+from kai_cp.bench.openb.trace import DEVICES, WHOLE, Classes, Nodes
+from kai_cp_models.arrays import Ints
 
 
 class TraceCluster:

@@ -14,7 +14,8 @@ import numpy as np
 
 from kai_cp.bench.openb.cluster import TraceCluster
 from kai_cp.bench.openb.policies import PlacementPolicy
-from kai_cp.bench.openb.trace import WHOLE, Ints
+from kai_cp.bench.openb.trace import WHOLE
+from kai_cp_models.arrays import Ints
 
 WINDOW: Final = 100
 """Arrivals that share a budget."""

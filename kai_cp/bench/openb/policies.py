@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp.bench.openb.cluster import TraceCluster
-from kai_cp.bench.openb.trace import WHOLE, Ints
+from kai_cp.bench.openb.trace import WHOLE
+from kai_cp_models.arrays import Floats, Ints
 
-Floats = NDArray[np.float64]
 POPULAR = 0.95
 """Typical pods are the most frequent classes that make up this share of the list."""
 MAX_CPU, MAX_GPU = 128_000, 8_000

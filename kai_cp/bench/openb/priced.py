@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 
 from kai_cp.bench.openb.cluster import TraceCluster
-from kai_cp.bench.openb.policies import Floats, Fragments, PotentialPolicy
+from kai_cp.bench.openb.policies import Fragments, PotentialPolicy
 from kai_cp.bench.openb.problem import bins_of, items_of
-from kai_cp.bench.openb.trace import Ints
+from kai_cp_models.arrays import Floats, Ints
 from kai_cp_models.bounds import fluid_prices, room_values
 
 DEMAND: Final = 1.05

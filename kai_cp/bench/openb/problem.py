@@ -7,7 +7,8 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from kai_cp.bench.openb.cluster import TraceCluster
-from kai_cp.bench.openb.trace import Classes, Ints, Nodes
+from kai_cp.bench.openb.trace import Classes, Nodes
+from kai_cp_models.arrays import Ints
 from kai_cp_models.bounds import Bin, BinItem
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from kai_cp.bench.openb.admission import CPU_WORTH
 from kai_cp.bench.openb.problem import bins_of, items_of
-from kai_cp.bench.openb.trace import Classes, Ints, Nodes
+from kai_cp.bench.openb.trace import Classes, Nodes
+from kai_cp_models.arrays import Ints
 from kai_cp_models.bounds import Fluid
 
 BLOCK: Final = 100

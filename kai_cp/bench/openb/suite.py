@@ -23,6 +23,7 @@ from kai_cp.bench.openb.problem import bins_of, items_of, patterns_of
 from kai_cp.bench.openb.repacked import repacked
 from kai_cp.bench.progress import ProgressBar
 from kai_cp.bench.records import BoundResult, PolicyResult, origin
+from kai_cp_models.arrays import Ints
 from kai_cp_models.bounds import packing_bound
 
 MOVES: Final = "kai_cp prices, moves"
@@ -48,7 +49,7 @@ PUBLISHED: Final = {
 }
 """Published means over ten seeds (USENIX ATC 2023, artifact)."""
 
-Job = tuple[Path, str, str, int]
+ReplayJob = tuple[Path, str, str, int]
 
 
 def run_openb(
@@ -96,7 +97,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def one(job: Job) -> PolicyResult:
+def one(job: ReplayJob) -> PolicyResult:
     """One run."""
     folder, name, policy, seed = job
     nodes = trace.shuffled(trace.read_nodes(folder), seed)
@@ -129,7 +130,7 @@ def one(job: Job) -> PolicyResult:
 
 
 def simulate(
-    nodes: trace.Nodes, classes: trace.Classes, sequence: trace.Ints, policy: str
+    nodes: trace.Nodes, classes: trace.Classes, sequence: Ints, policy: str
 ) -> tuple[TraceCluster, MigratingPolicy | None]:
     """Place the arrivals one by one; returns the cluster at the end."""
     cluster = TraceCluster(nodes, classes)

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from kai_cp_models.arrays import Ints
 
 DEVICES: Final = 8
 """Most GPUs a node has; the device arrays are this wide."""

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from kai_cp.json_types import Object
 from kai_cp.kube.admission.certificates import BadCertificate, Bundle, ends_at, parse, renewed
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.errors import ApiError, KubeError
 from kai_cp.kube.api.resources import Resource
-from kai_cp.kube.api.transport import Object, Transport
+from kai_cp.kube.api.transport import Transport
 
 LOG = logging.getLogger(__name__)
 LONGEST_POLL_SECONDS: Final = 30.0

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kai_cp.admission.framing import PATHS, ClusterFacts, answer
 from kai_cp.admission.request import AdmissionSettings
+from kai_cp.json_types import Object
 from kai_cp.kube.admission.keeper import (
     CertificateSource,
     FileSource,
@@ -26,7 +27,6 @@ from kai_cp.kube.admission.server import TlsServer
 from kai_cp.kube.api import access
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.informers import Informers
-from kai_cp.kube.api.store import Object
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.serving.http import Response
 from kai_cp.kube.serving.process import OK, Connection, Lifecycle, connect, listen, probes, serving

@@ -26,7 +26,7 @@ IDLE_SECONDS: Final = 120.0
 """A connection that asks nothing for so long is closed; API servers keep theirs for 90 s."""
 MOST_CONNECTIONS: Final = 256
 
-Judge = Callable[[str, Any], Any]
+JudgeCall = Callable[[str, Any], Any]
 """From path and document to the answer; Malformed and LookupError are the caller's fault."""
 
 
@@ -36,7 +36,7 @@ class TlsServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: str, judge: Judge) -> None:
+    def __init__(self, address: str, judge: JudgeCall) -> None:
         host, _, port = address.rpartition(":")
         self.judge = judge
         self.draining = False

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import names, resources
 from kai_cp.kube.api.resources import Resource
-from kai_cp.kube.api.store import Object
 from kai_cp.kube.api.transforms import with_parameters
 from kai_cp.reader.nodes import gpu_memory_mib
 from kai_cp.reader.requests import read_requests

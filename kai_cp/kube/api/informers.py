@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.reflector import Reflector
 from kai_cp.kube.api.resources import Resource
-from kai_cp.kube.api.store import Object, Relevant, Store
+from kai_cp.kube.api.store import Relevant, Store
 from kai_cp.kube.api.transport import Transport
 
 LOG = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import resources
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost
-from kai_cp.kube.api.store import Object
 from kai_cp.kube.api.transport import Transport
 
 LOG = logging.getLogger(__name__)

@@ -5,20 +5,21 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import names
 from kai_cp.kube.api.api_objects import annotations_of
-from kai_cp.kube.api.store import Key, Object, Store, key_of
+from kai_cp.kube.api.store import ObjectKey, Store, key_of
 
 
 class Members:
     """An index of pods by namespace and pod group name."""
 
     def __init__(self, pods: Store) -> None:
-        self._groups: dict[Key, dict[Key, Object]] = defaultdict(dict)
+        self._groups: dict[ObjectKey, dict[ObjectKey, Object]] = defaultdict(dict)
         self._lock = threading.Lock()
         pods.listen(self._changed)
 
-    def of(self, group: Key) -> list[Object]:
+    def of(self, group: ObjectKey) -> list[Object]:
         """Pods of a group, in no order that means anything."""
         with self._lock:
             return list(self._groups.get(group, {}).values())
@@ -33,7 +34,7 @@ class Members:
                 for group in after:
                     self._groups[group][key_of(new)] = new
 
-    def _drop(self, group: Key, pod: Key) -> None:
+    def _drop(self, group: ObjectKey, pod: ObjectKey) -> None:
         pods = self._groups.get(group)
         if pods is not None:
             pods.pop(pod, None)
@@ -41,7 +42,7 @@ class Members:
                 del self._groups[group]
 
 
-def groups_of(item: Object | None) -> tuple[Key, ...]:
+def groups_of(item: Object | None) -> tuple[ObjectKey, ...]:
     """The key of the pod group that an object names, () when it names none."""
     if item is None:
         return ()

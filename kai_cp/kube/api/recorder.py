@@ -8,11 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.resources import Resource
-from kai_cp.kube.api.store import Object
 from kai_cp.kube.api.transport import Transport
 
 REMEMBERED: Final = 50_000

@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kai_cp.json_types import Object
 from kai_cp.reader.salvage import SET_ASIDE, reason_to_refuse, stand_in
 
 LOG = logging.getLogger(__name__)
 
-Object = dict[str, Any]
-Key = tuple[str, str]
+ObjectKey = tuple[str, str]
 """Namespace ("" for cluster-wide kinds) and name."""
 Relevant = Callable[[Object, Object], bool]
 """Whether the change from one state to another matters to the scheduler."""
@@ -26,7 +26,7 @@ REMEMBERED = 10_000
 """Objects whose end is remembered, against late news about them."""
 
 
-def key_of(item: Mapping[str, Any]) -> Key:
+def key_of(item: Mapping[str, Any]) -> ObjectKey:
     """Key of an object."""
     meta = item["metadata"]
     return (meta.get("namespace") or "", meta["name"])
@@ -52,8 +52,8 @@ class Store:
         relevant: Relevant | None = None,
         changed: Callable[[], None] | None = None,
     ) -> None:
-        self._items: dict[Key, Object] = {}
-        self._removed: dict[Key, int] = {}
+        self._items: dict[ObjectKey, Object] = {}
+        self._removed: dict[ObjectKey, int] = {}
         self._lock = threading.Lock()
         self._transform = transform or (lambda item: item)
         self._relevant = relevant or (lambda _old, _new: True)
@@ -66,11 +66,11 @@ class Store:
         """Call ``listener(old, new)`` after each change; it must be quick."""
         self._listeners.append(listener)
 
-    def get(self, key: Key) -> Object | None:
+    def get(self, key: ObjectKey) -> Object | None:
         """The object, or None."""
         return usable(self.find(key))
 
-    def find(self, key: Key) -> Object | None:
+    def find(self, key: ObjectKey) -> Object | None:
         """The object or its stand-in, or None."""
         with self._lock:
             return self._items.get(key)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from kai_cp.kube.api.store import Object
+from kai_cp.json_types import Object
 
 CONTAINER_KEYS: Final = ("name", "ports", "resources", "volumeMounts", "volumeDevices", "restartPolicy")
 FINISHED_SPEC: Final = frozenset({"nodeName", "schedulerName", "priorityClassName"})

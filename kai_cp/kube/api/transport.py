@@ -27,6 +27,7 @@ from kubernetes.config import ConfigException
 from yaml import YAMLError
 
 from kai_cp.errors import Unavailable
+from kai_cp.json_types import Object
 from kai_cp.kube.api.access import Process, Verb, permits
 from kai_cp.kube.api.errors import ApiError, Gone, KubeError, NotGranted, NotReachable, Unauthorized
 from kai_cp.kube.api.resources import Resource
@@ -35,7 +36,6 @@ from kai_cp.reader import salvage
 
 LOG = logging.getLogger(__name__)
 
-Object = dict[str, Any]
 _TOLD = (ConfigException, OSError, ValueError, YAMLError)
 """What the client raises for a kubeconfig that it cannot use, with a sentence."""
 _UNTOLD = (TypeError, AttributeError, LookupError, RecursionError)

@@ -17,11 +17,12 @@ from typing import Final
 
 import orjson
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.api.recorder import Recorder
-from kai_cp.kube.api.store import Key, Object, Store, key_of
+from kai_cp.kube.api.store import ObjectKey, Store, key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.steps import BindError, BindStep
 
@@ -80,7 +81,7 @@ class Binder:
         self._failed = failed
         self._retried = retried
         self._clock = clock
-        self._states: dict[Key, BinderState] = {}
+        self._states: dict[ObjectKey, BinderState] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._lease_lost: Callable[[], None] = lambda: None
@@ -116,7 +117,7 @@ class Binder:
         if new is not None and (old is None or old["metadata"]["uid"] != new["metadata"]["uid"]):
             self._changed(None, self._requests.get(key_of(new)))  # it has its pod's name (1.3)
 
-    def _queue(self, key: Key) -> None:
+    def _queue(self, key: ObjectKey) -> None:
         with self._lock:
             if self._closed:
                 return
@@ -129,7 +130,7 @@ class Binder:
             state.running = True
             self._pool.submit(self._work, key)
 
-    def _work(self, key: Key) -> None:
+    def _work(self, key: ObjectKey) -> None:
         try:
             pause = self._attempt(key)
         except LeaseLost:
@@ -160,7 +161,7 @@ class Binder:
                 return
             del self._states[key]
 
-    def _retry(self, key: Key) -> None:
+    def _retry(self, key: ObjectKey) -> None:
         with self._lock:
             state = self._states.get(key)
             if state is not None:
@@ -168,7 +169,7 @@ class Binder:
         self._retried()
         self._queue(key)
 
-    def _attempt(self, key: Key) -> float | None:
+    def _attempt(self, key: ObjectKey) -> float | None:
         """Try once; seconds until the next attempt, or None when there is to be none."""
         request = self._requests.get(key)
         if request is None or api_objects.finished(request) or "deletionTimestamp" in request["metadata"]:
@@ -200,7 +201,7 @@ class Binder:
     def _serves(self, pod: Object) -> bool:
         return not self._scheduler_name or pod["spec"].get("schedulerName") == self._scheduler_name
 
-    def _next_pause(self, key: Key) -> float:
+    def _next_pause(self, key: ObjectKey) -> float:
         state = self._states[key]
         state.attempts += 1
         return min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(state.attempts, 16))

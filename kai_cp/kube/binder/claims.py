@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import resources
 from kai_cp.kube.api.errors import ApiError
-from kai_cp.kube.api.store import Object
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.steps import BindError
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.errors import ApiError
-from kai_cp.kube.api.store import Object, Store
+from kai_cp.kube.api.store import Store
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.claims import Claims
 from kai_cp.kube.binder.steps import BindError

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.errors import ApiError, KubeError
-from kai_cp.kube.api.store import Object, Store
+from kai_cp.kube.api.store import Store
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.steps import BindError

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.recorder import Recorder
-from kai_cp.kube.api.store import Object, Store
+from kai_cp.kube.api.store import Store
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.reservation import LABEL_PREFIX, GpuReservations, groups_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api.errors import KubeError
-from kai_cp.kube.api.store import Object
 
 
 class BindError(KubeError):

@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, resources
-from kai_cp.kube.api.store import Object, Store
+from kai_cp.kube.api.store import Store
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.steps import BindError

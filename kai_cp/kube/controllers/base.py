@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.errors import KubeError
 from kai_cp.kube.api.informers import Informers
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.resources import Resource
-from kai_cp.kube.api.store import Key, Object
+from kai_cp.kube.api.store import ObjectKey
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.controllers.options import ControllerOptions
 
@@ -30,7 +31,7 @@ class Want(NamedTuple):
     """
 
     resource: Resource
-    keys: Callable[[Object | None, Object | None], Iterable[Key]]
+    keys: Callable[[Object | None, Object | None], Iterable[ObjectKey]]
     transform: Callable[[Object], Object] = t.plain
     metadata_only: bool = False
     fields: str = ""
@@ -53,7 +54,7 @@ class Controller(Protocol):
         """What to follow."""
         ...
 
-    def reconcile(self, key: Key, attempt: int) -> float | None:
+    def reconcile(self, key: ObjectKey, attempt: int) -> float | None:
         """Bring ``key`` in order; ``attempt`` counts failures in a row so far."""
         ...
 
@@ -67,21 +68,21 @@ class Context:
     recorder: Recorder
     registry: CollectorRegistry
     options: ControllerOptions
-    enqueue: Callable[[Iterable[Key]], None]
+    enqueue: Callable[[Iterable[ObjectKey]], None]
 
 
 Factory = Callable[[Context], Controller]
 
 
 def changed(
-    keys: Callable[[Object], Iterable[Key]], relevant: Callable[[Object, Object], bool] = t.any_change
-) -> Callable[[Object | None, Object | None], Iterable[Key]]:
+    keys: Callable[[Object], Iterable[ObjectKey]], relevant: Callable[[Object, Object], bool] = t.any_change
+) -> Callable[[Object | None, Object | None], Iterable[ObjectKey]]:
     """Keys of both states of an object, if the change matters."""
 
-    def found(old: Object | None, new: Object | None) -> Iterable[Key]:
+    def found(old: Object | None, new: Object | None) -> Iterable[ObjectKey]:
         if old is not None and new is not None and not relevant(old, new):
             return ()
-        both: dict[Key, Any] = {}
+        both: dict[ObjectKey, Any] = {}
         for state in (old, new):
             if state is not None:
                 both |= dict.fromkeys(keys(state))

@@ -12,11 +12,12 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost
 from kai_cp.kube.api.informers import Informers
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.resources import Resource
-from kai_cp.kube.api.store import Key, Object
+from kai_cp.kube.api.store import ObjectKey
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.controllers.base import Context, Controller, Factory, NotYet, Want
 from kai_cp.kube.controllers.options import ControllerOptions
@@ -150,7 +151,7 @@ class Host:
             self._metrics.seconds.labels(name).observe(time.monotonic() - started)
 
 
-def _keys(want: Want, old: Object | None, new: Object | None) -> Iterable[Key]:
+def _keys(want: Want, old: Object | None, new: Object | None) -> Iterable[ObjectKey]:
     """Keys of a change; a defect in finding them must not end the watch."""
     try:
         return list(want.keys(old, new))
@@ -159,5 +160,5 @@ def _keys(want: Want, old: Object | None, new: Object | None) -> Iterable[Key]:
         return ()
 
 
-def _extra(name: str, key: Key, error: str) -> dict[str, str]:
+def _extra(name: str, key: ObjectKey, error: str) -> dict[str, str]:
     return {"controller": name, "key": "/".join(part for part in key if part), "error": error}

@@ -9,14 +9,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from kai_cp.json_types import Json, Object
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.errors import ApiError, NotGranted
 from kai_cp.kube.api.resources import Resource
-from kai_cp.kube.api.store import Key, Object, Store, key_of
+from kai_cp.kube.api.store import ObjectKey, Store, key_of
 from kai_cp.kube.controllers.base import Context
 from kai_cp.kube.controllers.served import Served
-from kai_cp.reader.fields import Json
 from kai_cp.workloads.defaults import KindDefaults, read_defaults
 from kai_cp.workloads.items import GroupingError, Item, Reference, item_of
 from kai_cp.workloads.karta import GROUP_LABEL, KIND_LABEL, VERSION_LABEL
@@ -66,7 +66,7 @@ class OwnerLookup:
         )
         self._owners: dict[tuple[Resource, bool], Store] = {}
         self._lock = threading.Lock()
-        self._labelled: dict[tuple[str, str, str], dict[Key, Object]] = defaultdict(dict)
+        self._labelled: dict[tuple[str, str, str], dict[ObjectKey, Object]] = defaultdict(dict)
         self._named: dict[str, dict[str, Object]] = defaultdict(dict)
         self._defaults: tuple[float, KindDefaults] = (-DEFAULTS_SECONDS, KindDefaults())
         self.pod_store.listen(self._pod_changed)
@@ -171,7 +171,7 @@ class OwnerLookup:
             return None
         return item_of(raw, reference.api_version, reference.kind)
 
-    def _fetch(self, resource: Resource, key: Key, *, whole: bool) -> Object | None:
+    def _fetch(self, resource: Resource, key: ObjectKey, *, whole: bool) -> Object | None:
         """One object as it is now; from now on its kind is watched."""
         try:
             raw = self._context.transport.get(resource, *key)

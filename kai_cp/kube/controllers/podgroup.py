@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.api_objects import annotations_of, labels_of
 from kai_cp.kube.api.members import Members, groups_of
-from kai_cp.kube.api.store import Key, Object, key_of
+from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.controllers.base import Context, Want, changed
 from kai_cp.workloads.sums import FIELDS, Usage, group_status, is_preemptible, usage_of
 
@@ -46,7 +47,7 @@ class PodGroupController:
             Want(r.RESOURCE_CLAIMS, changed(self._groups_of_claim), optional=True),
         )
 
-    def reconcile(self, key: Key, attempt: int) -> float | None:
+    def reconcile(self, key: ObjectKey, attempt: int) -> float | None:
         """Write the sums of one group, if they are others than those it has."""
         group = self._groups.get(key)
         if group is None:
@@ -89,14 +90,14 @@ class PodGroupController:
             self._nodes[name] = (now, labels)
         return labels
 
-    def _groups_of_class(self, priority_class: Object) -> Iterable[Key]:
+    def _groups_of_class(self, priority_class: Object) -> Iterable[ObjectKey]:
         name = priority_class["metadata"]["name"]
         every = bool(priority_class.get("globalDefault"))
         for group in self._groups.all():
             if every or (group.get("spec") or {}).get("priorityClassName") == name:
                 yield key_of(group)
 
-    def _groups_of_claim(self, claim: Object) -> Iterable[Key]:
+    def _groups_of_claim(self, claim: Object) -> Iterable[ObjectKey]:
         holders = (claim.get("status") or {}).get("reservedFor") or ()
         for holder in holders:
             pod = self._pods.get((claim["metadata"]["namespace"], holder.get("name") or ""))

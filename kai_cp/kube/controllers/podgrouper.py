@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.api_objects import annotations_of
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.members import Members
-from kai_cp.kube.api.store import Key, Object, key_of
+from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.controllers.base import Context, NotYet, Want, changed
 from kai_cp.kube.controllers.options import ControllerOptions, pairs
 from kai_cp.kube.controllers.owners import OwnerAnswer, OwnerLookup, Seen
@@ -61,8 +62,8 @@ class PodGrouper:
         self._pods = self._cluster.pod_store
         self._groups = self._cluster.group_store
         self._members = Members(self._pods)
-        self._depend: dict[Seen, set[Key]] = defaultdict(set)
-        self._seen: dict[Key, frozenset[Seen]] = {}
+        self._depend: dict[Seen, set[ObjectKey]] = defaultdict(set)
+        self._seen: dict[ObjectKey, frozenset[Seen]] = {}
         self._indexing = threading.Lock()
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
@@ -79,7 +80,7 @@ class PodGrouper:
             wants.append(Want(r.NAMESPACES, changed(self._inhabitants, _label_change), metadata_only=True))
         return wants
 
-    def reconcile(self, key: Key, attempt: int) -> float | None:
+    def reconcile(self, key: ObjectKey, attempt: int) -> float | None:
         """Group one pod."""
         raw = self._pods.get(key)
         if raw is None:
@@ -173,7 +174,7 @@ class PodGrouper:
             if group is not None:
                 recorder.say(group, r.POD_GROUPS, "Normal", note.reason, note.text)
 
-    def _depends(self, key: Key, seen: frozenset[Seen]) -> None:
+    def _depends(self, key: ObjectKey, seen: frozenset[Seen]) -> None:
         with self._indexing:
             before = self._seen.get(key, frozenset())
             for gone in before - seen:
@@ -194,15 +195,15 @@ class PodGrouper:
         if keys:
             self._context.enqueue(keys)
 
-    def _orphans(self, old: Object | None, new: Object | None) -> Iterable[Key]:
+    def _orphans(self, old: Object | None, new: Object | None) -> Iterable[ObjectKey]:
         if old is None or new is not None:
             return ()
         return [key_of(pod) for pod in self._members.of(key_of(old))]
 
-    def _everyone(self, _item: Object) -> Iterable[Key]:
+    def _everyone(self, _item: Object) -> Iterable[ObjectKey]:
         return [key_of(pod) for pod in self._pods.all()]
 
-    def _inhabitants(self, namespace: Object) -> Iterable[Key]:
+    def _inhabitants(self, namespace: Object) -> Iterable[ObjectKey]:
         name = namespace["metadata"]["name"]
         return [key_of(pod) for pod in self._pods.all() if pod["metadata"].get("namespace") == name]
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.members import Members, groups_of
-from kai_cp.kube.api.store import Key, Object, key_of
+from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.controllers.base import Context, NotYet, Want, changed
 from kai_cp.kube.controllers.served import Served
 from kai_cp.workloads.provisioning import Request, step, template_names
@@ -50,7 +51,7 @@ class GangProvisioner:
             *(Want(kind, changed(groups_of), optional=True) for kind in _KINDS),
         )
 
-    def reconcile(self, key: Key, attempt: int) -> float | None:
+    def reconcile(self, key: ObjectKey, attempt: int) -> float | None:
         """Ask for one gang, or take back what was asked."""
         group = self._groups.get(key)
         if group is None:
@@ -109,7 +110,7 @@ class GangProvisioner:
         for store in self._requests:
             store.remove(request, ours=True)
 
-    def _mark(self, key: Key, marks: Mapping[str, str | None]) -> None:
+    def _mark(self, key: ObjectKey, marks: Mapping[str, str | None]) -> None:
         pod = self._pods.get(key)
         if pod is None:
             return

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import resources as r
-from kai_cp.kube.api.store import Key, Object, Store, key_of
+from kai_cp.kube.api.store import ObjectKey, Store, key_of
 from kai_cp.kube.controllers.base import Context, Want, changed
 from kai_cp.kube.controllers.options import ControllerOptions, metric_labels
 from kai_cp.kube.controllers.podgroup import differing
@@ -41,7 +42,7 @@ class QueueController:
             Want(r.POD_GROUPS, changed(lambda group: self._line(queue_of(group)), _group_change)),
         )
 
-    def reconcile(self, key: Key, attempt: int) -> float | None:
+    def reconcile(self, key: ObjectKey, attempt: int) -> float | None:
         """Write the status of one queue, if it is another than what it has; and its metrics."""
         queue = self._queues.get(key)
         if queue is None:
@@ -67,19 +68,19 @@ class QueueController:
                 self._queues.put(answer, ours=True)
         return None
 
-    def _queue_keys(self, old: Object | None, new: Object | None) -> Iterable[Key]:
+    def _queue_keys(self, old: Object | None, new: Object | None) -> Iterable[ObjectKey]:
         if old is not None and new is not None and not _queue_change(old, new):
             return ()
-        found: dict[Key, None] = {}
+        found: dict[ObjectKey, None] = {}
         for state in (old, new):
             if state is not None:
                 found[key_of(state)] = None
                 found |= dict.fromkeys(self._line(_parent(state)))
         return found
 
-    def _line(self, name: str) -> Iterable[Key]:
+    def _line(self, name: str) -> Iterable[ObjectKey]:
         """A queue and those above it."""
-        found: dict[Key, None] = {}
+        found: dict[ObjectKey, None] = {}
         while name and ("", name) not in found and len(found) < _DEEPEST:
             found["", name] = None
             queue = self._queues.get(("", name))
@@ -97,7 +98,7 @@ class Sums:
     """Sums over the pod groups that name a queue, kept up to date with each change of one."""
 
     def __init__(self, groups: Store) -> None:
-        self._parts: dict[Key, tuple[str, dict[str, Sum]]] = {}
+        self._parts: dict[ObjectKey, tuple[str, dict[str, Sum]]] = {}
         """What each pod group adds, and to which queue."""
         self._totals: dict[str, dict[str, Sum]] = defaultdict(lambda: {field: {} for field in FIELDS})
         self._lock = threading.Lock()

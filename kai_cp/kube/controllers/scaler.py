@@ -6,15 +6,16 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.api_objects import rfc3339
 from kai_cp.kube.api.errors import ApiError
-from kai_cp.kube.api.store import Key, Object, key_of
+from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.controllers.base import Context, Want
 from kai_cp.workloads.scaling import COOL_DOWN_SECONDS, Adjustment, ScalingSetup, adjust
 
-WHOLE: Final[Key] = ("", "cluster")
+WHOLE: Final[ObjectKey] = ("", "cluster")
 """The one key: every pass looks at all that waits."""
 
 
@@ -42,7 +43,7 @@ class NodeScaleAdjuster:
         self._groups = informers.store(r.POD_GROUPS)
         self._orders = informers.store(r.BIND_REQUESTS)
         self._orders.listen(self._order_changed)
-        self._ordered: dict[Key, float] = {}
+        self._ordered: dict[ObjectKey, float] = {}
         """When the last order for a pod was seen: the binder refuses those of pods with a new reservation
         while a scaling pod waits, and the scheduler takes a refused order back at once."""
         self._cool_until = 0.0
@@ -56,7 +57,7 @@ class NodeScaleAdjuster:
             Want(r.BIND_REQUESTS, _always),
         )
 
-    def reconcile(self, key: Key, attempt: int) -> float | None:
+    def reconcile(self, key: ObjectKey, attempt: int) -> float | None:
         """One pass over all that waits."""
         now = time.monotonic()
         groups = {key_of(group): group for group in self._groups.all()}
@@ -116,5 +117,5 @@ class NodeScaleAdjuster:
             self._scaling.put(answer, ours=True)
 
 
-def _always(_old: Object | None, _new: Object | None) -> Iterable[Key]:
+def _always(_old: Object | None, _new: Object | None) -> Iterable[ObjectKey]:
     return (WHOLE,)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, get_type_hints
 
-from kai_cp.kube.api.store import Object
+from kai_cp.json_types import Json, Object
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.scheduler.options import SchedulerOptions
-from kai_cp.reader.fields import Json, int_at, list_at, object_at, strings_at, text_at
+from kai_cp.reader.fields import int_at, list_at, object_at, strings_at, text_at
 
 OWNED: Final = frozenset(
     ("scheduler_name", "nodepool_label_key", "partition_label_value", "queue_label_key", "mode")

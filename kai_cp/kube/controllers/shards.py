@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.errors import ApiError
-from kai_cp.kube.api.store import Key, Object, key_of
+from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.controllers.base import Context, Want, changed
 from kai_cp.kube.controllers.shard_objects import conditions, contained, deployment_name, owned, plan
 from kai_cp.reader.fields import Malformed
@@ -42,7 +43,7 @@ class ShardController:
             Want(r.CONFIGS, changed(self._all, _other_spec), optional=True),
         )
 
-    def reconcile(self, key: Key, attempt: int) -> float | None:
+    def reconcile(self, key: ObjectKey, attempt: int) -> float | None:
         """Make or change the Deployment of one shard, and tell how it is."""
         shard = self._shards.get(key)
         if shard is None or "deletionTimestamp" in shard["metadata"]:
@@ -99,7 +100,7 @@ class ShardController:
         if answer is not None:
             self._shards.put(answer, ours=True)
 
-    def _all(self, _config: Object) -> Iterable[Key]:
+    def _all(self, _config: Object) -> Iterable[ObjectKey]:
         return [key_of(shard) for shard in self._shards.all()]
 
 

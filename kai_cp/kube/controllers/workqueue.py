@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from kai_cp.kube.api.store import Key
+from kai_cp.kube.api.store import ObjectKey
 
 FIRST_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 60.0
@@ -26,14 +26,14 @@ class WorkQueue:
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._settle = 0.0
         self._monotonic = monotonic
-        self._ready: deque[Key] = deque()
-        self._waiting: set[Key] = set()
+        self._ready: deque[ObjectKey] = deque()
+        self._waiting: set[ObjectKey] = set()
         """In ``_ready``."""
-        self._due: dict[Key, float] = {}
-        self._later: list[tuple[float, Key]] = []
-        self._working: set[Key] = set()
-        self._again: set[Key] = set()
-        self._failures: dict[Key, int] = {}
+        self._due: dict[ObjectKey, float] = {}
+        self._later: list[tuple[float, ObjectKey]] = []
+        self._working: set[ObjectKey] = set()
+        self._again: set[ObjectKey] = set()
+        self._failures: dict[ObjectKey, int] = {}
         self._stopped = False
         self._condition = threading.Condition()
 
@@ -41,7 +41,7 @@ class WorkQueue:
         """Wait this long for further changes of a key before it is handed out."""
         self._settle = seconds
 
-    def add(self, keys: Iterable[Key]) -> None:
+    def add(self, keys: Iterable[ObjectKey]) -> None:
         """Have keys reconciled soon."""
         with self._condition:
             for key in keys:
@@ -52,7 +52,7 @@ class WorkQueue:
                 else:
                     self._append(key)
 
-    def get(self) -> tuple[Key, int] | None:
+    def get(self) -> tuple[ObjectKey, int] | None:
         """The next key and how often it failed in a row, waiting for one; None when the queue has ended."""
         with self._condition:
             while not self._stopped:
@@ -65,13 +65,13 @@ class WorkQueue:
                 self._condition.wait(pause)
         return None
 
-    def done(self, key: Key, after: float | None = None) -> None:
+    def done(self, key: ObjectKey, after: float | None = None) -> None:
         """The key is in order; look at it again ``after`` seconds, if given."""
         with self._condition:
             self._failures.pop(key, None)
             self._finish(key, after)
 
-    def failed(self, key: Key) -> None:
+    def failed(self, key: ObjectKey) -> None:
         """The key is not in order; it is tried again after a pause."""
         with self._condition:
             failures = self._failures.get(key, 0)
@@ -96,7 +96,7 @@ class WorkQueue:
         with self._condition:
             return not (self._ready or self._working or self._due)
 
-    def _finish(self, key: Key, after: float | None) -> None:
+    def _finish(self, key: ObjectKey, after: float | None) -> None:
         self._working.discard(key)
         if key in self._again:
             self._again.discard(key)
@@ -107,14 +107,14 @@ class WorkQueue:
         elif after is not None:
             self._schedule(key, after)
 
-    def _append(self, key: Key) -> None:
+    def _append(self, key: ObjectKey) -> None:
         self._due.pop(key, None)
         if key not in self._waiting:
             self._waiting.add(key)
             self._ready.append(key)
             self._condition.notify()
 
-    def _schedule(self, key: Key, seconds: float) -> None:
+    def _schedule(self, key: ObjectKey, seconds: float) -> None:
         """The earliest time counts."""
         due = self._monotonic() + seconds
         if key in self._waiting or self._due.get(key, due + 1.0) <= due:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.transport import Transport
 
@@ -20,7 +21,6 @@ QUEUES: Final = (
     ("inference", "products", 64.0, 120),
 )
 """Name, parent, deserved GPUs, priority."""
-Object = dict[str, Any]
 
 
 def create_cluster(api: Transport, nodes: int) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.transport import Transport
@@ -18,7 +19,6 @@ from kai_cp.kube.scheduler.cache import ClusterCache
 
 COLOURS: Final = ("green", "cyan", "magenta", "yellow", "blue", "red")
 EVENTS: Final = 8
-Object = dict[str, Any]
 
 
 def gpus_of(pod: Object) -> float:

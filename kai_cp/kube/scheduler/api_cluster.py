@@ -11,13 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.cluster import WriteOutcome, WriteResult
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.api.promises import moved_note
 from kai_cp.kube.api.recorder import Recorder
-from kai_cp.kube.api.store import Object, key_of
+from kai_cp.kube.api.store import key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import names
-from kai_cp.kube.api.store import Object
 
 FIRST_SECONDS: Final = 2.0
 LONGEST_SECONDS: Final = 300.0

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.errors import KubeError
 from kai_cp.kube.api.informers import Informers
 from kai_cp.kube.api.members import Members
 from kai_cp.kube.api.resources import Resource
-from kai_cp.kube.api.store import Object, Relevant, Store
+from kai_cp.kube.api.store import Relevant, Store
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.scheduler.options import SchedulerOptions
 

@@ -13,14 +13,14 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api.cluster import WriteOutcome, WriteResult
 from kai_cp.kube.api.promises import moved_note
+from kai_cp.kube.api.store import ObjectKey
 from kai_cp_models.snapshot import Decision, GroupKey, Plan
 
 DEFAULT_GRACE_SECONDS: Final = 30.0
-Object = dict[str, Any]
-Key = tuple[str, str]
 
 
 class FakeCluster:
@@ -147,7 +147,7 @@ class FakeCluster:
         if not placed and not waits:
             self._annotate(group, names.LAST_START)
 
-    def _bound(self, key: Key, uid: str | None) -> None:
+    def _bound(self, key: ObjectKey, uid: str | None) -> None:
         pod, request = self._pods.get(key), self._requests.get(key)
         if pod is None or request is None or pod["metadata"].get("uid") != uid:
             return
@@ -170,7 +170,7 @@ class FakeCluster:
         self._note("bound", key)
         self._at(self.now + self._start_seconds, lambda: self._running(key, uid))
 
-    def _running(self, key: Key, uid: str | None) -> None:
+    def _running(self, key: ObjectKey, uid: str | None) -> None:
         pod = self._pods.get(key)
         alive = pod is not None and "deletionTimestamp" not in pod["metadata"]
         if pod is not None and alive and pod["metadata"].get("uid") == uid:
@@ -198,7 +198,7 @@ class FakeCluster:
         self._at(self.now + grace, lambda: self._gone(key, uid))
         return "done", ""
 
-    def _gone(self, key: Key, uid: str | None) -> None:
+    def _gone(self, key: ObjectKey, uid: str | None) -> None:
         pod = self._pods.get(key)
         if pod is None or pod["metadata"].get("uid") != uid:
             return
@@ -254,11 +254,11 @@ class FakeCluster:
         if when <= self.now:
             self.advance(0.0)
 
-    def _note(self, what: str, key: Key) -> None:
+    def _note(self, what: str, key: ObjectKey) -> None:
         self.log.append((self.now, what, "/".join(key)))
 
 
-def _key(item: Mapping[str, Any]) -> Key:
+def _key(item: Mapping[str, Any]) -> ObjectKey:
     return (item["metadata"].get("namespace") or "", item["metadata"]["name"])
 
 

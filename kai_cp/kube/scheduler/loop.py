@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import resources
 from kai_cp.kube.api.cluster import WriteResult
 from kai_cp.kube.api.errors import KubeError
-from kai_cp.kube.api.store import Object
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache

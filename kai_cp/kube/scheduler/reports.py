@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import KubeError
 from kai_cp.kube.api.promises import promises
 from kai_cp.kube.api.recorder import Recorder
-from kai_cp.kube.api.store import Object
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.cache import ClusterCache

@@ -15,9 +15,10 @@ import uuid
 from collections.abc import Callable
 from typing import Final
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.recorder import Recorder
-from kai_cp.kube.api.store import Key, Object, Store, key_of
+from kai_cp.kube.api.store import ObjectKey, Store, key_of
 
 LOG = logging.getLogger(__name__)
 HOLD_SECONDS: Final = 30.0
@@ -51,7 +52,7 @@ class Rivals:
         self._request_served = request_served
         self._seen = seen
         self._hold_seconds = hold_seconds
-        self._ordered: dict[Key, str] = {}
+        self._ordered: dict[ObjectKey, str] = {}
         """Nodes by the pods that we ordered: what a fast binder did may be seen before the order itself, as
         they come by two watches."""
         self._begun = False

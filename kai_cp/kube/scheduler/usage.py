@@ -41,7 +41,7 @@ METRICS: Final = {
 
 KAI's queue controller and our scheduler both export allocations; the greatest is taken, not the sum.
 """
-Usage = dict[str, dict[str, float]]
+UsageByQueue = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class UsageClient:
         self._options = options
         self._clock = clock
         self._changed = changed
-        self._usage: Usage | None = None
+        self._usage: UsageByQueue | None = None
         self._fetched = 0.0
         self._first = threading.Event()
         self._stopping = threading.Event()
@@ -181,11 +181,11 @@ class UsageClient:
             return None
         return {"fetchedAt": rfc3339(self._fetched), "queues": self._usage}
 
-    def fetch(self) -> Usage:
+    def fetch(self) -> UsageByQueue:
         """Ask now."""
         now = self._clock()
         began = time.monotonic()
-        usage: Usage = {}
+        usage: UsageByQueue = {}
         for resource, (allocation, capacity) in self._options.metrics.items():
             whole = sum(self._ask(query(self._options, capacity, now), now).values())
             if whole <= 0:

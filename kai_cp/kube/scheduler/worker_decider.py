@@ -15,7 +15,8 @@ from typing import Any, Final
 import orjson
 
 from kai_cp import memory
-from kai_cp.kube.api.store import Key, Object, key_of
+from kai_cp.json_types import Object
+from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.scheduler.decider import Decided
 from kai_cp.reader import ParseMemo, parse
 from kai_cp.worker import Channel, Reply, Worker
@@ -38,7 +39,7 @@ class Changes:
     """
 
     upserts: bytes
-    removed: list[Key]
+    removed: list[ObjectKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Noted:
 class SnapshotMirror:
     """The worker's copy of the snapshot, and what it remembers of having read it."""
 
-    lists: dict[str, dict[Key, Object] | None] = field(default_factory=dict)
+    lists: dict[str, dict[ObjectKey, Object] | None] = field(default_factory=dict)
     memo: ParseMemo = field(default_factory=ParseMemo)
     turns: Turns = field(default_factory=Turns)
 
@@ -125,7 +126,7 @@ class Differ:
 
     def __init__(self) -> None:
         self._lists: dict[str, Any] = {}
-        self._items: dict[str, dict[Key, Object]] = {}
+        self._items: dict[str, dict[ObjectKey, Object]] = {}
         self._fresh = True
 
     def forget(self) -> None:

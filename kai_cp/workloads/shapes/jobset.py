@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from kai_cp.reader.fields import Json, shown
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import shown
 from kai_cp.workloads import keys
 from kai_cp.workloads.groups import NOWHERE, Group, Grouped, GroupSubgroup, GroupTopology
 from kai_cp.workloads.items import (

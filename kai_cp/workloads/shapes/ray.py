@@ -5,18 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from kai_cp.reader.fields import Json, shown
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import shown
 from kai_cp.workloads import keys
 from kai_cp.workloads.groups import NOWHERE, Grouped, GroupSubgroup, GroupTopology
-from kai_cp.workloads.items import (
-    Item,
-    Reference,
-    checked_integer,
-    object_in,
-    objects_in,
-    path,
-    text_in,
-)
+from kai_cp.workloads.items import Item, Reference, checked_integer, object_in, objects_in, path, text_in
 from kai_cp.workloads.reads import Forbidden
 from kai_cp.workloads.rows import strings
 from kai_cp.workloads.workload import Workload, inherited, placement

@@ -8,7 +8,7 @@ from math import inf
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import (
-    Bounds,
+    ResourceBounds,
     can_reclaim,
     due_bounds,
     over,
@@ -47,8 +47,10 @@ def reclaim_bounds(
     """
     book = base.book.copy()
     position = {item.rank: o for o, item in enumerate(ranked)}
-    classes: dict[tuple[frozenset[int], tuple[tuple[str, tuple[str, Bounds]], ...]], list[int]] = {}
-    terms_of: dict[tuple[object, ...], tuple[frozenset[int], tuple[tuple[str, tuple[str, Bounds]], ...]]] = {}
+    classes: dict[tuple[frozenset[int], tuple[tuple[str, tuple[str, ResourceBounds]], ...]], list[int]] = {}
+    terms_of: dict[
+        tuple[object, ...], tuple[frozenset[int], tuple[tuple[str, tuple[str, ResourceBounds]], ...]]
+    ] = {}
     parts: dict[frozenset[int], dict[str, frozenset[int]]] = {}
     joined: dict[tuple[frozenset[int], frozenset[str]], frozenset[int]] = {}
     for a, ask in enumerate(asks):
@@ -61,7 +63,7 @@ def reclaim_bounds(
             if takes not in parts:
                 parts[takes] = _by_queue(ranked, (position[rank] for rank in takes if rank in position))
             by_queue = parts[takes]
-            bounds: dict[str, tuple[str, Bounds]] = {}
+            bounds: dict[str, tuple[str, ResourceBounds]] = {}
             open_ = frozenset(by_queue)
             if policy.by_share:
                 for queue in sorted(by_queue):
@@ -155,7 +157,7 @@ def most_lost_milli_gpus(
     ``units``: milli-GPUs of the largest unit in each victim leaf queue. A queue loses while it holds more
     than its due; infinite where another resource than GPUs keeps it open.
     """
-    levels: dict[str, tuple[Bounds, int]] = {}
+    levels: dict[str, tuple[ResourceBounds, int]] = {}
     for queue, largest in units.items():
         level, bounds = due_bounds(book, ask.group.queue, asked, queue)
         levels[level] = bounds, max(largest, levels.get(level, (bounds, 0))[1])
@@ -170,7 +172,7 @@ def most_lost_milli_gpus(
     return total
 
 
-def _over_bound(book: QueueBook, level: str, bounds: Bounds) -> bool:
+def _over_bound(book: QueueBook, level: str, bounds: ResourceBounds) -> bool:
     return over(book.allocated_of(level), bounds)
 
 

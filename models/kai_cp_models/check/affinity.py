@@ -15,7 +15,7 @@ from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.selectors import selects
 from kai_cp_models.snapshot import Pod, PodAffinityTerm, PodKey
 
-Place = tuple[Pod, str]
+PodPlace = tuple[Pod, str]
 """A pod and its node."""
 
 
@@ -59,11 +59,11 @@ def _domain(world: PlannedCluster, node: str, key: str) -> str | None:
 class _Neighbours:
     """Pods by anti-affinity term and domain: those that have the term, and those it speaks of."""
 
-    holders: dict[tuple[PodAffinityTerm, str], list[Place]] = field(default_factory=dict)
-    matching: dict[tuple[PodAffinityTerm, str], list[Place]] = field(default_factory=dict)
+    holders: dict[tuple[PodAffinityTerm, str], list[PodPlace]] = field(default_factory=dict)
+    matching: dict[tuple[PodAffinityTerm, str], list[PodPlace]] = field(default_factory=dict)
 
 
-def _speaks_of(places: list[Place]) -> Callable[[Pod], tuple[PodAffinityTerm, ...]]:
+def _speaks_of(places: list[PodPlace]) -> Callable[[Pod], tuple[PodAffinityTerm, ...]]:
     """Which required anti-affinity terms of any pod speak of a pod; alike pods are asked about once."""
     terms = {term: None for pod, _ in places for term in _required(pod.spec.pod_anti_affinity)}
     known: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[PodAffinityTerm, ...]] = {}
@@ -78,7 +78,7 @@ def _speaks_of(places: list[Place]) -> Callable[[Pod], tuple[PodAffinityTerm, ..
 
 
 def _neighbours(
-    world: PlannedCluster, places: list[Place], speaks_of: Callable[[Pod], tuple[PodAffinityTerm, ...]]
+    world: PlannedCluster, places: list[PodPlace], speaks_of: Callable[[Pod], tuple[PodAffinityTerm, ...]]
 ) -> _Neighbours:
     found = _Neighbours()
     for pod, node in places:
@@ -101,7 +101,7 @@ def _apart(
     spoken_of: tuple[PodAffinityTerm, ...],
     when: str,
 ) -> Iterator[str]:
-    met: list[tuple[Pod, PodAffinityTerm, Place]] = []
+    met: list[tuple[Pod, PodAffinityTerm, PodPlace]] = []
     for term in _required(pod.spec.pod_anti_affinity):
         domain = _domain(world, node, term.topology_key)
         met += [(pod, term, place) for place in neighbours.matching.get((term, domain or ""), ())]
@@ -116,9 +116,9 @@ def _apart(
             )
 
 
-def _together(world: PlannedCluster, now: list[Place], end: list[Place]) -> Iterator[str]:
+def _together(world: PlannedCluster, now: list[PodPlace], end: list[PodPlace]) -> Iterator[str]:
     """Affinity, pod after pod: each finds a partner that came before, or is the first of its kind."""
-    pending: list[tuple[Pod, str, list[PodAffinityTerm], list[Place]]] = []
+    pending: list[tuple[Pod, str, list[PodAffinityTerm], list[PodPlace]]] = []
     for key, decision in sorted(world.placed.items()):
         pod, terms = world.pod(key), _required(world.pod(key).spec.pod_affinity)
         missing = [t.topology_key for t in terms if _domain(world, decision.node, t.topology_key) is None]

@@ -11,7 +11,7 @@ from typing import Final
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.snapshot import BASE_DIMENSIONS, CPU, GPU, MEMORY, MILLI, GpuKind, Node, Pod, Snapshot
 
-Amounts = tuple[int, int, int]
+CheckedAmounts = tuple[int, int, int]
 """(milli_cpus, memory_bytes, milli_gpus)."""
 
 NAMES: Final = ("CPU", "memory", "GPU")
@@ -27,7 +27,7 @@ def share_mib(pod: Pod, node: Node) -> int:
     return pod.spec.gpu.milli_portion * node.gpu_memory_mib // MILLI
 
 
-def charge(snapshot: Snapshot, pod: Pod, node: Node) -> Amounts:
+def charge(snapshot: Snapshot, pod: Pod, node: Node) -> CheckedAmounts:
     """What a pod on ``node`` counts in its queue (2.3, end): the accepted amount."""
     gpu = pod.spec.gpu
     if gpu.kind is GpuKind.MEMORY:
@@ -38,7 +38,7 @@ def charge(snapshot: Snapshot, pod: Pod, node: Node) -> Amounts:
     return pod.spec.requests[CPU], pod.spec.requests[MEMORY], milli_gpus + _claimed(snapshot, pod)
 
 
-def demand(snapshot: Snapshot, pods: list[Pod]) -> Amounts:
+def demand(snapshot: Snapshot, pods: list[Pod]) -> CheckedAmounts:
     """What a batch asks for without a place: GPU memory against the smallest GPU, rounded up once (2.3)."""
     bounds = snapshot.gpu_memory_bounds_mib
     divisor = bounds[0] if bounds else 100
@@ -61,12 +61,12 @@ def involves(snapshot: Snapshot, pods: list[Pod]) -> tuple[bool, bool, bool]:
     )
 
 
-def plus(left: Amounts, right: Amounts) -> Amounts:
+def plus(left: CheckedAmounts, right: CheckedAmounts) -> CheckedAmounts:
     """Sum of two amounts."""
     return left[0] + right[0], left[1] + right[1], left[2] + right[2]
 
 
-def minus(left: Amounts, right: Amounts) -> Amounts:
+def minus(left: CheckedAmounts, right: CheckedAmounts) -> CheckedAmounts:
     """Difference of two amounts."""
     return left[0] - right[0], left[1] - right[1], left[2] - right[2]
 

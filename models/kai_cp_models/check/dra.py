@@ -22,7 +22,7 @@ from kai_cp_models.rules.stateful.nodes import selected
 from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodStatus
 
 MAX_USERS = 256
-Key = tuple[str, str]
+ClaimName = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _devices(allocation: Mapping[str, Any]) -> list[DeviceId]:
     return [DeviceId(r["driver"], r["pool"], r["device"]) for r in results]
 
 
-def _uses(world: PlannedCluster, pod: Pod) -> set[Key]:
+def _uses(world: PlannedCluster, pod: Pod) -> set[ClaimName]:
     return {(pod.key.namespace, ref.claim) for ref in refs_of(world.snapshot, pod) if ref.claim}
 
 
@@ -185,7 +185,7 @@ def _old_users(world: PlannedCluster, claim: Claim, *, now: bool) -> set[str]:
 
 
 def _users(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[str]:
-    added: dict[Key, set[str]] = {}
+    added: dict[ClaimName, set[str]] = {}
     for key in world.binds if now else world.placed:
         for claim in _uses(world, world.pod(key)):
             added.setdefault(claim, set()).add(world.pod(key).uid)
@@ -198,9 +198,9 @@ def _users(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[st
 
 def _in_force(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[Use]:
     """Every allocation in force, each claim once per set of devices."""
-    seen: set[tuple[Key, tuple[DeviceId, ...]]] = set()
+    seen: set[tuple[ClaimName, tuple[DeviceId, ...]]] = set()
 
-    def fresh(key: Key, raw: Mapping[str, Any]) -> bool:
+    def fresh(key: ClaimName, raw: Mapping[str, Any]) -> bool:
         identity = (key, tuple(sorted(_devices(raw))))
         known = identity in seen
         seen.add(identity)

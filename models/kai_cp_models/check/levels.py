@@ -12,44 +12,44 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kai_cp_models.check import amounts
-from kai_cp_models.check.amounts import Amounts
+from kai_cp_models.check.amounts import CheckedAmounts
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.queues import sums
 from kai_cp_models.check.snapshot_facts import HeldByQueue, SnapshotFacts
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, PodGroup, Shares, Snapshot
 
-Bound = Literal["quota", "fair_share", "allocatable"]
+LevelBound = Literal["quota", "fair_share", "allocatable"]
 _NOISE = 1e-6
 _SCALE = (1.0, 1.0, float(MILLI))
 
 
 @dataclass
 class QueueLevel:
-    """One queue; bounds in the units of ``Amounts``, -1 without bound."""
+    """One queue; bounds in the units of ``CheckedAmounts``, -1 without bound."""
 
     name: str
-    held: Amounts
-    firm: Amounts
+    held: CheckedAmounts
+    firm: CheckedAmounts
     """Held by non-preemptible pod groups."""
-    bounds: Mapping[Bound, tuple[float, float, float]]
+    bounds: Mapping[LevelBound, tuple[float, float, float]]
     user: bool = False
     """Whether it stands for a user; of what cannot be preempted only the queues above say how much (3.7)."""
 
-    def over(self, resource: int, amount: float, bound: Bound) -> bool:
+    def over(self, resource: int, amount: float, bound: LevelBound) -> bool:
         """Whether an amount exceeds a bound."""
         most = self.bounds[bound][resource]
         return most != UNLIMITED and amount > most + _NOISE
 
-    def under(self, resource: int, amount: float, bound: Bound) -> bool:
+    def under(self, resource: int, amount: float, bound: LevelBound) -> bool:
         """Whether an amount is strictly below a finite bound."""
         most = self.bounds[bound][resource]
         return most != UNLIMITED and amount < most - _NOISE
 
-    def exceeds(self, total: Amounts, bound: Bound) -> bool:
+    def exceeds(self, total: CheckedAmounts, bound: LevelBound) -> bool:
         """Whether a total exceeds a bound in at least one resource."""
         return any(self.over(i, amount, bound) for i, amount in enumerate(total))
 
-    def within(self, total: Amounts, bound: Bound) -> bool:
+    def within(self, total: CheckedAmounts, bound: LevelBound) -> bool:
         """Whether a total is within a bound in all resources."""
         return not self.exceeds(total, bound)
 
@@ -85,7 +85,7 @@ class Levels:
         shares = start.fair_shares
         for queue in snapshot.queues:
             share = shares[queue.name]
-            bounds: dict[Bound, tuple[float, float, float]] = {
+            bounds: dict[LevelBound, tuple[float, float, float]] = {
                 "quota": _scaled(queue.quota),
                 "fair_share": _scaled(share),
                 "allocatable": _scaled(_allocatable(queue.quota, queue.limit, share)),
@@ -110,7 +110,7 @@ class Levels:
     def __getitem__(self, queue: str) -> QueueLevel:
         return self._levels[queue]
 
-    def charge(self, group: PodGroup, amount: Amounts, sign: int) -> None:
+    def charge(self, group: PodGroup, amount: CheckedAmounts, sign: int) -> None:
         """Add or take an amount at a group's queue and all above it."""
         for name in self._snapshot.queue_path.get(group.queue, ()):
             level = self._levels[name]

@@ -23,7 +23,7 @@ from kai_cp_models.rules.stateful.numa.zones import (
 )
 from kai_cp_models.snapshot import Pod
 
-Amounts = dict[str, int]
+ZoneAmounts = dict[str, int]
 ByZone = Mapping[str, Mapping[str, int]]
 
 
@@ -68,7 +68,7 @@ def _node(world: PlannedCluster, name: str, found: NumaTopology) -> Iterator[str
 def _sums(
     world: PlannedCluster, name: str, when: str, residents: tuple[Resident, ...], found: NumaTopology
 ) -> Iterator[str]:
-    used: dict[str, Amounts] = {zone: {} for zone in found.zones}
+    used: dict[str, ZoneAmounts] = {zone: {} for zone in found.zones}
     touched: set[str] = set()
     for resident in residents:
         zones = _predicted(world, resident) if resident.placed else _known(resident.pod)
@@ -88,7 +88,7 @@ def _sums(
                 yield f"zones: node {name} zone {zone} {when}: {dim} {amount} used of {have}"
 
 
-def _add(into: dict[str, Amounts], zones: ByZone) -> None:
+def _add(into: dict[str, ZoneAmounts], zones: ByZone) -> None:
     for zone, amounts in zones.items():
         for dim, amount in amounts.items() if zone in into else ():
             into[zone][dim] = into[zone].get(dim, 0) + amount
@@ -105,7 +105,7 @@ def _fewest(empty: tuple[tuple[tuple[str, int], ...], ...], wants: tuple[tuple[s
     return 0
 
 
-def _requests(world: PlannedCluster, pod: Pod) -> Amounts:
+def _requests(world: PlannedCluster, pod: Pod) -> ZoneAmounts:
     return {dim: n for dim, n in zip(world.snapshot.dimensions, pod.spec.requests, strict=True) if n}
 
 
@@ -119,8 +119,8 @@ def _predicted(world: PlannedCluster, resident: Resident) -> ByZone:
     return {entry["zone"]: _parsed(entry.get("amount") or {}) for entry in entries}
 
 
-def _parsed(amounts: Mapping[str, Any]) -> Amounts:
-    found: Amounts = {}
+def _parsed(amounts: Mapping[str, Any]) -> ZoneAmounts:
+    found: ZoneAmounts = {}
     for name, value in amounts.items():
         dim = dimension(name)
         found[dim] = found.get(dim, 0) + written(value, dim)

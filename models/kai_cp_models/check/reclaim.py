@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kai_cp_models.check import amounts, tree
-from kai_cp_models.check.amounts import Amounts
+from kai_cp_models.check.amounts import CheckedAmounts
 from kai_cp_models.check.levels import Levels, QueueLevel, levelled
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.victims import takers
@@ -110,12 +110,12 @@ def _units(world: PlannedCluster, pods: list[Pod]) -> dict[str, list[list[Pod]]]
     return found
 
 
-def _held(world: PlannedCluster, pod: Pod) -> Amounts:
+def _held(world: PlannedCluster, pod: Pod) -> CheckedAmounts:
     assert pod.node is not None
     return amounts.charge(world.snapshot, pod, world.node(pod.node))
 
 
-def _cost(world: PlannedCluster, pods: list[Pod]) -> Amounts:
+def _cost(world: PlannedCluster, pods: list[Pod]) -> CheckedAmounts:
     total = (0, 0, 0)
     for pod in pods:
         total = amounts.plus(total, _held(world, pod))
@@ -132,7 +132,7 @@ def _judge(world: PlannedCluster, levels: Levels, claim: Trigger) -> Iterator[st
         if not _candidate(levels[mine], levels[theirs], request):
             yield f"{what} may not disturb queue {theirs}: {levels[theirs].described()}"
     costs = {queue: [_cost(world, unit) for unit in units] for queue, units in claim.takes.items()}
-    pooled: dict[tuple[str, str], list[Amounts]] = {}
+    pooled: dict[tuple[str, str], list[CheckedAmounts]] = {}
     for queue, units in costs.items():
         pooled.setdefault(levelled(world.snapshot, claim.group.queue, queue), []).extend(units)
     below = {  # what the trigger's own path loses
@@ -155,7 +155,7 @@ def _judge(world: PlannedCluster, levels: Levels, claim: Trigger) -> Iterator[st
 
 
 def _may_reclaim(
-    levels: Levels, claim: Trigger, request: Amounts, path: tuple[str, ...], what: str
+    levels: Levels, claim: Trigger, request: CheckedAmounts, path: tuple[str, ...], what: str
 ) -> Iterator[str]:
     leaf = levels[path[0]]
     if not leaf.within(amounts.plus(leaf.held, request), "fair_share"):
@@ -168,7 +168,7 @@ def _may_reclaim(
                 yield f"{what} is non-preemptible and over the quota of queue {name}: {level.described()}"
 
 
-def _candidate(mine: QueueLevel, theirs: QueueLevel, request: Amounts) -> bool:
+def _candidate(mine: QueueLevel, theirs: QueueLevel, request: CheckedAmounts) -> bool:
     """The victim filter."""
     if not mine.within(amounts.plus(mine.held, request), "quota"):
         return theirs.exceeds(theirs.held, "allocatable")
@@ -177,7 +177,7 @@ def _candidate(mine: QueueLevel, theirs: QueueLevel, request: Amounts) -> bool:
     return over or not any(theirs.under(i, theirs.held[i], "quota") for i in asked)
 
 
-def _last(theirs: QueueLevel, units: list[Amounts], last: Amounts, entitled: bool) -> bool:
+def _last(theirs: QueueLevel, units: list[CheckedAmounts], last: CheckedAmounts, entitled: bool) -> bool:
     """Whether a unit may be taken after all the others."""
     remaining = amounts.plus(amounts.minus(theirs.held, _sum(units)), last)
     return theirs.exceeds(remaining, "allocatable") or (entitled and theirs.exceeds(remaining, "quota"))
@@ -187,9 +187,9 @@ def _saturation(
     world: PlannedCluster,
     levels: Levels,
     claim: Trigger,
-    request: Amounts,
-    pooled: dict[tuple[str, str], list[Amounts]],
-    below: dict[str, Amounts],
+    request: CheckedAmounts,
+    pooled: dict[tuple[str, str], list[CheckedAmounts]],
+    below: dict[str, CheckedAmounts],
     what: str,
 ) -> Iterator[str]:
     """A level over its fair share ends less saturated than each sibling it takes from."""
@@ -219,7 +219,7 @@ def _saturation(
                 )
 
 
-def _sum(costs: Iterable[Amounts]) -> Amounts:
+def _sum(costs: Iterable[CheckedAmounts]) -> CheckedAmounts:
     total = (0, 0, 0)
     for cost in costs:
         total = amounts.plus(total, cost)

@@ -41,7 +41,7 @@ def _torn(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
 
 
 def _surplus_left(
-    group: PodGroup, subgroup: Subgroup, before: tree.Counts, after: tree.Counts
+    group: PodGroup, subgroup: Subgroup, before: tree.PodCounts, after: tree.PodCounts
 ) -> Iterator[str]:
     """A member is dropped whole only when no surplus pod is left below the set."""
     dropped = [c for c in subgroup.children if tree.satisfied(c, before) and not tree.satisfied(c, after)]

@@ -21,13 +21,13 @@ from kai_cp_models.snapshot import (
 )
 
 
-class HeldByQueue(dict[str, amounts.Amounts]):
+class HeldByQueue(dict[str, amounts.CheckedAmounts]):
     """What queues hold, by name; (0, 0, 0) where nothing is held."""
 
-    def __missing__(self, queue: str) -> amounts.Amounts:
+    def __missing__(self, queue: str) -> amounts.CheckedAmounts:
         return (0, 0, 0)
 
-    def add(self, queue: str, cost: amounts.Amounts, times: int = 1) -> None:
+    def add(self, queue: str, cost: amounts.CheckedAmounts, times: int = 1) -> None:
         """Charge ``cost`` to a queue so many times; -1 takes it back."""
         before = self[queue]
         self[queue] = (

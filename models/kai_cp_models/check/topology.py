@@ -13,7 +13,7 @@ from kai_cp_models.check import tree
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.snapshot import PodGroup, Subgroup, Topology, TopologyConstraint
 
-Domain = tuple[str, ...]
+DomainPath = tuple[str, ...]
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
@@ -56,7 +56,7 @@ def _constrained(
         yield f"{what}: spans several domains of {constraint.required}: {domains}"
 
 
-def _domain(world: PlannedCluster, topology: Topology, level: str, node: str) -> Domain:
+def _domain(world: PlannedCluster, topology: Topology, level: str, node: str) -> DomainPath:
     levels = topology.levels[: topology.levels.index(level) + 1]
     labels = world.node(node).labels
     return tuple(labels.get(name, "") for name in levels)

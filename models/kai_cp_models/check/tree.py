@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Pod, PodGroup, PodStatus, Subgroup
 
-Counts = Counter[str]
+PodCounts = Counter[str]
 """Pods by name of the leaf they belong to."""
 
 
@@ -16,7 +16,7 @@ def leaf_name(pod: Pod) -> str:
     return pod.subgroup or "default"
 
 
-def counts(pods: Iterable[Pod]) -> Counts:
+def counts(pods: Iterable[Pod]) -> PodCounts:
     """How many pods every leaf has."""
     return Counter(leaf_name(pod) for pod in pods)
 
@@ -26,19 +26,19 @@ def leaf_names(group: PodGroup) -> frozenset[str]:
     return frozenset(leaf.name for leaf in group.root.leaves())
 
 
-def size(subgroup: Subgroup, have: Counts) -> int:
+def size(subgroup: Subgroup, have: PodCounts) -> int:
     """Pods at or below a subgroup."""
     return sum(have[leaf.name] for leaf in subgroup.leaves())
 
 
-def satisfied(subgroup: Subgroup, have: Counts) -> bool:
+def satisfied(subgroup: Subgroup, have: PodCounts) -> bool:
     """Whether ``have`` reaches the minimum of a subgroup (5.1)."""
     if subgroup.leaf:
         return have[subgroup.name] >= subgroup.minimum
     return sum(satisfied(child, have) for child in subgroup.children) >= subgroup.minimum
 
 
-def alive(pods: Iterable[Pod]) -> Counts:
+def alive(pods: Iterable[Pod]) -> PodCounts:
     """Pods that could run: active or pending, gated ones left out (5.2)."""
     return counts(p for p in pods if p.status in ACTIVE_ALLOCATED or p.status is PodStatus.PENDING)
 
@@ -57,7 +57,7 @@ def label(group: PodGroup, subgroup: Subgroup) -> str:
     return f"pod group {group.key}, subgroup {subgroup.name}"
 
 
-def needs(subgroup: Subgroup, have: Counts) -> str:
+def needs(subgroup: Subgroup, have: PodCounts) -> str:
     """What a subgroup has, and its minimum."""
     if subgroup.leaf:
         return f"{have[subgroup.name]} of at least {subgroup.minimum} pods"

@@ -16,7 +16,7 @@ from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.queues import held
 from kai_cp_models.snapshot import UNLIMITED, Plan, Pod, PodGroup, Snapshot
 
-Places = Sequence[tuple[Pod, str]]
+PodPlaces = Sequence[tuple[Pod, str]]
 """Pods and the nodes to try them on."""
 
 
@@ -79,7 +79,7 @@ class _FreeNow:
                 yield f"pod {pod.key} is lost, but would fit on {node.name}"
                 return
 
-    def _keep(self, group: PodGroup, places: Places) -> None:
+    def _keep(self, group: PodGroup, places: PodPlaces) -> None:
         """Take the room of pods that could have stayed."""
         for pod, name in places:
             self.free[name] = [
@@ -115,7 +115,7 @@ class _FreeNow:
                 return False
         return True
 
-    def _fits(self, places: Places, leaving: Sequence[Pod] = ()) -> bool:
+    def _fits(self, places: PodPlaces, leaving: Sequence[Pod] = ()) -> bool:
         """Whether pods fit on nodes, once ``leaving`` have left their new places."""
         room = {name: list(self.free[name]) for name in {node for _, node in places}}
         for pod in leaving:
@@ -135,5 +135,5 @@ class _FreeNow:
         )
 
 
-def _home(pods: list[Pod]) -> Places:
+def _home(pods: list[Pod]) -> PodPlaces:
     return [(pod, pod.node) for pod in pods if pod.node is not None]

@@ -9,7 +9,7 @@ from kai_cp_models.explain.families import Families
 from kai_cp_models.explain.situation import HeldUnit, Situation
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.reclaim import Bounds, can_reclaim, due_bounds, levelled, victim_allowed
+from kai_cp_models.fairness.reclaim import ResourceBounds, can_reclaim, due_bounds, levelled, victim_allowed
 from kai_cp_models.fairness.runtime import delayed, granted, protected
 from kai_cp_models.snapshot import (
     ActionName,
@@ -59,10 +59,10 @@ class Holders:
         self._fixes: dict[bool, Families] = {}
 
     @cached_property
-    def reclaim_bounds(self) -> dict[str, Bounds]:
+    def reclaim_bounds(self) -> dict[str, ResourceBounds]:
         """What levelled queues must hold more than, per resource, before a unit below them goes (4.4)."""
         book = self._ledger.book
-        found: dict[str, Bounds] = {}
+        found: dict[str, ResourceBounds] = {}
         for queue in sorted(self._snapshot.leaf_queues):
             if queue == self._group.queue or not self._known or not self._may_reclaim(queue):
                 continue

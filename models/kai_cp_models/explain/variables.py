@@ -27,13 +27,13 @@ from kai_cp_models.units import Batch
 _SERVED: Final[Families] = frozenset(("order",))
 """What keeps the places of those that were served before."""
 _ACTIONS: Final = ("consolidation", "reclaim", "preempt")
-Kind = tuple[Families, Families | None, str]
+VariableKind = tuple[Families, Families | None, str]
 """On which terms alike pods go: what keeps them, what fixes them, the level that bounds their loss."""
 _MOST_KINDS: Final = 4
 """Kinds of leavers up to which every choice of kinds that go has rows of its own."""
 
 
-def choices(kinds: Iterable[Kind]) -> Iterator[frozenset[Kind]]:
+def choices(kinds: Iterable[VariableKind]) -> Iterator[frozenset[VariableKind]]:
     """Every choice of kinds that are gone; of many kinds none and all of them."""
     known = sorted(set(kinds), key=str)
     sizes = range(len(known) + 1) if len(known) <= _MOST_KINDS else (0, len(known))
@@ -274,7 +274,7 @@ class Variables:
         moved = self.moved[j]
         return 0 if moved is None else moved
 
-    def kind(self, i: int) -> Kind:
+    def kind(self, i: int) -> VariableKind:
         """On which terms a leaver may go."""
         leaver = self.cells.leavers[i]
         return leaver.kept, leaver.fixed, leaver.level

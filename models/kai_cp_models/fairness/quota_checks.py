@@ -10,7 +10,7 @@ from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook, Rows
 from kai_cp_models.snapshot import MILLI, UNLIMITED
 
-Bound = Literal["limit", "quota", "fair share"]
+QuotaBound = Literal["limit", "quota", "fair share"]
 
 _NONE: Final[Mapping[str, Amounts]] = {}
 
@@ -28,7 +28,7 @@ class OverQuota:
     """The bound's value."""
     used: int
     requested: int
-    bound: Bound = "limit"
+    bound: QuotaBound = "limit"
 
     @property
     def message(self) -> str:
@@ -59,7 +59,7 @@ def first_over(
     amounts: Amounts,
     used: Rows,
     bounds: Rows,
-    bound: Bound,
+    bound: QuotaBound,
     lent: Mapping[str, Amounts] = _NONE,
 ) -> OverQuota | None:
     """The first bound on the queue's path that ``used`` plus ``amounts`` exceeds in a requested resource."""

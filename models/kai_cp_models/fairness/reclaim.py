@@ -11,9 +11,9 @@ from kai_cp_models.fairness.book import QueueBook, Rows
 from kai_cp_models.fairness.quota_checks import RESOURCE_NAMES, OverQuota
 from kai_cp_models.snapshot import UNLIMITED
 
-Bounds = tuple[int | None, int | None, int | None]
+ResourceBounds = tuple[int | None, int | None, int | None]
 """Per resource what a queue must hold more than to lose a unit; None: the resource is no reason."""
-Unit = tuple[str, Amounts, Involved]
+TakenUnit = tuple[str, Amounts, Involved]
 """A lost unit: the victim's leaf queue, what it gives up, and the resources that this involves."""
 
 
@@ -69,14 +69,16 @@ def victim_conceivable(
     return within(least, book.quota[trigger]) and _above_quota(most, book.quota[victim], amounts)
 
 
-def due_bounds(book: QueueBook, queue: str, amounts: Amounts, victim_queue: str) -> tuple[str, Bounds]:
+def due_bounds(
+    book: QueueBook, queue: str, amounts: Amounts, victim_queue: str
+) -> tuple[str, ResourceBounds]:
     """The victim's levelled queue, and what it must hold more than to lose a unit to a batch of ``queue``."""
     trigger, victim = _levelled(book, queue, victim_queue)
     entitled = within(add(book.held[trigger], amounts), book.quota[trigger])
     return book.name(victim), _bounds(book, victim, entitled=entitled)
 
 
-def over(held: Sequence[int], bounds: Bounds) -> bool:
+def over(held: Sequence[int], bounds: ResourceBounds) -> bool:
     """Whether a queue holds more than its bound in some resource; else nothing of it may go."""
     return any(bound is not None and have > bound for have, bound in zip(held, bounds, strict=True))
 
@@ -86,7 +88,7 @@ def validate(
     trigger_queue: str,
     amounts: Amounts,
     preemptible: bool,
-    units: Sequence[Unit],
+    units: Sequence[TakenUnit],
     multiplier: float = 1.0,
     *,
     trigger_involved: Involved | None = None,
@@ -145,7 +147,7 @@ def _levelled(book: QueueBook, trigger_queue: str, victim_queue: str) -> tuple[i
     return trigger[-1], victim[-1]
 
 
-def _bounds(book: QueueBook, victim: int, *, entitled: bool) -> Bounds:
+def _bounds(book: QueueBook, victim: int, *, entitled: bool) -> ResourceBounds:
     """A queue keeps its fair share; from a trigger within its quota it keeps no more than its own quota."""
     share, quota = book.allocatable_share_floor[victim], book.quota[victim]
     found: list[int | None] = []

@@ -7,7 +7,7 @@ from typing import Literal
 
 from kai_cp_models.snapshot import ActionName, PodGroup, Queue, Snapshot
 
-Setting = Literal["preempt_min_runtime_seconds", "reclaim_min_runtime_seconds"]
+MinRuntimeSetting = Literal["preempt_min_runtime_seconds", "reclaim_min_runtime_seconds"]
 
 
 def protected(snapshot: Snapshot, group: PodGroup, seconds: float) -> bool:
@@ -65,6 +65,6 @@ def _path(snapshot: Snapshot, queue: str) -> Sequence[Queue]:
     return [snapshot.queue_by_name[name] for name in snapshot.queue_path[queue]]
 
 
-def _nearest(path: Sequence[Queue], setting: Setting) -> float | None:
+def _nearest(path: Sequence[Queue], setting: MinRuntimeSetting) -> float | None:
     values: list[float | None] = [getattr(queue, setting) for queue in path]
     return next((value for value in values if value is not None), None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.order import group_sort_key
-from kai_cp_models.fairness.reclaim import Bounds
+from kai_cp_models.fairness.reclaim import ResourceBounds
 from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer
@@ -37,7 +37,7 @@ class ReclaimBound:
     """Positions of the asks in the class."""
     takes: frozenset[int]
     """Positions of the units that the class may take."""
-    bounds: Mapping[str, tuple[str, Bounds]]
+    bounds: Mapping[str, tuple[str, ResourceBounds]]
 
 
 class EvictingModel:
@@ -259,7 +259,7 @@ class EvictingModel:
         level: str,
         members: Sequence[int],
         part: Mapping[int, cp_model.IntVar],
-        bounds: Bounds,
+        bounds: ResourceBounds,
         useful: Sequence[int],
         gone: Mapping[int, Linear],
     ) -> None:
@@ -294,7 +294,7 @@ class EvictingModel:
         members: Sequence[int],
         below: Sequence[int],
         part: Mapping[int, cp_model.IntVar],
-        bounds: Bounds,
+        bounds: ResourceBounds,
         useful: Sequence[int],
         gone: Mapping[int, Linear],
     ) -> None:

@@ -20,7 +20,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.holders import Holder, backfilled, candidate, drop, runs
 from kai_cp_models.reservations.inputs import Closed
-from kai_cp_models.reservations.items import GangInterval, Idle, Nodes
+from kai_cp_models.reservations.items import GangInterval, Idle, NodeOfPod
 from kai_cp_models.reservations.keeping import at_once, begin, keep
 from kai_cp_models.reservations.loads import Load, loads_of
 from kai_cp_models.reservations.places import places
@@ -127,7 +127,7 @@ def never_fits(walk: Walk, ask: Ask, shape: GangNeeds) -> bool:
     return not isinstance(scene.at(ask, shape, last, NEVER, (), reserved=False), FoundPlaces)
 
 
-def _places(walk: Walk, ask: Ask, shape: GangNeeds, closed: Closed | None) -> Nodes | None:
+def _places(walk: Walk, ask: Ask, shape: GangNeeds, closed: Closed | None) -> NodeOfPod | None:
     room = _empty(walk.ledger)
     for one in (*walk.holds, *(drain.hold for drain in walk.state.drains)):
         for node, usage in one.usage.items():
@@ -141,7 +141,7 @@ def _places(walk: Walk, ask: Ask, shape: GangNeeds, closed: Closed | None) -> No
     return _least_busy(walk, GangInterval(ask.group.key, shape, walk.now + 1, NEVER, stored=gpus), room, busy)
 
 
-def _least_busy(walk: Walk, item: GangInterval, room: Ints, busy: Ints) -> Nodes | None:
+def _least_busy(walk: Walk, item: GangInterval, room: Ints, busy: Ints) -> NodeOfPod | None:
     """Places of which the fewest GPUs are busy: the model of places, where busy stands for idle."""
     cost = Idle(np.array([walk.now, walk.now + 1]), busy[:, GPU][None, :] // MILLI)
     allowance = Allowance(walk.cycle.budget, _SHARE * walk.cycle.budget.work_left())

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from kai_cp_models.shown import shown as shown
-from kai_cp_models.snapshot import GPU, MILLI, IdleSoFar, Notes, PodGroup, Queue, SetAside, Snapshot
+from kai_cp_models.snapshot import GPU, MILLI, DecisionNotes, IdleSoFar, PodGroup, Queue, SetAside, Snapshot
 
 Value = TypeVar("Value")
 
@@ -236,7 +236,7 @@ def _idle(found: Any, made: float, now: float, most: float) -> IdleSoFar:
 class Fields:
     """The annotations of one object."""
 
-    def __init__(self, item: str, notes: Notes, aside: list[SetAside]) -> None:
+    def __init__(self, item: str, notes: DecisionNotes, aside: list[SetAside]) -> None:
         self._item = item
         self._notes = dict(notes)
         self._aside = aside

@@ -38,7 +38,7 @@ class GangInterval:
         return self.start <= instant < self.end
 
 
-Nodes = Mapping[PodKey, int]
+NodeOfPod = Mapping[PodKey, int]
 """The node of every pod of a gang."""
 
 
@@ -46,7 +46,7 @@ Nodes = Mapping[PodKey, int]
 class PlacedGangs:
     """``places``: by gang; None: there are none, ``proved`` or not found in time."""
 
-    places: Mapping[GroupKey, Nodes] | None
+    places: Mapping[GroupKey, NodeOfPod] | None
     proved: bool
     variables: int = 0
     constraints: int = 0

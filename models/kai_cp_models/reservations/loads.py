@@ -15,14 +15,14 @@ from kai_cp_models.reservations.state import Hold, TimeState
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, PodGroup
 
-Bound = Literal["limit", "quota", "share"]
+LoadBound = Literal["limit", "quota", "share"]
 
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
     """A bound of a queue that would be exceeded at an instant."""
 
-    bound: Bound
+    bound: LoadBound
     queue: str
     message: str
 
@@ -130,7 +130,7 @@ class Loads:
     def _within_share(self) -> bool:
         return self.state.times.settings.reservations.within == "fair_share"
 
-    def _beyond(self, bound: Bound, q: int, resource: int, most: int, used: int) -> Beyond:
+    def _beyond(self, bound: LoadBound, q: int, resource: int, most: int, used: int) -> Beyond:
         queue = self.ledger.book.name(q)
         words = {"limit": "limit", "quota": "quota of non-preemptible pods", "share": "allocatable share"}
         most_words, used_words, _ = in_words(resource, most, used, 0)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.search import Objective, lexicographic, solve
-from kai_cp_models.reservations.items import GangInterval, Idle, Nodes, PlacedGangs, stored_gpus
+from kai_cp_models.reservations.items import GangInterval, Idle, NodeOfPod, PlacedGangs, stored_gpus
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.snapshot import MILLI, GroupKey, PodKey
 from kai_cp_models.solver import cp_model
@@ -275,7 +275,7 @@ class PlacesModel:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def hint(self, places: Mapping[GroupKey, Nodes]) -> None:
+    def hint(self, places: Mapping[GroupKey, NodeOfPod]) -> None:
         """Start from these places."""
         where = {int(node): c for c, one in enumerate(self.classes) for node in one.nodes}
         for j, item in enumerate(self.items):
@@ -340,7 +340,7 @@ def places(
     allowance: Allowance,
     *,
     idle: Idle | None = None,
-    hint: Mapping[GroupKey, Nodes] | None = None,
+    hint: Mapping[GroupKey, NodeOfPod] | None = None,
 ) -> PlacedGangs:
     """Places of all items together, or a proof that there are none.
 

@@ -13,7 +13,7 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.reservations.gang import GangNeeds
-from kai_cp_models.reservations.items import Idle, Nodes
+from kai_cp_models.reservations.items import Idle, NodeOfPod
 from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.search import Scene, item_of
 from kai_cp_models.reservations.state import Hold, time_of
@@ -30,7 +30,7 @@ def chosen_places(
     cycle: Cycle,
     *,
     counted: frozenset[GroupKey] | None = None,
-) -> Mapping[GroupKey, Nodes] | None:
+) -> Mapping[GroupKey, NodeOfPod] | None:
     """Places with the least idle GPU time, then the goals after it; None where none are found in time.
 
     ``counted``: holds whose idle time counts; all by default.
@@ -51,7 +51,7 @@ def chosen_places(
     return answer.places
 
 
-def _alone(hold: Hold, timeline: Timeline, cycle: Cycle) -> Nodes | None:
+def _alone(hold: Hold, timeline: Timeline, cycle: Cycle) -> NodeOfPod | None:
     """Places of a single hold without a model: its cheapest nodes, where nothing but their order counts."""
     if not hold.shape.simple or _domains(cycle, hold.shape):
         return None

@@ -18,7 +18,7 @@ from kai_cp_models.budget import Allowance, Budget
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.gang import GangNeeds, GangPart
-from kai_cp_models.reservations.items import GangInterval, Idle, Nodes, PlacedGangs
+from kai_cp_models.reservations.items import GangInterval, Idle, NodeOfPod, PlacedGangs
 from kai_cp_models.reservations.loads import Beyond, Load, Loads, loads_of
 from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.state import Hold, TimeState
@@ -36,9 +36,9 @@ _LEAST_WORK: Final = 0.005
 class FoundPlaces:
     """Places at one instant. ``moved``: new places of holds; ``admitted``: of asks admitted in this cycle."""
 
-    nodes: Nodes
-    moved: Mapping[GroupKey, Nodes]
-    admitted: Mapping[GroupKey, Nodes]
+    nodes: NodeOfPod
+    moved: Mapping[GroupKey, NodeOfPod]
+    admitted: Mapping[GroupKey, NodeOfPod]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class Scene:
         *,
         reserved: bool,
         prefer: Mapping[int, float] | None,
-    ) -> Nodes | None:
+    ) -> NodeOfPod | None:
         """The cheapest nodes beside everything as it stands; None where the shape needs a model."""
         if not shape.simple:
             return None
@@ -235,7 +235,7 @@ class Scene:
         return FoundPlaces(found.pop(mine.key), found, admitted)
 
     def _solve(
-        self, items: Sequence[GangInterval], timeline: Timeline, hint: Mapping[GroupKey, Nodes]
+        self, items: Sequence[GangInterval], timeline: Timeline, hint: Mapping[GroupKey, NodeOfPod]
     ) -> PlacedGangs:
         return places(items, timeline.free, self.settings, self.allowance(), hint=hint)
 

@@ -6,7 +6,7 @@ import pytest
 
 from kai_cp_models.fairness.amounts import Amounts, Involved
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.reclaim import Unit, can_reclaim, levelled, validate, victim_allowed
+from kai_cp_models.fairness.reclaim import TakenUnit, can_reclaim, levelled, validate, victim_allowed
 from kai_cp_models.snapshot import UNLIMITED, Queue, Shares
 from tests.kai_cp_models.fairness.builders import cluster, group, node, pending, queue, running
 
@@ -17,7 +17,7 @@ def gpus(count: float) -> Amounts:
     return (0, 0, round(count * 1000))
 
 
-def lost(name: str, *counts: float) -> list[Unit]:
+def lost(name: str, *counts: float) -> list[TakenUnit]:
     return [(name, gpus(count), GPU_ONLY) for count in counts]
 
 

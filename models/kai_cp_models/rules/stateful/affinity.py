@@ -36,14 +36,14 @@ HARD_WEIGHT: Final = 1
 _MOST_STANDING: Final = 8
 """Standing pods for each of which a row says that a class has to join them."""
 
-Terms = tuple[PodAffinityTerm, ...]
+AffinityTerms = tuple[PodAffinityTerm, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MatchCount:
     """Counts pods that match all ``terms``, by domain of ``topology_key``."""
 
-    terms: Terms
+    terms: AffinityTerms
     topology_key: str
 
 
@@ -111,7 +111,7 @@ class AffinityState(TalliedState):
         self._hard = snapshot.policy.plugin("predicates")
         self._soft = snapshot.policy.plugin("podaffinity")
         specs = snapshot.specs
-        sets: dict[Terms, None] = {}
+        sets: dict[AffinityTerms, None] = {}
         anti: dict[PodAffinityTerm, None] = {}
         wishes: dict[PodAffinityTerm, None] = {}
         for spec in specs:
@@ -392,11 +392,11 @@ class AffinityState(TalliedState):
                 yield Row(cells, most * int(held[domain]), leaving, NAME)
 
 
-def _required(terms: Terms) -> Terms:
+def _required(terms: AffinityTerms) -> AffinityTerms:
     return tuple(term for term in terms if term.weight == 0)
 
 
-def _weights(affinity: Terms, anti: Terms) -> list[tuple[PodAffinityTerm, int]]:
+def _weights(affinity: AffinityTerms, anti: AffinityTerms) -> list[tuple[PodAffinityTerm, int]]:
     """Preferred terms without their weight, and the weight with its sign."""
     signed = [(term, term.weight) for term in affinity] + [(term, -term.weight) for term in anti]
     return [(replace(term, weight=0), weight) for term, weight in signed if weight]
@@ -406,7 +406,7 @@ def _present(term: PodAffinityTerm) -> Hashable:
     return Present(term, term.topology_key)
 
 
-def _keys(terms: Terms) -> list[str]:
+def _keys(terms: AffinityTerms) -> list[str]:
     return list(dict.fromkeys(term.topology_key for term in terms))
 
 

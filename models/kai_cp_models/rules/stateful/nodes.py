@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.rules.stateful.raw import Raw
 from kai_cp_models.snapshot import Node, Snapshot
-
-Raw = Mapping[str, Any]
 
 
 def selected(snapshot: Snapshot, selector: Raw | None) -> Mask | None:

@@ -36,7 +36,7 @@ Value = tuple[str, str | int | bool | Version]
 """Kind (``string``, ``int``, ``bool``, ``version``) and value, so that true and 1 differ."""
 Named = tuple[tuple[tuple[str, str], Value], ...]
 """Attributes by (domain, name), sorted."""
-Amounts = tuple[tuple[tuple[str, str], Fraction], ...]
+DeviceAmounts = tuple[tuple[tuple[str, str], Fraction], ...]
 """Capacities by (domain, name), sorted."""
 
 
@@ -45,7 +45,7 @@ class DeviceView(NamedTuple):
 
     driver: str
     attributes: Named
-    capacity: Amounts
+    capacity: DeviceAmounts
     shareable: bool = False
 
 

@@ -13,7 +13,7 @@ from kai_cp_models.arrays import Mask
 from kai_cp_models.quantity import exact, text
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of
 from kai_cp_models.rules.stateful.dra.objects import Claim, DeviceId
-from kai_cp_models.rules.stateful.dra.search import Amounts, Pick
+from kai_cp_models.rules.stateful.dra.search import Pick
 from kai_cp_models.rules.stateful.nodes import selected
 from kai_cp_models.rules.stateful.raw import Raw
 
@@ -142,4 +142,4 @@ def _merged(selectors: Sequence[Raw]) -> Raw | None:
     return {"nodeSelectorTerms": [kept]} if kept else None
 
 
-__all__ = ["Allocation", "Amounts", "Share", "read", "write"]
+__all__ = ["Allocation", "Share", "read", "write"]

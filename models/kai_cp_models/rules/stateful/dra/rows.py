@@ -13,14 +13,14 @@ from kai_cp_models.rules.stateful.dra.objects import ALL, Wanted
 from kai_cp_models.rules.stateful.protocol import Row
 from kai_cp_models.snapshot import PodKey
 
-Request = tuple[Wanted, ...]
+RequestRows = tuple[Wanted, ...]
 _MOST_SETS: Final = 32
 """Sets of devices that get a row for every node."""
 
 
 def rows(
     catalog: Catalog,
-    wants: Sequence[Sequence[Request]],
+    wants: Sequence[Sequence[RequestRows]],
     nodes: Sequence[int],
     free: Mask,
     releases: Mapping[PodKey, Sequence[int]],

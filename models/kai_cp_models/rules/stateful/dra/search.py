@@ -22,7 +22,7 @@ from kai_cp_models.rules.stateful.dra.objects import ALL, Constraint, Counter, D
 STEPS: Final = 20_000
 """Picks after which a search gives up."""
 
-Amounts = Mapping[tuple[str, str], Fraction]
+DrawnAmounts = Mapping[tuple[str, str], Fraction]
 
 
 class Open(NamedTuple):

@@ -13,7 +13,7 @@ from kai_cp_models.rules.stateful.protocol import Row
 from kai_cp_models.rules.stateful.storage.objects import StorageObjects
 from kai_cp_models.snapshot import Pod, PodKey, Snapshot
 
-Use = tuple[int, int]
+AttachedUse = tuple[int, int]
 """Pods that hold a volume on a node: staying, leaving."""
 
 
@@ -28,7 +28,7 @@ class Attached(Forked):
             unlimited = np.iinfo(np.int32).max
             found = [by_node.get(node.name, unlimited) for node in snapshot.nodes]
             self._limits[driver] = np.array(found, dtype=np.int64)
-        self._uses: dict[tuple[int, str, str], Use] = {}
+        self._uses: dict[tuple[int, str, str], AttachedUse] = {}
         self._counts = {driver: np.zeros((2, count), dtype=np.int64) for driver in self._limits}
         """Different volumes per node, by driver: in the end, now."""
         self._everywhere = np.ones(count, dtype=np.bool_)

@@ -1,0 +1,62 @@
+"""One name for one thing: no two classes and no two aliases of the three packages share a name."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("kai_cp", "models/kai_cp_models", "topology/kai_cp_topology")
+DOCUMENTS = ROOT / "kai_cp" / "documents"
+"""What is written is named as the record that it is written from, so these classes repeat names on purpose."""
+RAW = ROOT / "models/kai_cp_models/rules/stateful/raw.py"
+"""Claims of DRA are parsed there and not in the reader, with the reader's words."""
+
+
+def _alias(node: ast.stmt) -> tuple[str, str] | None:
+    """Name and value of a type alias such as ``Mask = NDArray[np.bool_]``."""
+    match node:
+        case ast.Assign(targets=[ast.Name(name)], value=ast.Subscript() as value):
+            camel = name[0].isupper() and not name.isupper()
+            return (name, ast.unparse(value)) if camel else None
+    return None
+
+
+def defined(tree: ast.Module) -> Iterator[tuple[str, str | None]]:
+    """Public classes, and public aliases with their value, of a module."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name, None
+        elif found := _alias(node):
+            yield found
+
+
+def by_name(trees: Mapping[str, ast.Module]) -> dict[str, list[str]]:
+    """Modules by the name that they define."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path, tree in trees.items():
+        for name, _ in defined(tree):
+            found[name].append(path)
+    return found
+
+
+def modules() -> dict[str, ast.Module]:
+    paths = sorted(path for top in PACKAGES for path in (ROOT / top).rglob("*.py"))
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8"))
+        for path in paths
+        if DOCUMENTS not in path.parents and path != RAW
+    }
+
+
+def test_no_name_means_two_things() -> None:
+    found = by_name(modules())
+    assert len(found) > 500
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def test_two_things_of_one_name_are_found() -> None:
+    trees = {"a": "class Room: ...", "b": "Room = tuple[int, ...]", "c": "class _Room: ...\nROOM = 1"}
+    assert by_name({name: ast.parse(text) for name, text in trees.items()}) == {"Room": ["a", "b"]}
