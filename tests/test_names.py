@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("kai_cp", "models/kai_cp_models", "topology/kai_cp_topology")
 DOCUMENTS = ROOT / "kai_cp" / "documents"
-"""What is written is named as the record that it is written from, so these classes repeat names on purpose."""
+"""A document is named as the record that it is written from, so these classes repeat names on purpose."""
 RAW = ROOT / "models/kai_cp_models/rules/stateful/raw.py"
 """Claims of DRA are parsed there and not in the reader, with the reader's words."""
 
