@@ -44,7 +44,7 @@ from kai_cp_models.snapshot import (
     PodStatus,
     Snapshot,
 )
-from kai_cp_models.units import Batch, Gang, GangState, Tally, gangs_of
+from kai_cp_models.units import Batch, Gang, GangState, GangTally, gangs_of
 
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")
 
@@ -134,7 +134,7 @@ class Ledger:
         changed: dict[PodKey, PodStatus],
         held: dict[PodKey, Held],
         fitting: FeasibilityCache,
-        tallies: dict[GroupKey, Tally],
+        tallies: dict[GroupKey, GangTally],
     ) -> None:
         self.fixed = fixed
         self.room = room
@@ -267,7 +267,7 @@ class Ledger:
         state, self._tallies[gang.group.key] = gang.state_of(self.tally(gang), self.status)
         return state
 
-    def tally(self, gang: Gang) -> Tally:
+    def tally(self, gang: Gang) -> GangTally:
         """The pods of a gang by pod set and status; all are looked at once, then those that change."""
         found = self._tallies.get(gang.group.key)
         if found is None:

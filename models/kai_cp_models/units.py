@@ -101,7 +101,7 @@ class StatusCounts(NamedTuple):
         )
 
 
-Tally = Mapping[str, StatusCounts]
+GangTally = Mapping[str, StatusCounts]
 """The counts of every pod set, by its name."""
 Met = dict[int, int]
 """By ``id`` of a subgroup: of a pod set its pods in some statuses, of a set its satisfied members."""
@@ -110,10 +110,10 @@ Met = dict[int, int]
 class _Queue:
     """The pods of every pod set that wait, in their order; those passed once are not looked at again."""
 
-    def __init__(self, by_leaf: Mapping[str, tuple[Pod, ...]], tally: Tally, status_of: StatusOf) -> None:
+    def __init__(self, by_leaf: Mapping[str, tuple[Pod, ...]], tally: GangTally, status_of: StatusOf) -> None:
         self._by_leaf = by_leaf
         self._status_of = status_of
-        self.tally: Tally = tally
+        self.tally: GangTally = tally
         """``tally`` with what was passed."""
 
     def first(self, name: str, most: int) -> tuple[Pod, ...]:
@@ -182,11 +182,11 @@ class Gang:
         """How the gang stands when its pods have these statuses."""
         return self.state_of(self.tally(status_of), status_of)[0]
 
-    def tally(self, status_of: StatusOf) -> Tally:
+    def tally(self, status_of: StatusOf) -> GangTally:
         """Its pods, counted now."""
         return {name: StatusCounts.of(map(status_of, pods)) for name, pods in self.by_leaf.items()}
 
-    def state_of(self, tally: Tally, status_of: StatusOf) -> tuple[GangState, Tally]:
+    def state_of(self, tally: GangTally, status_of: StatusOf) -> tuple[GangState, GangTally]:
         """``state`` when its pods are counted, and the tally from now on: none is looked at twice in vain."""
         if self._only_leaf is not None:
             return self._state_of_one(self._only_leaf, tally, status_of)
@@ -194,14 +194,16 @@ class Gang:
         met = self._met({name: counts.active for name, counts in tally.items()})
         could = self._met({name: counts.active + counts.pending for name, counts in tally.items()})
         batch = None
-        found: Tally = tally
+        found: GangTally = tally
         if ready := pending and _satisfied(self.group.root, could):
             queue = _Queue(self.by_leaf, tally, status_of)
             batch = self._next(self.group.root, queue, met, could)
             found = queue.tally
         return GangState(pending, ready, self._elastic(met), batch), found
 
-    def _state_of_one(self, leaf: Subgroup, tally: Tally, status_of: StatusOf) -> tuple[GangState, Tally]:
+    def _state_of_one(
+        self, leaf: Subgroup, tally: GangTally, status_of: StatusOf
+    ) -> tuple[GangState, GangTally]:
         """``state_of`` a group with one pod set."""
         counts, batch = tally[leaf.name], None
         ready = counts.pending > 0 and counts.active + counts.pending >= leaf.minimum
