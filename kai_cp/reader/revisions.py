@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kai_cp.reader.fields import Json, list_at
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import list_at
 from kai_cp_models.snapshot import Revision
 
 _NAMED: Final = (

@@ -71,8 +71,8 @@ class Rollouts:
     def given_back(self, places: Mapping[PodKey, str]) -> HeldByQueue:
         """What queues need not count, ancestors included; ``places``: node of every pod that holds one."""
         world, found = self._world, HeldByQueue()
-        old: dict[_Workload, amounts.Amounts] = {}
-        new: dict[_Workload, amounts.Amounts] = {}
+        old: dict[_Workload, amounts.CheckedAmounts] = {}
+        new: dict[_Workload, amounts.CheckedAmounts] = {}
         for key, node in places.items() if self._newest else ():
             pod = world.pod(key)
             workload = self._workload(pod)

@@ -22,7 +22,7 @@ _SHARES: Final = uuid.UUID("6f1ddc5c-0a49-5d3c-9d54-7f6f5f6b1d11")
 
 
 @dataclass(frozen=True)
-class Share:
+class DeviceShare:
     """A device inside an allocation; ``amounts``: what it takes of a shareable device, else None."""
 
     device: int
@@ -34,7 +34,7 @@ class Share:
 class Allocation:
     """What a claim holds: devices, the nodes that can use them (None: all), and the API's form."""
 
-    shares: tuple[Share, ...]
+    shares: tuple[DeviceShare, ...]
     nodes: Mask | None
     raw: Raw
 
@@ -66,7 +66,7 @@ def read(catalog: Catalog, raw: Raw) -> Allocation:
             written: Mapping[str, Any] = result.get("consumedCapacity") or {}
             amounts = tuple(sorted((capacity_of(device, n), exact(str(v))) for n, v in written.items()))
             amounts = amounts or device.view.capacity
-        shares.append(Share(found, bool(result.get("adminAccess")), amounts))
+        shares.append(DeviceShare(found, bool(result.get("adminAccess")), amounts))
     return Allocation(tuple(shares), nodes, raw)
 
 
@@ -99,7 +99,7 @@ def write(catalog: Catalog, claim: Claim, picks: Sequence[Pick], node: int) -> A
     if selector:
         raw["nodeSelector"] = selector
     nodes = selected(catalog.snapshot, selector)
-    return Allocation(tuple(Share(pick.device, pick.admin, pick.amounts) for pick in picks), nodes, raw)
+    return Allocation(tuple(DeviceShare(pick.device, pick.admin, pick.amounts) for pick in picks), nodes, raw)
 
 
 def _written(amounts: Sequence[tuple[tuple[str, str], Any]], driver: str) -> dict[str, str]:
@@ -142,4 +142,4 @@ def _merged(selectors: Sequence[Raw]) -> Raw | None:
     return {"nodeSelectorTerms": [kept]} if kept else None
 
 
-__all__ = ["Allocation", "Share", "read", "write"]
+__all__ = ["Allocation", "DeviceShare", "read", "write"]
