@@ -18,7 +18,7 @@ _NAMED: Final = (
     ),
 )
 """Kind, and the labels that name workload and revision."""
-_HASHED: Final = (("Rollout", "rollouts-pod-template-hash"), ("Deployment", "pod-template-hash"))
+HASHED: Final = (("Rollout", "rollouts-pod-template-hash"), ("Deployment", "pod-template-hash"))
 """Kind, and the label of the hash with which the name of the pod's ReplicaSet ends."""
 _OWNED: Final = "controller-revision-hash"
 """Label of the revision where the owner is the workload."""
@@ -33,7 +33,7 @@ def revision_of(metadata: Json, labels: Mapping[str, str]) -> Revision | None:
         if labels.get(workload) and labels.get(revision):
             return Revision(f"{kind}/{labels[workload]}", labels[revision])
     kind, name = _controller(metadata)
-    for made_by, label in _HASHED:
+    for made_by, label in HASHED:
         ending = labels.get(label)
         if ending and kind == "ReplicaSet" and name.endswith(f"-{ending}"):
             return Revision(f"{made_by}/{name.removesuffix(f'-{ending}')}", ending)

@@ -17,6 +17,7 @@ from typing import Any, Final
 import orjson
 
 from kai_cp.kube.api import names
+from kai_cp.reader.revisions import HASHED
 
 _SPELLED: Final = """True False true false
 Unknown In NotIn Exists DoesNotExist Gt Lt Equal NoSchedule PreferNoSchedule
@@ -27,7 +28,7 @@ ReadWriteOncePod Retain Delete IfHealthyBudget AlwaysAllow PreemptLowerPriority 
 non-preemptible semi-preemptible Ready MemoryPressure DiskPressure PIDPressure NetworkUnavailable
 PodScheduled Initialized ContainersReady DisruptionTarget UnschedulableOnNodePool SchedulingBackoff Node
 Pod PodGroup Job Queue pods None none best-effort restricted single-numa-node container pod
-SingleNUMANode SingleNUMANodePodLevel SingleNUMANodeContainerLevel BestEffortContainerLevel
+ReplicaSet SingleNUMANode SingleNUMANodePodLevel SingleNUMANodeContainerLevel BestEffortContainerLevel
 BestEffortPodLevel RestrictedContainerLevel RestrictedPodLevel Restricted"""
 _WORDS: Final = frozenset(_SPELLED.split())
 """Words of the API that the scheduler reads; they stay wherever no name is meant."""
@@ -186,7 +187,21 @@ class _Walk:
             found = self._value(bare, kind, "")
             found["metadata"] = {**({"name": named["name"]} if "name" in named else {}), **found["metadata"]}
             return found
-        return self._value(item, kind, "")
+        found = self._value(item, kind, "")
+        if kind == "pods" and isinstance(item, Mapping):
+            self._keep_endings(item.get("metadata"), found.get("metadata"))
+        return found
+
+    def _keep_endings(self, metadata: Any, renamed: Any) -> None:
+        """A ReplicaSet still ends with the hash of its pods, which tells the workload of a revision."""
+        labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+        hashes = [labels[label] for _, label in HASHED if labels.get(label)] if labels else []
+        owners = (metadata.get("ownerReferences") or ()) if hashes else ()
+        for owner, new in zip(owners, renamed["ownerReferences"] if owners else (), strict=True):
+            for ending in hashes:
+                name = owner.get("name") if isinstance(owner, Mapping) else None
+                if isinstance(name, str) and name.endswith(f"-{ending}"):
+                    new["name"] = f"{self._rename(name.removesuffix(f'-{ending}'))}-{self._rename(ending)}"
 
     def _value(self, value: Any, key: str, inside: str) -> Any:
         """``inside``: the nearest key above that says what all below it is."""

@@ -201,3 +201,16 @@ def test_labels_compared_as_numbers_keep_their_values() -> None:
     assert hidden["nodes"][0]["metadata"]["labels"]["rank"] == "10"
     kept = hidden["pods"][0]["spec"]["affinity"]["nodeAffinity"]
     assert kept == {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+
+
+def test_revisions_are_told_apart_as_before() -> None:
+    """Two pods of one Deployment, a third of another one: the names differ, the workloads do as before."""
+    raw = rich()
+    pods = raw["rawObjects"]["pods"][:3]
+    for pod, (name, ending) in zip(pods, (("web", "a1"), ("web", "b2"), ("db", "c3")), strict=True):
+        owner = {"kind": "ReplicaSet", "name": f"{name}-{ending}", "controller": True}
+        pod["metadata"] |= {"ownerReferences": [owner], "labels": {"pod-template-hash": ending}}
+    found = [one.revision for one in parse(Anonymizer().snapshot(raw), now=NOW).pods if one.revision]
+    assert len(found) == 3
+    assert len({one.workload for one in found}) == 2
+    assert not [one for one in found if "web" in one.workload or one.name in ("a1", "b2", "c3")]
