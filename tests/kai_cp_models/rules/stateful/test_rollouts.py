@@ -14,7 +14,7 @@ from kai_cp_models.explain.blocking import blocking_of
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Notes, Plan, Pod, PodGroup, PodStatus, Queue, Revision, Snapshot
+from kai_cp_models.snapshot import DecisionNotes, Plan, Pod, PodGroup, PodStatus, Queue, Revision, Snapshot
 from tests.support.plans import SETTINGS, bound, evicted, nominated, placed, reasons, solved
 from tests.support.times import at, holds, runs, settings, stored, waits
 from tests.support.worlds import (
@@ -32,8 +32,8 @@ from tests.support.worlds import (
 )
 
 ON = Settings.model_validate({"solver": SETTINGS.solver, "rules": {"rollouts": True}})
-HOUR: Notes = (("kai-cp/rollout", "1h"),)
-NEVER: Notes = (("kai-cp/rollout", "never"),)
+HOUR: DecisionNotes = (("kai-cp/rollout", "1h"),)
+NEVER: DecisionNotes = (("kai-cp/rollout", "never"),)
 N1, N2 = node("n1"), node("n2")
 Member = tuple[PodGroup, Pod]
 
@@ -53,7 +53,9 @@ def several(count: int, name: str, revision: str, on: str | None, **more: Any) -
     return [one(f"{name}{i}", revision, on, **more) for i in range(count)]
 
 
-def serving(name: str = "q", quota: float = 4, limit: float = 12, notes: Notes = HOUR, **more: Any) -> Queue:
+def serving(
+    name: str = "q", quota: float = 4, limit: float = 12, notes: DecisionNotes = HOUR, **more: Any
+) -> Queue:
     return queue(name, quota=gpu_bound(quota), limit=gpu_bound(limit), notes=notes, **more)
 
 
@@ -122,7 +124,7 @@ def test_off_means_off() -> None:
         (HOUR, (("kai-cp/rollout", "soon"),), False),
     ],
 )
-def test_the_shortest_time_on_the_path_counts(top: Notes, leaf: Notes, starts: bool) -> None:
+def test_the_shortest_time_on_the_path_counts(top: DecisionNotes, leaf: DecisionNotes, starts: bool) -> None:
     queues = (serving("top", notes=top), serving("q", parent="top", notes=leaf))
     plan = solved(world([*old(4), *new(1), X], queues), ON)
     assert ("x" in placed(plan)) == starts
