@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 import orjson
 
 from kai_cp_models.queries import idle_gpus
 from kai_cp_models.rules.stateful.dra.hardware import gpus_by_node, shared_attributes
-from kai_cp_models.rules.stateful.raw import RAW
+from kai_cp_models.rules.stateful.dra.objects import DEVICES, DeviceId
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Snapshot
 from kai_cp_topology.draw import picture
 from kai_cp_topology.records import NodeFacts
@@ -48,27 +48,16 @@ def _facts(snapshot: Snapshot) -> Iterator[NodeFacts]:
     for node, free in zip(snapshot.nodes, idle_gpus(snapshot), strict=True):
         gpus = node.allocatable[GPU] // MILLI
         devices = dra.get(node.name, ())
-        given = sum(tuple(device.id) in held for device in devices)
+        given = sum(device.id in held for device in devices)
         left = min(max(free - given, 0), gpus)
         yield NodeFacts(node.name, node.labels, gpus, left, shared_attributes(devices))
 
 
-def _held(snapshot: Snapshot) -> frozenset[tuple[str, ...]]:
-    """(driver, pool, device) of the devices that claims and running pods hold."""
-    claims = snapshot.extras[RAW].get("resourceClaims", ())
-    allocations = [_inside(_inside(found, "status"), "allocation") for found in claims]
+def _held(snapshot: Snapshot) -> frozenset[DeviceId]:
+    """The devices that claims and running pods hold."""
+    objects = snapshot.extras[DEVICES]
+    allocations = [claim.allocation for claim in objects.claims.values()] if objects is not None else []
     for pod in snapshot.pods:
         if pod.status in ACTIVE_USED:
             allocations += pod.claim_allocations.values()
-    return frozenset(device for allocation in allocations for device in _allocated(allocation))
-
-
-def _allocated(allocation: Any) -> Iterator[tuple[str, str, str]]:
-    """(driver, pool, device) of every device of an allocation."""
-    results = _inside(_inside(allocation, "devices"), "results")
-    for result in results if isinstance(results, list) else ():
-        yield str(_inside(result, "driver")), str(_inside(result, "pool")), str(_inside(result, "device"))
-
-
-def _inside(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else None
+    return frozenset(row.device for found in allocations if found is not None for row in found.results)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from kai_cp.json_types import Json
+from kai_cp.reader.devices import read_allocation
 from kai_cp.reader.fields import Malformed, int_at, object_at, objects_at, text_at, texts_at
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.numa import ZoneRows, read_zones
+from kai_cp_models.rules.stateful.dra.objects import ClaimAllocation
 from kai_cp_models.snapshot import EXTENDED_RESOURCES, PodKey
 
 _SPEC: Final = frozenset(
@@ -36,7 +39,7 @@ class Promise:
 
     node: str
     gpu_groups: tuple[str, ...] = ()
-    claim_allocations: Mapping[str, Any] = field(default_factory=dict)
+    claim_allocations: Mapping[str, ClaimAllocation] = field(default_factory=dict)
     numa_zones: ZoneRows = ()
     owner: str = ""
 
@@ -70,13 +73,12 @@ def _promise(obj: Json, spec: Json) -> Promise | None:
         limit = int_at(spec, "backoffLimit", "spec")
         if limit is None or (int_at(status, "failedAttempts", "status") or 0) >= limit:
             return None
-    allocations: dict[str, Any] = {}
+    allocations: dict[str, ClaimAllocation] = {}
     for i, row in enumerate(objects_at(spec, "resourceClaimAllocations", "spec")):
-        name = text_at(row, "name", f"spec.resourceClaimAllocations[{i}]")
-        allocations[name] = row.get("allocation")
-    extended = object_at(spec, "extendedResourceClaimAllocation", "spec").get("allocation")
-    if extended:
-        allocations[EXTENDED_RESOURCES] = extended
+        where = f"spec.resourceClaimAllocations[{i}]"
+        _promised(row, where, text_at(row, "name", where), allocations)
+    extended = object_at(spec, "extendedResourceClaimAllocation", "spec")
+    _promised(extended, "spec.extendedResourceClaimAllocation", EXTENDED_RESOURCES, allocations)
     return Promise(
         node=text_at(spec, "selectedNode", "spec"),
         gpu_groups=texts_at(spec, "selectedGPUGroups", "spec"),
@@ -84,6 +86,14 @@ def _promise(obj: Json, spec: Json) -> Promise | None:
         numa_zones=read_zones(spec.get("predictedNUMAZones"), "spec.predictedNUMAZones"),
         owner=_owner(object_at(obj, "metadata")),
     )
+
+
+def _promised(holder: Json, where: str, name: str, allocations: dict[str, ClaimAllocation]) -> None:
+    """Add an allocation if there is one that can be read; the place counts in any case."""
+    with suppress(Malformed):
+        allocation = object_at(holder, "allocation", where)
+        if allocation:
+            allocations[name] = read_allocation(allocation, f"{where}.allocation")
 
 
 def _owner(metadata: Json) -> str:

@@ -5,12 +5,22 @@ A rule with objects of its own has its parser in a module here, and one line in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
 from typing import Final, TypeVar
 
 from kai_cp.json_types import Json
 from kai_cp.reader.budgets import read_budget
+from kai_cp.reader.devices import (
+    claim_reader,
+    newest,
+    read_device_class,
+    read_pool,
+    read_slice,
+    read_taint_rule,
+)
 from kai_cp.reader.fields import Malformed
 from kai_cp.reader.notes import Identity, Notes, raw_list, title, unique
 from kai_cp.reader.storage import (
@@ -23,10 +33,10 @@ from kai_cp.reader.storage import (
     tracks_capacity,
 )
 from kai_cp.reader.zones import read_topology
-from kai_cp_models.extras import Extras, extra
+from kai_cp_models.extras import Extras
 from kai_cp_models.rules.stateful.budgets import BUDGETS
+from kai_cp_models.rules.stateful.dra.objects import DEVICES, Counter, Device, DeviceObjects
 from kai_cp_models.rules.stateful.numa.zones import TOPOLOGIES, NumaTopology
-from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.rules.stateful.references import VOLUME_CLAIMS
 from kai_cp_models.rules.stateful.storage.objects import STORAGE, StorageObjects
 from kai_cp_models.snapshot import Policy
@@ -51,7 +61,6 @@ KINDS: Final = {
     "namespaces": "Namespace",
 }
 """Kinds by list of ``rawObjects``."""
-_DEVICES: Final = ("resourceClaims", "resourceSlices", "deviceClasses", "deviceTaintRules")
 _NAMESPACED: Final = frozenset(
     ("ResourceClaim", "PersistentVolumeClaim", "CSIStorageCapacity", "PodDisruptionBudget")
 )
@@ -71,8 +80,9 @@ def lists_of(objects: Json, notes: Notes) -> dict[str, Mapping[Identity, Json]]:
 def read_objects(lists: Lists, nodes: Set[str], policy: Policy, notes: Notes) -> Extras:
     """What the rules read. ``nodes``: names of those that exist."""
     read = _Reading(lists, notes)
-    raw = {name: list(objects.values()) for name, objects in lists.items() if name in _DEVICES}
-    found = extra(RAW, raw)
+    found = Extras()
+    if any(name in lists for name in ("deviceClasses", "resourceSlices", "resourceClaims")):
+        found = found.having(DEVICES, _devices(read, nodes, policy))
     if "podDisruptionBudgets" in lists:
         found = found.having(BUDGETS, tuple(read.each("podDisruptionBudgets", read_budget).values()))
     if "nodeResourceTopologies" in lists and policy.plugin("numa"):
@@ -94,12 +104,14 @@ class _Reading:
     lists: Lists
     notes: Notes
 
-    def each(self, name: str, read: Callable[[Json, Identity], T]) -> dict[Identity, T]:
-        """What the objects of a list say, by identity."""
-        found: dict[Identity, T] = {}
-        for identity, obj in self.lists.get(name, {}).items():
+    def each(
+        self, name: str, read: Callable[[Json, Identity], T], which: Iterable[Identity] | None = None
+    ) -> dict[Identity, T]:
+        """What the objects of a list say, or ``which`` of them, by identity."""
+        objects, found = self.lists.get(name, {}), {}
+        for identity in objects if which is None else which:
             try:
-                found[identity] = read(obj, identity)
+                found[identity] = read(objects[identity], identity)
             except Malformed as problem:
                 self.notes.aside(title(KINDS[name], identity), problem)
         return found
@@ -107,6 +119,25 @@ class _Reading:
     def named(self, name: str, read: Callable[[Json, Identity], T]) -> dict[str, T]:
         """The same for objects without a namespace, by name."""
         return {key[1]: row for key, row in self.each(name, read).items()}
+
+
+def _devices(read: _Reading, nodes: Set[str], policy: Policy) -> DeviceObjects:
+    slices, left_out = newest(read.each("resourceSlices", read_pool))
+    for pool, reason in left_out.items():
+        read.notes.aside(f"ResourcePool {pool[0]}/{pool[1]}", reason)
+    devices: list[Device] = []
+    counters: dict[Counter, Fraction] = {}
+    parse = partial(read_slice, nodes=nodes)
+    for drawn, found in read.each("resourceSlices", parse, slices).values():
+        counters |= drawn
+        devices += found
+    return DeviceObjects(
+        devices=tuple(devices),
+        counters=counters,
+        classes=read.named("deviceClasses", read_device_class),
+        taint_rules=tuple(read.each("deviceTaintRules", read_taint_rule).values()),
+        claims=read.each("resourceClaims", claim_reader(policy.queue_label)),
+    )
 
 
 def _storage(read: _Reading) -> StorageObjects:

@@ -14,10 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from kai_cp_models.extras import Extras
 from kai_cp_topology.records import Locality
+
+if TYPE_CHECKING:  # the records of a rule name pods and nodes
+    from kai_cp_models.rules.stateful.dra.objects import ClaimAllocation
 
 EXTENDED_RESOURCES: Final = ""
 """Stands for a claim name where the extended resources of a pod are meant; no claim is called so."""
@@ -254,7 +257,7 @@ class Pod:
     """A KAI GPU reservation pod: charges everything except GPU (2.6)."""
     scaling: bool = False
     """A KAI scaling pod: does not reduce the fairness total (3.1)."""
-    claim_allocations: Mapping[str, Any] = field(default_factory=dict)
+    claim_allocations: Mapping[str, ClaimAllocation] = field(default_factory=dict)
     """DRA allocations promised in the pod's BindRequest, by claim name inside the pod; under
     ``EXTENDED_RESOURCES`` that of the synthetic claim for extended resources."""
     numa_zones: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()

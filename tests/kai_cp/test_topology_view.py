@@ -81,7 +81,7 @@ def test_dra_gpus_tell_their_product_and_clique_and_are_free_until_allocated() -
             }
         ],
     }
-    seen = replace(snapshot(node("a", gpus=4, dra_gpus=4)), extras=objects_of(raw))
+    seen = replace(snapshot(node("a", gpus=4, dra_gpus=4)), extras=objects_of(raw, ["a"]))
     report = json.loads(topology_report(seen, "json"))
     assert [system["name"] for system in report["systems"]] == ["GB200 NVL72"]
     (tree,) = report["topologies"]
@@ -96,7 +96,7 @@ def test_a_cycle_reads_product_and_clique_from_dra_where_labels_lack() -> None:
     nodes = [node(name, gpus=4, dra_gpus=4) for name in ("n1", "n2", "n3")]
     nodes.append(node("n4", gpus=4, dra_gpus=4, labels={"nvidia.com/gpu.clique": "c0ffee.7"}))
     raw = {"resourceSlices": [dra_slice(name, 7 if name != "n2" else 8) for name in ("n1", "n2", "n3", "n4")]}
-    fabric = fabric_of(replace(snapshot(*nodes), extras=objects_of(raw)))
+    fabric = fabric_of(replace(snapshot(*nodes), extras=objects_of(raw, ["n1", "n2", "n3", "n4"])))
     assert fabric is not None
     assert [scale.label for scale in fabric.scales] == ["nvidia.com/gpu.clique"]
     assert fabric.places[0].tolist() == [1, 2, 1, 1]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kai_cp.reader.devices import read_allocation
 from kai_cp.reader.notes import Notes
 from kai_cp.reader.objects import lists_of, read_objects
 from kai_cp_models.extras import Extras
+from kai_cp_models.rules.stateful.dra.objects import ClaimAllocation
 from kai_cp_models.snapshot import Policy, SetAside
 
 
@@ -23,3 +25,8 @@ def read(
     notes = Notes()
     extras = read_objects(lists_of(raw, notes), frozenset(nodes), policy or Policy(), notes)
     return extras, notes.set_aside()
+
+
+def promised(**allocations: Mapping[str, Any]) -> dict[str, ClaimAllocation]:
+    """What a BindRequest promises, by claim name inside the pod."""
+    return {name: read_allocation(raw, name) for name, raw in allocations.items()}

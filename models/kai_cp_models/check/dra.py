@@ -12,14 +12,22 @@ from fractions import Fraction
 from typing import Any
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.selectors import reaches
 from kai_cp_models.quantity import exact
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.amounts import gpus_of
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of, catalog_of
-from kai_cp_models.rules.stateful.dra.objects import ALL, Claim, Counter, DeviceId, Wanted
+from kai_cp_models.rules.stateful.dra.objects import (
+    ALL,
+    AllocatedDevice,
+    Claim,
+    ClaimAllocation,
+    Counter,
+    DeviceId,
+    Wanted,
+)
 from kai_cp_models.rules.stateful.dra.refs import refs_of
-from kai_cp_models.rules.stateful.nodes import selected
-from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodStatus
+from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodStatus, Requirement
 
 MAX_USERS = 256
 ClaimName = tuple[str, str]
@@ -30,7 +38,7 @@ class Use:
     """One allocation that is in force, and whose claim it belongs to."""
 
     claim: str
-    raw: Mapping[str, Any]
+    allocation: ClaimAllocation
     placed: bool
 
 
@@ -53,7 +61,8 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 def _pod(world: PlannedCluster, catalog: Catalog, pod: Pod) -> Iterator[str]:
     decision = world.placed[pod.key]
     written = {
-        each["name"]: each["allocation"] for each in decision.details.get("resourceClaimAllocations", ())
+        each["name"]: _said(each["allocation"])
+        for each in decision.details.get("resourceClaimAllocations", ())
     }
     for ref in refs_of(world.snapshot, pod):
         claim = catalog.claims.get((pod.key.namespace, ref.claim))
@@ -83,10 +92,9 @@ def _pod(world: PlannedCluster, catalog: Catalog, pod: Pod) -> Iterator[str]:
             yield from (f"{where}: {text}" for text in (faults[0] if all(faults) else ()))
 
 
-def _elsewhere(world: PlannedCluster, catalog: Catalog, allocation: Mapping[str, Any], node: str) -> str:
+def _elsewhere(world: PlannedCluster, catalog: Catalog, allocation: ClaimAllocation, node: str) -> str:
     index = world.snapshot.node_index[node]
-    allowed = selected(world.snapshot, allocation.get("nodeSelector"))
-    if allowed is not None and not allowed[index]:
+    if not reaches(allocation.nodes, world.node(node)):
         return f"its allocation is not for node {node}"
     for device in _devices(allocation):
         found = catalog.index.get(device)
@@ -96,14 +104,13 @@ def _elsewhere(world: PlannedCluster, catalog: Catalog, allocation: Mapping[str,
 
 
 def _contents(
-    world: PlannedCluster, catalog: Catalog, claim: Claim, allocation: Mapping[str, Any], node: str
+    world: PlannedCluster, catalog: Catalog, claim: Claim, allocation: ClaimAllocation, node: str
 ) -> Iterator[str]:
     """Whether a fresh allocation satisfies every request and constraint."""
-    results = (allocation.get("devices") or {}).get("results") or ()
     by_request: dict[str, list[DeviceId]] = {}
-    for result in results:
-        device = DeviceId(result["driver"], result["pool"], result["device"])
-        by_request.setdefault(result["request"], []).append(device)
+    for result in allocation.results:
+        device = result.device
+        by_request.setdefault(result.request, []).append(device)
         if device not in catalog.index:
             yield f"device {'/'.join(device)} does not exist"
             return
@@ -159,9 +166,34 @@ def _matches(catalog: Catalog, wanted: Wanted, device: DeviceId) -> bool:
     )
 
 
-def _devices(allocation: Mapping[str, Any]) -> list[DeviceId]:
-    results = (allocation.get("devices") or {}).get("results") or ()
-    return [DeviceId(r["driver"], r["pool"], r["device"]) for r in results]
+def _said(document: Mapping[str, Any]) -> ClaimAllocation:
+    """What a decision allocates, from the document that the binder gets."""
+    terms = (document.get("nodeSelector") or {}).get("nodeSelectorTerms")
+    return ClaimAllocation(
+        results=tuple(
+            AllocatedDevice(
+                DeviceId(row["driver"], row["pool"], row["device"]),
+                row["request"],
+                bool(row.get("adminAccess")),
+                tuple((name, exact(str(text))) for name, text in (row.get("consumedCapacity") or {}).items()),
+            )
+            for row in (document.get("devices") or {}).get("results") or ()
+        ),
+        nodes=None if terms is None else tuple(_term(term) for term in terms),
+        written=document,
+    )
+
+
+def _term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(need["key"], need["operator"], tuple(need.get("values") or ()), kind == "matchFields")
+        for kind in ("matchExpressions", "matchFields")
+        for need in term.get(kind) or ()
+    )
+
+
+def _devices(allocation: ClaimAllocation) -> list[DeviceId]:
+    return [result.device for result in allocation.results]
 
 
 def _uses(world: PlannedCluster, pod: Pod) -> set[ClaimName]:
@@ -200,8 +232,8 @@ def _in_force(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator
     """Every allocation in force, each claim once per set of devices."""
     seen: set[tuple[ClaimName, tuple[DeviceId, ...]]] = set()
 
-    def fresh(key: ClaimName, raw: Mapping[str, Any]) -> bool:
-        identity = (key, tuple(sorted(_devices(raw))))
+    def fresh(key: ClaimName, allocation: ClaimAllocation) -> bool:
+        identity = (key, tuple(sorted(_devices(allocation))))
         known = identity in seen
         seen.add(identity)
         return not known
@@ -214,29 +246,29 @@ def _in_force(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator
         if ref.name in pod.claim_allocations
     }
     for key, claim in catalog.claims.items():
-        raw = claim.allocation or promised.get(key)
+        standing = claim.allocation or promised.get(key)
         before, after = _old_users(world, claim, now=True), _old_users(world, claim, now=now)
-        if raw and (after or not before) and fresh(key, raw):
-            yield Use("/".join(key), raw, False)
+        if standing and (after or not before) and fresh(key, standing):
+            yield Use("/".join(key), standing, False)
     known = {(uid, key) for key, claim in catalog.claims.items() for uid in claim.reserved}
     for pod in world.snapshot.pods:
-        raw = pod.claim_allocations.get(EXTENDED_RESOURCES)
-        if not raw or pod.node is None or (not now and _gone(world, pod)):
+        standing = pod.claim_allocations.get(EXTENDED_RESOURCES)
+        if not standing or pod.node is None or (not now and _gone(world, pod)):
             continue
         # Once its claim exists, that one counts.
         if not any(uid == pod.uid and key not in _uses(world, pod) for uid, key in known):
-            yield Use(f"extended resources of {pod.key}", raw, False)
+            yield Use(f"extended resources of {pod.key}", standing, False)
     for pod_key in sorted(world.binds if now else world.placed):
         pod = world.pod(pod_key)
         details = world.placed[pod_key].details
-        written = {e["name"]: e["allocation"] for e in details.get("resourceClaimAllocations", ())}
+        written = {e["name"]: _said(e["allocation"]) for e in details.get("resourceClaimAllocations", ())}
         for ref in refs_of(world.snapshot, pod):
             key = (pod.key.namespace, ref.claim)
             if ref.name in written and fresh(key, written[ref.name]):
                 yield Use("/".join(key), written[ref.name], True)
         extended = details.get("extendedResourceClaimAllocation")
         if extended:
-            yield Use(f"extended resources of {pod_key}", extended["allocation"], True)
+            yield Use(f"extended resources of {pod_key}", _said(extended["allocation"]), True)
 
 
 def _once(catalog: Catalog, uses: list[Use], when: str) -> Iterator[str]:
@@ -245,16 +277,13 @@ def _once(catalog: Catalog, uses: list[Use], when: str) -> Iterator[str]:
     holders: dict[DeviceId, list[str]] = {}
     taken: dict[tuple[DeviceId, tuple[str, str]], Fraction] = {}
     for use in uses:
-        for result in (use.raw.get("devices") or {}).get("results") or ():
-            device = DeviceId(result["driver"], result["pool"], result["device"])
-            if result.get("adminAccess") or device not in catalog.index:
+        for result in use.allocation.results:
+            device = result.device
+            if result.admin or device not in catalog.index:
                 continue
             holders.setdefault(device, []).append(use.claim)
             found = catalog.devices[catalog.index[device]]
-            asked = {
-                capacity_of(found, n): exact(str(v))
-                for n, v in (result.get("consumedCapacity") or {}).items()
-            }
+            asked = {capacity_of(found, name): amount for name, amount in result.consumed}
             for name, amount in (asked or dict(found.view.capacity)).items():
                 taken[device, name] = taken.get((device, name), Fraction(0)) + amount
     for device, claims in holders.items():

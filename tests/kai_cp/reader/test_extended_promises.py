@@ -21,4 +21,4 @@ def test_the_promised_allocation_is_kept() -> None:
         nodes=[node()], pods=[pod("p")], podGroups=[group()], queues=[queue("q")], bindRequests=[request]
     )
     (found,) = parse(raw, now=NOW).pods
-    assert found.claim_allocations == {EXTENDED_RESOURCES: allocation}
+    assert found.claim_allocations[EXTENDED_RESOURCES].written == allocation

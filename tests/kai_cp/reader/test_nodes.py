@@ -147,6 +147,6 @@ def test_slices_and_zones_of_nodes_that_are_left_out_are_no_mistake() -> None:
     raw["schedulerParams"]["restrictSchedulingNodes"] = True
     found = parse(raw, now=NOW)
     assert {(row.item, row.reason) for row in found.set_aside} == {
-        ("ResourceSlice slice-d", "node d does not exist"),
+        ("ResourceSlice slice-d", "spec.nodeName: node d does not exist"),
         ("NodeResourceTopology d", "metadata.name: node d does not exist"),
     }

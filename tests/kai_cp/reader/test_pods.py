@@ -185,7 +185,7 @@ def test_promises_of_a_bind_request() -> None:
         predictedNUMAZones=[{"zone": "node-0", "amount": {"cpu": "2", "nvidia.com/gpu": "1"}}],
     )
     found = only(pod(), bindRequests=[request])
-    assert found.claim_allocations == {"gpu": {"devices": {}}}
+    assert found.claim_allocations["gpu"].written == {"devices": {}}
     assert found.numa_zones == (("node-0", (("cpu", 2000), ("gpu", 1000))),)
 
 

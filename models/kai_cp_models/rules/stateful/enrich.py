@@ -11,17 +11,15 @@ from kai_cp_models.rules.stateful.dra.amounts import claim_milli_gpus
 from kai_cp_models.rules.stateful.dra.catalog import CATALOG, Catalog
 from kai_cp_models.rules.stateful.dra.extended import SERVED
 from kai_cp_models.rules.stateful.dra.judging import JUDGING
-from kai_cp_models.rules.stateful.dra.objects import Wanted
+from kai_cp_models.rules.stateful.dra.objects import DEVICES, Wanted
 from kai_cp_models.rules.stateful.dra.refs import classed
 from kai_cp_models.rules.stateful.dra.state import DraState
-from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.snapshot import MILLI, Node, SetAside, Snapshot
 
 
 def with_catalog(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with its DRA objects parsed, once for all; itself where it has none."""
-    raw = snapshot.extras[RAW]
-    if not any(raw.get(name) for name in ("deviceClasses", "resourceSlices", "resourceClaims")):
+    """The snapshot with its catalog of devices, made once for all; itself where it has none."""
+    if snapshot.extras[DEVICES] is None:
         return snapshot
     return replace(snapshot, extras=snapshot.extras.having(CATALOG, Catalog(snapshot)))
 

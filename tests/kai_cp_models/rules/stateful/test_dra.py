@@ -29,6 +29,7 @@ from kai_cp_models.snapshot import (
     Snapshot,
 )
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
+from tests.support.rule_objects import promised
 
 DRIVER = "gpu.example.com"
 Raw = dict[str, Any]
@@ -407,7 +408,7 @@ def test_extended_resource_is_served_by_its_class() -> None:
 
 def test_promised_extended_resources_are_in_use() -> None:
     wants = spec((1000, 0, 0, 1, 1000))
-    promise = {EXTENDED_RESOURCES: held("n0", "a")}
+    promise = promised(**{EXTENDED_RESOURCES: held("n0", "a")})
     binding = pod("binding", "n0", wants=wants, status=PodStatus.BINDING, claim_allocations=promise)
     x = pod("x", wants=spec((1000, 0, 0, 1, 2000)))
     node = Node("n0", (64_000, 2**40, 0, 110, 0))
@@ -458,7 +459,7 @@ def test_pods_with_claims_of_their_own_are_one_class() -> None:
 
 def test_bind_request_promises_its_devices() -> None:
     binding = user(
-        "binding", "c", node="n1", status=PodStatus.BINDING, claim_allocations={"c0": held("n1", "a")}
+        "binding", "c", node="n1", status=PodStatus.BINDING, claim_allocations=promised(c0=held("n1", "a"))
     )
     x = user("x", "d")
     assert mask(cluster([binding, x], TWO, [claim("c", exact()), claim("d", exact())]), x) == [True, False]

@@ -103,9 +103,8 @@ def users() -> list[Pod]:
     wants = spec(
         (1000, 0, 0, 1, 1000), claims=(ClaimRef("c0", "c"),), volume_claims=("wait",), guaranteed=True
     )
-    odd = {"c0": {"devices": {"results": [{"driver": 3}]}}}
     return [
-        pod("runs", "n0", wants=runs, labels={"app": "x"}, claim_allocations=odd),
+        pod("runs", "n0", wants=runs, labels={"app": "x"}),
         pod("x", wants=wants, labels={"app": "x"}),
     ]
 

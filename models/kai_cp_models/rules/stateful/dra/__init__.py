@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from kai_cp_models.rules.stateful.dra.catalog import catalog_of
+from kai_cp_models.rules.stateful.dra.objects import DEVICES
 from kai_cp_models.rules.stateful.dra.state import NAME as STATE_NAME
 from kai_cp_models.rules.stateful.dra.state import DraState
 from kai_cp_models.rules.stateful.protocol import RuleState
-from kai_cp_models.rules.stateful.raw import RAW
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot
 
@@ -20,10 +20,8 @@ NAME: Final = STATE_NAME
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether there are device classes or slices, or pods that use claims, and the plugin is on."""
-    raw = snapshot.extras[RAW]
     return snapshot.policy.plugin("dynamicresources") and (
-        any(raw.get(name) for name in ("deviceClasses", "resourceSlices", "resourceClaims"))
-        or any(spec.claims for spec in snapshot.specs)
+        snapshot.extras[DEVICES] is not None or any(spec.claims for spec in snapshot.specs)
     )
 
 
@@ -33,5 +31,5 @@ def open(snapshot: Snapshot) -> RuleState:
 
 
 def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
-    """Classes, claims and slices that cannot be used."""
+    """Classes, claims and taint rules that cannot be used."""
     yield from catalog_of(snapshot).problems

@@ -16,19 +16,16 @@ from kai_cp_models.extras import Key
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.judging import JUDGING, Account, Judge, Paid, TooCostly
 from kai_cp_models.rules.stateful.dra.objects import (
+    DEVICES,
     REFUSING,
     Claim,
     Device,
     DeviceClass,
+    DeviceObjects,
     TaintRule,
     Wanted,
-    claim,
-    device_class,
-    slices,
-    taint_rule,
 )
-from kai_cp_models.rules.stateful.nodes import selected
-from kai_cp_models.rules.stateful.raw import RAW, collect
+from kai_cp_models.selectors import selected
 from kai_cp_models.snapshot import SetAside, Snapshot, Taint, Toleration
 
 IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
@@ -49,13 +46,11 @@ class Catalog:
     def __init__(self, snapshot: Snapshot) -> None:
         problems: list[SetAside] = []
         self.snapshot = snapshot
-        found = slices(snapshot, problems)
-        self.classes = {
-            c.name: c for c in collect(snapshot, "deviceClasses", "DeviceClass", device_class, problems)
-        }
+        objects = snapshot.extras[DEVICES] or DeviceObjects()
+        self.classes = objects.classes
         self._bad_classes = {name: _cel_problem(c.selectors) for name, c in self.classes.items()}
-        self.devices: tuple[Device, ...] = self._ruled(found.devices, problems)
-        self.counters = found.counters
+        self.devices: tuple[Device, ...] = self._ruled(objects, problems)
+        self.counters = objects.counters
         self.index = {device.id: i for i, device in enumerate(self.devices)}
         where = snapshot.node_index
         self.node_of = np.array([where.get(device.node or "", -1) for device in self.devices], dtype=np.int64)
@@ -69,10 +64,7 @@ class Catalog:
                 anywhere = np.full(len(snapshot.nodes), device.node is None)
                 chosen = selected(snapshot, device.selector)
                 self.reach[i] = anywhere if chosen is None else chosen
-        parse = claim(snapshot.policy.queue_label)
-        self.claims = {
-            c.key: c for c in collect(snapshot, "resourceClaims", "ResourceClaim", parse, problems)
-        }
+        self.claims = objects.claims
         judging = snapshot.extras[JUDGING]
         self.judge = Judge([device.view for device in self.devices], judging.limits, judging.paid or Paid())
         self._same_amounts = _alike([(d.id.driver, d.view.capacity) for d in self.devices])
@@ -91,10 +83,10 @@ class Catalog:
         problems += [SetAside(f"ResourceClaim {'/'.join(key)}", reason) for key, reason in self.dead.items()]
         self.problems = tuple(problems)
 
-    def _ruled(self, devices: tuple[Device, ...], problems: list[SetAside]) -> tuple[Device, ...]:
+    def _ruled(self, objects: DeviceObjects, problems: list[SetAside]) -> tuple[Device, ...]:
         """The devices with the taints that DeviceTaintRules add."""
         rules = []
-        for rule in collect(self.snapshot, "deviceTaintRules", "DeviceTaintRule", taint_rule, problems):
+        for rule in objects.taint_rules:
             if rule.taint.effect not in REFUSING:
                 continue
             reason = _cel_problem(rule.selectors)
@@ -107,12 +99,12 @@ class Catalog:
             else:
                 rules.append(rule)
         if not rules:
-            return devices
+            return objects.devices
         return tuple(
             replace(device, taints=device.taints + added)
             if (added := tuple(rule.taint for rule in rules if self._means(rule, device)))
             else device
-            for device in devices
+            for device in objects.devices
         )
 
     def _means(self, rule: TaintRule, device: Device) -> bool:
@@ -125,10 +117,10 @@ class Catalog:
         )
 
     def made_of(self, snapshot: Snapshot) -> bool:
-        """Whether nodes and raw objects are those that the catalog was made of."""
+        """Whether nodes and objects are those that the catalog was made of."""
         mine, other = self.snapshot, snapshot
         return (
-            mine.extras[RAW] is other.extras[RAW]
+            mine.extras[DEVICES] is other.extras[DEVICES]
             and len(mine.nodes) == len(other.nodes)
             and all(
                 a is b or (a.name == b.name and a.labels is b.labels)

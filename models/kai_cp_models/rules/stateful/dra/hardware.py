@@ -6,16 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from kai_cp_models.rules.stateful.dra.amounts import is_gpu
-from kai_cp_models.rules.stateful.dra.objects import Device, slices
-from kai_cp_models.snapshot import SetAside, Snapshot
+from kai_cp_models.rules.stateful.dra.objects import DEVICES, Device
+from kai_cp_models.snapshot import Snapshot
 from kai_cp_topology.records import CLIQUE_LABEL, PRODUCT_LABEL, NodeFacts
 
 
 def gpus_by_node(snapshot: Snapshot) -> Mapping[str, Sequence[Device]]:
-    """GPUs that DRA hands out, by node. What cannot be read is in the snapshot's ``set_aside`` already."""
-    ignored: list[SetAside] = []
+    """GPUs that DRA hands out, by node."""
+    objects = snapshot.extras[DEVICES]
     found: dict[str, list[Device]] = defaultdict(list)
-    for device in slices(snapshot, ignored).devices:
+    for device in () if objects is None else objects.devices:
         if device.node is not None and is_gpu(device.id.driver):
             found[device.node].append(device)
     return found

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from kai_cp_models.extras import Key
+from kai_cp_models.marking import marked
 from kai_cp_models.snapshot import ClaimRef, Pod, PodKey, PodSpec, Snapshot
 
 REFS: Final[Key[Mapping[PodKey, tuple[ClaimRef, ...]]]] = Key("claim_refs", {})
@@ -29,20 +30,19 @@ def classed(snapshot: Snapshot, identity: Callable[[Pod], Hashable]) -> Snapshot
     ``identity``: what the claims of a pod mean; pods of equal identity are interchangeable.
     """
     numbers: dict[Hashable, int] = {}
-    interned: dict[PodSpec, PodSpec] = {}
+    nameless: dict[PodSpec, PodSpec] = {}
     refs: dict[PodKey, tuple[ClaimRef, ...]] = {}
+    marks: dict[PodKey, str] = {}
     pods = []
     for pod in snapshot.pods:
         if pod.spec.claims:
             refs[pod.key] = pod.spec.claims
-            number = numbers.setdefault(identity(pod), len(numbers))
-            spec = replace(
-                pod.spec,
-                claims=tuple(ClaimRef(ref.name, "", ref.template) for ref in pod.spec.claims),
-                scheduling_key=f"{pod.spec.scheduling_key}|dra{number}",
-            )
-            pod = replace(pod, spec=interned.setdefault(spec, spec))
+            marks[pod.key] = f"dra{numbers.setdefault(identity(pod), len(numbers))}"
+            named = pod.spec.claims
+            spec = replace(pod.spec, claims=tuple(ClaimRef(ref.name, "", ref.template) for ref in named))
+            pod = replace(pod, spec=nameless.setdefault(spec, spec))
         pods.append(pod)
     if not refs:
         return snapshot
-    return replace(snapshot, pods=tuple(pods), extras=snapshot.extras.having(REFS, refs))
+    told_apart = marked(pods, lambda pod: marks.get(pod.key))
+    return replace(snapshot, pods=told_apart, extras=snapshot.extras.having(REFS, refs))

@@ -1,21 +1,21 @@
-"""Allocations as the API writes them: reading those of claims, writing those of decisions."""
+"""Allocations against the catalog: those that claims have, and those of decisions in the API's form."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from kai_cp_models.arrays import Mask
-from kai_cp_models.quantity import exact, text
+from kai_cp_models.quantity import text
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of
-from kai_cp_models.rules.stateful.dra.objects import Claim, DeviceId
+from kai_cp_models.rules.stateful.dra.objects import Claim, ClaimAllocation, Document
 from kai_cp_models.rules.stateful.dra.search import Pick
-from kai_cp_models.rules.stateful.nodes import selected
-from kai_cp_models.rules.stateful.raw import Raw
+from kai_cp_models.selectors import selected
+from kai_cp_models.snapshot import NodeTerms, Requirement
 
 _SHARES: Final = uuid.UUID("6f1ddc5c-0a49-5d3c-9d54-7f6f5f6b1d11")
 """Namespace of share ids: a name-based UUID, so that equal input gives equal decisions."""
@@ -32,27 +32,28 @@ class DeviceShare:
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """What a claim holds: devices, the nodes that can use them (None: all), and the API's form."""
+    """What a claim holds: devices, and the nodes that can use them (None: all)."""
 
     shares: tuple[DeviceShare, ...]
     nodes: Mask | None
-    raw: Raw
+    written: Document
+    """The same in the API's form."""
 
     def usable(self, node: int) -> bool:
         """Whether a pod on the node can use the allocation."""
         return self.nodes is None or bool(self.nodes[node])
 
 
-def read(catalog: Catalog, raw: Raw) -> Allocation:
+def found_in(catalog: Catalog, given: ClaimAllocation) -> Allocation:
     """An allocation from a claim's status or a BindRequest.
 
     It is usable where its node selector and the places of its devices allow. Devices that no slice
     publishes any more hold nothing.
     """
-    nodes = selected(catalog.snapshot, raw.get("nodeSelector"))
+    nodes = selected(catalog.snapshot, given.nodes)
     shares = []
-    for result in (raw.get("devices") or {}).get("results") or ():
-        found = catalog.index.get(DeviceId(result["driver"], result["pool"], result["device"]))
+    for result in given.results:
+        found = catalog.index.get(result.device)
         if found is None:
             continue
         device = catalog.devices[found]
@@ -63,11 +64,10 @@ def read(catalog: Catalog, raw: Raw) -> Allocation:
         nodes = reach if nodes is None else nodes & reach
         amounts = None
         if device.view.shareable:
-            written: Mapping[str, Any] = result.get("consumedCapacity") or {}
-            amounts = tuple(sorted((capacity_of(device, n), exact(str(v))) for n, v in written.items()))
+            amounts = tuple(sorted((capacity_of(device, name), value) for name, value in result.consumed))
             amounts = amounts or device.view.capacity
-        shares.append(DeviceShare(found, bool(result.get("adminAccess")), amounts))
-    return Allocation(tuple(shares), nodes, raw)
+        shares.append(DeviceShare(found, result.admin, amounts))
+    return Allocation(tuple(shares), nodes, given.written)
 
 
 def write(catalog: Catalog, claim: Claim, picks: Sequence[Pick], node: int) -> Allocation:
@@ -94,12 +94,14 @@ def write(catalog: Catalog, claim: Claim, picks: Sequence[Pick], node: int) -> A
     config = _config(catalog, claim, [pick.request for pick in picks])
     if config:
         devices["config"] = config
-    raw: dict[str, Any] = {"devices": devices}
+    document: dict[str, Any] = {"devices": devices}
     selector = _only(catalog.snapshot.nodes[node].name) if bound else _merged(selectors)
-    if selector:
-        raw["nodeSelector"] = selector
+    if selector is not None:
+        document["nodeSelector"] = _selector(selector)
     nodes = selected(catalog.snapshot, selector)
-    return Allocation(tuple(DeviceShare(pick.device, pick.admin, pick.amounts) for pick in picks), nodes, raw)
+    return Allocation(
+        tuple(DeviceShare(pick.device, pick.admin, pick.amounts) for pick in picks), nodes, document
+    )
 
 
 def _written(amounts: Sequence[tuple[tuple[str, str], Any]], driver: str) -> dict[str, str]:
@@ -125,21 +127,28 @@ def _config(catalog: Catalog, claim: Claim, chosen: Sequence[str]) -> list[dict[
     return found
 
 
-def _only(node: str) -> Raw:
-    field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    return {"nodeSelectorTerms": [{"matchFields": [field]}]}
+def _only(node: str) -> NodeTerms:
+    return ((Requirement("metadata.name", "In", (node,), field=True),),)
 
 
-def _merged(selectors: Sequence[Raw]) -> Raw | None:
+def _merged(selectors: Sequence[NodeTerms]) -> NodeTerms | None:
     """One term with the requirements of all (a slice's selector has exactly one term)."""
-    term: dict[str, list[Any]] = {}
-    for selector in selectors:
-        for each in selector.get("nodeSelectorTerms") or ():
-            for kind in ("matchExpressions", "matchFields"):
-                needs = term.setdefault(kind, [])
-                needs += [need for need in each.get(kind) or () if need not in needs]
-    kept = {kind: needs for kind, needs in term.items() if needs}
-    return {"nodeSelectorTerms": [kept]} if kept else None
+    needs = dict.fromkeys(need for terms in selectors for term in terms for need in term)
+    return (tuple(needs),) if needs else None
 
 
-__all__ = ["Allocation", "DeviceShare", "read", "write"]
+def _selector(terms: NodeTerms) -> dict[str, Any]:
+    """A core/v1 NodeSelector in the API's form."""
+    found = []
+    for term in terms:
+        parts: dict[str, Any] = {}
+        for need in sorted(term, key=lambda need: need.field):
+            entry: dict[str, Any] = {"key": need.key, "operator": need.operator}
+            if need.values:
+                entry["values"] = list(need.values)
+            parts.setdefault("matchFields" if need.field else "matchExpressions", []).append(entry)
+        found.append(parts)
+    return {"nodeSelectorTerms": found}
+
+
+__all__ = ["Allocation", "DeviceShare", "found_in", "write"]

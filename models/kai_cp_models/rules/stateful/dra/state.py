@@ -15,13 +15,12 @@ from kai_cp_models.rules.stateful.dra.catalog import Catalog, catalog_of
 from kai_cp_models.rules.stateful.dra.extended import Extended
 from kai_cp_models.rules.stateful.dra.holdings import ClaimKey, ClaimUse, Holdings
 from kai_cp_models.rules.stateful.dra.near import Gpus, gpus_of_node, nearest_first
-from kai_cp_models.rules.stateful.dra.objects import ALL, Claim, Wanted, check_allocation
+from kai_cp_models.rules.stateful.dra.objects import ALL, Claim, ClaimAllocation, Wanted
 from kai_cp_models.rules.stateful.dra.refs import refs_of
-from kai_cp_models.rules.stateful.dra.results import Allocation, read, write
+from kai_cp_models.rules.stateful.dra.results import Allocation, found_in, write
 from kai_cp_models.rules.stateful.dra.rows import rows
 from kai_cp_models.rules.stateful.dra.search import DeviceProblem, DeviceSearch, Open, Pick
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
-from kai_cp_models.rules.stateful.raw import Raw
 from kai_cp_models.rules.stateful.tally import holding
 from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodKey, PodStatus, Snapshot
 
@@ -77,7 +76,7 @@ class DraState(LeavingState):
         """Account what claims and BindRequests say is allocated."""
         statuses = {pod.uid: pod.status for pod in self.snapshot.pods}
         ended = (PodStatus.SUCCEEDED, PodStatus.FAILED, PodStatus.RELEASING)
-        promised: dict[ClaimKey, Raw] = {}
+        promised: dict[ClaimKey, ClaimAllocation] = {}
         users: dict[ClaimKey, set[str]] = {}
         for pod, _, _ in holding(self.snapshot):
             for ref in refs_of(self.snapshot, pod):
@@ -85,22 +84,22 @@ class DraState(LeavingState):
                 if key in self.catalog.claims:
                     users.setdefault(key, set()).add(pod.uid)
                     if ref.name in pod.claim_allocations:
-                        promised[key] = _promised(pod, ref.name)
+                        promised[key] = pod.claim_allocations[ref.name]
         for key, claim in self.catalog.claims.items():
-            raw = claim.allocation or promised.get(key)
+            given = claim.allocation or promised.get(key)
             uids = claim.reserved | users.get(key, set())
             leave = frozenset(uid for uid in uids if statuses.get(uid) in ended)
             for uid in uids:
                 self._used_by.setdefault(uid, []).append(key)
-            if raw or uids:
-                before = read(self.catalog, raw) if raw else None
+            if given or uids:
+                before = found_in(self.catalog, given) if given else None
                 self._holdings.set(key, ClaimUse(before, frozenset(uids) - leave, leave))
         for pod, node, leaving in holding(self.snapshot):
             self.extended.count_plugin(pod, node, 1, leaving=leaving)
             known = set(self._used_by.get(pod.uid, ())) - set(self._keys(pod))
             if EXTENDED_RESOURCES in pod.claim_allocations and not known:
                 # The claim that this promise becomes is not there yet.
-                before = read(self.catalog, _promised(pod, EXTENDED_RESOURCES))
+                before = found_in(self.catalog, pod.claim_allocations[EXTENDED_RESOURCES])
                 key = (pod.key.namespace, f"{pod.key.name}-extended-resources")
                 user = frozenset({pod.uid})
                 none: frozenset[str] = frozenset()
@@ -362,13 +361,13 @@ class DraState(LeavingState):
                 self._holdings.of((pod.key.namespace, ref.claim)).pinned(now=True) if ref.claim else None
             )
             if allocation is not None:
-                found.append({"name": ref.name, "allocation": allocation.raw})
+                found.append({"name": ref.name, "allocation": allocation.written})
         details: dict[str, Any] = {"resourceClaimAllocations": found} if found else {}
         synthetic = self.extended.claim(pod, node)
         if synthetic is not None:
             allocation = self._holdings.of(synthetic.key).fresh
             assert allocation is not None
-            details["extendedResourceClaimAllocation"] = self.extended.details(synthetic, allocation.raw)
+            details["extendedResourceClaimAllocation"] = self.extended.details(synthetic, allocation.written)
         return details
 
     def remove(self, pod: Pod, node: int) -> None:
@@ -500,16 +499,6 @@ class DraState(LeavingState):
             users = sorted(uid for uid in found.stay if uid in by_uid)
             if users and found.before is not None:
                 yield by_uid[users[0]], [share.device for share in found.before.shares if not share.admin]
-
-
-def _promised(pod: Pod, name: str) -> Raw:
-    """What a BindRequest allocates; nothing if it cannot be read."""
-    allocation = pod.claim_allocations[name]
-    try:
-        check_allocation(allocation)
-    except (ValueError, AttributeError):
-        return {}
-    return dict(allocation)
 
 
 def _count(nodes: Mask | None) -> str:
