@@ -62,6 +62,7 @@ def check(
 
     from kai_cp import files
     from kai_cp.decisions import BadDecisions, from_json, recorded
+    from kai_cp.printable import one_line
     from kai_cp.report.terminal import plural
     from kai_cp_models.check import violations
     from kai_cp_models.reservations.prepare import prepare
@@ -99,5 +100,5 @@ def check(
         return
     typer.echo(f"{name}: {count}, {plural(len(broken), 'violation')}:")
     for line in broken:
-        typer.echo(f"- {line}")
+        typer.echo(one_line(f"- {line}"))
     raise typer.Exit(BAD_INPUT)

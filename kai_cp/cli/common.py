@@ -39,7 +39,9 @@ OFFLINE: Final = {"solver.budget_seconds": 30.0}
 
 def complain(text: str) -> None:
     """One line (or a few) to standard error."""
-    print(f"kai-cp: {text}", file=sys.stderr, flush=True)
+    from kai_cp.printable import one_line
+
+    print("\n".join(map(one_line, f"kai-cp: {text}".split("\n"))), file=sys.stderr, flush=True)
 
 
 def fail(text: str, status: int) -> NoReturn:

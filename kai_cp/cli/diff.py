@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from kai_cp.cli.ask import FormatOption
 from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, fail
 from kai_cp.cli.options import AllOption
 from kai_cp.cli.output import CommandResult, OutputFormat, answer
+
+if TYPE_CHECKING:
+    from kai_cp_models.settings import Settings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -37,16 +40,18 @@ def diff(
     kai-cp diff kai.json ours.json
     kai-cp diff before.zip after.zip -o json
     """
+    from kai_cp.files import within
     from kai_cp.questions import diff as questions
     from kai_cp.report.section import ROWS_SHOWN
     from kai_cp.report.terminal import stdout
+    from kai_cp_models.settings import Settings
 
     names = (Path(a).name, Path(b).name)
-    documents = _documents(a, b)
-    found = []
-    for old, new in documents:
-        decided = "decisions" in old
-        found.append(questions.decisions(old, new) if decided else questions.snapshots(old, new))
+    settings, found = Settings(), []
+    with within(settings.limits.read_seconds, f"{a}, {b}"):
+        for old, new in _documents(a, b, settings):
+            decided = "decisions" in old
+            found.append(questions.decisions(old, new) if decided else questions.snapshots(old, new))
     rows = [row for document in found for row in _rows(document)]
 
     def shown(wide: bool) -> None:
@@ -80,23 +85,23 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return rows + [("pod", entry["pod"], entry["a"], entry["b"]) for entry in document["evictions"]]
 
 
-def _documents(a: str, b: str) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+def _documents(a: str, b: str, settings: Settings) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
     """Pairs of documents to compare: raw snapshots first, then answers."""
-    one, two = _read(a), _read(b)
+    one, two = _read(a, settings), _read(b, settings)
     pairs = [(one[key], two[key]) for key in ("snapshot", "decisions") if key in one and key in two]
     if not pairs:
         fail(f"{a} and {b}: one is a snapshot, the other an answer; name two of a kind", WRONG_USAGE)
     return pairs
 
 
-def _read(argument: str) -> dict[str, Mapping[str, Any]]:
+def _read(argument: str, settings: Settings) -> dict[str, Mapping[str, Any]]:
     import orjson
 
     from kai_cp import files
     from kai_cp.cli.world import decisions_or_exit
     from kai_cp.decisions import BadDecisions, recorded
-    from kai_cp.reader import load
     from kai_cp.reader.container import UnreadableSnapshot
+    from kai_cp.reading import loaded
 
     path = Path(argument)
     if path.suffix == ".json":
@@ -109,7 +114,7 @@ def _read(argument: str) -> dict[str, Mapping[str, Any]]:
         if isinstance(document, Mapping) and str(document.get("schema", "")).startswith("decisions/"):
             return {"decisions": decisions_or_exit(path)[0]}
     try:
-        found: dict[str, Mapping[str, Any]] = {"snapshot": load(path).raw}
+        found: dict[str, Mapping[str, Any]] = {"snapshot": loaded(path, settings).raw}
     except UnreadableSnapshot as problem:
         fail(str(problem), BAD_INPUT)
     with suppress(BadDecisions):

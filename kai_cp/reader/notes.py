@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 
 from kai_cp.json_types import Json
+from kai_cp.printable import one_line
 from kai_cp.reader.fields import Malformed, shown
 from kai_cp.reader.salvage import SET_ASIDE
 from kai_cp_models.extras import Key
@@ -45,7 +46,7 @@ class Notes:
         """Set an object aside. ``item``: ``Pod default/x``."""
         self._count += 1
         if len(self._items) < MOST:
-            self._items.add((_one_line(item)[:LONGEST], _one_line(str(reason))[:LONGEST]))
+            self._items.add((one_line(item)[:LONGEST], one_line(str(reason))[:LONGEST]))
         else:
             self._more += 1
 
@@ -61,13 +62,6 @@ class Notes:
         """Everything set aside, sorted, so that the order of lists does not show."""
         more = [("snapshot", f"{self._more} further objects are skipped")] if self._more else []
         return tuple(SetAside(item, reason) for item, reason in [*sorted(self._items), *more])
-
-
-def _one_line(text: str) -> str:
-    """Control characters escaped: names and keys are whatever the input holds."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def title(kind: str, identity: Identity) -> str:

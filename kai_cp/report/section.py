@@ -17,6 +17,7 @@ from typing import Final
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from kai_cp.printable import one_line
 from kai_cp.report.terminal import is_whole
 
 ROWS_SHOWN: Final = 20
@@ -147,8 +148,8 @@ class _Layout:
 
     def _text(self, cell: Cell, width: int | None = None) -> str:
         if isinstance(cell, Names):
-            return cell.fitted(width, self._shorten)
-        return self._shorten(str(cell))
+            return one_line(cell.fitted(width, self._shorten))
+        return one_line(self._shorten(str(cell)))
 
     def _natural(self, name: str) -> int:
         longest = max((len(self._text(row[self._at[name]])) for row in self._rows), default=0)

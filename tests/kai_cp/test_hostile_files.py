@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -68,7 +69,11 @@ COMMANDS = ("solve", "inspect", "topology", "pending", "queues", "evictions", "a
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_table_moves_the_terminal(tmp_path: Path, command: str) -> None:
     snapshot = written(tmp_path / "forged.json", forged)
-    done = run(command, snapshot, "--now", NOW)
+    plain(run(command, snapshot, "--now", NOW))
+
+
+def plain(done: subprocess.CompletedProcess[str]) -> None:
+    """What a command showed holds nothing but text, and no line that a file forged."""
     assert done.returncode in (0, 1), done.stderr
     shown = done.stdout + done.stderr
     assert shown
@@ -76,10 +81,38 @@ def test_no_table_moves_the_terminal(tmp_path: Path, command: str) -> None:
     assert "\nforged" not in shown
 
 
+def misnamed(objects: Raw) -> Raw:
+    """With a name that would move a terminal wherever an object is named."""
+    return dict(renamed(objects, names_of(objects), lambda name: name + ESCAPE))
+
+
+def names_of(objects: Raw) -> set[str]:
+    return {item["metadata"]["name"] for items in objects.values() for item in items or ()}
+
+
+@pytest.mark.parametrize("change", [forged, misnamed], ids=lambda change: str(change.__name__))
+def test_no_explanation_or_comparison_moves_it(tmp_path: Path, change: Callable[[Raw], Raw]) -> None:
+    snapshot = written(tmp_path / "hostile.json", change)
+    plain(run("explain", snapshot, "--all", "--no-fixes", "--now", NOW))
+    plain(run("diff", DEMO, snapshot))
+    plain(run("diff", snapshot, DEMO, "-o", "json"))
+
+
+def test_no_answer_moves_it(tmp_path: Path) -> None:
+    """Answers are compared and checked: those of somebody else name what they like."""
+    done = run("solve", DEMO, "--now", NOW, "-o", "json")
+    answer = orjson.loads(done.stdout)
+    ours, theirs = tmp_path / "ours.json", tmp_path / "theirs.json"
+    ours.write_bytes(orjson.dumps(answer))
+    names = {entry[key] for entry in answer["decisions"] for key in ("pod", "node") if entry.get(key)}
+    theirs.write_bytes(orjson.dumps(noted(renamed(answer, names, lambda name: name + ESCAPE), ESCAPE)))
+    plain(run("diff", ours, theirs))
+    plain(run("check", DEMO, theirs))
+
+
 def test_the_page_runs_nothing_that_a_name_says(tmp_path: Path) -> None:
     def marked(objects: Raw) -> Raw:
-        names = {item["metadata"]["name"] for items in objects.values() for item in items or ()}
-        return dict(renamed(objects, names, lambda name: name + MARKUP))
+        return dict(renamed(objects, names_of(objects), lambda name: name + MARKUP))
 
     snapshot = written(tmp_path / "marked.json", marked)
     page = tmp_path / "page.html"

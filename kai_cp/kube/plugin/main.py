@@ -203,9 +203,10 @@ def _snapshot(request: PluginRequest) -> int:
 def _anonymized(data: bytes) -> bytes:
     from kai_cp.kube.scheduler.anonymize import Anonymizer
     from kai_cp.kube.scheduler.snapshot_file import archive
-    from kai_cp.reader import load
+    from kai_cp.reading import loaded
+    from kai_cp_models.settings import Settings
 
-    return b"".join(archive(Anonymizer().snapshot(load(data).raw)))
+    return b"".join(archive(Anonymizer().snapshot(loaded(data, Settings()).raw)))
 
 
 def _shown(request: PluginRequest) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 
 from kai_cp.kube.api.api_objects import rfc3339
+from kai_cp.printable import one_line
 
 STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -40,7 +41,7 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The record's first line."""
         added = (f"{key}={_short(value)}" for key, value in _added(record).items())
-        return " ".join([_line(super().formatMessage(record)), *added])
+        return " ".join([one_line(super().formatMessage(record)), *added])
 
 
 def _added(record: logging.LogRecord) -> dict[str, Any]:
@@ -50,14 +51,7 @@ def _added(record: logging.LogRecord) -> dict[str, Any]:
 def _short(value: object) -> str:
     if isinstance(value, str) and value and value.isprintable() and not re.search(r"[\s=\"]", value):
         return value
-    return _line(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
-
-
-def _line(text: str) -> str:
-    """The text with what would move a terminal or begin another line escaped."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return one_line(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
 
 
 def configure(*, json: bool = True, verbose: bool = False) -> None:
