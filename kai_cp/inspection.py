@@ -14,7 +14,7 @@ from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.mig_advice import mig_report
 from kai_cp_models.reservations.bounds import wait_bounds
 from kai_cp_models.reservations.times import Times
-from kai_cp_models.rules.stateful import gpu_kinds
+from kai_cp_models.rules.stateful import gpu_kinds, rollouts
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
@@ -67,6 +67,9 @@ def inspection(snapshot: Snapshot, sha256: str = "", settings: Settings | None =
     }
     if settings is not None and settings.rules.gpu_kinds:
         _by_kind(document, snapshot)
+    if settings is not None:
+        unread = rollouts.problems(snapshot, settings.rules)
+        document["setAside"] += [{"object": one.item, "reason": one.reason} for one in unread]
     if settings is not None and settings.reservations.enabled:
         _in_time(document, Times(snapshot, settings))
     if (fetched_at := snapshot.extras[FETCHED_AT]) is not None:

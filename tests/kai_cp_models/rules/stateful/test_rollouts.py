@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kai_cp.inspection import inspection
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
 from kai_cp_models.explain.blocking import blocking_of
@@ -131,14 +132,11 @@ def test_the_shortest_time_on_the_path_counts(top: DecisionNotes, leaf: Decision
 
 
 def test_what_cannot_be_read_is_named() -> None:
-    plan = solved(world([*old(4), X], (serving(notes=(("kai-cp/rollout", "soon"),)),)), ON)
-    assert [(aside.item, aside.reason) for aside in plan.set_aside] == [
-        (
-            "Queue q",
-            'metadata.annotations[kai-cp/rollout]: "soon" is not a duration such as 90m or 1h30m; '
-            "read as never",
-        )
-    ]
+    found = world([*old(4), X], (serving(notes=(("kai-cp/rollout", "soon"),)),))
+    why = 'metadata.annotations[kai-cp/rollout]: "soon" is not a duration such as 90m or 1h30m; read as never'
+    assert [(aside.item, aside.reason) for aside in solved(found, ON).set_aside] == [("Queue q", why)]
+    assert inspection(found, ON)["setAside"] == [{"object": "Queue q", "reason": why}]
+    assert inspection(found, SETTINGS)["setAside"] == []
 
 
 def test_words_count_the_larger_revision() -> None:
