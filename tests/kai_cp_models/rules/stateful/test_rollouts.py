@@ -135,8 +135,8 @@ def test_what_cannot_be_read_is_named() -> None:
     found = world([*old(4), X], (serving(notes=(("kai-cp/rollout", "soon"),)),))
     why = 'metadata.annotations[kai-cp/rollout]: "soon" is not a duration such as 90m or 1h30m; read as never'
     assert [(aside.item, aside.reason) for aside in solved(found, ON).set_aside] == [("Queue q", why)]
-    assert inspection(found, ON)["setAside"] == [{"object": "Queue q", "reason": why}]
-    assert inspection(found, SETTINGS)["setAside"] == []
+    assert inspection(found, settings=ON)["setAside"] == [{"object": "Queue q", "reason": why}]
+    assert inspection(found, settings=SETTINGS)["setAside"] == []
 
 
 def test_words_count_the_larger_revision() -> None:
