@@ -230,8 +230,8 @@ class Explainer:
             book = situation.before.book
             mine, theirs = levelled(book, asker.queue, group.queue)
             shares = [
-                f"queue {name} holds {book.allocated_shares(name).gpu:g} of its fair share of "
-                f"{book.fair_share_of(name).gpu:g} GPUs"
+                f"queue {name} holds {book.allocated_shares(name).gpu:g} GPUs, its fair share is "
+                f"{book.fair_share_of(name).gpu:g}"
                 for name in (theirs, mine)
             ]
             return "; ".join(shares)

@@ -25,7 +25,7 @@ def lines(entry: Json) -> list[str]:
         found += _fixes(entry)
         found += _part("Start", _start(entry))
     if entry["evictedBy"]:
-        found += _evicted(entry["evictedBy"])
+        found += _evicted(entry["state"], entry["evictedBy"])
     return found
 
 
@@ -178,18 +178,31 @@ def _start(entry: Json) -> str:
     return str(start.get("because") or "no estimate")
 
 
-def _evicted(by: Json) -> list[str]:
+def _evicted(state: str, by: Json) -> list[str]:
     pods = by["pods"]
-    triggers = f" for {', '.join(by['for'][:3])}" if by["for"] else ""
-    found = _part(
-        "Evicted", f"{len(pods)} pod{'s' * (len(pods) > 1)} by {by['action']}{triggers} ({by['rule']})"
-    )
+    triggers = f" for {_listed(by['for'])}" if by["for"] else ""
+    count = f"{len(pods)} pod{'s' * (len(pods) > 1)} by {by['action']}"
+    if state == "moved":
+        return _part("Moved", f"{count}{triggers}")
+    found = _part("Evicted", f"{count}{triggers} ({by['rule']})")
     found += _part("", by["because"])
     bounds = [one for one in by["alternatives"] if "lost" in one["name"] or "stopped" in one["name"]]
     for one in bounds[:2]:
-        proved = "no permitted plan has less" if one["proved"] else f"at least {_amount(one['bound'])}"
-        found += _part("", f"{one['name']}: {_amount(one['value'])}; {proved}")
+        found += _part("", _least(one))
     return found
+
+
+def _least(stage: Json) -> str:
+    """What the plan costs, and that no other costs less. Sums by rank mean nothing to a reader."""
+    name, _, unit = stage["name"].partition(":")[2].strip().partition(" [")
+    scale, unit = (3_600_000, " GPU-hours") if unit == "GPU-milliseconds]" else (1, "")
+    if "by rank" in name:
+        sure = "no permitted plan costs" if stage["proved"] else "no plan was found that costs"
+        return f"{sure} those with the greater right less"
+    if stage["proved"]:
+        return f"{name}: {_amount(round(stage['value'] / scale, 3))}{unit}; no permitted plan has less"
+    bound = f"{_amount(round(stage['bound'] / scale, 3))}{unit}"
+    return f"{name}: {_amount(round(stage['value'] / scale, 3))}{unit}; at least {bound} in any plan"
 
 
 def age(seconds: float) -> str:

@@ -8,10 +8,14 @@ from functools import partial
 from typing import Final
 
 from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.fairness.amounts import pessimistic_batch
+from kai_cp_models.fairness.reclaim import can_reclaim, victim_allowed
+from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.size import amount
 from kai_cp_models.rules.static.table import accepting, refusals
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Pod, PodStatus, Unscheduled
+from kai_cp_models.units import Gang
 
 _FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
@@ -45,29 +49,51 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
         if why is None:
             names = ", ".join(sorted({pod.subgroup or "default" for pod in gang.unknown_subgroup_pods}))
             why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
-        message, reason, proved = why.message, why.reason, why.proved
-        if why.pod is not None and (missing := dead_end(cycle.ledger, why.pod)):
-            message, reason, proved = missing, "DependencyMissing", True
-        elif why.pod is not None:
-            if not accepting(cycle.ledger.fixed.table, why.pod).any():
-                reason = "NoNodeAccepts"
-            # A refusal may be that of an ask that asks for less; the words are about the group's own pod.
-            pod = why.pod if why.pod.group == group.key else pending[0]
-            # Pods with one spec wait for one reason.
-            spec = id(pod.spec)
-            if spec not in words:
-                words[spec] = explain_pod(cycle.ledger, pod)
-            message = words[spec]
-            if len(pending) == 1:
-                message = message.replace(_FITS_ALONE, _FITS_NOW)
-            batch = cycle.ledger.state(gang).batch
-            alone = _kept_by_one_rule(cycle.ledger, batch.all_pods if batch is not None else (pod,))
-            if alone is not None:
-                reason, message = alone
-            elif reason == "NodeFragmented" and _full(free, pod):
-                reason = "NoRoomInSum"
-        found.append(Unscheduled(group.key, reason, message, proved, why.details))
+        found.append(_entry(cycle, gang, pending, why, free, words))
     return tuple(found)
+
+
+def _entry(
+    cycle: Cycle,
+    gang: Gang,
+    pending: Sequence[Pod],
+    why: Refusal,
+    free: Sequence[int],
+    words: dict[int, str],
+) -> Unscheduled:
+    """What is said of a group that waits. ``free``: in all, by dimension; ``words``: why, by pod spec."""
+    message, reason, proved = why.message, why.reason, why.proved
+    if why.pod is None:
+        if reason == "FitsAsItIs":
+            reason, message = _as_it_is(cycle, pending)
+        elif reason == "TopologyFragmented" and _beyond_topology(cycle, gang, free):
+            reason = "NoRoomInSum"
+            message = "all nodes together have too little free, and nothing may be evicted for it"
+    elif missing := dead_end(cycle.ledger, why.pod):
+        message, reason, proved = missing, "DependencyMissing", True
+    else:
+        # A refusal may be that of an ask that asks for less; the words are about the group's own pod.
+        pod = why.pod if why.pod.group == gang.group.key else pending[0]
+        # Pods with one spec wait for one reason.
+        spec = id(pod.spec)
+        if spec not in words:
+            words[spec] = explain_pod(cycle.ledger, pod)
+        message = words[spec]
+        batch = cycle.ledger.state(gang).batch
+        pods = batch.all_pods if batch is not None else (pod,)
+        if not accepting(cycle.ledger.fixed.table, why.pod).any():
+            reason = "NoNodeAccepts"
+        alone = _kept_by_one_rule(cycle.ledger, pods)
+        if alone is not None:
+            reason, message = alone
+        elif len(pending) == 1 and _FITS_ALONE in message:
+            message = message.replace(_FITS_ALONE, _FITS_NOW)
+            reason = "FitsAsItIs" if reason == "NodeFragmented" else reason
+        elif (reason == "NodeFragmented" and _full(free, (pod,))) or (
+            reason == "TopologyFragmented" and _beyond_topology(cycle, gang, free)
+        ):
+            reason = "NoRoomInSum"
+    return Unscheduled(gang.group.key, reason, message, proved, why.details)
 
 
 def _kept_by_one_rule(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | None:
@@ -76,10 +102,43 @@ def _kept_by_one_rule(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | 
     return next((one for one in found if one is not None), None)
 
 
-def _full(free: Sequence[int], pod: Pod) -> bool:
+def _full(free: Sequence[int], pods: Sequence[Pod]) -> bool:
     """Whether all nodes together have too little free: then nothing is fragmented or kept away by a rule."""
-    asked = zip(free, pod.spec.requests, strict=True)
-    return not pod.spec.gpu.shares and any(have < wanted for have, wanted in asked)
+    if any(pod.spec.gpu.shares for pod in pods):
+        return False
+    wanted = map(sum, zip(*(pod.spec.requests for pod in pods), strict=True))
+    return any(have < asked for have, asked in zip(free, wanted, strict=True))
+
+
+def _beyond_topology(cycle: Cycle, gang: Gang, free: Sequence[int]) -> bool:
+    """Whether a gang had no room without its required level either, and nothing may go for it."""
+    batch = cycle.ledger.state(gang).batch
+    if batch is None or not _full(free, batch.all_pods) or _may_take(cycle, gang, batch.all_pods):
+        return False
+    scopes = (scope for above, _ in leaves_with_scopes(batch) for scope in above)
+    return not any(scope.constraint is not None and scope.constraint.error for scope in scopes)
+
+
+def _may_take(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> bool:
+    """Whether running work of its own queue, or of another, might go for these pods (4.1, 4.4)."""
+    snapshot, group, book = cycle.snapshot, gang.group, cycle.ledger.book
+    if any(other.priority < group.priority for other in snapshot.preemptible_groups.get(group.queue, ())):
+        return True
+    asked = pessimistic_batch(snapshot, pods)
+    return can_reclaim(book, group.queue, asked, group.preemptible) is None and any(
+        victim_allowed(book, group.queue, asked, queue)
+        for queue in snapshot.preemptible_groups.keys() & snapshot.leaf_queues
+        if queue != group.queue
+    )
+
+
+def _as_it_is(cycle: Cycle, pending: Sequence[Pod]) -> tuple[str, str]:
+    """Reason and message of a group that an evicting action found to need no eviction, as the cycle ends."""
+    if not all(cycle.ledger.fits(pod, now=False).any() for pod in {id(p.spec): p for p in pending}.values()):
+        return "Withdrawn", "it needed no eviction, but other pod groups got that free capacity in this cycle"
+    if "allocate" not in cycle.snapshot.policy.actions:
+        return "FitsAsItIs", "it fits without evictions, and action allocate, which would place it, is off"
+    return "FitsAsItIs", _FITS_NOW
 
 
 def _gated(cycle: Cycle) -> dict[GroupKey, int]:
