@@ -29,7 +29,7 @@ def bars(snapshot: Snapshot, plan: Plan, times: Times) -> list[Bar]:
     """What is where over time, by node: what runs and stays, what starts now, what is reserved."""
     found: dict[tuple[str, GroupKey, PlannedPart], Bar] = {}
 
-    def add(node: str, group: GroupKey, gpus: float, start: float, end: float, part: PlannedPart) -> None:
+    def add(node: str, group: GroupKey, gpus: float, start: float, end: float, *, part: PlannedPart) -> None:
         if gpus and node in snapshot.node_index:
             key = (node, group, part)
             before = found[key].gpus if key in found else 0.0
@@ -46,14 +46,14 @@ def bars(snapshot: Snapshot, plan: Plan, times: Times) -> list[Bar]:
     for pod in snapshot.pods:
         if pod.node and pod.status in ACTIVE_ALLOCATED and pod.key not in gone and pod.group:
             gpus = gpus_of(snapshot, pod, pod.node)
-            add(pod.node, pod.group, gpus, now, times.end(pod.group), "runs")
+            add(pod.node, pod.group, gpus, now, times.end(pod.group), part="runs")
     for one in plan.decisions:
         if one.kind != "Evict" and one.group is not None and one.pod in snapshot.pod_by_key:
             gpus = gpus_of(snapshot, snapshot.pod_by_key[one.pod], one.node)
-            add(one.node, one.group, gpus, now, end_of(one.group, now), "starts")
+            add(one.node, one.group, gpus, now, end_of(one.group, now), part="starts")
     for entry in plan.reservations or ():
         if entry.start is None or entry.state not in ("made", "kept", "earlier", "later"):
             continue
         for node, gpus in entry.nodes.items():
-            add(node, entry.group, gpus, entry.start, end_of(entry.group, entry.start), "reserved")
+            add(node, entry.group, gpus, entry.start, end_of(entry.group, entry.start), part="reserved")
     return sorted(found.values(), key=lambda bar: (bar.node, bar.start, bar.group))

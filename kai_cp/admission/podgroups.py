@@ -43,7 +43,7 @@ def _check(request: AdmissionRequest, spec: Json) -> tuple[str, ...]:
     errors: list[str] = []
     warnings: list[str] = []
     for name in sorted(groups):
-        _check_minimums(request, name, groups[name], len(children[name]), errors, warnings)
+        _check_minimums(request, name, groups[name], len(children[name]), errors, warnings=warnings)
     roots = sum(group.get("parent") is None for group in groups.values())
     if most is not None and most > roots:
         warnings.append(f"minSubGroup ({most}) exceeds the number of direct child SubGroups ({roots})")
@@ -88,7 +88,13 @@ def _parent(group: Json) -> str | None:
 
 
 def _check_minimums(
-    request: AdmissionRequest, name: str, group: Json, children: int, errors: list[str], warnings: list[str]
+    request: AdmissionRequest,
+    name: str,
+    group: Json,
+    children: int,
+    errors: list[str],
+    *,
+    warnings: list[str],
 ) -> None:
     where = f"spec.subGroups[{name}]"
     member, most = int_at(group, "minMember", where), int_at(group, "minSubGroup", where)

@@ -65,6 +65,7 @@ def bench(
             metavar="N,...", help="Seeds, also as A-B. Default: per suite.", rich_help_panel=_SUITES
         ),
     ] = "",
+    *,
     budget: Annotated[
         float, typer.Option(metavar="SECONDS", help="Most time for one decision.", rich_help_panel=_SUITES)
     ] = 1.0,

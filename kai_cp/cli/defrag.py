@@ -37,6 +37,7 @@ def defrag(
     max_moves: Annotated[
         int | None, typer.Option(min=0, help="Most restarts of a plan; default: the settings'.")
     ] = None,
+    *,
     budget: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time for all points.")] = 60.0,
     now: NowOption = None,
     config: ConfigOption = None,

@@ -54,6 +54,7 @@ def explain(
     no_fixes: Annotated[
         bool, typer.Option("--no-fixes", help="Look for no fixes at all.", rich_help_panel=SHOWN)
     ] = False,
+    *,
     format: Annotated[
         ExplainedFormat, typer.Option("--format", "-o", help="Text, or explanation/1.", rich_help_panel=SHOWN)
     ] = ExplainedFormat.TEXT,

@@ -52,6 +52,7 @@ def inspect(
     ] = InspectedResource.GPU,
     queue: QueueOption = None,
     namespace: NamespaceOption = None,
+    *,
     group: GroupOption = None,
     now: NowOption = None,
     usage: UsageOption = None,

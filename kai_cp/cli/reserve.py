@@ -40,6 +40,7 @@ def reserve(
     format: Annotated[
         ReserveFormat, typer.Option("--format", "-o", help="A table, or JSON.", rich_help_panel=SHOWN)
     ] = ReserveFormat.TABLE,
+    *,
     picture: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw nodes over time (.svg or .png).", rich_help_panel=SHOWN),

@@ -52,6 +52,7 @@ def reduce(
         bool, typer.Option("--keep-names", help="Write real names; by default they are replaced.")
     ] = False,
     now: NowOption = None,
+    *,
     config: ConfigOption = None,
 ) -> None:
     """Leave out of a snapshot whatever a fact does not need, and the names.

@@ -99,6 +99,7 @@ def solve(
             rich_help_panel=SHOWN,
         ),
     ] = False,
+    *,
     queue: QueueOption = None,
     namespace: NamespaceOption = None,
     group: GroupOption = None,

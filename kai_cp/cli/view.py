@@ -39,6 +39,7 @@ def view(
         bool,
         typer.Option("--undecided", help="Show the snapshot alone; decide nothing.", rich_help_panel=INPUT),
     ] = False,
+    *,
     now: NowOption = None,
     budget: BudgetOption = None,
     config: ConfigOption = None,

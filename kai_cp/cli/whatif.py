@@ -56,6 +56,7 @@ def what_if(
         Texts, _option("--remove-nodes", "A,B", "Remove nodes; their pods wait.", _NODES)
     ] = None,
     drain: Annotated[Texts, _option("--drain", "A,B", "Cordon nodes; their pods wait.", _NODES)] = None,
+    *,
     cordon: Annotated[Texts, _option("--cordon", "A,B", "Let nodes take no pods.", _NODES)] = None,
     uncordon: Annotated[Texts, _option("--uncordon", "A,B", "Let nodes take pods again.", _NODES)] = None,
     untaint: Annotated[Texts, _option("--untaint", "A=KEY", "Take a taint off a node.", _NODES)] = None,

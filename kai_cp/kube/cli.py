@@ -39,6 +39,7 @@ def scheduler(
     service: Service,
     logging: Logging,
     settings: Annotated[Path | None, typer.Option(help="Settings of the engine (YAML).")] = None,
+    *,
     scheduler_conf: Annotated[
         Path | None, typer.Option(help="The scheduler ConfigMap's file: actions, plugins.")
     ] = None,

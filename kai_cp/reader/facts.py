@@ -129,7 +129,7 @@ class FactReader:
         known = self._specs.get(key)
         if known is None:
             refuse_costly(spec, self._limits)
-            known = read_spec(pod, spec, annotations, namespace, name, self._namespaces)
+            known = read_spec(pod, spec, annotations, namespace, name, namespaces=self._namespaces)
             self._specs[key] = known
         return known
 

@@ -86,6 +86,7 @@ def read_groups(
     priorities: Priorities,
     fabrics: Mapping[str, TopologyDraft],
     notes: Notes,
+    *,
     remembered: ReadingMemo[PodGroup],
     limits: Limits,
     user_label: str = "",
@@ -104,7 +105,9 @@ def read_groups(
         before = len(notes)
         try:
             refuse_many_subgroups(obj, limits)
-            group = found[key] = _group(key, obj, policy, priorities, fabrics, notes, user_label)
+            group = found[key] = _group(
+                key, obj, policy, priorities, fabrics, notes=notes, user_label=user_label
+            )
         except Malformed as problem:
             notes.aside(title("PodGroup", identity), problem)
             continue
@@ -120,6 +123,7 @@ def _group(
     policy: Policy,
     priorities: Priorities,
     fabrics: Mapping[str, TopologyDraft],
+    *,
     notes: Notes,
     user_label: str,
 ) -> PodGroup:

@@ -130,6 +130,7 @@ def read_spec(
     annotations: Mapping[str, str],
     namespace: str,
     name: str,
+    *,
     namespaces: Namespaces,
 ) -> SpecDraft:
     """The draft of a pod's spec."""

@@ -101,7 +101,7 @@ def parse(
     with no_collection():
         memory = ParseMemo() if memo is None else memo
         limits = limits or Limits()
-        found = _parse(raw, now, usage, memory, limits, user_label)
+        found = _parse(raw, now, usage, memory, limits, user_label=user_label)
         judging = Judging(limits, memory.selectors, judged)
         return enriched(replace(found, extras=found.extras.having(JUDGING, judging)))
 
@@ -112,6 +112,7 @@ def _parse(
     usage: Mapping[str, Any] | None,
     memo: ParseMemo,
     limits: Limits,
+    *,
     user_label: str,
 ) -> Snapshot:
     notes = Notes()
@@ -135,9 +136,9 @@ def _parse(
         read_priorities(cluster_scoped("PriorityClass", "priorityClasses"), notes),
         fabrics,
         notes,
-        memo.groups,
-        limits,
-        user_label,
+        remembered=memo.groups,
+        limits=limits,
+        user_label=user_label,
     )
     _report_queues(groups, queues, notes)
     if user_label:

@@ -46,6 +46,7 @@ def tune(
             rich_help_panel=SEARCH,
         ),
     ] = "sqlite:///kai-cp-tune.db",
+    *,
     out: Annotated[
         Path,
         typer.Option(metavar="FILE", help="--search: write the chosen settings here.", rich_help_panel=SHOWN),
@@ -106,7 +107,7 @@ def tune(
     from kai_cp.tune.search import WrongAnswer
 
     try:
-        chosen = _search(search, base, parsed, digests, trials, storage, out)
+        chosen = _search(search, base, parsed, digests, trials, storage=storage, out=out)
     except WrongAnswer as error:
         fail(f"a plan broke a rule: {error}", BAD_INPUT)
     except ValueError as error:
@@ -168,6 +169,7 @@ def _search(
     parsed: dict[str, Snapshot],
     digests: dict[str, str],
     trials: int,
+    *,
     storage: str,
     out: Path,
 ) -> Settings:

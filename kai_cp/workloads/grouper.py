@@ -118,11 +118,11 @@ def _grouped(pod: Item, chain: Chain, reads: Reads, settings: GroupingSettings) 
         found = by_karta(pod, _whole(top, reads), reads, Workload(pod, top, (), DEFAULT, reads, settings))
         if found is not None:
             return found
-    return _by_kind(pod, top, chain.owners, kind or DEFAULT, reads, settings)
+    return _by_kind(pod, top, chain.owners, kind or DEFAULT, reads, settings=settings)
 
 
 def _by_kind(
-    pod: Item, owner: Item, owners: tuple[Item, ...], kind: Kind, reads: Reads, settings: GroupingSettings
+    pod: Item, owner: Item, owners: tuple[Item, ...], kind: Kind, reads: Reads, *, settings: GroupingSettings
 ) -> Grouped:
     """The group by one row of the table, looking through owners that leave the decision to the one below."""
     if kind.look_through and owner is not pod:
@@ -134,7 +134,7 @@ def _by_kind(
             child = _whole(child, reads)
         labels = {**_defaults(owner, child, reads), **owner.labels}
         child = child.inheriting(labels, owner.annotations)
-        return _by_kind(pod, child, (*below[:-1], child) if below else (), row, reads, settings)
+        return _by_kind(pod, child, (*below[:-1], child) if below else (), row, reads, settings=settings)
     if kind.reads_all and owner is not pod and "spec" not in owner.raw:
         owner = replace(_whole(owner, reads), labels=owner.labels, annotations=owner.annotations)
     workload = Workload(pod, owner, owners, kind, reads, settings)

@@ -95,7 +95,7 @@ def decide(
         deadline = started + settings.solver.budget_seconds
     with collector_held():
         seen, times = prepare(snapshot, settings)
-        return _Engine(seen, settings, started, deadline, emit, times).run()
+        return _Engine(seen, settings, started, deadline, emit, times=times).run()
 
 
 class _Engine:
@@ -108,6 +108,7 @@ class _Engine:
         started: float,
         deadline: float,
         emit: Callable[[Plan], None] | None,
+        *,
         times: Times | None = None,
     ) -> None:
         self._times = times

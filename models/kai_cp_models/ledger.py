@@ -130,6 +130,7 @@ class Ledger:
         devices: dict[tuple[int, str], SharedDevice],
         groups_on: dict[int, tuple[str, ...]],
         book: QueueBook,
+        *,
         rules: tuple[RuleState, ...],
         changed: dict[PodKey, PodStatus],
         held: dict[PodKey, Held],
@@ -175,9 +176,18 @@ class Ledger:
             close_gangs,
         )
         room, devices, groups_on = loaded(snapshot, table.allocatable)
-        rules = open_rules(snapshot, options)
+        book, rules = QueueBook.of(snapshot), open_rules(snapshot, options)
         return cls(
-            fixed, room, devices, groups_on, QueueBook.of(snapshot), rules, {}, {}, FeasibilityCache(), {}
+            fixed,
+            room,
+            devices,
+            groups_on,
+            book,
+            rules=rules,
+            changed={},
+            held={},
+            fitting=FeasibilityCache(),
+            tallies={},
         )
 
     def copy(self) -> Ledger:
@@ -188,11 +198,11 @@ class Ledger:
             dict(self.devices),
             dict(self.groups_on),
             self.book.copy(),
-            tuple(rule.copy() for rule in self.rules),
-            dict(self.changed),
-            dict(self.held),
-            self._fitting.copy(),
-            dict(self._tallies),
+            rules=tuple(rule.copy() for rule in self.rules),
+            changed=dict(self.changed),
+            held=dict(self.held),
+            fitting=self._fitting.copy(),
+            tallies=dict(self._tallies),
         )
 
     # --- taking back -----------------------------------------------------------------------------

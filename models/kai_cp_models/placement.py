@@ -215,9 +215,9 @@ class Placer:
             batch.all_pods,
             _everywhere(ledger) if within is None else within,
             ledger.idle,
-            ledger.releasing,
-            ledger.shared_free(),
-            self._active_nodes(ledger, batch.subgroup),
+            releasing=ledger.releasing,
+            shared_free=ledger.shared_free(),
+            active_nodes=self._active_nodes(ledger, batch.subgroup),
         )
         if found.message:
             return NoPlace(found.message, batch.subgroup.name)
@@ -270,10 +270,10 @@ class Placer:
             fitting,
             ledger.idle,
             ledger.releasing,
-            now,
-            ledger.shares_room(pod),
-            area.score,
-            extra,
+            fits_now=now,
+            fits_shared=ledger.shares_room(pod),
+            topology_score=area.score,
+            extra=extra,
         )
         node = int(np.argmax(np.where(fitting, value, -np.inf)))
         put(ledger, pod, node, pipelined=self.pipeline_only or not now[node])

@@ -38,6 +38,7 @@ def scores(
     candidates: Mask,
     idle: NDArray[np.int64],
     releasing: NDArray[np.int64],
+    *,
     fits_now: Mask,
     fits_shared: Mask,
     topology_score: Floats | None = None,

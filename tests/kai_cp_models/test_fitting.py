@@ -204,7 +204,13 @@ def scored(ledger: Ledger, one: Pod, within: np.ndarray) -> tuple[int, bool]:
     if not fitting.any():
         return -1, False
     value = scores(
-        ledger.fixed.table, one, fitting, ledger.idle, ledger.releasing, now, ledger.shares_room(one)
+        ledger.fixed.table,
+        one,
+        fitting,
+        ledger.idle,
+        ledger.releasing,
+        fits_now=now,
+        fits_shared=ledger.shares_room(one),
     )
     node = int(np.argmax(np.where(fitting, value, -np.inf)))
     return node, bool(now[node])

@@ -37,10 +37,10 @@ def score(
         np.array(candidates if candidates is not None else [True] * count),
         idle,
         releasing,
-        np.array(now if now is not None else [False] * count),
-        np.array(shared if shared is not None else [False] * count),
-        topology,
-        extra,
+        fits_now=np.array(now if now is not None else [False] * count),
+        fits_shared=np.array(shared if shared is not None else [False] * count),
+        topology_score=topology,
+        extra=extra,
     ).tolist()
 
 

@@ -188,11 +188,11 @@ class Transport:
             "",
             "",
             "",
-            resource.path(),
-            query,
-            None,
-            accept,
-            self._timeout,
+            path=resource.path(),
+            query=query,
+            body=None,
+            accept=accept,
+            timeout=self._timeout,
         )
         # The server answers at once and may then be silent: only from here on is patience needed.
         _be_patient(response, SILENCE_SECONDS)
@@ -274,7 +274,7 @@ class Transport:
         """A discovery document (every authenticated user may read those), or None when there is none."""
 
         def once() -> Any:
-            response = self._exchange("GET", path, {}, None, "", self._timeout)
+            response = self._exchange("GET", path, {}, None, "", timeout=self._timeout)
             return orjson.loads(self._read(response))
 
         try:
@@ -310,11 +310,11 @@ class Transport:
                 subresource,
                 namespace,
                 content,
-                path,
-                query or {},
-                body,
-                accept,
-                self._timeout,
+                path=path,
+                query=query or {},
+                body=body,
+                accept=accept,
+                timeout=self._timeout,
             )
             answer: Object = salvage.loads(self._read(response), _IN_LIST if verb == "list" else 0)
             return answer
@@ -333,6 +333,7 @@ class Transport:
         subresource: str,
         namespace: str,
         content: str,
+        *,
         path: str,
         query: Mapping[str, str],
         body: Object | None,
@@ -349,7 +350,7 @@ class Transport:
         with self._counting:
             self._requests[verb, what] = self._requests.get((verb, what), 0) + 1
         url = f"{path}?{urlencode(query)}" if query else path
-        return self._exchange(METHODS[verb], url, {"Content-Type": content}, body, accept, timeout)
+        return self._exchange(METHODS[verb], url, {"Content-Type": content}, body, accept, timeout=timeout)
 
     def _exchange(
         self,
@@ -358,6 +359,7 @@ class Transport:
         extra: Mapping[str, str],
         body: Object | None,
         accept: str,
+        *,
         timeout: tuple[float, float],
     ) -> Any:
         headers = {"Accept": accept or "application/json", "User-Agent": self._user_agent}

@@ -87,14 +87,14 @@ def _run(setup: BinderSetup, life: Lifecycle, parts: ExitStack) -> None:
     parts.callback(transport.close)
     lease = None
     if service.leader_elect:
-        lease = candidate(parts, setup.connection, service, "binder", LEASE, life, transport)
+        lease = candidate(parts, setup.connection, service, "binder", LEASE, life=life, transport=transport)
     informers = Informers(transport)
     stores = followed(informers)
     writer = BackgroundWriter(STATUS_WORKERS)
     registry = CollectorRegistry()
     RequestMetrics(registry, transport, writer)
     reservations = GpuReservations(transport, stores[r.PODS], stores[r.BIND_REQUESTS], options)
-    binder = _binder(options, transport, stores, reservations, writer, BinderMetrics(registry))
+    binder = _binder(options, transport, stores, reservations, writer, metrics=BinderMetrics(registry))
     listen(parts, service.listen_address, probes(registry, informers.silent))
     parts.callback(writer.stop)
     parts.callback(binder.stop)
@@ -116,6 +116,7 @@ def _binder(
     stores: Mapping[Resource, Store],
     reservations: GpuReservations,
     writer: BackgroundWriter,
+    *,
     metrics: BinderMetrics,
 ) -> Binder:
     """The binder with its steps, in the order in which they prepare a pod (9.2)."""
@@ -136,8 +137,8 @@ def _binder(
             claims,
             ExtendedClaims(transport, pods, claims),
         ],
-        recorder,
-        writer,
+        recorder=recorder,
+        writer=writer,
         workers=options.max_concurrent_reconciles,
         bound=metrics.latency.observe,
         failed=metrics.failures.inc,

@@ -65,6 +65,7 @@ class Host:
         recorder: Recorder,
         registry: CollectorRegistry,
         options: ControllerOptions,
+        *,
         lost: Callable[[], None],
     ) -> None:
         self.informers = Informers(transport)

@@ -85,7 +85,7 @@ def _run(setup: ControllersSetup, life: Lifecycle, parts: ExitStack) -> None:
     )
     parts.callback(transport.close)
     lease = (
-        candidate(parts, connection, service, "controllers", LEASE, life, transport)
+        candidate(parts, connection, service, "controllers", LEASE, life=life, transport=transport)
         if service.leader_elect
         else None
     )
@@ -94,7 +94,7 @@ def _run(setup: ControllersSetup, life: Lifecycle, parts: ExitStack) -> None:
     RequestMetrics(registry, transport, writer)
     recorder = Recorder(transport, writer, "kai-cp-controllers")
     factories: dict[str, Factory] = {name: CONTROLLERS[name] for name in setup.controllers}
-    host = Host(factories, transport, recorder, registry, setup.options, life.lease_lost)
+    host = Host(factories, transport, recorder, registry, setup.options, lost=life.lease_lost)
     listen(parts, service.listen_address, probes(registry, host.informers.missing))
     parts.callback(writer.stop)
     parts.callback(lambda: life.status or writer.drain(2.0))

@@ -46,8 +46,8 @@ class ApiCluster:
         options: SchedulerOptions,
         recorder: Recorder,
         writer: BackgroundWriter,
-        backoff: BindBackoff,
         *,
+        backoff: BindBackoff,
         clock: Callable[[], float] = time.time,
         foreign: Callable[[], object] = lambda: None,
     ) -> None:

@@ -88,7 +88,9 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
     parts.callback(transport.close)
     lease = None
     if service.leader_elect and options.mode is not Mode.OBSERVE:
-        lease = candidate(parts, setup.connection, service, "scheduler", options.lease_name, life, transport)
+        lease = candidate(
+            parts, setup.connection, service, "scheduler", options.lease_name, life=life, transport=transport
+        )
     config = setup.config if setup.config is not None else _config(transport, setup.shard)
     cache = ClusterCache(transport, options, config)
     registry = CollectorRegistry()
@@ -102,17 +104,19 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
     writer = BackgroundWriter(options.num_of_status_recording_workers)
     RequestMetrics(registry, transport, writer)
     recorder = Recorder(transport, writer, options.scheduler_name)
-    cluster = ApiCluster(transport, cache, options, recorder, writer, backoff, foreign=metrics.foreign.inc)
+    cluster = ApiCluster(
+        transport, cache, options, recorder, writer, backoff=backoff, foreign=metrics.foreign.inc
+    )
     parts.callback(cluster.close)
-    reporter = Reporter(transport, cache, cluster, options, recorder, writer)
+    reporter = Reporter(transport, cache, cluster, options, recorder, writer=writer)
     scheduler = Scheduler(
         cache,
         cluster,
         decider,
         reporter,
         backoff,
-        options,
-        metrics,
+        options=options,
+        metrics=metrics,
         settings_hash=settings_hash(setup, config),
         usage=usage or (lambda: None),
     )

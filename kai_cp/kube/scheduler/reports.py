@@ -50,8 +50,8 @@ class Reporter:
         cluster: ApiCluster,
         options: SchedulerOptions,
         recorder: Recorder,
-        writer: BackgroundWriter,
         *,
+        writer: BackgroundWriter,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._transport = transport

@@ -7,7 +7,6 @@ import math
 import os
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping

@@ -186,6 +186,7 @@ def candidate(
     service: Service,
     process: Process,
     name: str,
+    *,
     life: Lifecycle,
     transport: Transport,
 ) -> LeaderLease:

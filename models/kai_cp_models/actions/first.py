@@ -88,7 +88,7 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
     plan = victims.disruption(ledger, ranked, asks)
     lost, moved = list(plan.lost), plan.moved
     takes = {ask.group.key: victims.takes_of(ask) for ask in asks}
-    owners = shared_out(base, victims.policy, asks, ranked, lost, moved, takes)
+    owners = shared_out(base, victims.policy, asks, ranked, lost, moved=moved, takes=takes)
     answer = Answer({}, (True,) * len(asks), tuple(lost), moved)
     gone = [item for item, yes in zip(ranked, lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.unit.pods]

@@ -94,6 +94,7 @@ def shared_out(
     asks: Sequence[Ask],
     ranked: Sequence[VictimCandidate],
     lost: Sequence[bool],
+    *,
     moved: Collection[PodKey],
     takes: Mapping[GroupKey, frozenset[int]],
 ) -> Owners:
@@ -198,7 +199,7 @@ def may_take(base: Ledger, ask: Ask, pod: Pod, policy: EvictionPolicy) -> bool:
             asked,
             ask.group.preemptible,
             [unit],
-            snapshot.policy.saturation_multiplier,
+            multiplier=snapshot.policy.saturation_multiplier,
             trigger_involved=amounts.involved(snapshot, ask.pods),
         )
         is None
@@ -246,7 +247,7 @@ def overreaching(
                 asked,
                 ask.group.preemptible,
                 units,
-                snapshot.policy.saturation_multiplier,
+                multiplier=snapshot.policy.saturation_multiplier,
                 trigger_involved=amounts.involved(snapshot, ask.pods),
             )
             if broken is not None:

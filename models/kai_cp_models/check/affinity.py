@@ -30,9 +30,9 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     neighbours_now, neighbours_end = _neighbours(world, now, speaks_of), _neighbours(world, end, speaks_of)
     for key, decision in sorted(world.placed.items()):
         pod, node = world.pod(key), decision.node
-        yield from _apart(world, pod, node, neighbours_end, speaks_of(pod), "in the end")
+        yield from _apart(world, pod, node, neighbours_end, speaks_of(pod), when="in the end")
         if key in world.binds:
-            yield from _apart(world, pod, node, neighbours_now, speaks_of(pod), "now")
+            yield from _apart(world, pod, node, neighbours_now, speaks_of(pod), when="now")
     yield from _together(world, now, end)
 
 
@@ -99,6 +99,7 @@ def _apart(
     node: str,
     neighbours: _Neighbours,
     spoken_of: tuple[PodAffinityTerm, ...],
+    *,
     when: str,
 ) -> Iterator[str]:
     met: list[tuple[Pod, PodAffinityTerm, PodPlace]] = []

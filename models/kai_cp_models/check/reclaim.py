@@ -151,7 +151,7 @@ def _judge(world: PlannedCluster, levels: Levels, claim: Trigger) -> Iterator[st
                 f"{what} takes too much from queue {theirs}: {levels[theirs].described()},"
                 f" loses {', '.join(amounts.in_words(i, x) for i, x in enumerate(lost) if x)}"
             )
-    yield from _saturation(world, levels, claim, request, pooled, below, what)
+    yield from _saturation(world, levels, claim, request, pooled, below=below, what=what)
 
 
 def _may_reclaim(
@@ -189,6 +189,7 @@ def _saturation(
     claim: Trigger,
     request: CheckedAmounts,
     pooled: dict[tuple[str, str], list[CheckedAmounts]],
+    *,
     below: dict[str, CheckedAmounts],
     what: str,
 ) -> Iterator[str]:

@@ -132,7 +132,7 @@ def _together(problem: Problem, units: Sequence[int], value: int, allowance: All
                 model.add(turn[w] + 1 <= turn[u]).only_enforce_if(before[u, w].negated())
     for w in units:
         for node in nodes:
-            _row(model, problem, units, into, before, w, node)
+            _row(model, problem, units, into, before, w=w, node=node)
     _worth(model, problem, units, into, value)
     outcome, solver = solve(
         model, problem.settings.solver, allowance.left(), seconds=allowance.budget.seconds_left()
@@ -174,6 +174,7 @@ def _row(
     units: Sequence[int],
     into: Mapping[tuple[int, int, int], cp_model.IntVar],
     before: Mapping[tuple[int, int], cp_model.IntVar],
+    *,
     w: int,
     node: int,
 ) -> None:

@@ -50,6 +50,7 @@ def candidates(
     pods: Sequence[Pod],
     node_mask: Mask,
     idle: Ints,
+    *,
     releasing: Ints,
     shared_free: NDArray[np.float64],
     active_nodes: Ints,

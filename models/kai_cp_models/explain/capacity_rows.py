@@ -122,12 +122,12 @@ class CapacityRows:
         """A pod lies on one node: what each of the equal nodes takes when some kinds of leavers are gone."""
         for c, item in enumerate(self.m.classes):
             for d, asked in self.m.asked(item):
-                self._floors(n, nodes, d, asked, self.m.x[c][n], (self.m.room(d), "fragmentation"))
+                self._floors(n, nodes, d, asked, self.m.x[c][n], families=(self.m.room(d), "fragmentation"))
         for m, to in self.m.to.items():
             if n in to:
                 for d, asked in enumerate(request_of(self.m.cells.movers[m].example)):
                     if asked:
-                        self._floors(n, nodes, d, asked, to[n], (self.m.room(d),))
+                        self._floors(n, nodes, d, asked, to[n], families=(self.m.room(d),))
 
     def _floors(
         self,
@@ -136,6 +136,7 @@ class CapacityRows:
         d: int,
         asked: int,
         entering: cp_model.IntVar,
+        *,
         families: Sequence[Family],
     ) -> None:
         leavers = [i for i in self._here.get(n, ()) if self.m.cells.leavers[i].request[d]]

@@ -212,7 +212,7 @@ def _drafts(
             if place is None:
                 continue
             node = place[0]
-            mover = _mover(ledger, holder, pod, node, root, numbers, movers)
+            mover = _mover(ledger, holder, pod, node, root, numbers=numbers, movers=movers)
             request = requests.get(id(pod.spec))
             if request is None or pod.reservation:
                 request = requests[id(pod.spec)] = request_of(pod)
@@ -256,6 +256,7 @@ def _mover(
     pod: Pod,
     node: int,
     root: Subgroup,
+    *,
     numbers: dict[Hashable, int],
     movers: list[Mover],
 ) -> int:

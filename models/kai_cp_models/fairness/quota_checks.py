@@ -40,7 +40,7 @@ class OverQuota:
 
 def over_limit(book: QueueBook, queue: str, amounts: Amounts) -> OverQuota | None:
     """The first limit, leaf to root, that ``amounts`` more would exceed."""
-    return first_over(book, queue, amounts, book.held, book.limit, "limit")
+    return first_over(book, queue, amounts, book.held, book.limit, bound="limit")
 
 
 def non_preemptible_over_quota(
@@ -50,7 +50,7 @@ def non_preemptible_over_quota(
 
     ``lent``: by queue, what its quota does not count (3.8).
     """
-    return first_over(book, queue, amounts, book.firm, book.firm_quota, "quota", lent)
+    return first_over(book, queue, amounts, book.firm, book.firm_quota, bound="quota", lent=lent)
 
 
 def first_over(
@@ -59,6 +59,7 @@ def first_over(
     amounts: Amounts,
     used: Rows,
     bounds: Rows,
+    *,
     bound: QuotaBound,
     lent: Mapping[str, Amounts] = _NONE,
 ) -> OverQuota | None:

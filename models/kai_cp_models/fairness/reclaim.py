@@ -89,8 +89,8 @@ def validate(
     amounts: Amounts,
     preemptible: bool,
     units: Sequence[TakenUnit],
-    multiplier: float = 1.0,
     *,
+    multiplier: float = 1.0,
     trigger_involved: Involved | None = None,
 ) -> str | None:
     """Which rule the loss of ``units`` to the trigger breaks, in words; None when all hold.
@@ -129,7 +129,7 @@ def validate(
                 saturation = _ratio(mine[resource], book.fair_share, i, resource)
                 theirs = _ratio(remaining(sibling)[resource], book.fair_share, sibling, resource)
                 if book.fair_share[sibling, resource] > 0 and saturation * multiplier >= theirs:
-                    return _less_saturated(book, i, sibling, resource, saturation, theirs)
+                    return _less_saturated(book, i, sibling, resource, saturation, theirs=theirs)
     if not preemptible:
         for i in book.line(trigger_queue):
             found = _first_over(book.firm, book.firm_quota, i, amounts)
@@ -197,7 +197,7 @@ def _kept(book: QueueBook, trigger: int, victim: int, entitled: bool) -> str:
 
 
 def _less_saturated(
-    book: QueueBook, trigger: int, sibling: int, resource: int, mine: float, theirs: float
+    book: QueueBook, trigger: int, sibling: int, resource: int, mine: float, *, theirs: float
 ) -> str:
     return (
         f"queue {book.name(trigger)} would hold {mine:.2f} times its fair share of "

@@ -92,7 +92,7 @@ def divide_siblings(claims: Sequence[ShareClaim], amount: float, k_value: float 
         if left <= 0:
             break
         tier = [i for i, claim in enumerate(claims) if claim.priority == priority]
-        left = _share_surplus(tier, claims, shares, left, max(k_value, 0.0), remainders)
+        left = _share_surplus(tier, claims, shares, left, max(k_value, 0.0), remainders=remainders)
     for priority in tiers:
         waiting = [i for i in remainders if claims[i].priority == priority]
         for i in sorted(waiting, key=lambda i: (-remainders[i], claims[i].seniority)):
@@ -109,6 +109,7 @@ def _share_surplus(
     shares: list[float],
     left: float,
     k_value: float,
+    *,
     remainders: dict[int, float],
 ) -> float:
     """Step 2 for one tier: rounds by weight until no need is met any more; what is left over."""

@@ -252,7 +252,7 @@ class EvictingModel:
                 for o in members:
                     self.cp.add(part[o] == 0)
                 continue
-            self._keep_over(level, members, part, bounds, useful, self._gone_before(bound, level))
+            self._keep_over(level, members, part, bounds, useful, gone=self._gone_before(bound, level))
 
     def _keep_over(
         self,
@@ -261,6 +261,7 @@ class EvictingModel:
         part: Mapping[int, cp_model.IntVar],
         bounds: ResourceBounds,
         useful: Sequence[int],
+        *,
         gone: Mapping[int, Linear],
     ) -> None:
         """Lost units leave one by one in rank order, each while the queue holds more than a bound.
@@ -286,7 +287,7 @@ class EvictingModel:
                     self.cp.add_max_equality(any_taken, some)
                     row.only_enforce_if(any_taken)
                 return
-        self._one_by_one(level, members, below, part, bounds, useful, gone)
+        self._one_by_one(level, members, below, part, bounds, useful=useful, gone=gone)
 
     def _one_by_one(
         self,
@@ -295,6 +296,7 @@ class EvictingModel:
         below: Sequence[int],
         part: Mapping[int, cp_model.IntVar],
         bounds: ResourceBounds,
+        *,
         useful: Sequence[int],
         gone: Mapping[int, Linear],
     ) -> None:

@@ -273,7 +273,7 @@ class HeldRoom(RuleState):
                     left = self._left(k, claims)
                     held = sorted({n for claim in claims if claim.active(instant) for n in claim.usage})
                     for node in held:
-                        yield from self._node_rows(node, left, present, needs, leaving, instant)
+                        yield from self._node_rows(node, left, present, needs, leaving, instant=instant)
 
     def _node_rows(
         self,
@@ -282,6 +282,7 @@ class HeldRoom(RuleState):
         present: Sequence[int],
         needs: Sequence[Ints],
         leaving: Mapping[int, Sequence[Pod]],
+        *,
         instant: float,
     ) -> Iterator[Row]:
         for d in range(left.shape[1]):

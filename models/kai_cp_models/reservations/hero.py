@@ -42,8 +42,8 @@ def priced(
     shape: GangNeeds,
     start: float,
     end: float,
-    holds: Sequence[Hold],
     *,
+    holds: Sequence[Hold],
     paid_at: float | None = None,
 ) -> PricedPlaces | None:
     """The least lost work for which the ask may start at ``start``; None where no price helps.
@@ -99,7 +99,7 @@ def priced(
     if outcome.status != "solved" or outcome.cut:
         return None
     gone = tuple(sorted(key for key, leaf in leaves.items() if solver.value(leaf)))
-    if _beyond(scene, ask, shape, start, end, others, gone):
+    if _beyond(scene, ask, shape, start, end, others=others, gone=gone):
         return None
     nodes: dict[PodKey, int] = {}
     for p, part in enumerate(shape.parts):
@@ -159,6 +159,7 @@ def _beyond(
     shape: GangNeeds,
     start: float,
     end: float,
+    *,
     others: Sequence[Hold],
     gone: Sequence[GroupKey],
 ) -> bool:
@@ -174,6 +175,7 @@ def offers_of(
     shape: GangNeeds,
     holds: Sequence[Hold],
     last: float,
+    *,
     end_of: Callable[[float], float],
     idle_of: Callable[[Mapping[PodKey, int], float], float],
 ) -> tuple[Offer, ...]:
@@ -187,7 +189,7 @@ def offers_of(
             and instant > scene.timeline.now + scene.state.times.settings.reservations.horizon_seconds
         ):
             break
-        paid = priced(scene, ask, shape, instant, end_of(instant), holds)
+        paid = priced(scene, ask, shape, instant, end_of(instant), holds=holds)
         if paid is not None and (not found or paid.lost_gpu_hours < found[-1].lost_gpu_hours - 1e-6):
             idle = idle_of(paid.nodes, instant)
             found.append(Offer(instant, paid.lost_gpu_hours, idle, paid.victims))

@@ -86,7 +86,7 @@ class Idle:
             self._costs[gpus, start] = found
         return found
 
-    def saved(self, node: int, gpus: int, start: float, other: int, since: float, until: float) -> int:
+    def saved(self, node: int, gpus: int, start: float, other: int, since: float, *, until: float) -> int:
         """GPU-milliseconds of ``cost`` that do not stand idle because another gang runs on the node then."""
         ticks = np.rint(self._lengths(min(start, until), since) * _TICKS).astype(np.int64)
         unused = self.unused[:, node]

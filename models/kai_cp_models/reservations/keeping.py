@@ -62,7 +62,7 @@ def _at_promise(walk: Walk, holder: Holder) -> Hold | NoPlaces:
             holder.shape,
             start,
             walk.interval(holder, start),
-            walk.holds,
+            holds=walk.holds,
             paid_at=min(start, holder.stored.start),
         )
         if paid is not None and paid.lost_gpu_hours <= price + TOLERANCE:

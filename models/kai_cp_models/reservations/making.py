@@ -104,7 +104,7 @@ def _least_start(walk: Walk, ask: Ask, shape: GangNeeds) -> _Start:
             return _Start(proved=False)
         end = walk.interval(ask, instant)
         if paying:
-            paid = priced(walk.scene(), ask, shape, instant, end, walk.holds)
+            paid = priced(walk.scene(), ask, shape, instant, end, holds=walk.holds)
             if paid is not None and price is not None and paid.lost_gpu_hours <= price + TOLERANCE:
                 return _Start(instant, FoundPlaces(paid.nodes, {}, {}), paid)
             continue
@@ -117,7 +117,7 @@ def _least_start(walk: Walk, ask: Ask, shape: GangNeeds) -> _Start:
                 shares = outcome.beyond
             continue
         if settings.max_idle_gpu_hours >= 0:
-            cheap = _cheap_enough(walk, ask, shape, instant, end, outcome)
+            cheap = _cheap_enough(walk, ask, shape, instant, end, found=outcome)
             if cheap is None:
                 dear = True
                 continue
@@ -132,7 +132,7 @@ def _least_start(walk: Walk, ask: Ask, shape: GangNeeds) -> _Start:
 
 
 def _cheap_enough(
-    walk: Walk, ask: Ask, shape: GangNeeds, start: float, end: float, found: FoundPlaces
+    walk: Walk, ask: Ask, shape: GangNeeds, start: float, end: float, *, found: FoundPlaces
 ) -> FoundPlaces | None:
     """Places whose idle time is within the cap."""
     most = walk.times.settings.reservations.max_idle_gpu_hours
@@ -166,7 +166,7 @@ def _offers(walk: Walk, ask: Ask, shape: GangNeeds, start: _Start) -> tuple[Offe
     def end_of(instant: float) -> float:
         return walk.interval(ask, instant)
 
-    return offers_of(walk.scene(), ask, shape, walk.holds, start.instant, end_of, idle_of)
+    return offers_of(walk.scene(), ask, shape, walk.holds, start.instant, end_of=end_of, idle_of=idle_of)
 
 
 def replan(walk: Walk, hold: Hold, cause: str) -> None:

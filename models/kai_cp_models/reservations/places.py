@@ -246,7 +246,7 @@ class PlacesModel:
                     earlier, later = self.items[i], self.items[j]
                     if i == j or earlier.start >= later.start or len(found) >= _MOST_PAIRS:
                         continue
-                    saved = self._idle.saved(node, gpus, later.start, other, earlier.start, earlier.end)
+                    saved = self._idle.saved(node, gpus, later.start, other, earlier.start, until=earlier.end)
                     if saved > 0:
                         both = self.cp.new_bool_var(f"both[{j},{i},{c},{gpus},{other}]")
                         self.cp.add_implication(both, mine)

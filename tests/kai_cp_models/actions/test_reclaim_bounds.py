@@ -180,7 +180,7 @@ def test_each_ask_takes_until_it_has_what_it_needs() -> None:
     takes = {ask.group.key: every for ask in asks}
     lost = [item.rank < 3 for item in ranked]
     t0, t1 = (ask.group.key for ask in asks)
-    found = shared_out(base, RECLAIM, asks, ranked, lost, (), takes)
+    found = shared_out(base, RECLAIM, asks, ranked, lost, moved=(), takes=takes)
     assert found == {0: (t0,), 1: (t1,), 2: (t0, t1)}
 
 
@@ -192,5 +192,5 @@ def test_an_ask_takes_only_what_it_may() -> None:
     t0, t1 = (ask.group.key for ask in asks)
     takes = {t0: frozenset((1,)), t1: frozenset((0, 1, 2))}
     moved = {ranked[2].unit.pods[0].key}
-    found = shared_out(base, RECLAIM, asks, ranked, [True, True, False], moved, takes)
+    found = shared_out(base, RECLAIM, asks, ranked, [True, True, False], moved=moved, takes=takes)
     assert found == {0: (t1,), 1: (t0,), 2: (t1,)}

@@ -55,9 +55,9 @@ def find(
         pods,
         mask,
         world.idle,
-        np.zeros_like(world.idle),
-        shared_free,
-        np.array(active, dtype=np.int64),
+        releasing=np.zeros_like(world.idle),
+        shared_free=shared_free,
+        active_nodes=np.array(active, dtype=np.int64),
     )
 
 

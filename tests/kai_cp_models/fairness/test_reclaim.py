@@ -168,9 +168,9 @@ def test_the_reclaimers_department_must_end_less_saturated_once_above_its_share(
         "queue d0 would hold 1.33 times its fair share of GPU, queue d1 would be left with 1.33 times"
     )
     # With a multiplier 8/6 x 1.2 = 9.6/6 > 9/6.
-    assert validate(state, "a", gpus(4), True, lost("c", 1), 1.2) is not None
+    assert validate(state, "a", gpus(4), True, lost("c", 1), multiplier=1.2) is not None
     # Within its share a department is never stopped here, whatever it takes: 4 + 2 = 6.
-    assert validate(state, "a", gpus(2), True, lost("c", 1, 1, 1, 1), 9.0) is None
+    assert validate(state, "a", gpus(2), True, lost("c", 1, 1, 1, 1), multiplier=9.0) is None
 
 
 def test_what_is_taken_inside_the_department_lowers_it() -> None:

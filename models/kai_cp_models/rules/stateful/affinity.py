@@ -282,14 +282,16 @@ class AffinityState(TalliedState):
             members = [[c for c, p in enumerate(profiles) if _has(p, side)] for side, _ in sides]
             for domain, inside in self._inside(key, nodes):
                 for (_, other), entering in zip(sides, members, strict=True):
-                    yield from self._against_standing(other, domain, inside, entering, sizes, standing)
+                    yield from self._against_standing(
+                        other, domain, inside, entering, sizes, standing=standing
+                    )
                 yield from self._among_new(inside, members[0], members[1], sizes)
         for c, profile in enumerate(profiles):
             for wanted in profile.affine:
                 if profile.opens:
-                    yield from self._first(wanted, c, profiles, sizes[c], nodes, standing)
+                    yield from self._first(wanted, c, profiles, sizes[c], nodes, standing=standing)
                 else:
-                    yield from self._together(wanted, c, profiles, sizes, nodes, standing)
+                    yield from self._together(wanted, c, profiles, sizes, nodes, standing=standing)
 
     def _inside(self, key: str, nodes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
         """The domains of a topology key that hold some of ``nodes``, with those nodes."""
@@ -307,6 +309,7 @@ class AffinityState(TalliedState):
         inside: Sequence[int],
         entering: Sequence[int],
         sizes: Sequence[int],
+        *,
         standing: Sequence[tuple[PodKey, int, Profile]],
     ) -> Iterator[Row]:
         """No pod enters the domain while a standing pod of the other side is there."""
@@ -346,6 +349,7 @@ class AffinityState(TalliedState):
         profiles: Sequence[Profile],
         sizes: Sequence[int],
         nodes: Sequence[int],
+        *,
         standing: Sequence[tuple[PodKey, int, Profile]],
     ) -> Iterator[Row]:
         """A class enters a domain only with, or beside, a pod that it wants to be near."""
@@ -372,6 +376,7 @@ class AffinityState(TalliedState):
         profiles: Sequence[Profile],
         most: int,
         nodes: Sequence[int],
+        *,
         standing: Sequence[tuple[PodKey, int, Profile]],
     ) -> Iterator[Row]:
         """While a pod that a class wants to be near stays elsewhere, the class cannot open a domain."""

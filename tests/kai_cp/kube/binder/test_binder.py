@@ -58,8 +58,8 @@ class Setup:
             stores[r.NODES],
             stores[r.BIND_REQUESTS],
             steps,
-            recorder,
-            self.writer,
+            recorder=recorder,
+            writer=self.writer,
             retried=self.retried.set,
         )
         self.writer.busy = lambda: False

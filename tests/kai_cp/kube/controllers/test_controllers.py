@@ -54,7 +54,7 @@ def running(server: StubServer, *names: ControllerName, **options: Any) -> Itera
     registry = CollectorRegistry()
     recorder = Recorder(transport, writer, "test")
     factories = {str(name): CONTROLLERS[name] for name in names}
-    host = Host(factories, transport, recorder, registry, ControllerOptions(**options), lambda: None)
+    host = Host(factories, transport, recorder, registry, ControllerOptions(**options), lost=lambda: None)
     try:
         host.informers.start()
         until(lambda: not host.informers.missing())

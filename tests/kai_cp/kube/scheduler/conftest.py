@@ -32,7 +32,7 @@ class Setup:
         recorder = Recorder(api, self.writer, "kai-scheduler")
         self.backoff = BindBackoff()
         self.live = ApiCluster(
-            api, self.cache, self.options, recorder, self.writer, self.backoff, clock=self.clock
+            api, self.cache, self.options, recorder, self.writer, backoff=self.backoff, clock=self.clock
         )
         self.cache.start()
         assert self.cache.wait_synced(PATIENCE_SECONDS)

@@ -48,8 +48,8 @@ class Looping(Reporting):
             decide,
             self.reporter,
             self.backoff,
-            self.options,
-            SchedulerMetrics(self.registry),
+            options=self.options,
+            metrics=SchedulerMetrics(self.registry),
         )
         self.thread = threading.Thread(target=self.scheduler.run, daemon=True)
         self.thread.start()

@@ -31,7 +31,7 @@ class Reporting(Setup):
             self.live,
             self.options,
             self.live._recorder,  # noqa: SLF001
-            self.writer,
+            writer=self.writer,
             clock=lambda: self.now,
         )
 

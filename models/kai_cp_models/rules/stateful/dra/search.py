@@ -176,12 +176,12 @@ class DeviceSearch:
             count = len(found) if wanted.mode == ALL else wanted.count
             if self.problem.spoilt(wanted, self.candidates):
                 continue
-            if 0 < count <= len(found) and self._devices(i, claim, wanted, found, 0, count):
+            if 0 < count <= len(found) and self._devices(i, claim, wanted, found, 0, count=count):
                 return True
         return False
 
     def _devices(
-        self, i: int, claim: int, wanted: Wanted, found: Sequence[int], start: int, count: int
+        self, i: int, claim: int, wanted: Wanted, found: Sequence[int], start: int, *, count: int
     ) -> bool:
         """Pick ``count`` more devices from ``found[start:]``, then go on with the next request."""
         if not count:
@@ -199,7 +199,7 @@ class DeviceSearch:
             pick = self._pick(claim, wanted, device)
             if pick is not None:
                 self._take(pick, 1)
-                if self._devices(i, claim, wanted, found, j + 1, count - 1):
+                if self._devices(i, claim, wanted, found, j + 1, count=count - 1):
                     return True
                 self._take(pick, -1)
                 failed.add(kind)
