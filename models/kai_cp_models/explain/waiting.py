@@ -49,7 +49,7 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
         if why is None:
             names = ", ".join(sorted({pod.subgroup or "default" for pod in gang.unknown_subgroup_pods}))
             why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
-        found.append(_entry(cycle, gang, pending, why, free, words))
+        found.append(_entry(cycle, gang, pending, why, free, words=words))
     return tuple(found)
 
 
@@ -59,6 +59,7 @@ def _entry(
     pending: Sequence[Pod],
     why: Refusal,
     free: Sequence[int],
+    *,
     words: dict[int, str],
 ) -> Unscheduled:
     """What is said of a group that waits. ``free``: in all, by dimension; ``words``: why, by pod spec."""
