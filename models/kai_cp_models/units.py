@@ -7,7 +7,6 @@ is always a whole *eviction unit*: surplus pods first, then surplus subgroups, t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,9 +86,14 @@ class StatusCounts(NamedTuple):
     @classmethod
     def of(cls, statuses: Iterable[PodStatus]) -> StatusCounts:
         """Count them."""
-        found = Counter(statuses)
-        active = sum(found[status] for status in ACTIVE_ALLOCATED)
-        return cls(found[PodStatus.PENDING], active, found[PodStatus.PIPELINED])
+        pending = active = pipelined = 0
+        for status in statuses:
+            if status is PodStatus.PENDING:
+                pending += 1
+            elif status in ACTIVE_ALLOCATED:
+                active += 1
+                pipelined += status is PodStatus.PIPELINED
+        return cls(pending, active, pipelined)
 
     def moved(self, before: PodStatus, after: PodStatus) -> StatusCounts:
         """After one pod changed its status."""

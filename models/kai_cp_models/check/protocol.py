@@ -19,7 +19,8 @@ from kai_cp_models.snapshot import ACTIVE_ALLOCATED, TIME_ACTIONS, Decision, Pod
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Faults of form."""
     for decision in world.plan.decisions:
-        yield from _alone(world, decision)
+        for fault in _alone(world, decision):
+            yield f"protocol: {decision.kind} of pod {decision.pod}: {fault}"
     for (kind, key), times in Counter((d.kind, d.pod) for d in world.plan.decisions).items():
         if times > 1:
             yield f"protocol: {kind} of pod {key} appears {times} times"
@@ -28,42 +29,42 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 
 
 def _alone(world: PlannedCluster, decision: Decision) -> Iterator[str]:
-    what = f"protocol: {decision.kind} of pod {decision.pod}"
+    """What is wrong with a decision whatever the others are."""
     pod = world.snapshot.pod_by_key.get(decision.pod)
     if pod is None:
-        yield f"{what}: no such pod"
+        yield "no such pod"
         return
     if decision.kind == "Evict" and pod.status not in ACTIVE_ALLOCATED:
-        yield f"{what}: the pod does not run, it is {pod.status.value}"
+        yield f"the pod does not run, it is {pod.status.value}"
         return
     if decision.node not in world.snapshot.node_index:
-        yield f"{what}: no such node {decision.node!r}"
+        yield f"no such node {decision.node!r}"
         return
     if decision.action not in world.snapshot.policy.actions and decision.action not in TIME_ACTIONS:
-        yield f"{what}: action {decision.action} is not one of the policy's actions"
+        yield f"action {decision.action} is not one of the policy's actions"
     if pod.group != decision.group:
-        yield f"{what}: the pod belongs to pod group {pod.group}, not to {decision.group}"
+        yield f"the pod belongs to pod group {pod.group}, not to {decision.group}"
     if decision.kind == "Evict":
         if pod.node != decision.node:
-            yield f"{what}: the pod is on node {pod.node}, not on {decision.node}"
+            yield f"the pod is on node {pod.node}, not on {decision.node}"
         if pod.group not in world.snapshot.group_by_key:
-            yield f"{what}: it belongs to no pod group"
+            yield "it belongs to no pod group"
         return
     if world.group_of(pod) is None:
-        yield f"{what}: it belongs to no pod group"
+        yield "it belongs to no pod group"
     if decision.kind == "Bind" and pod.status is not PodStatus.PENDING:
-        yield f"{what}: the pod is {pod.status.value}, not Pending"
+        yield f"the pod is {pod.status.value}, not Pending"
     if (
         decision.kind == "Nominate"
         and pod.status is not PodStatus.PENDING
         and decision.pod not in world.evictions
     ):
-        yield f"{what}: the pod is {pod.status.value} and is not evicted"
+        yield f"the pod is {pod.status.value} and is not evicted"
     wanted = pod.spec.gpu.devices if pod.spec.gpu.shares else 0
     if len(decision.gpu_groups) != wanted:
-        yield f"{what}: {len(decision.gpu_groups)} GPU groups are named, {wanted} needed"
+        yield f"{len(decision.gpu_groups)} GPU groups are named, {wanted} needed"
     if len(set(decision.gpu_groups)) < len(decision.gpu_groups):
-        yield f"{what}: the same GPU group is named twice: {', '.join(decision.gpu_groups)}"
+        yield f"the same GPU group is named twice: {', '.join(decision.gpu_groups)}"
 
 
 def _kinds_together(world: PlannedCluster) -> Iterator[str]:
