@@ -1,13 +1,10 @@
-"""Label and node selectors applied, to labels and as masks over the nodes; the checker has its own."""
+"""Label and node selectors applied to labels; the checker has a statement of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
-from kai_cp_models.arrays import Mask
-from kai_cp_models.snapshot import LabelSelector, Node, NodeTerms, Requirement, Snapshot
+from kai_cp_models.snapshot import LabelSelector, NodeTerms, Requirement
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
@@ -33,28 +30,9 @@ def holds(need: Requirement, value: str | None) -> bool:
     return have > bound if need.operator == "Gt" else need.operator == "Lt" and have < bound
 
 
-def labelled(snapshot: Snapshot, selector: LabelSelector | None) -> Mask:
-    """Nodes whose labels a selector selects."""
-    return np.array([selects(selector, node.labels) for node in snapshot.nodes], dtype=np.bool_)
-
-
-def selected(snapshot: Snapshot, terms: NodeTerms | None) -> Mask | None:
-    """Nodes that a core/v1 NodeSelector selects (terms are alternatives); None: no selector."""
-    if terms is None:
-        return None
-    mask = np.zeros(len(snapshot.nodes), dtype=np.bool_)
-    for term in terms:
-        if len(term) == 1 and term[0].field and term[0].operator == "In":
-            # Allocations of devices do nothing but name their nodes.
-            places = (snapshot.node_index.get(name) for name in term[0].values)
-            mask[[place for place in places if place is not None]] = True
-        else:
-            mask |= np.array([_meets(node, term) for node in snapshot.nodes], dtype=np.bool_)
-    return mask
-
-
-def _meets(node: Node, term: tuple[Requirement, ...]) -> bool:
-    """Whether a node meets all of a term; one without requirements selects nothing."""
-    return bool(term) and all(
-        holds(need, node.name if need.field else node.labels.get(need.key)) for need in term
+def reaches(terms: NodeTerms | None, name: str, labels: Mapping[str, str]) -> bool:
+    """Whether a node selector selects the node of this name and labels; None selects every node."""
+    return terms is None or any(
+        term and all(holds(need, name if need.field else labels.get(need.key)) for need in term)
+        for term in terms
     )

@@ -13,7 +13,10 @@ from kai_cp.kube.api.store import Store
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.steps import BindError
+from kai_cp.reader.affinity import read_node_terms
+from kai_cp.reader.fields import Malformed, object_at
 from kai_cp_models.quantity import scaled
+from kai_cp_models.selectors import reaches
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -177,23 +180,10 @@ def _size(amounts: Mapping[str, str] | None) -> int:
 
 
 def _reachable(volume: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
-    terms = ((volume["spec"].get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms")
-    if not terms:
-        return True
-    labels = api_objects.labels_of(node)
-    return any(all(_meets(labels, entry) for entry in term.get("matchExpressions") or ()) for term in terms)
-
-
-def _meets(labels: Mapping[str, str], entry: Mapping[str, Any]) -> bool:
-    value, values = labels.get(entry["key"]), entry.get("values") or ()
-    match entry["operator"]:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return False
+    """Whether the node can use a volume; one whose affinity cannot be read is out of reach."""
+    try:
+        affinity = object_at(volume["spec"], "nodeAffinity", "spec")
+        terms = read_node_terms(affinity, "required", "spec.nodeAffinity")
+    except Malformed:
+        return False
+    return reaches(terms, node["metadata"]["name"], api_objects.labels_of(node))

@@ -25,7 +25,7 @@ from kai_cp_models.rules.stateful.dra.objects import (
     TaintRule,
     Wanted,
 )
-from kai_cp_models.selectors import selected
+from kai_cp_models.rules.stateful.nodes import selected
 from kai_cp_models.snapshot import SetAside, Snapshot, Taint, Toleration
 
 IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"

@@ -14,7 +14,7 @@ from kai_cp_models.quantity import text
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of
 from kai_cp_models.rules.stateful.dra.objects import Claim, ClaimAllocation, Document
 from kai_cp_models.rules.stateful.dra.search import Pick
-from kai_cp_models.selectors import selected
+from kai_cp_models.rules.stateful.nodes import selected
 from kai_cp_models.snapshot import NodeTerms, Requirement
 
 _SHARES: Final = uuid.UUID("6f1ddc5c-0a49-5d3c-9d54-7f6f5f6b1d11")

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.rules.stateful.nodes import labelled, selected
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.storage.attached import Attached
 from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
@@ -22,7 +23,7 @@ from kai_cp_models.rules.stateful.storage.objects import (
     VolumeClaim,
 )
 from kai_cp_models.rules.stateful.tally import holding
-from kai_cp_models.selectors import labelled, selected, selects
+from kai_cp_models.selectors import selects
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus, Snapshot
 
 NAME: Final = "storage"

@@ -1,0 +1,58 @@
+"""Rules read records: raw objects, quantities and selectors are each understood in one place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODELS = sorted((ROOT / "models/kai_cp_models").rglob("*.py"))
+PROGRAM = [*MODELS, *sorted((ROOT / "kai_cp").rglob("*.py"))]
+RAW = frozenset(("metadata", "spec", "status", "rawObjects"))
+"""Top fields of every API object."""
+
+
+def raw_fields(source: str) -> Iterator[str]:
+    """Top fields of API objects that code looks up by name: ``x["spec"]`` or ``x.get("spec")``."""
+    for found in ast.walk(ast.parse(source)):
+        key = None
+        if isinstance(found, ast.Subscript):
+            key = found.slice
+        elif isinstance(found, ast.Call) and isinstance(found.func, ast.Attribute) and found.args:
+            key = found.args[0] if found.func.attr == "get" else None
+        if isinstance(key, ast.Constant) and key.value in RAW:
+            yield str(key.value)
+
+
+@pytest.mark.parametrize(
+    "source", ['a = item["spec"]', 'a = item.get("metadata", {})', 'a = f(x)["status"].get("phase")']
+)
+def test_raw_fields_are_seen(source: str) -> None:
+    assert list(raw_fields(source))
+
+
+def test_no_rule_looks_into_a_raw_object() -> None:
+    looked = {path.name: found for path in MODELS if (found := list(raw_fields(path.read_text())))}
+    assert looked == {}
+
+
+def holders(text: str) -> list[str]:
+    """Modules that contain a text."""
+    return [str(path.relative_to(ROOT)) for path in PROGRAM if text in path.read_text()]
+
+
+def test_quantities_have_one_grammar() -> None:
+    assert holders("KMGTPE") == ["models/kai_cp_models/quantity.py"]
+
+
+def test_selectors_have_one_matcher_beside_the_checkers() -> None:
+    """By operators: the matcher, the checker's, that of columns of nodes, and the reader's list."""
+    assert holders('"DoesNotExist"') == [
+        "models/kai_cp_models/check/selectors.py",
+        "models/kai_cp_models/rules/static/selector.py",
+        "models/kai_cp_models/selectors.py",
+        "kai_cp/reader/affinity.py",
+    ]
