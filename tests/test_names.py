@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("kai_cp", "models/kai_cp_models", "topology/kai_cp_topology")
 DOCUMENTS = ROOT / "kai_cp" / "documents"
 """A document is named as the record that it is written from, so these classes repeat names on purpose."""
-RAW = ROOT / "models/kai_cp_models/rules/stateful/raw.py"
-"""Claims of DRA are parsed there and not in the reader, with the reader's words."""
+
+GLOSSARY: list[tuple[str, str]] = re.findall(
+    r"(?m)^\| [^|`]+ \| `([\w/]+\.py)` `(\w+)` \|", (ROOT / "docs" / "words.md").read_text("utf-8")
+)
 
 
 def _alias(node: ast.stmt) -> tuple[str, str] | None:
@@ -47,7 +52,7 @@ def modules() -> dict[str, ast.Module]:
     return {
         str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8"))
         for path in paths
-        if DOCUMENTS not in path.parents and path != RAW
+        if DOCUMENTS not in path.parents
     }
 
 
@@ -60,3 +65,12 @@ def test_no_name_means_two_things() -> None:
 def test_two_things_of_one_name_are_found() -> None:
     trees = {"a": "class Room: ...", "b": "Room = tuple[int, ...]", "c": "class _Room: ...\nROOM = 1"}
     assert by_name({name: ast.parse(text) for name, text in trees.items()}) == {"Room": ["a", "b"]}
+
+
+@pytest.mark.parametrize(("path", "name"), GLOSSARY, ids=[name for _, name in GLOSSARY])
+def test_a_word_of_the_engine_is_where_the_glossary_says(path: str, name: str) -> None:
+    assert name in {found for found, _ in defined(ast.parse((ROOT / path).read_text("utf-8")))}
+
+
+def test_the_glossary_has_words() -> None:
+    assert len(GLOSSARY) > 15

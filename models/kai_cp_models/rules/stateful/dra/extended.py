@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Mask
 from kai_cp_models.extras import Key
 from kai_cp_models.rules.stateful.dra.catalog import Catalog
-from kai_cp_models.rules.stateful.dra.objects import EXACT, Claim, Document, Wanted
+from kai_cp_models.rules.stateful.dra.objects import EXACT, Claim, DeviceObject, Wanted
 from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, Snapshot
 
@@ -115,7 +115,7 @@ class Extended(Forked):
             deleted=False,
         )
 
-    def details(self, claim: Claim, allocation: Document) -> Mapping[str, Any]:
+    def details(self, claim: Claim, allocation: DeviceObject) -> Mapping[str, Any]:
         """``extendedResourceClaimAllocation`` of a BindRequest (1.3).
 
         The pod's containers are not known here: a mapping names resource and request, and the writer of

@@ -11,7 +11,7 @@ from kai_cp_models.extras import Key
 from kai_cp_models.rules.stateful.dra.cel import DeviceView
 from kai_cp_models.snapshot import NodeTerms, Taint, Toleration
 
-Document = Mapping[str, Any]
+DeviceObject = Mapping[str, Any]
 """JSON that no rule looks into: it is handed on as it was read."""
 ALL: Final = "All"
 EXACT: Final = "ExactCount"
@@ -71,7 +71,7 @@ class DeviceClass:
 
     name: str
     selectors: tuple[str, ...]
-    config: tuple[Document, ...]
+    config: tuple[DeviceObject, ...]
     extended_resource: str
     created: str
 
@@ -130,7 +130,7 @@ class ClaimAllocation:
 
     results: tuple[AllocatedDevice, ...]
     nodes: NodeTerms | None
-    written: Document
+    written: DeviceObject
     """The same in the API's form."""
 
 
@@ -146,7 +146,7 @@ class Claim:
     """Value of the queue label."""
     requests: tuple[tuple[Wanted, ...], ...]
     constraints: tuple[Constraint, ...]
-    config: tuple[Document, ...]
+    config: tuple[DeviceObject, ...]
     allocation: ClaimAllocation | None
     reserved: frozenset[str]
     """UIDs of the pods that use it."""
