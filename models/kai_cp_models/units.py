@@ -154,6 +154,8 @@ class Gang:
     @cached_property
     def by_leaf(self) -> Mapping[str, tuple[Pod, ...]]:
         """Pods by the name of their pod set."""
+        if self._only_leaf is not None:
+            return {self._only_leaf.name: self.pods}
         found: dict[str, list[Pod]] = {leaf.name: [] for leaf in self.group.root.leaves()}
         for pod in self.pods:
             found[pod.subgroup or "default"].append(pod)
