@@ -135,8 +135,8 @@ def bench(
     plan = RunPlan(
         suites=tuple(s.value for s in suite),
         shapes=_shapes(shapes, suite),
-        nodes=_numbers("--nodes", nodes),
-        seeds=_numbers("--seeds", seeds),
+        nodes=numbers("--nodes", nodes),
+        seeds=numbers("--seeds", seeds),
         against=against,
         shared=shared,
         second_cycle=second_cycle,
@@ -255,7 +255,7 @@ def _shapes(text: str, suites: Sequence[Suite]) -> tuple[str, ...]:
     return asked
 
 
-def _numbers(option: str, text: str) -> tuple[int, ...]:
+def numbers(option: str, text: str) -> tuple[int, ...]:
     found: list[int] = []
     for part in filter(None, text.split(",")):
         first, dash, last = part.partition("-")

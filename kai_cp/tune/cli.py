@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kai_cp.cli.options import INPUT, SEARCH, SHOWN, NowOption, SnapshotsArgument
+from kai_cp.cli.options import INPUT, SEARCH, SHOWN, NowOption
 
 if TYPE_CHECKING:
+    from kai_cp.tune.search import Instance
     from kai_cp_models.settings import Settings
-    from kai_cp_models.snapshot import Snapshot
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
 def tune(
-    snapshots: SnapshotsArgument,
+    snapshots: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SNAPSHOT]...",
+            help="KAI snapshots: .zip, .json, .json.gz, a directory of them, or - for standard input.",
+        ),
+    ] = None,
     config: Annotated[
         list[Path] | None,
         typer.Option(
@@ -51,6 +58,19 @@ def tune(
         Path,
         typer.Option(metavar="FILE", help="--search: write the chosen settings here.", rich_help_panel=SHOWN),
     ] = Path("tuned.yaml"),
+    days: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEEDS",
+            help="Simulate days of these seeds (1-3; 1,5) instead of reading snapshots: gangs with declared "
+            "run times among small jobs, as `kai-cp bench --suite gangs` has them.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    hours: Annotated[
+        float, typer.Option(min=0.1, help="--days: how long each is.", rich_help_panel=INPUT)
+    ] = 24.0,
+    nodes: Annotated[int, typer.Option(min=4, help="--days: nodes of 8 GPUs.", rich_help_panel=INPUT)] = 16,
     now: NowOption = None,
     budget: Annotated[
         float | None,
@@ -74,6 +94,7 @@ def tune(
     Examples:
     kai-cp tune snapshots/ --config present.yaml --config candidate.yaml
     kai-cp tune snapshots/ --search space.yaml --trials 100 --out tuned.yaml
+    kai-cp tune --days 1-3 --config present.yaml --config candidate.yaml
     """
     from kai_cp.cli.common import (
         BAD_INPUT,
@@ -100,58 +121,80 @@ def tune(
         for name, path in zip(names, paths, strict=True)
     }
     base = next(iter(every.values()), None) or settings_or_exit(None, {"solver.budget_seconds": budget})
-    parsed, digests = _read(snapshots, instant_or_exit(now), base)
+    if bool(snapshots) == bool(days):
+        fail("give snapshots, or --days", WRONG_USAGE)
+    if days:
+        instances, digests = _days(days, hours, nodes)
+    else:
+        instances, digests = _read(snapshots or [], instant_or_exit(now), base)
     if search is None:
-        _compare(parsed, every, report)
+        _compare(instances, every, report)
         return
     from kai_cp.tune.search import WrongAnswer
 
     try:
-        chosen = _search(search, base, parsed, digests, trials, storage=storage, out=out)
+        chosen = _search(search, base, instances, digests, trials, storage=storage, out=out)
     except WrongAnswer as error:
         fail(f"a plan broke a rule: {error}", BAD_INPUT)
     except ValueError as error:
         fail(str(error), WRONG_USAGE)
     if report is not None:
-        _compare(parsed, {"base": base, out.name: chosen}, report)
+        _compare(instances, {"base": base, out.name: chosen}, report)
+
+
+def _days(text: str, hours: float, nodes: int) -> tuple[dict[str, Instance], dict[str, str]]:
+    """Simulated days by name, and what tells each from others."""
+    from kai_cp.bench.cli import numbers
+    from kai_cp.simulate.starts import declared
+    from kai_cp.tune.days import measure_day
+
+    seeds = numbers("--days", text)
+    days = {f"day {seed}": declared(seed, nodes=nodes, hours=hours) for seed in seeds}
+    return (
+        {name: partial(measure_day, workload) for name, workload in days.items()},
+        {name: f"{name}, {hours:g} h, {nodes} nodes" for name in days},
+    )
 
 
 def _read(
     arguments: list[str], now: float | None, settings: Settings
-) -> tuple[dict[str, Snapshot], dict[str, str]]:
+) -> tuple[dict[str, Instance], dict[str, str]]:
+    """Snapshots by name, to be decided on, and their digests."""
     from kai_cp.cli.common import BAD_INPUT, fail
     from kai_cp.reader import UnreadableSnapshot
     from kai_cp.reading import inputs, read
+    from kai_cp.tune.measure import measure
 
     sources, problems = inputs(arguments)
     if problems:
         fail("; ".join(problems), BAD_INPUT)
-    parsed: dict[str, Snapshot] = {}
+    found: dict[str, Instance] = {}
     digests: dict[str, str] = {}
     for source in sources:
         try:
-            parsed[source.name], digests[source.name] = read(source.path, now=now, settings=settings)
+            snapshot, digests[source.name] = read(source.path, now=now, settings=settings)
+            found[source.name] = partial(measure, snapshot)
         except UnreadableSnapshot as error:
             fail(str(error), BAD_INPUT)
-    return parsed, digests
+    return found, digests
 
 
-def _compare(parsed: dict[str, Snapshot], every: dict[str, Settings], report: Path | None) -> None:
+def _compare(instances: dict[str, Instance], every: dict[str, Settings], report: Path | None) -> None:
     from kai_cp.bench.progress import ProgressBar
     from kai_cp.cli.common import BAD_INPUT, complain
     from kai_cp.report.terminal import show
     from kai_cp.tune.compare import html, table
-    from kai_cp.tune.measure import Measured, measure
+    from kai_cp.tune.measure import Measured
 
     results: dict[str, dict[str, Measured]] = {}
     wrong: list[str] = []
     with ProgressBar() as bar:
-        bar.expect(len(parsed) * len(every))
-        for name, snapshot in parsed.items():
+        bar.expect(len(instances) * len(every))
+        for name, measured in instances.items():
             results[name] = {}
             for config, settings in every.items():
                 bar.begin(f"{name}, {config}")
-                results[name][config] = measure(snapshot, settings)
+                results[name][config] = measured(settings)
                 wrong += [f"{name}, {config}: {line}" for line in results[name][config].errors]
     show(table(results, list(every)).render(None))
     if report is not None:
@@ -166,7 +209,7 @@ def _compare(parsed: dict[str, Snapshot], every: dict[str, Settings], report: Pa
 def _search(
     path: Path,
     base: Settings,
-    parsed: dict[str, Snapshot],
+    instances: dict[str, Instance],
     digests: dict[str, str],
     trials: int,
     *,
@@ -184,11 +227,11 @@ def _search(
     with ProgressBar() as bar:
         bar.expect(trials + 1)
         bar.begin("the present settings, several times")
-        present = spread(space, base, list(parsed.values()))
+        present = spread(space, base, list(instances.values()))
         found = search(
             space,
             base,
-            list(parsed.values()),
+            list(instances.values()),
             trials=trials,
             storage=storage,
             name=study_name(space, base, digests),

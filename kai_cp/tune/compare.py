@@ -23,6 +23,8 @@ def rows(results: Results, configs: Sequence[str]) -> list[tuple[str, str, list[
         blocks["mean of all"] = {c: mean([by[c] for by in results.values()]) for c in configs}
     for snapshot, by in blocks.items():
         for name, measure in MEASURES.items():
+            if name not in by[configs[0]].values:
+                continue
             title = f"{measure.title} ({measure.unit})"
             found.append((snapshot, title, [by[c].values[name] for c in configs], measure.more))
         priorities = sorted({p for c in configs for p in by[c].waiting_by_priority}, reverse=True)
@@ -91,7 +93,8 @@ def html(results: Results, configs: Sequence[str], settings: Mapping[str, Mappin
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         "<title>kai_cp: settings compared</title>"
         f"<style>{STYLE}</style></head><body><h1>kai_cp: settings compared</h1>"
-        '<p class="note">One decision per snapshot and configuration. Green (+): better than the first '
+        '<p class="note">One decision per snapshot and configuration, or one simulated day. '
+        "Green (+): better than the first "
         "configuration; red (-): worse. <b>Fragmentation</b>: free GPUs on partly used nodes. "
         "<b>Share error</b>: how far the queues are from their fair shares.</p>"
         f"<h2>Settings that differ</h2><table><tr><th>setting</th>{names}</tr>{differing}</table>"

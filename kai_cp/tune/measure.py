@@ -37,8 +37,16 @@ MEASURES: Final[dict[str, Measure]] = {
     "hops": Measure("way inside a gang", "hops", False),
     "dated": Measure("GPUs with a start later", "GPUs", True),
     "held_idle": Measure("GPUs kept idle for starts", "GPU-hours", False),
+    "wait_large": Measure("wait of gangs from 32 GPUs", "h", False),
+    "longest_large": Measure("longest wait of gangs from 32 GPUs", "h", False),
+    "wait_small": Measure("wait of jobs to 8 GPUs", "h", False),
+    "utilisation": Measure("utilisation", "% of GPUs", True),
+    "promises": Measure("starts kept", "gangs", True),
+    "broken": Measure("starts broken", "gangs", False),
+    "evicted": Measure("pods evicted", "pods", False),
     "seconds": Measure("time", "s", False),
 }
+"""Of a decision on a snapshot, of a simulated day, or of both."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +84,10 @@ def measure(snapshot: Snapshot, settings: Settings) -> Measured:
 
 
 def mean(measured: Sequence[Measured]) -> Measured:
-    """Mean over snapshots of every number."""
+    """Mean over snapshots, or over days, of every number."""
     priorities = sorted({p for m in measured for p in m.waiting_by_priority})
     return Measured(
-        {name: fmean(m.values[name] for m in measured) for name in MEASURES},
+        {name: fmean(m.values[name] for m in measured) for name in measured[0].values},
         {p: fmean(m.waiting_by_priority.get(p, 0.0) for m in measured) for p in priorities},
         tuple(line for m in measured for line in m.errors),
     )

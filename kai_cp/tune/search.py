@@ -15,10 +15,9 @@ from optuna.study import StudyDirection
 from sqlalchemy.exc import SQLAlchemyError
 
 from kai_cp.settings import describe, load
-from kai_cp.tune.measure import MEASURES, mean, measure
+from kai_cp.tune.measure import MEASURES, Measured, mean
 from kai_cp.tune.space import Range, Space
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Snapshot
 
 STUDY: Final = "kai-cp"
 SEED: Final = 0
@@ -26,6 +25,10 @@ REPEATS: Final = 3
 """Runs of the present settings: what differs between equal runs is noise, such as seconds."""
 POSTGRESQL: Final = ("postgresql://", "postgres://")
 """URLs that name no driver; psycopg is the one that the extra ``postgresql`` installs."""
+
+
+Instance = Callable[[Settings], Measured]
+"""A snapshot that is decided on, or a day that is simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ def study_name(space: Space, base: Settings, snapshots: Mapping[str, str]) -> st
 def search(
     space: Space,
     base: Settings,
-    snapshots: Sequence[Snapshot],
+    instances: Sequence[Instance],
     *,
     trials: int,
     storage: str,
@@ -76,12 +79,12 @@ def search(
     def objective(trial: optuna.Trial) -> tuple[float, ...]:
         overrides = {path: _suggest(trial, path, values) for path, values in space.parameters.items()}
         settings = with_overrides(base, overrides)
-        measured = mean([measure(snapshot, settings) for snapshot in snapshots])
-        if measured.errors:
-            raise WrongAnswer(measured.errors[0])
+        found = mean([measured(settings) for measured in instances])
+        if found.errors:
+            raise WrongAnswer(found.errors[0])
         trial.set_user_attr("overrides", overrides)
         report(_finished(study))
-        return tuple(measured.values[o] for o in space.objectives)
+        return tuple(found.values[o] for o in space.objectives)
 
     if _finished(study) < trials:
         callback = optuna.study.MaxTrialsCallback(trials, states=(optuna.trial.TrialState.COMPLETE,))
@@ -93,12 +96,15 @@ def search(
     ]
 
 
-def spread(space: Space, base: Settings, snapshots: Sequence[Snapshot]) -> dict[str, tuple[float, float]]:
+def spread(space: Space, base: Settings, instances: Sequence[Instance]) -> dict[str, tuple[float, float]]:
     """The present settings, decided several times: mean of every objective, and how far the runs differ."""
-    runs = [mean([measure(snapshot, base) for snapshot in snapshots]) for _ in range(REPEATS)]
+    runs = [mean([measured(base) for measured in instances]) for _ in range(REPEATS)]
     for run in runs:
         if run.errors:
             raise WrongAnswer(run.errors[0])
+    unknown = [name for name in space.objectives if name not in runs[0].values]
+    if unknown:
+        raise ValueError(f"objectives: {unknown[0]} is not measured here, but {', '.join(runs[0].values)}")
     values = {name: [run.values[name] for run in runs] for name in space.objectives}
     return {name: (fmean(found), max(found) - min(found)) for name, found in values.items()}
 

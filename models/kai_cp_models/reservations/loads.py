@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.amounts import Amounts, total
 from kai_cp_models.fairness.book import Rows
 from kai_cp_models.fairness.quota_checks import in_words
 from kai_cp_models.joint.victim_candidates import Charges
@@ -51,28 +51,38 @@ class Loads:
     _known: dict[float, tuple[Rows, Rows]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        snapshot, ledger, known = self.ledger.snapshot, self.ledger, self.state.times.charges
+        snapshot, ledger, occupancy = self.ledger.snapshot, self.ledger, self.state.occupancy
         charges = Charges(ledger)
         touched = {snapshot.pod_by_key[key].group for key in ledger.changed}
-        self._ending: list[tuple[float, str, Amounts, bool]] = []
-        for group in snapshot.groups:
+        standing = self._charged()
+        self._ending: list[tuple[float, str, Amounts, bool]] = [
+            (min(end, occupancy.bounds.get(group.key, NEVER)), group.queue, cost, group.preemptible)
+            for group, end, cost in standing
+            if group.key not in touched and min(end, occupancy.bounds.get(group.key, NEVER)) < NEVER
+        ]
+        for group in (snapshot.group_by_key[key] for key in touched if key in snapshot.group_by_key):
             if group.queue not in snapshot.queue_by_name:
                 continue
-            end = self.state.occupancy.end(group.key)
-            if group.key in touched:
-                pods = [p for p in snapshot.members[group.key] if ledger.status(p) in ACTIVE_ALLOCATED]
-                new = [p for p in pods if p.key in ledger.held]
-                until = self.state.untils.get(group.key, NEVER)
-                if new and until < NEVER:
-                    self._ending.append((until, group.queue, charges.of(new), group.preemptible))
-                cost = charges.of(p for p in pods if p.key not in ledger.held)
-            elif group.key in known:
-                cost = known[group.key]
-            else:
+            pods = [p for p in snapshot.members[group.key] if ledger.status(p) in ACTIVE_ALLOCATED]
+            new = [p for p in pods if p.key in ledger.held]
+            ends = self.state.untils.get(group.key, NEVER), occupancy.end(group.key)
+            old = [p for p in pods if p.key not in ledger.held]
+            for end, part in zip(ends, (new, old), strict=True):
+                if part and end < NEVER:
+                    self._ending.append((end, group.queue, charges.of(part), group.preemptible))
+
+    def _charged(self) -> Sequence[tuple[PodGroup, float, Amounts]]:
+        """Running groups that no cycle has touched, when they end by themselves, and what they cost."""
+        times, snapshot, charge = self.state.times, self.ledger.snapshot, self.ledger.fixed.charge
+        if times.charges is None:
+            times.charges = []
+            for group in snapshot.groups:
                 pods = [p for p in snapshot.members[group.key] if p.status in ACTIVE_ALLOCATED]
-                cost = known[group.key] = charges.of(pods)
-            if any(cost) and end < NEVER:
-                self._ending.append((end, group.queue, cost, group.preemptible))
+                at = [(pod, snapshot.node_index[pod.node]) for pod in pods if pod.node in snapshot.node_index]
+                if at and group.queue in snapshot.queue_by_name:
+                    cost = total(charge(pod, node) for pod, node in at)
+                    times.charges.append((group, times.end(group.key), cost))
+        return times.charges
 
     def _at(self, instant: float) -> tuple[Rows, Rows]:
         """What queues hold at an instant, in all and by non-preemptible groups, without any reservation."""

@@ -128,19 +128,27 @@ class TimeState:
     @cached_property
     def windows(self) -> Mapping[GroupKey, HoldWindow]:
         """How every group counts in held room."""
-        groups, known = self.times.snapshot.groups, self.times.windows
-        if not known:
-            known.update((group.key, window_of(self.times, group, ())) for group in groups)
+        times, known = self.times, self.times.windows
         holders = [hold.ask.group for hold in (*self.holds, *self.started.values())]
-        least: dict[str, int] = {}
-        for one in holders:
-            least[one.queue] = min(one.priority + one.aged, least.get(one.queue, one.priority + one.aged))
-        found = dict(known)
-        for group in groups:
-            # Only these ignore a hold.
-            if group.queue in least and group.priority > least[group.queue]:
-                found[group.key] = window_of(self.times, group, holders)
-        found.update((one.key, window_of(self.times, one, holders)) for one in holders)
+        held = frozenset(one.key for one in holders)
+        if held in known:
+            return known[held]
+        if not held:
+            known[held] = {group.key: window_of(times, group, ()) for group in times.snapshot.groups}
+            return known[held]
+        found = dict(replace(self, holds=(), started={}).windows)
+        ignored: dict[tuple[str, int], frozenset[GroupKey]] = {}
+        queues = {one.queue for one in holders}
+        for group in times.snapshot.groups:
+            if group.queue not in queues:
+                continue
+            rank = group.queue, group.priority
+            if rank not in ignored:
+                ignored[rank] = frozenset(one.key for one in holders if outranks(group, one))
+            if ignored[rank]:
+                found[group.key] = replace(found[group.key], ignores=ignored[rank])
+        found.update((one.key, window_of(times, one, holders)) for one in holders)
+        known[held] = found
         return found
 
     def timeline(self, ledger: Ledger) -> Timeline:

@@ -45,10 +45,10 @@ class Times:
         self._untils: dict[GroupKey, float] = {}
         self.occupancies: dict[object, object] = {}
         """What ``timeline`` has worked out of these times, by bounds."""
-        self.charges: dict[GroupKey, tuple[int, int, int]] = {}
-        """What running groups that no cycle has touched cost their queues, as far as ``loads`` has asked."""
-        self.windows: dict[GroupKey, Any] = {}
-        """How ``state`` lets every group count in held room while it holds none itself."""
+        self.charges: list[tuple[PodGroup, float, tuple[int, int, int]]] | None = None
+        """Running groups that no cycle has touched, their ends, and what they cost their queues."""
+        self.windows: dict[frozenset[GroupKey], Any] = {}
+        """How ``state`` lets every group count in held room, by what holds it."""
 
     def notes(self, key: GroupKey) -> GroupNotes:
         """What the group says of itself."""

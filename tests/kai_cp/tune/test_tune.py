@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,42 @@ def test_side_by_side_marks_differences(tmp_path: Path, snapshot_file: Path) -> 
     assert "max_moved_gpus_per_admitted_gpu" in page.read_text("utf-8")
 
 
+def test_days_are_compared_by_waits_and_promises(tmp_path: Path) -> None:
+    """An hour and a half of four nodes, without reservations and with them."""
+    a, b = tmp_path / "without.yaml", tmp_path / "with.yaml"
+    a.write_text("time: {default_runtime_seconds: 600}\n")
+    b.write_text("time: {default_runtime_seconds: 600}\nreservations: {enabled: true, after_seconds: 0}\n")
+    arguments = ["--days", "1-2", "--hours", "1.5", "--nodes", "4", "--config", str(a), "--config", str(b)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    for words in ("day 1", "day 2", "mean of all", "wait of jobs to 8 GPUs (h)", "starts kept"):
+        assert words in done.output
+    assert "GPUs admitted" not in done.output
+
+
+def test_days_are_searched(tmp_path: Path) -> None:
+    space, out = tmp_path / "space.yaml", tmp_path / "tuned.yaml"
+    parameters = {"reservations.most": {"low": 1, "high": 2}}
+    space.write_text(yaml.safe_dump({"parameters": parameters, "objectives": ["wait_large", "broken"]}))
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    arguments = ["--days", "1", "--hours", "0.5", "--nodes", "4", "--search", str(space), "--trials", "1"]
+    done = CliRunner().invoke(app, [*arguments, "--storage", storage, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert load(out) == Settings()
+    space.write_text(yaml.safe_dump({"parameters": parameters, "objectives": ["admitted"]}))
+    done = CliRunner().invoke(app, [*arguments, "--storage", storage, "--out", str(out)])
+    assert done.exit_code == 2
+    assert "admitted is not measured here" in done.output
+
+
+def test_snapshots_or_days(tmp_path: Path, snapshot_file: Path) -> None:
+    files = ["--config", str(tmp_path / "a.yaml"), "--config", str(tmp_path / "b.yaml")]
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text("{}\n")
+    for more in ([], [str(snapshot_file), "--days", "1"], ["--days", "one"]):
+        assert CliRunner().invoke(app, [*files, *more]).exit_code == 2
+
+
 def test_one_configuration_is_wrong_usage(tmp_path: Path, snapshot_file: Path) -> None:
     assert CliRunner().invoke(app, [str(snapshot_file)]).exit_code == 2
 
@@ -78,7 +115,7 @@ def test_search_resumes_and_writes_settings_the_scheduler_takes(tmp_path: Path, 
         front = search(
             read_space(space),
             QUICK,
-            [snapshot],
+            [partial(measure, snapshot)],
             trials=trials,
             storage=storage,
             name=name,
@@ -131,7 +168,12 @@ def test_order_and_weights_of_the_goals_are_searched(tmp_path: Path) -> None:
     )
     snapshot = parse(SHAPES["mixed"](5, 1), now=NOW.timestamp())
     found = search(
-        space, QUICK, [snapshot], trials=3, storage=f"sqlite:///{tmp_path / 'study.db'}", name="goals"
+        space,
+        QUICK,
+        [partial(measure, snapshot)],
+        trials=3,
+        storage=f"sqlite:///{tmp_path / 'study.db'}",
+        name="goals",
     )
     assert found[0].overrides == {"objective.goals": present, "objective.weights.moved_pods": 1.0}
     changed = with_overrides(QUICK, {"objective.goals": orders[1], "objective.weights.moved_pods": 2.0})
@@ -142,7 +184,7 @@ def test_order_and_weights_of_the_goals_are_searched(tmp_path: Path) -> None:
 def test_numbers_by_hand() -> None:
     snapshot = parse(SHAPES["quiet"](4, 1), now=NOW.timestamp())
     measured = measure(snapshot, QUICK)
-    assert set(measured.values) == set(MEASURES)
+    assert measured.values.keys() < MEASURES.keys()
     assert measured.values["admitted"] == measured.values["lost"] == 0
     assert measured.errors == ()
     empty = parse(SHAPES["fill"](2, 1), now=NOW.timestamp())
