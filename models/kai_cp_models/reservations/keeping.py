@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kai_cp_models.arrays import Ints
@@ -17,6 +18,7 @@ from kai_cp_models.reservations.holders import (
 )
 from kai_cp_models.reservations.instants import clock
 from kai_cp_models.reservations.loads import Load, loads_of
+from kai_cp_models.reservations.refit import broken
 from kai_cp_models.reservations.search import FoundPlaces, NoPlaces, stored_nodes
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.times import NEVER
@@ -38,12 +40,30 @@ def serve_holders(walk: Walk) -> None:
         _earlier(walk, holder)
     for holder, refused in late:
         _later(walk, holder, refused)
-    walk.bound({hold.key: hold.start for hold in walk.holds}, found)
+    _bound_as_found(walk, found)
     for hold in sorted(walk.holds, key=lambda hold: hold.order):
         walk.turns.append(hold.key)
         if hold.start <= walk.now:
             begin(walk, hold)
     walk.stay()
+
+
+def _bound_as_found(walk: Walk, found: Sequence[Holder]) -> None:
+    """Let backfill leave at the starts that were found.
+
+    Where a start has moved, its backfill stays longer: what counted on that room is planned once more.
+    """
+    holders = {holder.key: holder for holder in found}
+    for _ in range(len(found) + 1):
+        walk.bound({hold.key: hold.start for hold in walk.holds}, found)
+        standing = sorted((hold for hold in walk.holds if not hold.victims), key=lambda hold: hold.order)
+        lost = {hold.key for hold in broken(standing, walk.state.timeline(walk.ledger))}
+        if not lost:
+            return
+        walk.holds = [hold for hold in walk.holds if hold.key not in lost]
+        walk.changed()
+        for key in sorted(lost):
+            _later(walk, holders[key], NoPlaces())
 
 
 def _gpus_stored(walk: Walk, holder: Holder) -> dict[int, float]:
