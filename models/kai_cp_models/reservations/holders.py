@@ -78,7 +78,9 @@ def stored_holders(
             dropped[group.key] = drop(group, stored, "OptedOut", text)
         else:
             found.append(Holder(ask, shape, stored))
-    found.sort(key=lambda holder: (holder.stored.made, holder.key))
+    # A user may have written an early ``made``: it brings no group before the moment at which it might hold.
+    since = {one.key: max(one.stored.made, times.may_hold_since(one.ask.group)) for one in found}
+    found.sort(key=lambda holder: (since[holder.key], holder.key))
     for holder in found[settings.most :]:
         text = f"no more than {settings.most} pod groups may hold reservations"
         dropped[holder.key] = drop(holder.ask.group, holder.stored, "OptedOut", text)

@@ -206,6 +206,11 @@ class Times:
         wish = self.notes(group.key).reserve
         return self.waited(group) >= self.patience(group) if wish is None else wish
 
+    def may_hold_since(self, group: PodGroup) -> float:
+        """From when on the group could hold room at all: what an annotation cannot say to be earlier."""
+        asked = self.notes(group.key).reserve is True
+        return group.created if asked else self.now - self.waited(group) + self.patience(group)
+
     def patience(self, group: PodGroup) -> float:
         """Seconds after which a group holds room by itself: its nearest queue's, else the settings'."""
         after = next((q.after for q in self._queue_notes(group) if q.after is not None), None)

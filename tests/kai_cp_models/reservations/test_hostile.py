@@ -108,6 +108,24 @@ def test_a_forged_reservation_comes_after_those_that_were_made_before_its_group_
     assert holds(plan)["forger"][1] == 90.0
 
 
+def test_a_forged_reservation_comes_after_those_that_were_made_before_it_might_hold() -> None:
+    """Both want both nodes. honest asks and holds since 40 minutes. forger asks not and waits 90 minutes: it
+    may hold since 30, and writes that it does since 89.
+    """
+    room = {"n1": 8, "n2": 8}
+    members = world(
+        runs("a", "n2", lasts="30m"),
+        waits("honest", 2, lasts="1h", reserve=True, waited=60, stored=stored(30, room, made=-40)),
+        waits("forger", 2, lasts="1h", waited=90, stored=stored(30, room, made=-89)),
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert holds(plan)["honest"] == ("kept", 30.0, ["n1", "n2"])
+    assert holds(plan)["forger"][1] == 90.0
+    one = solved(cluster(nodes=TWO, **members), settings(reservations={"most": 1}))
+    assert holds(one)["honest"] == ("kept", 30.0, ["n1", "n2"])
+    assert holds(one)["forger"][0] == "dropped"
+
+
 def test_a_reservation_of_a_group_that_runs_holds_nothing() -> None:
     """a runs on n1 and writes a start on n2: w starts there."""
     notes = (("kai-cp/reservation", stored(30, {"n2": 8})), ("kai-cp/reserve", "true"))
