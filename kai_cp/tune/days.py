@@ -9,7 +9,7 @@ from statistics import fmean
 from kai_cp.simulate.policies import engine
 from kai_cp.simulate.starts import promises_kept
 from kai_cp.simulate.workload import WorkloadTrace
-from kai_cp.simulate.world import World
+from kai_cp.simulate.world import Simulation
 from kai_cp.tune.measure import Measured
 from kai_cp_models.settings import Settings
 
@@ -21,7 +21,7 @@ HOUR = 3600.0
 def measure_day(workload: WorkloadTrace, settings: Settings) -> Measured:
     """Let the day pass under ``settings`` and take the numbers; what never starts waits until its end."""
     begin = time.monotonic()
-    run = World(workload, engine, settings).run()
+    run = Simulation(workload, engine, settings).run()
     promises = promises_kept(run, workload)
     due = promises.kept + sum(promises.broken.values())
     large = [wait for gpus, wait in run.waits if gpus >= LARGE_GPUS]

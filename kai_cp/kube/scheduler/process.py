@@ -33,6 +33,7 @@ from kai_cp.kube.scheduler.reports import Reporter
 from kai_cp.kube.scheduler.routes import data_routes, public_routes
 from kai_cp.kube.scheduler.usage import UsageClient, usage_options
 from kai_cp.kube.scheduler.worker_decider import WorkerDecider
+from kai_cp.kube.serving.http import Route
 from kai_cp.kube.serving.process import (
     SYNC_SECONDS,
     Connection,
@@ -124,15 +125,7 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
     explaining = Explaining(scheduler.cycles, setup.settings, anonymize=setup.anonymize, wake=cache.wake.set)
     reporter.words = explaining.words
     listen(parts, service.listen_address, public_routes(registry, cache, scheduler))
-    recorded = usage.recorded if usage is not None else lambda: None
-    served = data_routes(
-        cache,
-        scheduler,
-        anonymize=setup.anonymize,
-        usage=recorded,
-        explain=explaining.explain,
-        settings=setup.settings,
-    )
+    served = _data_routes(setup, cache, scheduler, usage, explaining)
     listen(parts, setup.data, served | explaining.routes())
     parts.callback(writer.stop)
     parts.callback(lambda: life.status or writer.drain(2.0))
@@ -152,6 +145,24 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
         explaining.start()
     LOG.info("scheduling", extra={"mode": options.mode.value, "pods": len(cache.stores[resources.PODS])})
     scheduler.run()
+
+
+def _data_routes(
+    setup: SchedulerSetup,
+    cache: ClusterCache,
+    scheduler: Scheduler,
+    usage: UsageClient | None,
+    explaining: Explaining,
+) -> dict[str, Route]:
+    """What names objects: snapshots, cycles and the page."""
+    return data_routes(
+        cache,
+        scheduler,
+        anonymize=setup.anonymize,
+        usage=usage.recorded if usage is not None else lambda: None,
+        explain=explaining.explain,
+        settings=setup.settings,
+    )
 
 
 def _usage(
