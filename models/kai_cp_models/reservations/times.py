@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -47,7 +47,7 @@ class Times:
         """What ``timeline`` has worked out of these times, by bounds."""
         self.charges: list[tuple[PodGroup, float, tuple[int, int, int]]] | None = None
         """Running groups that no cycle has touched, their ends, and what they cost their queues."""
-        self.windows: dict[frozenset[GroupKey], Any] = {}
+        self.windows: dict[frozenset[GroupKey], Mapping[GroupKey, Any]] = {}
         """How ``state`` lets every group count in held room, by what holds it."""
 
     def notes(self, key: GroupKey) -> GroupNotes:
