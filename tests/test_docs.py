@@ -38,6 +38,7 @@ NOT_RUN = {
     "kai-cp demo-cluster": "builds a control plane; tests/e2e use the same",
     "kai-cp bench --suite kai": "measures for an hour; tests/kai_cp/bench",
     "kai-cp tune --search": "searches for minutes; tests/kai_cp/tune",
+    "kai-cp tune --days": "simulates for minutes; tests/kai_cp/tune",
 }
 """What is not run here, by its beginning, and why; options of ours are understood all the same."""
 
