@@ -125,8 +125,7 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
     explaining = Explaining(scheduler.cycles, setup.settings, anonymize=setup.anonymize, wake=cache.wake.set)
     reporter.words = explaining.words
     listen(parts, service.listen_address, public_routes(registry, cache, scheduler))
-    served = _data_routes(setup, cache, scheduler, usage, explaining)
-    listen(parts, setup.data, served | explaining.routes())
+    listen(parts, setup.data, _data_routes(setup, cache, scheduler, usage, explaining))
     parts.callback(writer.stop)
     parts.callback(lambda: life.status or writer.drain(2.0))
     parts.callback(cache.stop)
@@ -154,8 +153,8 @@ def _data_routes(
     usage: UsageClient | None,
     explaining: Explaining,
 ) -> dict[str, Route]:
-    """What names objects: snapshots, cycles and the page."""
-    return data_routes(
+    """What names objects: snapshots, cycles, the page and what is explained."""
+    served = data_routes(
         cache,
         scheduler,
         anonymize=setup.anonymize,
@@ -163,6 +162,7 @@ def _data_routes(
         explain=explaining.explain,
         settings=setup.settings,
     )
+    return served | explaining.routes()
 
 
 def _usage(
