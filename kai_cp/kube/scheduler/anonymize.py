@@ -18,6 +18,7 @@ import orjson
 
 from kai_cp.kube.api import names
 from kai_cp.reader.revisions import HASHED
+from kai_cp_topology.records import PRODUCT_LABEL
 
 _SPELLED: Final = """True False true false
 Unknown In NotIn Exists DoesNotExist Gt Lt Equal NoSchedule PreferNoSchedule
@@ -104,6 +105,10 @@ _ANNOTATIONS: Final = re.compile(
 _HELD_NAMES: Final = frozenset({names.GROUP, names.FRACTION_CONTAINER})
 """Annotations that hold a name."""
 _HELD_ZONES: Final = re.compile(r"kai\.scheduler/numa-placement-").match
+_NAMES_IN_NOTES: Final = {"kai-cp/users": "", "kai-cp/gpu-kinds": "", "kai-cp/reservation": "nodes"}
+"""Annotations that hold JSON objects, with the key below which the keys are names; "": the object itself."""
+_UNNAMED: Final = frozenset({"*", "reservation/1"})
+"""What such objects say that is no name: each user that is not named, and a schema."""
 _MEANT: Final = re.compile(
     r"^(nvidia\.com/|node-role\.kubernetes\.io/|feature\.node\.kubernetes\.io/|kai\.scheduler/(task-priority"
     r"|preemptibility|node-pool)$|training\.kubeflow\.org/job-role$|ray\.io/node-type$|app$)"
@@ -166,6 +171,7 @@ class _Walk:
         pools = (raw.get("schedulerParams") or {}).get("partitionParams") or {}
         self._read = {pools.get("NodePoolLabelKey"), *_compared(raw["rawObjects"].get("pods"))}
         """Labels whose values this snapshot's scheduler reads."""
+        self._products = _products(raw["rawObjects"])
 
     def snapshot(self) -> dict[str, Any]:
         """All of it."""
@@ -245,8 +251,25 @@ class _Walk:
         if _HELD_ZONES(key):
             with suppress(orjson.JSONDecodeError):
                 return orjson.dumps(self._value(orjson.loads(text), "zones", "")).decode()
-        kept = text in _WORDS or any(shape(text) for shape in (_AMOUNT, _SPAN, _TIME))
-        return value if kept else self._rename(text)
+        if key in _NAMES_IN_NOTES:
+            with suppress(orjson.JSONDecodeError, RecursionError):
+                return orjson.dumps(self._noted(orjson.loads(text), "", _NAMES_IN_NOTES[key])).decode()
+        return value if _says_an_amount(text) else self._rename(text)
+
+    def _noted(self, value: Any, key: str, names_below: str) -> Any:
+        """A value inside an annotation that is JSON."""
+        if isinstance(value, Mapping):
+            if key == names_below:
+                return {self._noted_name(k): self._noted(v, f"{key}.", names_below) for k, v in value.items()}
+            return {k: self._noted(v, k, names_below) for k, v in value.items() if _FIELD(k)}
+        if isinstance(value, list):
+            return [self._noted(entry, f"{key}.", names_below) for entry in value]
+        if isinstance(value, str):
+            return value if value in _UNNAMED or _says_an_amount(value) else self._rename(value)
+        return value
+
+    def _noted_name(self, text: str) -> str:
+        return text if text in self._products or text in _UNNAMED else self._rename(text)
 
 
 def _inside(key: str, inside: str) -> str:
@@ -267,6 +290,23 @@ def _stays(text: str, key: str, inside: str) -> bool:
         return _TIME(text) is not None
     number = inside in _NUMBERS or inside == _ZONE_RESOURCES
     return text in _WORDS or (number and bool(_AMOUNT(text) or _SPAN(text)))
+
+
+def _says_an_amount(text: str) -> bool:
+    return text in _WORDS or any(shape(text) for shape in (_AMOUNT, _SPAN, _TIME))
+
+
+def _products(lists: Mapping[str, Any]) -> set[str]:
+    """The kinds of GPUs that nodes' labels and devices' attributes name; both stay as they are."""
+    found = {"unknown"}
+    for node in lists.get("nodes") or ():
+        labels = (node.get("metadata") or {}).get("labels") if isinstance(node, Mapping) else None
+        found.add(str((labels or {}).get(PRODUCT_LABEL)))
+    for each in lists.get("resourceSlices") or ():
+        for device in ((each.get("spec") or {}).get("devices") or ()) if isinstance(each, Mapping) else ():
+            attributes = (device.get("basic") or device).get("attributes") or {}
+            found |= {str(said.get("string")) for said in attributes.values() if isinstance(said, Mapping)}
+    return found
 
 
 def _compared(value: Any) -> Iterator[str]:

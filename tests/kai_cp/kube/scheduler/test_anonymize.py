@@ -191,6 +191,38 @@ def same(raw: Raw, now: float) -> None:
     assert len(parse(raw, now=now).set_aside) == len(parse(hidden, now=now).set_aside)
 
 
+def annotated(kind: str, notes: dict[str, Any]) -> Raw:
+    """The annotations that the first object of a kind keeps, read as JSON; node ``n1`` has GPUs of kind A."""
+    raw = rich()
+    raw["rawObjects"]["nodes"][0]["metadata"]["labels"]["nvidia.com/gpu.product"] = "A"
+    raw["rawObjects"][kind][0]["metadata"]["annotations"] = {k: json.dumps(v) for k, v in notes.items()}
+    found = Anonymizer().snapshot(raw)["rawObjects"][kind][0]["metadata"]["annotations"]
+    return {key: json.loads(text) for key, text in found.items()}
+
+
+def test_what_queues_and_pod_groups_say_in_json_loses_names_only() -> None:
+    queue = annotated(
+        "queues",
+        {
+            "kai-cp/gpu-kinds": {"A": {"limit": 4}, "secret kind": {"quota": 1}},
+            "kai-cp/users": {"*": {"weight": 1}, "ann": {"weight": 2, "gpuLimit": 8}},
+        },
+    )
+    kinds, users = queue["kai-cp/gpu-kinds"], queue["kai-cp/users"]
+    assert kinds.pop("A") == {"limit": 4}
+    assert users.pop("*") == {"weight": 1}
+    assert list(kinds.values()) == [{"quota": 1}]
+    assert list(users.values()) == [{"weight": 2, "gpuLimit": 8}]
+    assert {"secret kind", "ann"}.isdisjoint({*kinds, *users})
+    held = {"schema": "reservation/1", "made": "2026-11-20T11:00:00Z", "nodes": {"n1": 8}, "cause": "told"}
+    group = annotated("podGroups", {"kai-cp/reservation": held})["kai-cp/reservation"]
+    assert {key: group[key] for key in ("schema", "made")} == {key: held[key] for key in ("schema", "made")}
+    (node,) = group["nodes"]
+    assert group["nodes"][node] == 8
+    assert node != "n1"
+    assert group["cause"] != "told"
+
+
 def test_labels_compared_as_numbers_keep_their_values() -> None:
     raw = rich()
     term = {"matchExpressions": [{"key": "rank", "operator": "Gt", "values": ["5"]}]}
