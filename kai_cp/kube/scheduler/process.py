@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from kai_cp.kube.api import resources
 from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.lease import LeaderLease
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
@@ -87,11 +88,7 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
     options, service = setup.options, setup.service
     transport = connect(setup.connection, "scheduler", life, service)
     parts.callback(transport.close)
-    lease = None
-    if service.leader_elect and options.mode is not Mode.OBSERVE:
-        lease = candidate(
-            parts, setup.connection, service, "scheduler", options.lease_name, life=life, transport=transport
-        )
+    lease = _lease(setup, life, parts, transport)
     config = setup.config if setup.config is not None else _config(transport, setup.shard)
     cache = ClusterCache(transport, options, config)
     registry = CollectorRegistry()
@@ -130,20 +127,36 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
     parts.callback(lambda: life.status or writer.drain(2.0))
     parts.callback(cache.stop)
     parts.callback(explaining.stop)
+    if _synced(cache, life) and (lease is None or lead(lease, life)):
+        if usage is not None:
+            parts.callback(usage.stop)
+            usage.start()
+        if engine is not None and options.mode is not Mode.OBSERVE:
+            explaining.start()
+        LOG.info("scheduling", extra={"mode": options.mode.value, "pods": len(cache.stores[resources.PODS])})
+        scheduler.run()
+
+
+def _lease(
+    setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, transport: Transport
+) -> LeaderLease | None:
+    """The lease to lead by; None for a process that writes nothing, or is the only one."""
+    options, service = setup.options, setup.service
+    if not service.leader_elect or options.mode is Mode.OBSERVE:
+        return None
+    return candidate(
+        parts, setup.connection, service, "scheduler", options.lease_name, life=life, transport=transport
+    )
+
+
+def _synced(cache: ClusterCache, life: Lifecycle) -> bool:
+    """Starts the watches; False, and the end of the process, where not every kind could be listed in time."""
     cache.start()
-    if not cache.wait_synced(SYNC_SECONDS, life.event):
+    synced = cache.wait_synced(SYNC_SECONDS, life.event)
+    if not synced:
         LOG.error("the cluster could not be listed", extra={"kinds": cache.unsynced()})
         life.end(1)
-        return
-    if lease is not None and not lead(lease, life):
-        return
-    if usage is not None:
-        parts.callback(usage.stop)
-        usage.start()
-    if engine is not None and options.mode is not Mode.OBSERVE:
-        explaining.start()
-    LOG.info("scheduling", extra={"mode": options.mode.value, "pods": len(cache.stores[resources.PODS])})
-    scheduler.run()
+    return synced
 
 
 def _data_routes(
