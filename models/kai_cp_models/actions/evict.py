@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.common import entries_of, line_of, waiting_groups
@@ -37,10 +36,6 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import GPU, MILLI, ActionName, GroupKey, Pod, Stage
 from kai_cp_models.units import Batch
-
-_UNDECIDED: Final = Refusal(
-    "NotDecidedInTime", "in the plans that were tried, the fair order gives the capacity to others"
-)
 
 
 @dataclass
@@ -241,20 +236,11 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
     # In reclaim the fair order ends the admission, and halving finds where.
     fewest = 1 if many or run.policy.by_share else LIMITS.optional_chunk
     result = attempt(run.victims, run.found, chunk)
-    unserved: list[Ask] = []
-    while isinstance(result, NoPlan) and len(chunk) > fewest:
-        if result.unneeded:
-            break
-        # Those that have their place in the plan that failed; the first alone where none has one.
-        served = [ask for ask in chunk if ask.group.key in (result.served or ())]
-        if 2 * len(served) > len(chunk) > len(served):
-            unserved += [ask for ask in chunk if ask not in served]
-            chunk = served
-            result = attempt(run.victims, run.found, chunk, after=result)
-        else:
-            alone = result.served is not None and not served
-            chunk = chunk[: 1 if alone else len(chunk) // 2]
-            result = attempt(run.victims, run.found, chunk)
+    while isinstance(result, NoPlan) and len(chunk) > fewest and not result.unneeded:
+        # Half of them; the first alone where none has its place in the plan that failed.
+        alone = result.served is not None and result.served.isdisjoint(ask.group.key for ask in chunk)
+        chunk = chunk[: 1 if alone else len(chunk) // 2]
+        result = attempt(run.victims, run.found, chunk)
     if isinstance(result, NoPlan) and len(chunk) > 1 and not result.unneeded:
         result = attempt(run.victims, run.found, chunk, optional=True)
         if isinstance(result, NoPlan) and not result.why.proved:
@@ -265,10 +251,6 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
     run.fallback = None
     if isinstance(result, EvictionPlan):
         _accept(run, result, chunk)
-        if many:
-            # To try each of them again beside so many others would take longer than it is worth.
-            for ask in unserved:
-                _refuse(run, ask, _UNDECIDED)
         return LIMITS.optional_chunk if len(chunk) <= LIMITS.optional_chunk else 2 * len(chunk)
     for ask in chunk:
         if not result.unneeded:

@@ -53,12 +53,10 @@ class EvictionPlan:
 class NoPlan:
     """An attempt that led to no plan.
 
-    ``served``: asks that have their place in the last plan tried; None: there was none to try. ``caps``:
-    what the fair order lets queues lose, as far as this attempt has learned. ``unneeded``: the asks fit as it
-    is, so no unit is to be disturbed for them.
+    ``served``: asks that have their place in the last plan tried; None: there was none to try.
+    ``unneeded``: the asks fit as it is, so no unit is to be disturbed for them.
     """
 
     why: Refusal
     served: frozenset[GroupKey] | None = None
-    caps: Mapping[str, int] = field(default_factory=dict)
     unneeded: bool = False

@@ -42,11 +42,8 @@ def attempt(
     chunk: Sequence[Ask],
     *,
     optional: bool = False,
-    after: NoPlan | None = None,
 ) -> EvictionPlan | NoPlan:
     """Place everything admitted before and ``chunk``; with ``optional``, as much of it as can be.
-
-    ``after``: a failed attempt with more asks, whose lessons are taken over; a refusal is no proof then.
 
     Only units that the chunk may take, or that are disturbed already, may be disturbed (formulation 1.3).
     """
@@ -56,14 +53,13 @@ def attempt(
     useful = victims.taken_by(chunk) | (before.disturbed if before else set())
     asks = [*(before.asks if before else ()), *chunk]
     required = len(asks) - len(chunk) if optional else len(asks)
-    caps = {**(before.caps if before else {}), **(after.caps if after else {})}
+    caps = before.caps if before else {}
     result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
     for part in _prefixes(victims, asks, useful, before):
         if budget.ended(LIMITS.model_work):
             return result if isinstance(result, NoPlan) else NoPlan(OUT_OF_TIME)
         began = budget.spent
-        whole = part == useful and (after is None or not after.caps)
-        result = _solved(victims, _Task(asks, required, part, caps=caps, whole=whole))
+        result = _solved(victims, _Task(asks, required, part, caps=caps, whole=part == useful))
         if isinstance(result, EvictionPlan) and (not optional or len(result.asks) > required):
             return result
         if isinstance(result, EvictionPlan) or not result.why.proved:
@@ -241,7 +237,6 @@ class _Search:
         return NoPlan(
             Refusal("NotDecidedInTime", "the fair order refused every plan that was tried"),
             self._served,
-            dict(model.caps),
         )
 
     @property
@@ -260,7 +255,7 @@ class _Search:
 
     def _infeasible(self, first: Outcome) -> NoPlan:
         proved = first.status == "infeasible" and first.proved and self._exact
-        return NoPlan(replace(NOTHING_SUFFICES, proved=proved), self._served, dict(self._model.caps))
+        return NoPlan(replace(NOTHING_SUFFICES, proved=proved), self._served)
 
     def _as_it_is(self, answer: Answer) -> NoPlan | None:
         """That the asks fit without evictions; None where the counts fit and the places do not."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import inf
 
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
@@ -27,7 +26,7 @@ from kai_cp_models.joint.victim_candidates import (
     gpu_weight,
 )
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GPU, GroupKey, Pod, PodKey
+from kai_cp_models.snapshot import GroupKey, Pod, PodKey
 
 Owners = Mapping[int, tuple[GroupKey, ...]]
 """For every lost unit, by position, the triggers it is lost to; the first one answers for it."""
@@ -148,29 +147,6 @@ def shared_out(
             )
         found[o] = tuple(ask.group.key for ask in able)
     return found
-
-
-def most_lost_milli_gpus(
-    book: QueueBook, ask: Ask, asked: amounts.Amounts, units: Mapping[str, int]
-) -> float:
-    """GPUs that all victim queues together can lose to the ask at most, in milli-GPUs (4.4).
-
-    ``units``: milli-GPUs of the largest unit in each victim leaf queue. A queue loses while it holds more
-    than its due; infinite where another resource than GPUs keeps it open.
-    """
-    levels: dict[str, tuple[ResourceBounds, int]] = {}
-    for queue, largest in units.items():
-        level, bounds = due_bounds(book, ask.group.queue, asked, queue)
-        levels[level] = bounds, max(largest, levels.get(level, (bounds, 0))[1])
-    total = 0.0
-    for level, (bounds, largest) in levels.items():
-        held = book.allocated_of(level)
-        open_ = [r for r in range(3) if (bound := bounds[r]) is not None and held[r] > bound]
-        if any(r != GPU for r in open_):
-            return inf
-        if open_:
-            total += held[GPU] - (bounds[GPU] or 0) + largest - 1
-    return total
 
 
 def _over_bound(book: QueueBook, level: str, bounds: ResourceBounds) -> bool:

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kai_cp_models.actions.eviction_plan import TOO_LITTLE, EvictionPlan
-from kai_cp_models.actions.reclaim_bounds import most_lost_milli_gpus
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle, Refusal
-from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.policy import EvictionPolicy
@@ -147,28 +145,7 @@ class Victims:
                 for pod in self.base.fixed.gangs[group.key].pods
             ]
             room = self._rooms[scope] = self.counting.room(pods)
-        enough = bool((wanted <= room)[wanted > 0].all()) and self._within_bounds(ask, reach)
-        return None if enough else TOO_LITTLE
-
-    def _within_bounds(self, ask: Ask, reach: VictimFilter) -> bool:
-        if not self.policy.by_share:
-            return True
-        allowed = reach.scope(self.cycle.snapshot.preemptible_groups)[1:]
-        units = {queue: most for queue, most in self._largest_units.items() if queue in allowed}
-        asked = self.base.asked(ask.batch)
-        lost = most_lost_milli_gpus(self.base.book, ask, asked, units)
-        return self.counting.spare_milli_gpus([ask], ()) + self.counting.elsewhere_milli_gpus + lost >= 0
-
-    @cached_property
-    def _largest_units(self) -> Mapping[str, int]:
-        """Milli-GPUs of the largest preemptible pod group of every queue."""
-        snapshot = self.cycle.snapshot
-        examples = {id(pod.spec): pod for pod in snapshot.pods}
-        held = {spec: milli_gpus(pod) for spec, pod in examples.items()}
-        return {
-            queue: max(sum(held[id(pod.spec)] for pod in snapshot.members[group.key]) for group in groups)
-            for queue, groups in snapshot.preemptible_groups.items()
-        }
+        return TOO_LITTLE if (wanted > room)[wanted > 0].any() else None
 
     def counted(self, before: EvictionPlan | None) -> Counted:
         """Room by counting, when every unit that may be taken is, beside what was admitted ``before``."""

@@ -1,24 +1,17 @@
-"""What queues may lose to a trigger at most, and which trigger took more than it may (4.4)."""
+"""Which trigger answers for what is lost, and which took more than it may (4.4)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 
-import pytest
-
-from kai_cp_models.actions.reclaim_bounds import most_lost_milli_gpus, overreaching, shared_out
-from kai_cp_models.fairness import amounts
+from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import EvictionUnit
 from kai_cp_models.joint.victim_candidates import Charges, VictimCandidate, gpu_weight
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GroupKey, Queue, Shares, Snapshot
+from kai_cp_models.snapshot import GroupKey, Snapshot
 from tests.kai_cp_models.joint.build import asks_of
-from tests.support.worlds import cluster, gpu_bound, group, node, pod, pods, queue, spec
-
-BOTH = Shares(8_000, 2**40, 4)
-"""8 CPUs, ample memory and 4 GPUs."""
+from tests.support.worlds import cluster, gpu_bound, group, node, pod, pods, queue
 
 
 def units(ledger: Ledger, *names: str) -> list[VictimCandidate]:
@@ -32,77 +25,6 @@ def units(ledger: Ledger, *names: str) -> list[VictimCandidate]:
             bucket = (gang.group.queue, gang.group.priority, 1)
             found.append(VictimCandidate(offer, len(found), bucket, (0.0, 0.0), holds, gpu_weight(one), 0))
     return found
-
-
-# --- the most that can be lost ---------------------------------------------------------------------
-
-
-def world(*queues: Queue, gpus: int, asked: int = 1, cpus: int = 0) -> Snapshot:
-    """v runs ``gpus`` pods of one GPU, t of q asks for ``asked``; a node of 16 GPUs."""
-    return cluster(
-        [*pods("v", gpus, "n1", spec=spec(1, cpus=cpus)), *pods("t", asked, spec=spec(1, cpus=0))],
-        [group("v", queue="v"), group("t", asked, queue="q")],
-        [node(gpus=16)],
-        queues,
-    )
-
-
-QUOTAS = (queue("q", quota=gpu_bound(4)), queue("v", quota=gpu_bound(4)))
-OVER = (queue("q", quota=gpu_bound(0)), queue("v", quota=gpu_bound(4)))
-"""q takes over its quota, so v keeps its fair share: 4 and half of the 12 that are over."""
-CPUS = (queue("q", quota=gpu_bound(4)), queue("v", quota=BOTH))
-UNBOUND = (queue("q"), queue("v"))
-
-MOST: list[tuple[str, Snapshot, int, float]] = [
-    # (what, world, largest unit in milli-GPUs, what can be lost)
-    ("8 over a quota of 4", world(*QUOTAS, gpus=8), 1000, 4999),
-    ("one over", world(*QUOTAS, gpus=5), 1000, 1999),
-    ("at the quota", world(*QUOTAS, gpus=4), 1000, 0),
-    ("below it", world(*QUOTAS, gpus=2), 1000, 0),
-    ("the last unit may be large", world(*QUOTAS, gpus=5), 8000, 8999),
-    ("a batch beyond the quota of its queue: v keeps its fair share of 10",
-     world(*OVER, gpus=12, asked=6), 1000, 2999),
-    ("CPUs keep the queue open", world(*CPUS, gpus=5, cpus=2), 1000, inf),
-    ("CPUs that are within", world(*CPUS, gpus=5, cpus=1), 1000, 1999),
-    ("a queue without a bound gives nothing", world(*UNBOUND, gpus=8), 1000, 0),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("snapshot", "largest", "most"), [x[1:] for x in MOST], ids=[x[0] for x in MOST])
-def test_the_most_that_can_be_lost(snapshot: Snapshot, largest: int, most: float) -> None:
-    """Units go while the queue holds more than its due: the last may start one milli-GPU above it."""
-    ledger = Ledger.of(snapshot)
-    (ask,) = asks_of(ledger, "t")
-    asked = amounts.pessimistic_batch(snapshot, ask.pods)
-    assert most_lost_milli_gpus(ledger.book, ask, asked, {"v": largest}) == most
-
-
-def test_queues_add_up_and_leaves_of_one_department_do_not() -> None:
-    """u and v hang below d (quota 4, holds 6), w stands alone (quota 2, holds 3); q is outside.
-
-    d gives 6 - 4 and the larger of two units of 1 and 2 GPUs but a milli-GPU, w gives 1 and a unit of 1.
-    """
-    snapshot = cluster(
-        [*pods("u", 3, "n1"), *pods("v", 3, "n1"), *pods("w", 3, "n1"), pod("t-0")],
-        [*(group(name, queue=name) for name in "uvw"), group("t", queue="q")],
-        [node(gpus=16)],
-        [
-            queue("q", quota=gpu_bound(4)),
-            queue("d", quota=gpu_bound(4)),
-            queue("u", "d"),
-            queue("v", "d"),
-            queue("w", quota=gpu_bound(2)),
-        ],
-    )
-    ledger = Ledger.of(snapshot)
-    (ask,) = asks_of(ledger, "t")
-    asked = amounts.pessimistic_batch(snapshot, ask.pods)
-    largest = {"u": 1000, "v": 2000, "w": 1000}
-    assert most_lost_milli_gpus(ledger.book, ask, asked, largest) == 3999 + 1999
-    assert most_lost_milli_gpus(ledger.book, ask, asked, {}) == 0
-
-
-# --- who took too much -----------------------------------------------------------------------------
 
 
 def triggers(quota: float = 4) -> Snapshot:
