@@ -95,7 +95,7 @@ def test_all_that_is_read_of_a_spec_is_in_its_key() -> None:
     read: Read = set()
     pod = Watched(POD, "pod", read)
     notes = {name: value for name, value in NOTES.items() if value}
-    read_spec(pod, pod["spec"], Watched(notes, "notes", read), "ns", "p", {})
+    read_spec(pod, pod["spec"], Watched(notes, "notes", read), "ns", "p", namespaces={})
     inside = {(at, name) for at, name in read if at != "pod"}
     assert len(inside) > 15
     base = key(POD, NOTES)
