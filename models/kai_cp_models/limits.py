@@ -68,6 +68,9 @@ class SearchLimits:
     policy_units: int = _limit(
         150, "eviction units", "beyond, the last goals look no deeper than the deepest unit lost"
     )
+    requeue_pairs: int = _limit(
+        100_000, "asks times units", "beyond, which pods save which from being lost is left to the replay"
+    )
     clearing_tries: int = _limit(
         4, "sets of nodes", "tried for one ask: the cheapest may fail for what a node cannot show"
     )

@@ -13,6 +13,7 @@ from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.victim_candidates import (
     VictimCandidate,
     VictimFilter,
@@ -20,6 +21,7 @@ from kai_cp_models.joint.victim_candidates import (
     victim_candidates,
 )
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import MILLI, GroupKey
 from kai_cp_models.units import Batch
 
@@ -36,6 +38,7 @@ class Victims:
     """Ranks of the units by entitlement, for those that ``takes_of`` was asked about."""
     _scopes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
     _rooms: dict[tuple[object, ...], Ints] = field(default_factory=dict)
+    _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
     def goals(self) -> GoalList:
@@ -154,6 +157,22 @@ class Victims:
             counted.hold(ask)
         return counted
 
+    @cached_property
+    def _returning(self) -> Returning:
+        return Returning(self.base)
+
+    def beside(self, ask: Ask) -> frozenset[int] | None:
+        """Ranks of the units that may be lost while the ask is admitted; None: none is known to be kept."""
+        if not self.policy.own_queue or len(self.waiting) * len(self.ranked) > LIMITS.requeue_pairs:
+            return None
+        found = self._beside.get(ask.group.key)
+        if found is None:
+            first = self._returning.come_back_first((item.unit for item in self.ranked), ask)
+            found = self._beside[ask.group.key] = frozenset(
+                item.rank for item, comes_first in zip(self.ranked, first, strict=True) if not comes_first
+            )
+        return found
+
 
 @dataclass(frozen=True)
 class Counted:
@@ -164,8 +183,8 @@ class Counted:
 
     def fits(self, ask: Ask) -> bool:
         """Whether the ask may have a place beside all held ones; False is a proof."""
-        return self.cumulative.fits(ask, self.victims.entitlement(ask))
+        return self.cumulative.fits(ask, self.victims.entitlement(ask), self.victims.beside(ask))
 
     def hold(self, ask: Ask) -> None:
         """The ask has its place."""
-        self.cumulative.hold(ask, self.victims.entitlement(ask))
+        self.cumulative.hold(ask, self.victims.entitlement(ask), self.victims.beside(ask))

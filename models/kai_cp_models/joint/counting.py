@@ -206,7 +206,8 @@ class Counting:
 class CumulativeDemand:
     """Demand against room for asks that may take different units, one after the other.
 
-    Whatever is held must fit into the room that everything leaves that some of it may take.
+    Whatever is held must fit into the room that everything leaves that some of it may take. Where an ask
+    keeps units from being lost (``beside``), those may still move, but need a place again.
     """
 
     def __init__(
@@ -222,27 +223,38 @@ class CumulativeDemand:
         self._units = {item.rank: item.unit for item in ranked}
         self._takes = takes
         self._moved = moved
-        self._rooms: dict[frozenset[int], Ints] = {}
+        self._rooms: dict[tuple[frozenset[int], frozenset[int] | None], Ints] = {}
         self._unions: dict[tuple[int, int], tuple[frozenset[int], frozenset[int], frozenset[int]]] = {}
         self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._demand = counting.demand(())
         self._open: frozenset[int] = frozenset()
+        self._beside: frozenset[frozenset[int]] = frozenset()
 
     def copy(self) -> CumulativeDemand:
         """The same state, to try more asks on."""
         return copy(self)
 
-    def fits(self, ask: Ask, entitlement: Entitlement) -> bool:
-        """Whether counting allows the ask beside everything held so far; False is a proof."""
+    def fits(self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None) -> bool:
+        """Whether counting allows the ask beside everything held so far; False is a proof.
+
+        ``beside``: ranks of the units that may be lost while the ask has its place; None: all.
+        """
         wanted = self._counting.demand(ask.pods)
         asked = wanted > 0
         everything = (self._demand + wanted)[asked]
-        return bool((everything <= self._room(self._opened(self._takes[entitlement]))[asked]).all())
+        open_ = self._opened(self._takes[entitlement])
+        kept = self._beside if beside is None else self._beside | {beside}
+        return all(
+            bool((everything <= self._room(open_, lost)[asked]).all())
+            for lost in (None, *sorted(kept, key=len))
+        )
 
-    def hold(self, ask: Ask, entitlement: Entitlement) -> None:
+    def hold(self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None) -> None:
         """The ask has its place."""
         self._demand = self._demand + self._counting.demand(ask.pods)
         self._open = self._opened(self._takes[entitlement])
+        if beside is not None:
+            self._beside |= {beside}
 
     def _opened(self, takes: frozenset[int]) -> frozenset[int]:
         """What is open together with ``takes``; one object for equal sets, which are large."""
@@ -254,23 +266,22 @@ class CumulativeDemand:
             known = self._unions[key] = self._open, takes, self._sets.setdefault(union, union)
         return known[2]
 
-    def _room(self, open_: frozenset[int]) -> Ints:
-        """The room when all of ``open_`` leave; what only moves needs a place again."""
-        room = self._rooms.get(open_)
+    def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Ints:
+        """The room when all of ``open_`` leave; what is not in ``lost`` (None: all is) needs one again."""
+        room = self._rooms.get((open_, lost))
         if room is None:
-            units = [self._units[rank] for rank in open_]
-            if self._moved:
-                moving = [
-                    pod
-                    for unit in units
-                    if unit.movable
-                    for pod in unit.pods
-                    if not self._counting.overfull(pod)
-                ]
-                room = self._counting.room(moving) - self._counting.demand(moving)
-            else:
-                room = self._counting.room(pod for unit in units for pod in unit.pods)
-            self._rooms[open_] = room
+            leaving: list[Pod] = []
+            again: list[Pod] = []
+            for rank in open_:
+                unit = self._units[rank]
+                if not self._moved and (lost is None or rank in lost):
+                    leaving += unit.pods
+                elif unit.movable:
+                    moving = [pod for pod in unit.pods if not self._counting.overfull(pod)]
+                    leaving += moving
+                    again += moving
+            room = self._counting.room(leaving) - self._counting.demand(again)
+            self._rooms[open_, lost] = room
         return room
 
 

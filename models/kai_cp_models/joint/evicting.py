@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts, milli_gpus
-from kai_cp_models.fairness.order import group_sort_key
 from kai_cp_models.fairness.reclaim import ResourceBounds
 from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer
-from kai_cp_models.joint.refusals import asks_no_more
+from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import Linear, Objective
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.limits import LIMITS
@@ -158,24 +157,12 @@ class EvictingModel:
                     self.cp.add(book.firm[i][r] + sum(wanted) <= quota)
 
     def _stay_before(self) -> None:
-        """No unit is lost that would return into an admitted trigger's place (formulation 1.3).
-
-        That is one which comes before the trigger and asks for no more; others the replay finds.
-        """
-        # What loses its gang starts anew, below its minimum; surplus comes after all that do.
-        units = [
-            (group_sort_key(item.unit.group, 0 if item.unit.whole else 1), item.unit.pods, lost)
-            for item, lost in zip(self.ranked, self.lost, strict=True)
-            if len({pod.spec for pod in item.unit.pods}) == 1
-        ]
+        """No unit is lost that would return into an admitted trigger's place (formulation 1.3)."""
+        returning = Returning(self.ledger)
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
-            shape = self.ledger.shape(ask.batch)
-            if shape.uniform is None:
-                continue
-            turn = group_sort_key(ask.group, ask.gang.elastic_state(self.ledger.status))
-            for back, pods, lost in units:
-                earlier = back < turn and len(pods) <= shape.count
-                if earlier and asks_no_more(self.ledger, pods[0], shape.uniform):
+            first = returning.come_back_first((item.unit for item in self.ranked), ask)
+            for lost, comes_first in zip(self.lost, first, strict=True):
+                if comes_first:
                     self.cp.add_implication(admitted, ~lost)
 
     def _attribution(self, bounds: Sequence[ReclaimBound]) -> list[dict[int, cp_model.IntVar]]:

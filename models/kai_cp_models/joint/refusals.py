@@ -52,9 +52,24 @@ class RefusalCache:
         if found is not None or pod is None:
             return found
         for easier, fewer, why in self._plain.get(self._terms(ask), ()):
-            if fewer <= shape.count and asks_no_more(self.ledger, easier, pod):
+            if fewer <= shape.count and self._easier(easier, pod):
                 return why
         return None
+
+    def _easier(self, other: Pod, pod: Pod) -> bool:
+        """Whether ``other`` asks for no more than ``pod`` and takes every node that ``pod`` takes."""
+        easier, spec = other.spec, pod.spec
+        if easier is spec:
+            return True
+        table = self.ledger.fixed.table
+        if easier.gpu.shares or spec.gpu.shares or easier.scheduling_key or spec.scheduling_key:
+            return False
+        if any(rule.concerns(one) for rule in self.ledger.rules for one in (other, pod)):
+            # A port or a device may have been what the other lacked.
+            return False
+        if any(small > large for small, large in zip(easier.requests, spec.requests, strict=True)):
+            return False
+        return not bool((accepting(table, pod) & ~accepting(table, other)).any())
 
     def key(self, ask: Ask) -> tuple[object, ...]:
         """Equal for asks that fare alike."""
@@ -69,19 +84,3 @@ class RefusalCache:
             return (group.queue, group.priority, group.preemptible)
         asked = self.ledger.asked(ask.batch)
         return (group.queue, group.preemptible, tuple(amount > 0 for amount in asked))
-
-
-def asks_no_more(ledger: Ledger, other: Pod, pod: Pod) -> bool:
-    """Whether ``other`` asks for no more than ``pod`` and takes every node that ``pod`` takes."""
-    easier, spec = other.spec, pod.spec
-    if easier is spec:
-        return True
-    if easier.gpu.shares or spec.gpu.shares or easier.scheduling_key or spec.scheduling_key:
-        return False
-    if any(rule.concerns(one) for rule in ledger.rules for one in (other, pod)):
-        # A port or a device may have been what the other lacked.
-        return False
-    if any(small > large for small, large in zip(easier.requests, spec.requests, strict=True)):
-        return False
-    table = ledger.fixed.table
-    return not bool((accepting(table, pod) & ~accepting(table, other)).any())

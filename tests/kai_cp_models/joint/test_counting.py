@@ -170,6 +170,23 @@ def test_each_family_has_its_own_room() -> None:
     assert state.fits(c, ("b",))
 
 
+def test_who_keeps_a_unit_from_being_lost_shares_what_the_others_leave() -> None:
+    """u (4) and v (4) fill n1, both may be taken. Beside a only u goes: a has 2 of 4, b fits, c does not."""
+    running = [pod("u-0", "n1", spec=FOUR), pod("v-0", "n1", spec=FOUR)]
+    snapshot = cluster([*running, *(pod(f"{name}-0", spec=TWO) for name in "abc")])
+    ledger, asks, units = problem(snapshot)
+    state = families(ledger, asks, units)
+    a, b, c = asks
+    beside = frozenset((0,))
+    assert state.fits(a, ALL, beside)
+    state.hold(a, ALL, beside)
+    assert state.fits(b, ALL)
+    state.hold(b, ALL)
+    assert not state.fits(c, ALL)
+    assert not state.fits(c, ALL, frozenset((0, 1)))
+    assert not families(ledger, asks, units).fits(a, ALL, frozenset())
+
+
 def test_what_is_left_by_the_sum_alone() -> None:
     """8 GPUs, 4 run: an ask of 3 leaves 1 as it is, 5 when the four are gone."""
     ledger, asks, units = problem(cluster([pod("v-0", "n1", spec=FOUR), pod("a-0", spec=spec(3))]))

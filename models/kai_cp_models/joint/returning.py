@@ -1,0 +1,118 @@
+"""What would take a trigger's room back: victims of its own queue that come before it (formulation 1.3; 3.6).
+
+Inside a queue the fair order goes by priority and age, whatever the queue holds. A lost unit that comes
+before a trigger and is small enough for the trigger's room would be placed there first by the next
+allocate; so it is not lost while that trigger is admitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kai_cp_models.arrays import Mask
+from kai_cp_models.fairness.order import SortKey, group_sort_key
+from kai_cp_models.joint.problem import Ask, EvictionUnit
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.rules.static.table import accepting
+from kai_cp_models.snapshot import PODS, Pod, PodGroup
+
+
+@dataclass(frozen=True, eq=False)
+class _Shape:
+    """Pods that start together, as far as it matters for taking each other's room."""
+
+    count: int
+    most: tuple[int, ...]
+    """Per dimension the largest request of a pod."""
+    least: tuple[int, ...]
+    """Per dimension the smallest request of a pod."""
+    everywhere: Mask
+    """Nodes that accept every pod."""
+    anywhere: Mask
+    """Nodes that accept some pod."""
+    slots: int
+    """Pod slots that are free on every node that accepts some pod."""
+    plain: bool
+    """Only static node rules and requests have a say in where the pods go."""
+
+    def replaces(self, other: _Shape) -> bool:
+        """Whether these pods find room wherever the others do, several in the place of one if they fit."""
+        if not (self.plain and other.plain) or (other.anywhere & ~self.everywhere).any():
+            return False
+        ratios = [theirs // mine for mine, theirs in zip(self.most, other.least, strict=True) if mine]
+        each = min(ratios, default=self.count)
+        return self.count <= other.count * min(each, 1 + other.slots)
+
+
+class Returning:
+    """Which units come back before which asks, in one ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._shapes: dict[tuple[object, ...], _Shape] = {}
+        self._replaces: dict[tuple[_Shape, _Shape], bool] = {}
+        self._back: dict[int, tuple[EvictionUnit, SortKey, _Shape]] = {}
+
+    def come_back_first(self, units: Iterable[EvictionUnit], ask: Ask) -> list[bool]:
+        """Whether each unit, when lost, is placed again in the room meant for the ask; all in one queue."""
+        turn = group_sort_key(ask.group, ask.gang.elastic_state(self._ledger.status))
+        shape = self._shape(ask.group, ask.pods)
+        found: list[bool] = []
+        for unit in units:
+            _, back, mine = self._back.get(id(unit)) or self._known(unit)
+            found.append(back < turn and self._fits(mine, shape))
+        return found
+
+    def _known(self, unit: EvictionUnit) -> tuple[EvictionUnit, SortKey, _Shape]:
+        # What loses its gang starts anew, below its minimum; surplus comes after all that do.
+        back = group_sort_key(unit.group, 0 if unit.whole else 1)
+        found = self._back[id(unit)] = (unit, back, self._shape(unit.group, unit.pods))
+        return found
+
+    def _fits(self, mine: _Shape, theirs: _Shape) -> bool:
+        found = self._replaces.get((mine, theirs))
+        if found is None:
+            found = self._replaces[mine, theirs] = mine.replaces(theirs)
+        return found
+
+    def _shape(self, group: PodGroup, pods: Sequence[Pod]) -> _Shape:
+        specs = {id(pod.spec): pod for pod in pods}
+        constrained = _constrained(group)
+        key = (len(pods), constrained, *sorted(specs))
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = self._make(len(pods), list(specs.values()), constrained)
+        return found
+
+    def _make(self, count: int, examples: Sequence[Pod], constrained: bool) -> _Shape:
+        masks = [accepting(self._ledger.fixed.table, pod) for pod in examples]
+        # Slots are one for every pod, so they are counted apart.
+        requests = np.array([pod.spec.requests for pod in examples])
+        requests[:, PODS] = 0
+        anywhere = np.logical_or.reduce(masks)
+        slots = (self._ledger.idle + self._ledger.releasing)[anywhere, PODS]
+        special = any(pod.spec.gpu.shares for pod in examples) or any(
+            rule.concerns(pod) for rule in self._ledger.rules for pod in examples
+        )
+        return _Shape(
+            count,
+            tuple(requests.max(axis=0).tolist()),
+            tuple(requests.min(axis=0).tolist()),
+            np.logical_and.reduce(masks),
+            anywhere,
+            max(int(slots.min()), 0) if len(slots) else 0,
+            not special and not constrained,
+        )
+
+
+def _constrained(group: PodGroup) -> bool:
+    waiting = [group.root]
+    while waiting:
+        part = waiting.pop()
+        if part.constraint is not None:
+            return True
+        waiting.extend(part.children)
+    return False
