@@ -22,8 +22,6 @@ _ROOT_WORK = 0.00005
 """Work at the root of the search tree, per row and per variable, as measured."""
 _NODE_WORK = 0.000025
 """Work at every other node, per row and per variable, as measured."""
-_BEYOND = 1.25
-"""So many times its work a search may take for the root alone: what is a little short often pays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +47,7 @@ def solve_packing(
 ) -> Packing | None:
     """The best solution found within the work, or None.
 
-    ``gap``: relative gap that is good enough. ``known``: a solution to start from; then nothing is begun
-    whose root alone takes far more than the work. ``seconds``: until the
+    ``gap``: relative gap that is good enough. ``known``: a solution to start from. ``seconds``: until the
     deadline. Raises ``NotLinear`` for constraints that have no linear form here.
     """
     # A tenth of a second to import, and most snapshots never need it.
@@ -58,8 +55,6 @@ def solve_packing(
 
     proto = _translate(model)
     size = len(proto.variables.ids) + len(proto.linear_constraints.ids)
-    if known is not None and _BEYOND * work < _ROOT_WORK * size:
-        return None
     program = mathopt.Model.from_model_proto(proto)
     start = mathopt.ModelSolveParameters()
     if known is not None:

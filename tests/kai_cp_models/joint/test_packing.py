@@ -144,15 +144,3 @@ def test_what_has_no_linear_form_is_said_so(build: Build) -> None:
     model.minimize(x)
     with pytest.raises(NotLinear):
         solve_packing(model, SECONDS, 0.0)
-
-
-def test_what_is_known_is_not_bettered_by_a_search_that_the_work_does_not_cover() -> None:
-    """Two variables and a row take 0.00015 at the root; without a solution it is begun all the same."""
-    model = cp_model.CpModel()
-    left, right = model.new_int_var(0, 5, "left"), model.new_int_var(0, 5, "right")
-    model.add(left + right >= 3)
-    model.minimize(2 * left + right)
-    assert solve_packing(model, 0.0001, 0.0, (3, 0)) is None
-    for found in (solve_packing(model, 0.0001, 0.0), solve_packing(model, 1.0, 0.0, (3, 0))):
-        assert found is not None
-        assert found.values == (0, 3)
