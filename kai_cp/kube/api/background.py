@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 from kai_cp.kube.api.errors import KubeError, LeaseLost
+from kai_cp.kube.api.fair_queue import FairQueue
 
 LOG = logging.getLogger(__name__)
 Write = Callable[[], None]
@@ -31,9 +32,7 @@ class BackgroundWriter:
         self, workers: int, *, limit: int = MOST_WRITES, busy: Callable[[], bool] = lambda: False
     ) -> None:
         self._urgent: OrderedDict[Hashable, Write] = OrderedDict()
-        self._waiting: OrderedDict[str, OrderedDict[Hashable, Write]] = OrderedDict()
-        """By namespace; the first has the next turn."""
-        self._count = 0
+        self._waiting: FairQueue[Write] = FairQueue()
         self.busy = busy
         self._limit = limit
         self._writing = 0
@@ -52,48 +51,33 @@ class BackgroundWriter:
         with self._condition:
             if self._stopping:
                 return
-            own = self._waiting.setdefault(namespace, OrderedDict())
             if urgent or key in self._urgent:
-                self._count += (key not in self._urgent) - (own.pop(key, None) is not None)
+                self._waiting.discard(namespace, key)
                 self._urgent[key] = write
             else:
-                self._count += key not in own
-                own[key] = write
-            if not own:
-                del self._waiting[namespace]
-            if self._count > self._limit:
+                self._waiting.put(namespace, key, write)
+            if self.waiting() > self._limit:
                 self._drop()
             self._condition.notify()
 
     def _drop(self) -> None:
-        most = max(self._waiting, key=lambda namespace: len(self._waiting[namespace]), default=None)
-        if most is None:
-            self._urgent.popitem(last=False)
+        if self._waiting:
+            self._waiting.drop()
         else:
-            self._waiting[most].popitem(last=False)
-            if not self._waiting[most]:
-                del self._waiting[most]
-        self._count -= 1
+            self._urgent.popitem(last=False)
         self.dropped += 1
 
-    def _next(self) -> Write:
-        self._count -= 1
-        if self._urgent:
-            return self._urgent.popitem(last=False)[1]
-        namespace, own = self._waiting.popitem(last=False)
-        write = own.popitem(last=False)[1]
-        if own:
-            self._waiting[namespace] = own
-        return write
+    def _next(self) -> Write | None:
+        return self._urgent.popitem(last=False)[1] if self._urgent else self._waiting.take()
 
     def waiting(self) -> int:
         """How many writes wait."""
-        return self._count
+        return len(self._urgent) + len(self._waiting)
 
     def drain(self, seconds: float) -> bool:
         """Wait until nothing waits; whether that came true."""
         with self._condition:
-            return self._condition.wait_for(lambda: not self._count and not self._writing, seconds)
+            return self._condition.wait_for(lambda: not self.waiting() and not self._writing, seconds)
 
     def stop(self) -> None:
         """Forget what waits and end the threads."""
@@ -101,19 +85,19 @@ class BackgroundWriter:
             self._stopping = True
             self._waiting.clear()
             self._urgent.clear()
-            self._count = 0
             self._condition.notify_all()
 
     def _run(self) -> None:
         while True:
             with self._condition:
-                self._condition.wait_for(lambda: self._count or self._stopping)
+                self._condition.wait_for(lambda: self.waiting() or self._stopping)
                 if self._stopping:
                     return
                 if self._writing and not self._urgent and self.busy():
                     self._condition.wait(LOOK_SECONDS)
                     continue
                 write = self._next()
+                assert write is not None, "something waits"
                 self._writing += 1
             try:
                 write()

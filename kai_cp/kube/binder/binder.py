@@ -10,6 +10,7 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
+from kai_cp.kube.api.fair_queue import FairQueue
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import ObjectKey, Store, key_of
 from kai_cp.kube.api.transport import Transport
@@ -48,7 +50,10 @@ class BinderState:
 
 
 class Binder:
-    """Carries BindRequests out. ``steps`` are what must be true before a pod is bound, in order."""
+    """Carries BindRequests out. ``steps`` are what must be true before a pod is bound, in order.
+
+    Namespaces take turns. ``workers``: binds at once of one namespace; there are threads for twice as many.
+    """
 
     def __init__(
         self,
@@ -85,7 +90,12 @@ class Binder:
         self._lock = threading.Lock()
         self._closed = False
         self._lease_lost: Callable[[], None] = lambda: None
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bind")
+        self._workers = workers
+        self._ready: FairQueue[ObjectKey] = FairQueue()
+        self._held: Counter[str] = Counter()
+        """Threads that the binds of a namespace hold now."""
+        # A bind may wait minutes for a volume: one namespace holds half of the threads at most.
+        self._pool = ThreadPoolExecutor(2 * workers, thread_name_prefix="bind")
 
     def start(self, lease_lost: Callable[[], None]) -> None:
         """Begin: every request known, and every one that comes."""
@@ -127,10 +137,29 @@ class Binder:
             if state.running:
                 state.again = True
                 return
-            state.running = True
-            self._pool.submit(self._work, key)
+            self._submit(key, state)
 
-    def _work(self, key: ObjectKey) -> None:
+    def _submit(self, key: ObjectKey, state: BinderState) -> None:
+        state.running = True
+        self._ready.put(key[0], key, key)
+        self._pool.submit(self._work)
+
+    def _work(self) -> None:
+        """Carry out what has the next turn; nothing where those that wait have all the threads they may."""
+        with self._lock:
+            key = self._ready.take(lambda namespace: self._held[namespace] < self._workers)
+            if key is None:
+                return
+            self._held[key[0]] += 1
+        try:
+            self._carry_out(key)
+        finally:
+            with self._lock:
+                self._held -= Counter((key[0],))
+                if self._ready and not self._closed:
+                    self._pool.submit(self._work)
+
+    def _carry_out(self, key: ObjectKey) -> None:
         try:
             pause = self._attempt(key)
         except LeaseLost:
@@ -156,8 +185,7 @@ class Binder:
                 return
             if state.again:
                 state.again = False
-                state.running = True
-                self._pool.submit(self._work, key)
+                self._submit(key, state)
                 return
             del self._states[key]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.process import followed
 from kai_cp.kube.binder.reservation import GpuReservations, reservation_name
 from kai_cp.kube.binder.sharing import Sharing
+from kai_cp.kube.binder.steps import BindStep
 from kai_cp.kube.binder.volumes import SELECTED_NODE, Volumes
+from kai_cp_models.snapshot import PodKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, node, pod
 from tests.kai_cp.kube.stub import StubServer
@@ -45,12 +48,13 @@ class Setup:
         recorder = Recorder(api, self.writer, "binder")
         self.reservations = GpuReservations(api, stores[r.PODS], stores[r.BIND_REQUESTS], self.options)
         claims = Claims(api)
-        steps = [
+        steps: list[BindStep] = [
             Sharing(api, stores[r.PODS], self.reservations, recorder, self.options),
             Volumes(api, stores[r.VOLUME_CLAIMS], stores[r.VOLUMES], stores[r.STORAGE_CLASSES], self.options),
             claims,
             ExtendedClaims(api, stores[r.PODS], claims),
         ]
+        self.steps: list[BindStep] = steps
         self.retried = threading.Event()
         self.binder = Binder(
             api,
@@ -61,6 +65,7 @@ class Setup:
             recorder=recorder,
             writer=self.writer,
             retried=self.retried.set,
+            workers=self.options.max_concurrent_reconciles,
         )
         self.writer.busy = lambda: False
         self.informers.start()
@@ -536,3 +541,39 @@ def test_it_is_taken_away_when_the_bind_fails(server: StubServer, setup: Any) ->
     found = server.get(r.PODS, "ns", "p")
     assert found is not None
     assert server.get(r.RESOURCE_CLAIMS, "ns", claim_name(found)) is None
+
+
+class Gate:
+    """A step that keeps the pods of one namespace waiting, as volumes do that never come."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.opened = threading.Event()
+        self.waiting: list[str] = []
+
+    def prepare(self, pod: Object, _node: Object, _request: Object) -> None:
+        if pod["metadata"]["namespace"] == self.namespace:
+            self.waiting.append(pod["metadata"]["name"])
+            assert self.opened.wait(PATIENCE_SECONDS)
+
+    def undo(self, pod: Object, request: Object) -> None:
+        pass
+
+
+def test_binds_of_one_namespace_that_wait_hold_no_other_back(server: StubServer, setup: Any) -> None:
+    gate = Gate("ns")
+    made = setup(max_concurrent_reconciles=2)
+    made.steps.insert(0, gate)
+    try:
+        for i in range(20):
+            order(server, pod(f"evil-{i:02}"))
+        until(lambda: len(gate.waiting) == 2)
+        item = pod("p")
+        item["metadata"]["namespace"] = "victim"
+        decision = replace(bind("p", "n"), pod=PodKey("victim", "p"))
+        server.put(r.BIND_REQUESTS, api_objects.bind_request(server.put(r.PODS, item), node("n"), decision))
+        until(lambda: (server.get(r.PODS, "victim", "p") or item)["spec"].get("nodeName"))
+        assert len(gate.waiting) == 2, "no more than two at once"
+    finally:
+        gate.opened.set()
+    until(lambda: all(phase(server, f"evil-{i:02}") == "Succeeded" for i in range(20)))

@@ -1,0 +1,64 @@
+"""What waits for a thread: namespaces in turn, so that thousands of one delay no other's."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class FairQueue(Generic[Item]):
+    """Items by namespace; namespaces take turns, those of each come in the order of their first submission.
+
+    Not locked: its owner has a lock.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, OrderedDict[Hashable, Item]] = OrderedDict()
+        """By namespace; the first has the next turn."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, namespace: str, key: Hashable, item: Item) -> None:
+        """Let an item wait; it takes the place of one of the same key that still waits."""
+        own = self._waiting.setdefault(namespace, OrderedDict())
+        self._count += key not in own
+        own[key] = item
+
+    def take(self, may: Callable[[str], bool] = lambda _namespace: True) -> Item | None:
+        """The next item of the first namespace that ``may`` have its turn; None where none may."""
+        namespace = next(filter(may, self._waiting), None)
+        if namespace is None:
+            return None
+        self._waiting.move_to_end(namespace)
+        return self._oldest(namespace)
+
+    def drop(self) -> None:
+        """Forget the oldest item of the namespace that has most."""
+        self._oldest(max(self._waiting, key=lambda namespace: len(self._waiting[namespace])))
+
+    def discard(self, namespace: str, key: Hashable) -> None:
+        """Forget an item, if it waits."""
+        own = self._waiting.get(namespace, OrderedDict())
+        if key in own:
+            del own[key]
+            self._taken(namespace)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._waiting.clear()
+        self._count = 0
+
+    def _oldest(self, namespace: str) -> Item:
+        item = self._waiting[namespace].popitem(last=False)[1]
+        self._taken(namespace)
+        return item
+
+    def _taken(self, namespace: str) -> None:
+        self._count -= 1
+        if not self._waiting[namespace]:
+            del self._waiting[namespace]

@@ -1,0 +1,82 @@
+"""Thousands of objects of one namespace that each cost an event: another's reasons are written among the first."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.resources import Resource
+from kai_cp.kube.scheduler.api_cluster import ApiCluster
+from kai_cp.kube.scheduler.backoff import BindBackoff
+from kai_cp.kube.scheduler.cache import ClusterCache
+from kai_cp.kube.scheduler.options import Mode, SchedulerOptions, default_config
+from kai_cp.kube.scheduler.reports import Reporter
+from kai_cp.reader import parse
+from kai_cp_models.snapshot import GroupKey, Plan, Unscheduled
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
+from tests.kai_cp.kube.samples import Object, group, node, pod, queue
+
+NOW = 1_800_000_000.0
+FLOOD = 3000
+
+
+class Listener:
+    """In place of a transport: what is written, and in which namespace."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, str]] = []
+
+    def create(self, _resource: Resource, namespace: str, body: Object, **_more: Any) -> None:
+        self.written.append((namespace, body["reason"]))
+
+    def patch(self, resource: Resource, namespace: str, *_more: Any, **_options: Any) -> None:
+        self.written.append((namespace, resource.kind))
+
+
+def within(namespace: str, item: Object, **spec: Any) -> Object:
+    return {
+        **item,
+        "metadata": {**item["metadata"], "namespace": namespace},
+        "spec": {**item["spec"], **spec},
+    }
+
+
+def test_objects_that_each_cost_an_event_delay_no_other_namespace() -> None:
+    api: Any = Listener()
+    writer = BackgroundWriter(1)
+    open_gate = threading.Event()
+    writer.submit("held", lambda: open_gate.wait(PATIENCE_SECONDS))
+    until(lambda: not writer.waiting())
+
+    options = SchedulerOptions(mode=Mode.ENFORCE)
+    cache = ClusterCache(api, options, default_config())
+    recorder = Recorder(api, writer, "kai-scheduler")
+    live = ApiCluster(api, cache, options, recorder, writer, backoff=BindBackoff())
+    cache.stores[r.NODES].put(node("n"))
+    cache.stores[r.QUEUES].put(queue())
+    for i in range(FLOOD):
+        cache.stores[r.POD_GROUPS].put(within("evil", group(f"g{i}"), preemptibility="perhaps"))
+    cache.stores[r.POD_GROUPS].put(within("victim", group("gang")))
+    cache.stores[r.PODS].put(within("victim", pod("p", "gang")))
+    snapshot = parse(live.snapshot(), now=NOW)
+    waits = Unscheduled(GroupKey("victim", "gang"), "OverLimit", "needs 1, limit 0", True)
+    Reporter(api, cache, live, options, recorder, writer=writer, clock=lambda: NOW).report(
+        snapshot, Plan(unscheduled=(waits,))
+    )
+
+    assert writer.waiting() >= FLOOD
+    open_gate.set()
+    assert writer.drain(PATIENCE_SECONDS)
+    writer.stop()
+    live.close()
+    about_victim = [i for i, (namespace, _) in enumerate(api.written) if namespace == "victim"]
+    assert sorted({what for namespace, what in api.written if namespace == "victim"}) == [
+        "Pod",
+        "PodGroup",
+        "Unschedulable",
+    ]
+    assert max(about_victim) <= 2 * len(about_victim)
+    assert api.written.count(("evil", "SetAside")) == FLOOD
