@@ -1,4 +1,4 @@
-"""Thousands of objects of one namespace that each cost an event: another's reasons are written among the first."""
+"""Thousands of objects of one namespace that each cost an event: another's reasons are among the first."""
 
 from __future__ import annotations
 
