@@ -70,10 +70,12 @@ def check(
     given = decisions or Path(snapshot)
     if decisions == Path("-") and snapshot == "-":
         fail("only one of snapshot and decisions can come from standard input", WRONG_USAGE)
+    settings = settings_or_exit(config, {})
     try:
-        text = recorded(given) if decisions is None else files.read(given)
-        document = orjson.loads(text)
-        plan = from_json(document)
+        with files.within(settings.limits.read_seconds, given):
+            text = recorded(given) if decisions is None else files.read(given)
+            document = orjson.loads(text)
+            plan = from_json(document)
     except OSError as error:
         fail(f"{given}: {error.strerror or error}", BAD_INPUT)
     except orjson.JSONDecodeError as error:
@@ -87,7 +89,6 @@ def check(
         )
     said = document.get("now")
     instant = instant_or_exit(now if now is not None or not isinstance(said, str) else said)
-    settings = settings_or_exit(config, {})
     found, name, digest = snapshot_or_exit(snapshot, instant, settings)
     made_for = document.get("snapshotSha256")
     if made_for and made_for != digest:

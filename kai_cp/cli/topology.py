@@ -44,12 +44,15 @@ def topology(
     kai-cp topology snapshot.zip
     kai-cp topology snapshot.zip -o svg --output racks.svg
     """
+    from kai_cp.files import within
     from kai_cp.topology_view import topology_report
 
     if format in (TopologyFormat.SVG, TopologyFormat.PNG) and output is None and sys.stdout.isatty():
         fail(f"--format {format.value}: name a file with --output", WRONG_USAGE)
-    found, _, _ = snapshot_or_exit(snapshot, instant_or_exit(now), settings_or_exit(config, {}))
-    made = topology_report(found, format.value)
+    settings = settings_or_exit(config, {})
+    found, name, _ = snapshot_or_exit(snapshot, instant_or_exit(now), settings)
+    with within(settings.limits.read_seconds, name):
+        made = topology_report(found, format.value)
     content = made.encode() if isinstance(made, str) else made
     if output is None:
         sys.stdout.buffer.write(content)

@@ -116,16 +116,19 @@ def _plan(
 ) -> tuple[Plan, float | None]:
     """The plan that is meant, and the time for which it was made."""
     from kai_cp.decisions import BadDecisions, recorded
+    from kai_cp.files import within
 
     given = decisions or Path(snapshot)
     text: bytes | None = None
     try:
-        text = None if decisions is not None else recorded(given)
+        with within(settings.limits.read_seconds, given):
+            text = None if decisions is not None else recorded(given)
     except OSError as error:
         fail(f"{given}: {error.strerror or error}", BAD_INPUT)
     except BadDecisions:
         text = _decided(snapshot, settings, instant)  # a snapshot that holds none
-    document, plan = decisions_or_exit(given, text)
+    with within(settings.limits.read_seconds, given):
+        document, plan = decisions_or_exit(given, text)
     said = document.get("now")
     return plan, instant_or_exit(said) if isinstance(said, str) else None
 

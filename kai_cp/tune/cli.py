@@ -161,6 +161,7 @@ def _read(
 ) -> tuple[dict[str, Instance], dict[str, str]]:
     """Snapshots by name, to be decided on, and their digests."""
     from kai_cp.cli.common import BAD_INPUT, fail
+    from kai_cp.files import within
     from kai_cp.reader import UnreadableSnapshot
     from kai_cp.reading import inputs, read
     from kai_cp.tune.measure import measure
@@ -172,7 +173,8 @@ def _read(
     digests: dict[str, str] = {}
     for source in sources:
         try:
-            snapshot, digests[source.name] = read(source.path, now=now, settings=settings)
+            with within(settings.limits.read_seconds, source.path):
+                snapshot, digests[source.name] = read(source.path, now=now, settings=settings)
             found[source.name] = partial(measure, snapshot)
         except UnreadableSnapshot as error:
             fail(str(error), BAD_INPUT)

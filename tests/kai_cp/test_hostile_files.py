@@ -206,12 +206,28 @@ def test_another_thread_has_no_alarm() -> None:
     assert done == [True]
 
 
-def test_a_command_that_reads_for_too_long_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("inspect", "PIPE", "--config", "SETTINGS"),
+        ("topology", "PIPE", "--config", "SETTINGS"),
+        ("check", DEMO, "PIPE", "--config", "SETTINGS"),
+        ("audit", DEMO, "PIPE", "--config", "SETTINGS"),
+        ("tune", "PIPE", "--config", "SETTINGS", "--search", "SPACE"),
+    ],
+    ids=lambda words: str(words[0]),
+)
+def test_a_command_that_reads_for_too_long_says_so(tmp_path: Path, words: tuple[str | Path, ...]) -> None:
     """A pipe that nobody writes into keeps the reader waiting."""
-    pipe, config = tmp_path / "pipe.json", tmp_path / "settings.yaml"
-    os.mkfifo(pipe)
-    config.write_text("limits: {read_seconds: 0.2}\n")
-    assert ended("inspect", pipe, "--config", config) == (
+    given = {
+        "PIPE": tmp_path / "pipe.json",
+        "SETTINGS": tmp_path / "settings.yaml",
+        "SPACE": tmp_path / "space.yaml",
+    }
+    os.mkfifo(given["PIPE"])
+    given["SETTINGS"].write_text("limits: {read_seconds: 0.2}\n")
+    given["SPACE"].write_text("parameters: {solver.seed: {choices: [0, 1]}}\n")
+    assert ended(*(given.get(str(word), word) for word in words)) == (
         1,
-        f"kai-cp: {pipe}: not done within 0.2 s (limits.read_seconds)\n",
+        f"kai-cp: {given['PIPE']}: not done within 0.2 s (limits.read_seconds)\n",
     )

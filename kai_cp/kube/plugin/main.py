@@ -201,12 +201,15 @@ def _snapshot(request: PluginRequest) -> int:
 
 
 def _anonymized(data: bytes) -> bytes:
+    from kai_cp.files import within
     from kai_cp.kube.scheduler.anonymize import Anonymizer
     from kai_cp.kube.scheduler.snapshot_file import archive
     from kai_cp.reading import loaded
     from kai_cp_models.settings import Settings
 
-    return b"".join(archive(Anonymizer().snapshot(loaded(data, Settings()).raw)))
+    settings = Settings()
+    with within(settings.limits.read_seconds, "--anonymize"):
+        return b"".join(archive(Anonymizer().snapshot(loaded(data, settings).raw)))
 
 
 def _shown(request: PluginRequest) -> int:
