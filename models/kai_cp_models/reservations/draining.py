@@ -81,8 +81,7 @@ def _begun(walk: Walk, ask: Ask, shape: GangNeeds) -> bool:
     holder = Holder(ask, shape, stored)
     before = walk.state
     leaving = backfilled(walk.times, ask.group, stored, walk.now, before.bounds)
-    walk.state = replace(before, bounds={**before.bounds, **leaving})
-    walk.changed()
+    walk.leave(leaving, walk.now, holder.key)
     found = at_once(walk, holder)
     if isinstance(found, NoPlaces):
         walk.state = before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -40,30 +41,42 @@ def serve_holders(walk: Walk) -> None:
         _earlier(walk, holder)
     for holder, refused in late:
         _later(walk, holder, refused)
-    _bound_as_found(walk, found)
-    for hold in sorted(walk.holds, key=lambda hold: hold.order):
-        walk.turns.append(hold.key)
-        if hold.start <= walk.now:
-            begin(walk, hold)
-    walk.stay()
+    walk.turns.extend(hold.key for hold in sorted(walk.holds, key=lambda hold: hold.order))
+    _begin_due(walk, found)
 
 
-def _bound_as_found(walk: Walk, found: Sequence[Holder]) -> None:
-    """Let backfill leave at the starts that were found.
+def _begin_due(walk: Walk, found: Sequence[Holder]) -> None:
+    """Let those begin whose start has come, until all that is held has room.
 
-    Where a start has moved, its backfill stays longer: what counted on that room is planned once more.
+    Backfill leaves at the start that was found for its holder. Where that start has moved, or has come and
+    had no need of the room, its backfill stays: what counted on that room is planned once more. So those that
+    need no eviction begin first, one by one; the others together, as each of them waits for what it evicts.
     """
     holders = {holder.key: holder for holder in found}
-    for _ in range(len(found) + 1):
+    again = Counter[GroupKey]()
+    while True:
         walk.bound({hold.key: hold.start for hold in walk.holds}, found)
-        standing = sorted((hold for hold in walk.holds if not hold.victims), key=lambda hold: hold.order)
+        holds = sorted(walk.holds, key=lambda hold: hold.order)
+        standing = [hold for hold in holds if not hold.victims]
         lost = {hold.key for hold in broken(standing, walk.state.timeline(walk.ledger))}
-        if not lost:
+        if lost:
+            walk.holds = [hold for hold in walk.holds if hold.key not in lost]
+            walk.changed()
+            for key in sorted(lost):
+                again[key] += 1
+                _later(walk, holders[key], NoPlaces(), known=again[key] <= len(found))
+            continue
+        due = [hold for hold in holds if hold.start <= walk.now]
+        if not due:
             return
-        walk.holds = [hold for hold in walk.holds if hold.key not in lost]
-        walk.changed()
-        for key in sorted(lost):
-            _later(walk, holders[key], NoPlaces())
+        for hold in [hold for hold in due if _has_room(walk, hold)][:1] or due:
+            begin(walk, hold)
+
+
+def _has_room(walk: Walk, hold: Hold) -> bool:
+    """Whether the hold can begin without an eviction."""
+    room = walk.ledger.idle + walk.ledger.releasing
+    return not hold.victims and all(bool((room[node] >= usage).all()) for node, usage in hold.usage.items())
 
 
 def _gpus_stored(walk: Walk, holder: Holder) -> dict[int, float]:
@@ -157,13 +170,16 @@ def _earlier(walk: Walk, holder: Holder) -> None:
             return
 
 
-def _later(walk: Walk, holder: Holder, refused: NoPlaces) -> None:
-    """The least start after all, with the cause; the reservation ends where there is none."""
+def _later(walk: Walk, holder: Holder, refused: NoPlaces, *, known: bool = True) -> None:
+    """The least start after all, with the cause; the reservation ends where there is none.
+
+    ``known``: whether a start is looked for; a hold that others have moved too often ends.
+    """
     bound = refused.beyond
     slid = [hold.ask.group for hold in walk.holds if hold.stored and hold.start > hold.stored.start]
     queues = [bound.queue] if bound else []
     cause = cause_of_delay(walk.times, holder, bound.bound if bound else None, queues, slid)
-    if cause != "BeyondShare":
+    if known and cause != "BeyondShare":
         for instant in walk.points(holder.shape, until=walk.now + walk.horizon):
             outcome = _at(walk, holder, instant)
             if isinstance(outcome, FoundPlaces):
@@ -184,7 +200,7 @@ def begin(walk: Walk, hold: Hold) -> None:
     for node, usage in sorted(hold.usage.items()):
         _clear(walk, hold, node, usage)
     for victim in hold.victims:
-        _evict(walk, hold, victim)
+        _evict(walk, hold.key, victim)
     placed = Placer(hold.ask.gang).place(ledger, hold.ask.batch) if not hold.stored else None
     if isinstance(placed, Ledger) and not hold.victims:
         ledger = placed
@@ -203,7 +219,10 @@ def begin(walk: Walk, hold: Hold) -> None:
 
 
 def _clear(walk: Walk, hold: Hold, node: int, usage: Ints) -> None:
-    """Evict backfill on the node, the newest first, until the hold fits."""
+    """Evict backfill on the node, the newest first, until the hold fits.
+
+    Each goes for the holder on whose places it is; that one starts now, too, though maybe elsewhere.
+    """
     snapshot = walk.ledger.snapshot
     name = snapshot.nodes[node].name
     there = {pod.group for pod in snapshot.pods if pod.node == name and pod.key not in walk.ledger.changed}
@@ -215,15 +234,15 @@ def _clear(walk: Walk, hold: Hold, node: int, usage: Ints) -> None:
         room = walk.ledger.idle[node] + walk.ledger.releasing[node]
         if (room >= usage).all():
             return
-        _evict(walk, hold, key)
+        _evict(walk, walk.state.leaves_for[key], key)
 
 
-def _evict(walk: Walk, hold: Hold, key: GroupKey) -> None:
+def _evict(walk: Walk, holder: GroupKey, key: GroupKey) -> None:
     ledger = walk.ledger
     for pod in ledger.fixed.gangs[key].pods:
         if pod.key not in ledger.changed and walk.times.runs(ledger.snapshot.group_by_key[key]):
             if pod.node is None or pod.status in (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING):
                 continue
             ledger.evict(pod)
-            words = f"its places are held for {hold.key} from {clock(hold.start, walk.now)}"
-            walk.cycle.evicted_by[pod.key] = Eviction("reservation", (hold.key,), words)
+            words = f"its places are held for {holder} from {clock(walk.now, walk.now)}"
+            walk.cycle.evicted_by[pod.key] = Eviction("reservation", (holder,), words)

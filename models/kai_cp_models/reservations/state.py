@@ -93,15 +93,17 @@ class Drain:
 class TimeState:
     """The time axis of one cycle; replaced as a whole, never changed.
 
-    ``bounds``: running groups that leave at a start: backfill, and victims of an accepted price. ``drains``:
-    places that are closed until they are empty. ``reports``: what became of those that hold nothing any more.
-    ``beyond``: why a group that asked holds nothing (reason, message).
+    ``bounds``: running groups that leave at a start: backfill, and victims of an accepted price.
+    ``leaves_for``: whose start that is. ``drains``: places that are closed until they are empty. ``reports``:
+    what became of those that hold nothing any more. ``beyond``: why a group that asked holds nothing (reason,
+    message).
     """
 
     times: Times
     holds: tuple[Hold, ...] = ()
     drains: tuple[Drain, ...] = ()
     bounds: Mapping[GroupKey, float] = field(default_factory=dict)
+    leaves_for: Mapping[GroupKey, GroupKey] = field(default_factory=dict)
     reports: Mapping[GroupKey, Reservation] = field(default_factory=dict)
     beyond: Mapping[GroupKey, tuple[str, str]] = field(default_factory=dict)
     offers: Mapping[GroupKey, tuple[Offer, ...]] = field(default_factory=dict)

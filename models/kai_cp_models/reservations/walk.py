@@ -8,7 +8,7 @@ starts do not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -130,13 +130,18 @@ class Walk:
     def bound(self, starts: Mapping[GroupKey, float], holders: Sequence[Holder]) -> None:
         """Note what leaves at these starts."""
         bounds: dict[GroupKey, float] = {}
+        leaves_for: dict[GroupKey, GroupKey] = {}
         for holder in holders:
-            if holder.key in starts:
-                start = starts[holder.key]
-                bounds.update(backfilled(self.times, holder.ask.group, holder.stored, start, bounds))
+            start = starts.get(holder.key)
+            # Who starts now, before the start that was promised, has no right to evict.
+            if start is not None and not start <= self.now < holder.stored.start:
+                leaving = backfilled(self.times, holder.ask.group, holder.stored, start, bounds)
+                bounds.update(leaving)
+                leaves_for.update(dict.fromkeys(leaving, holder.key))
+        self.state = replace(self.state, bounds=bounds, leaves_for=leaves_for)
         for hold in self.holds:
-            bounds.update({victim: min(hold.start, bounds.get(victim, NEVER)) for victim in hold.victims})
-        self.state = replace(self.state, bounds=bounds)
+            if hold.victims:
+                self.bound_victims(hold)
         self.changed()
 
     def interval(self, holder: Holder | Ask, start: float) -> float:
@@ -147,8 +152,17 @@ class Walk:
 
     def bound_victims(self, hold: Hold) -> None:
         """Let the victims of an accepted price leave at the start that it pays for."""
-        leaving = {victim: min(hold.start, self.state.bounds.get(victim, NEVER)) for victim in hold.victims}
-        self.state = replace(self.state, bounds={**self.state.bounds, **leaving})
+        bounds = self.state.bounds
+        self.leave([v for v in hold.victims if hold.start <= bounds.get(v, NEVER)], hold.start, hold.key)
+
+    def leave(self, groups: Iterable[GroupKey], start: float, holder: GroupKey) -> None:
+        """Let running groups leave at the start of a holder."""
+        found = tuple(groups)
+        self.state = replace(
+            self.state,
+            bounds={**self.state.bounds, **dict.fromkeys(found, start)},
+            leaves_for={**self.state.leaves_for, **dict.fromkeys(found, holder)},
+        )
         self.changed()
 
     def stay(self) -> None:

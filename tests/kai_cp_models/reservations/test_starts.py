@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
 from kai_cp_models.reservations.prepare import prepare
@@ -295,6 +297,59 @@ def test_who_ran_there_before_is_no_backfill() -> None:
     assert evicted(plan) == set()
     assert holds(plan)["hero"] == ("later", 20.0, ["n1"])
     assert entry(plan, "hero").cause == "Overrun"
+
+
+def test_who_starts_before_the_promise_evicts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """s is backfill of both on n2. due may evict it, early only in five minutes: n1 has room for both."""
+    members = world(
+        runs("s", "n2", lasts="1h", since=5, preemptible=True, priority=50),
+        waits(
+            "due", 2, 4, lasts="1h", reserve=True, waited=60, stored=stored(-5, {"n1": 4, "n2": 4}, made=-8)
+        ),
+        waits("early", 1, 4, lasts="10m", reserve=True, waited=60, stored=stored(5, {"n2": 4}, made=-30)),
+    )
+    plan = solved(cluster(nodes=THREE, **members))
+    assert caplog.messages == []
+    assert placed(plan) == {"due-0", "due-1", "early-0"}
+    assert {d.triggers[0].name for d in plan.decisions if d.kind == "Evict"} <= {"due"}
+
+
+def test_backfill_leaves_for_its_own_holder(caplog: pytest.LogCaptureFixture) -> None:
+    """s is backfill of small, not of hero, which had n2. r overran there, so hero needs n1, and small starts
+    beside r. Then s is not in the way of small, and owes hero nothing: it stays its 30 minutes, hero waits."""
+    members = world(
+        runs("s", "n1", lasts="30m", preemptible=True, priority=50),
+        runs("r", "n2", 4, lasts="2h", since=40),
+        waits("hero", 1, 8, lasts="10m", reserve=True, waited=60, stored=stored(0, {"n2": 8}, made=-30)),
+        waits("small", 1, 4, lasts="10m", reserve=True, waited=60, stored=stored(0, {"n1": 4}, made=-8)),
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert caplog.messages == []
+    assert (bound(plan), evicted(plan)) == ({"small-0": "n2"}, set())
+    assert holds(plan)["hero"] == ("later", 30.0, ["n1"])
+    assert entry(plan, "hero").cause == "Overrun"
+
+
+def test_who_counted_on_the_backfill_of_another_moves_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    """s is backfill of big on n1. x overran, so big cannot start in ten minutes: it does so in 30, when next
+    has left n1 and n3. But s leaves with the start of big, so next has no n1 in 20 minutes: it follows big."""
+    members = world(
+        runs("s", "n1", lasts="2h", since=5, preemptible=True, priority=50),
+        runs("x", "n2", lasts="1h", since=80),
+        runs("y", "n3", lasts="1h", since=40),
+        waits(
+            "big", 2, lasts="10m", reserve=True, waited=60, stored=stored(10, {"n1": 8, "n2": 8}, made=-30)
+        ),
+        waits(
+            "next", 2, lasts="10m", reserve=True, waited=50, stored=stored(20, {"n1": 8, "n3": 8}, made=-3)
+        ),
+    )
+    plan = solved(cluster(nodes=THREE, **members))
+    assert caplog.messages == []
+    assert evicted(plan) == set()
+    assert holds(plan)["big"] == ("later", 30.0, ["n1", "n3"])
+    assert holds(plan)["next"][:2] == ("later", 40.0)
+    assert entry(plan, "next").cause == "Overrun"
 
 
 # --- off means off -------------------------------------------------------------------------------
