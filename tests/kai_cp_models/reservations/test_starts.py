@@ -316,7 +316,7 @@ def test_who_starts_before_the_promise_evicts_nobody(caplog: pytest.LogCaptureFi
 
 def test_backfill_leaves_for_its_own_holder(caplog: pytest.LogCaptureFixture) -> None:
     """s is backfill of small, not of hero, which had n2. r overran there, so hero needs n1, and small starts
-    beside r. Then s is not in the way of small, and owes hero nothing: it stays its 30 minutes, hero waits."""
+    beside r. Then s is not in the way of small, and owes hero nothing: it stays 30 minutes, hero waits."""
     members = world(
         runs("s", "n1", lasts="30m", preemptible=True, priority=50),
         runs("r", "n2", 4, lasts="2h", since=40),
@@ -332,7 +332,7 @@ def test_backfill_leaves_for_its_own_holder(caplog: pytest.LogCaptureFixture) ->
 
 def test_who_counted_on_the_backfill_of_another_moves_with_it(caplog: pytest.LogCaptureFixture) -> None:
     """s is backfill of big on n1. x overran, so big cannot start in ten minutes: it does so in 30, when next
-    has left n1 and n3. But s leaves with the start of big, so next has no n1 in 20 minutes: it follows big."""
+    has left n1 and n3. But s leaves with the start of big, so next has no n1 in 20 minutes: it is last."""
     members = world(
         runs("s", "n1", lasts="2h", since=5, preemptible=True, priority=50),
         runs("x", "n2", lasts="1h", since=80),
