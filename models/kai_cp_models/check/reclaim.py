@@ -1,8 +1,9 @@
 """Reclaim: the plan's net losses pass KAI's fairness tests, trigger by trigger (4.4).
 
-Triggers stand in the order of their first decision, and every lost pod counts for the first of its
-triggers that may take it. Each is judged on totals that include what earlier triggers got and took; what
-takes nothing and only uses room that is left over need not be one that may reclaim.
+Triggers stand in the order of their first places, for the evictions of an action come before all of its
+places; one that gets none stands before them. Every lost pod counts for the first of its triggers that may
+take it. Each is judged on totals that include what earlier triggers got and took; what takes nothing and only
+uses room that is left over need not be one that may reclaim.
 A victim that is moved is not a loss. Within one victim queue some order of the units must pass; as
 totals only fall, that is so if and only if the tests hold before some unit that is taken last.
 """
@@ -56,6 +57,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 
 def _claims(world: PlannedCluster) -> list[Trigger]:
     gets: dict[GroupKey, list[Pod]] = {}
+    turns: dict[GroupKey, int] = {}
     named: set[GroupKey] = set()
     taken: dict[GroupKey, list[Pod]] = {}
     moves: dict[GroupKey, set[str]] = {}
@@ -68,6 +70,7 @@ def _claims(world: PlannedCluster) -> list[Trigger]:
             continue
         if pod.key in world.added:
             gets.setdefault(group.key, []).append(pod)
+            turns.setdefault(group.key, len(turns))
         elif decision.kind == "Evict" and (able := takers(world, group, decision)):
             named |= set(decision.triggers)
             trigger = able[0].key
@@ -81,7 +84,7 @@ def _claims(world: PlannedCluster) -> list[Trigger]:
         Trigger(
             groups[key], pods, _units(world, taken.get(key, [])), frozenset(moves.get(key, ())), key in named
         )
-        for key, pods in gets.items()
+        for key, pods in sorted(gets.items(), key=lambda item: turns.get(item[0], -1))
         if groups[key].queue in world.snapshot.leaf_queues
     ]
 

@@ -240,6 +240,23 @@ def test_totals_follow_the_triggers_in_order() -> None:
     assert named(judged(snapshot, *first, *second), "reclaim", "ns/t", "over its fair share")
 
 
+@pytest.mark.parametrize("first", ["s", "t"])
+def test_a_trigger_that_takes_nothing_counts_from_when_it_gets_its_place(first: str) -> None:
+    """Department d holds 4 GPUs, its fair share. With s, which gets the idle one, t may take the fifth.
+
+    Evictions stand before all places, so that t is named before s in any case.
+    """
+    quota = {"a": 4, "d": 4, "b": 2, "c": 2}
+    queues = [queue(n, "d" if n in "bc" else None, quota=gpu_bound(q)) for n, q in quota.items()]
+    running = [*pods("r", 3, "n1"), *(pod(f"v{i}-0", "n1") for i in range(4))]
+    groups = [*(group(f"v{i}", queue="b") for i in range(4)), group("s", queue="c")]
+    groups += [group("r", queue="a"), group("t", queue="a")]
+    snapshot = cluster([*running, pod("s-0"), pod("t-0")], groups, queues=queues)
+    placed = [nominate(f"{name}-0", action="reclaim") for name in sorted("st", reverse=first == "t")]
+    faults = judged(snapshot, evict("v0-0", "reclaim", "t"), *placed)
+    assert faults == [] if first == "s" else named(faults, "ns/t", "takes too much from queue d")
+
+
 def test_a_moved_victim_is_no_loss() -> None:
     queues = [queue(n, quota=Shares(-1, -1, 4)) for n in "ab"]
     groups = [group("v", queue="b"), group("w", queue="b"), group("t", queue="a")]
