@@ -18,6 +18,8 @@ from kai_cp_models.explain.blocking import blocking
 from tests.kai_cp_models.explain.tiny_cases import CLASSES, FEATURES, Case, cases, model_of
 from tests.support.brute import worlds
 
+MOST_NAMED = 8
+
 
 def families_of(case: Case) -> list[str]:
     """Families that may matter in such a world."""
@@ -159,10 +161,16 @@ def minimal_sets(case: Case) -> set[frozenset[str]]:
     return set(found)
 
 
+def assert_named(found: set[frozenset[str]], minimal: set[frozenset[str]]) -> None:
+    """All minimal sets, or eight of them where there are more."""
+    assert [sorted(one) for one in found - minimal] == []
+    assert found == minimal or (len(found) == MOST_NAMED and len(minimal) > MOST_NAMED)
+
+
 @worlds(60)
 @given(cases())
 def test_all_minimal_sets(case: Case) -> None:
-    assert set(blocking(model_of(case)).sets) == minimal_sets(case)
+    assert_named(set(blocking(model_of(case)).sets), minimal_sets(case))
 
 
 @pytest.mark.parametrize("feature", sorted(FEATURES))
@@ -170,12 +178,12 @@ def test_all_minimal_sets(case: Case) -> None:
 @given(st.data())
 def test_all_minimal_sets_with_one_feature_more(feature: str, data: st.DataObject) -> None:
     case = data.draw(cases(frozenset((feature,))))
-    found = blocking(model_of(case)).sets
+    found = set(blocking(model_of(case)).sets)
     if "claims" in case.features and case.holders:
         # The model asks for no device where such a pod moves to, so its sets block and may be too large.
         assert [sorted(one) for one in found if feasible(case, one)] == []
     else:
-        assert set(found) == minimal_sets(case)
+        assert_named(found, minimal_sets(case))
 
 
 @worlds(60)
