@@ -1,9 +1,13 @@
-"""The same snapshot gives the same answer, however slow or fast the clock of a busy machine runs."""
+"""The same snapshot gives the same answer, however unevenly the clock runs and whatever the hash seed is."""
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +17,7 @@ from kai_cp_models.snapshot import CUT, Plan, Snapshot
 from tests.properties.test_audit import read
 from tests.support.clusters import random_cluster
 
+ROOT = Path(__file__).parents[2]
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 2, "patience": 0.5}})
 HOURS = 3600.0
 
@@ -52,3 +57,33 @@ def test_what_the_clock_cuts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A deadline in the past leaves nothing decided, and a stage tells."""
     plan = decide(read(random_cluster(3)), SETTINGS, deadline=time.monotonic() - 1)
     assert [stage for stage in plan.stages if stage.name.endswith(CUT)]
+
+
+_ANSWERS = """
+import time
+from kai_cp.bench.generate import NOW, SHAPES
+from kai_cp.reader import parse
+from kai_cp_models.engine import decide
+from kai_cp_models.settings import Settings
+from tests.support.clusters import FEATURES, random_cluster
+
+clusters = [SHAPES[shape](20, 5) for shape in ("backlog", "contended", "mixed", "fragmented")]
+clusters += [random_cluster(seed, FEATURES) for seed in range(4)]
+for cluster in clusters:
+    plan = decide(parse(cluster, now=NOW.timestamp()), Settings(), deadline=time.monotonic() + 36000)
+    stages = [(s.name, s.status, s.objective, s.bound) for s in plan.stages]
+    print(plan.decisions, plan.unscheduled, stages, plan.turns)
+"""
+
+
+def test_the_order_of_hashes_decides_nothing() -> None:
+    """Sets of names have another order in every process: of two, both give one answer."""
+    command = [sys.executable, "-c", _ANSWERS]
+    one, other = (
+        subprocess.check_output(
+            command, text=True, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}
+        ).splitlines()
+        for seed in ("1", "2")
+    )
+    assert len(one) == 8
+    assert one == other
