@@ -32,7 +32,7 @@ def to_json(found: Frontier) -> dict[str, Any]:
 def question_document(question: DefragQuestion) -> dict[str, Any]:
     """The question as the document has it."""
     if question.gang:
-        return {"gang": {"pods": question.pods, "gpus": question.gpus, "level": question.level or None}}
+        return {"gang": {"pods": question.pods, "gpus": question.gpus, "level": question.level}}
     return {"free": question.level or "nodes"}
 
 

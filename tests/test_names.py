@@ -1,4 +1,4 @@
-"""One name for one thing: no two classes and no two aliases of the three packages share a name."""
+"""One name for one thing, and None for none: no two classes or aliases of the three packages share a name."""
 
 from __future__ import annotations
 
@@ -74,3 +74,72 @@ def test_a_word_of_the_engine_is_where_the_glossary_says(path: str, name: str) -
 
 def test_the_glossary_has_words() -> None:
     assert len(GLOSSARY) > 15
+
+
+NUMBERS_OF_USERS = {"Terms", "NodeDrain", "Bounds"}
+"""Records that keep a bound as its object or setting writes it; KAI's own word for none is ``UNLIMITED``."""
+
+TEXTS = {
+    "AskClass": "missing",
+    "Candidates": "message",
+    "Decision": "message",
+    "GpuBound": "note",
+    "Lent": "words",
+    "Refusal": "message",
+    "Reservation": "message",
+    "Row": "name",
+    "WaitBound": "why",
+}
+"""What is only printed may be an empty text."""
+WRITTEN = {
+    "ClaimRef": "template",
+    "Node": "mig_strategy not_ready",
+    "Pod": "subgroup",
+    "PodGroup": "user",
+    "PodSpec": "scheduling_key",
+    "Policy": "node_pool_label node_pool",
+    "Queue": "display_name user",
+    "SetAside": "field",
+    "TopologyConstraint": "required preferred error",
+}
+"""Records of ``snapshot.py`` keep the strings of Kubernetes' objects, in which an empty one is not set."""
+
+
+def records(tree: ast.Module) -> Iterator[ast.ClassDef]:
+    """Data classes and named tuples of a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            made = [ast.unparse(part).partition("(")[0] for part in (*node.decorator_list, *node.bases)]
+            if {"dataclass", "NamedTuple"} & set(made):
+                yield node
+
+
+def defaults(tree: ast.Module, *values: str) -> set[str]:
+    """``Record.field`` of all whose default is one of ``values``, as the code writes them."""
+    return {
+        f"{record.name}.{ast.unparse(stated.target)}"
+        for record in records(tree)
+        for stated in record.body
+        if isinstance(stated, ast.AnnAssign)
+        and stated.value is not None
+        and ast.unparse(stated.value) in values
+    }
+
+
+def test_what_a_record_does_not_have_is_none() -> None:
+    """No number stands for none, but KAI's own; and in models/ no empty string does, but Kubernetes' own."""
+    numbers = {name for tree in modules().values() for name in defaults(tree, "-1", "-1.0", "UNLIMITED")}
+    assert {name.partition(".")[0] for name in numbers} == NUMBERS_OF_USERS
+    strings = {
+        name for path, tree in modules().items() if path.startswith("models") for name in defaults(tree, "''")
+    }
+    argued = [*TEXTS.items(), *WRITTEN.items()]
+    assert strings == {f"{record}.{name}" for record, names in argued for name in names.split()}
+
+
+def test_a_number_that_stands_for_none_is_found() -> None:
+    tree = ast.parse(
+        "@dataclass(frozen=True)\nclass Room:\n    left: int = -1\n    name: str = ''\n    n: int = 0"
+    )
+    assert defaults(tree, "-1") == {"Room.left"}
+    assert defaults(tree, "''") == {"Room.name"}

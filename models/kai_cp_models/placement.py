@@ -34,13 +34,12 @@ from kai_cp_models.units import Batch, Gang
 
 @dataclass(frozen=True, slots=True)
 class NoPlace:
-    """Why a batch has no place: the first pod that found no node, or a message of its subgroup.
+    """Why a batch has no place: the first pod that found no node, or a message.
 
     The words for a pod are made later (``explain``), only for what is still waiting in the end.
     """
 
     message: str
-    subgroup: str = ""
     pod: Pod | None = None
 
 
@@ -191,7 +190,7 @@ class Placer:
             return found
         if found is None:
             return None if self._close(ledger, batch, area) else self._members(ledger, batch, area)
-        failure = NoPlace("no topology domain has enough free capacity", batch.subgroup.name)
+        failure = NoPlace("no topology domain has enough free capacity")
         for domain in found.masks:
             score = found.score if found.score is not None else area.score
             inside = replace(area, mask=area.inside(domain), score=score)
@@ -206,7 +205,7 @@ class Placer:
         if constraint is None or not ledger.snapshot.policy.plugin("topology"):
             return None
         if constraint.error:
-            return NoPlace(constraint.error, batch.subgroup.name)
+            return NoPlace(constraint.error)
         tree = ledger.fixed.table.trees[constraint.topology]
         within = area.for_gpus if all(pod.spec.requests[GPU] for pod in batch.all_pods) else area.mask
         found = candidates(
@@ -220,7 +219,7 @@ class Placer:
             active_nodes=self._active_nodes(ledger, batch.subgroup),
         )
         if found.message:
-            return NoPlace(found.message, batch.subgroup.name)
+            return NoPlace(found.message)
         return found
 
     def _members(self, ledger: Ledger, batch: Batch, area: _Area) -> NoPlace | None:

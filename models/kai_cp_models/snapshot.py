@@ -26,7 +26,7 @@ EXTENDED_RESOURCES: Final = ""
 """Stands for a claim name where the extended resources of a pod are meant; no claim is called so."""
 
 UNLIMITED: Final = -1
-"""Quota, limit or count without bound."""
+"""Quota, limit or count without bound, as KAI's objects and settings write it: records keep what they say."""
 
 CPU: Final = 0
 MEMORY: Final = 1

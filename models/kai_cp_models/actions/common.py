@@ -111,7 +111,7 @@ def _may_not_evict(snapshot: Snapshot, group: PodGroup, action: ActionName) -> R
 
 def no_place(failure: NoPlace) -> Refusal:
     """The refusal of a batch that found no place on the nodes, without a proof."""
-    reason = "TopologyFragmented" if failure.subgroup or not failure.pod else "NodeFragmented"
+    reason = "TopologyFragmented" if failure.pod is None else "NodeFragmented"
     return Refusal(reason, failure.message, pod=failure.pod)
 
 

@@ -19,31 +19,33 @@ from kai_cp_models.check.snapshot_facts import HeldByQueue, SnapshotFacts
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, PodGroup, Shares, Snapshot
 
 LevelBound = Literal["quota", "fair_share", "allocatable"]
+CheckedBounds = tuple[float | None, float | None, float | None]
+"""What a queue may hold, in the units of ``CheckedAmounts``; None: any amount."""
 _NOISE = 1e-6
 _SCALE = (1.0, 1.0, float(MILLI))
 
 
 @dataclass
 class QueueLevel:
-    """One queue; bounds in the units of ``CheckedAmounts``, -1 without bound."""
+    """One queue, and how much each bound leaves to it."""
 
     name: str
     held: CheckedAmounts
     firm: CheckedAmounts
     """Held by non-preemptible pod groups."""
-    bounds: Mapping[LevelBound, tuple[float, float, float]]
+    bounds: Mapping[LevelBound, CheckedBounds]
     user: bool = False
     """Whether it stands for a user; of what cannot be preempted only the queues above say how much (3.7)."""
 
     def over(self, resource: int, amount: float, bound: LevelBound) -> bool:
         """Whether an amount exceeds a bound."""
         most = self.bounds[bound][resource]
-        return most != UNLIMITED and amount > most + _NOISE
+        return most is not None and amount > most + _NOISE
 
     def under(self, resource: int, amount: float, bound: LevelBound) -> bool:
         """Whether an amount is strictly below a finite bound."""
         most = self.bounds[bound][resource]
-        return most != UNLIMITED and amount < most - _NOISE
+        return most is not None and amount < most - _NOISE
 
     def exceeds(self, total: CheckedAmounts, bound: LevelBound) -> bool:
         """Whether a total exceeds a bound in at least one resource."""
@@ -55,12 +57,13 @@ class QueueLevel:
 
     def shares(self, resource: int) -> bool:
         """Whether the queue has a fair share of a resource at all."""
-        return self.bounds["fair_share"][resource] > 0
+        share = self.bounds["fair_share"][resource]
+        return share is not None and share > 0
 
     def ratio(self, resource: int, amount: float) -> float:
         """Saturation: an amount relative to the fair share."""
         share = self.bounds["fair_share"][resource]
-        if share == UNLIMITED:
+        if share is None:
             return 0.0
         if share == 0:
             return math.inf if amount > 0 else 0.0
@@ -85,7 +88,7 @@ class Levels:
         shares = start.fair_shares
         for queue in snapshot.queues:
             share = shares[queue.name]
-            bounds: dict[LevelBound, tuple[float, float, float]] = {
+            bounds: dict[LevelBound, CheckedBounds] = {
                 "quota": _scaled(queue.quota),
                 "fair_share": _scaled(share),
                 "allocatable": _scaled(_allocatable(queue.quota, queue.limit, share)),
@@ -138,10 +141,12 @@ def _allocatable(quota: Shares, limit: Shares, fair_share: Shares) -> Shares:
     return Shares(*found)
 
 
-def _scaled(shares: Shares) -> tuple[float, float, float]:
-    cpu, memory, gpu = (x if x == UNLIMITED else x * scale for x, scale in zip(shares, _SCALE, strict=True))
+def _scaled(shares: Shares) -> CheckedBounds:
+    cpu, memory, gpu = (
+        None if x == UNLIMITED else x * scale for x, scale in zip(shares, _SCALE, strict=True)
+    )
     return cpu, memory, gpu
 
 
-def _bound(resource: int, value: float) -> str:
-    return "unlimited" if value == UNLIMITED else amounts.number(resource, value)
+def _bound(resource: int, value: float | None) -> str:
+    return "unlimited" if value is None else amounts.number(resource, value)

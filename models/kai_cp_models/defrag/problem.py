@@ -41,12 +41,12 @@ _HOUR: Final = 3600.0
 class DefragQuestion:
     """What shall become free.
 
-    ``level``: a node label, "" for single nodes (or anywhere, for gangs). ``pods`` and ``gpus``: gangs of so
-    many pods of so many whole GPUs that fit at the same time, each inside one domain; 0: free nodes or
+    ``level``: a node label, None for single nodes (or anywhere, for gangs). ``pods`` and ``gpus``: gangs of
+    so many pods of so many whole GPUs that fit at the same time, each inside one domain; 0: free nodes or
     domains.
     """
 
-    level: str = ""
+    level: str | None = None
     pods: int = 0
     gpus: int = 0
 
@@ -233,7 +233,7 @@ class Problem:
     def domains(self) -> list[list[int]]:
         """Nodes of every domain of the question's level; one of all nodes without a level."""
         level = self.question.level
-        if not level:
+        if level is None:
             return [self.nodes] if self.question.gang else [[node] for node in self.nodes]
         found: dict[str, list[int]] = {}
         for node in self.nodes:

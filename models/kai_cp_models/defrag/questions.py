@@ -27,7 +27,7 @@ def question_of(snapshot: Snapshot, free: str | None, gang: str | None) -> Defra
         pods, gpus = int(match[1]), int(match[2])
         if not pods or not gpus:
             raise BadQuestion(f"--for: {gang!r}: a gang has at least one pod of one GPU")
-        return DefragQuestion(_level(snapshot, match[3], "--for") if match[3] else "", pods, gpus)
+        return DefragQuestion(_level(snapshot, match[3], "--for") if match[3] else None, pods, gpus)
     if free is None or free == "nodes":
         return DefragQuestion()
     return DefragQuestion(_level(snapshot, free, "--free"))

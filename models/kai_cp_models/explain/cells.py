@@ -43,9 +43,9 @@ class Leaver:
     holds: Amounts
     below: tuple[str, ...]
     own: bool
-    level: str
+    level: str | None
     placed_now: bool
-    mover: int
+    mover: int | None
     pods: list[Pod] = field(default_factory=list)
     holders: list[int] = field(default_factory=list)
 
@@ -217,7 +217,7 @@ def _drafts(
             if request is None or pod.reservation:
                 request = requests[id(pod.spec)] = request_of(pod)
             share = pod.key if pod.spec.gpu.shares else None
-            holds = charges.of((pod,)) if below or holder.level else NOTHING
+            holds = charges.of((pod,)) if below or holder.level is not None else NOTHING
             key = (
                 node if not exact else (node, pod.key),
                 request,
@@ -259,10 +259,10 @@ def _mover(
     *,
     numbers: dict[Hashable, int],
     movers: list[Mover],
-) -> int:
-    """The mover of a pod, -1 where it cannot be moved."""
+) -> int | None:
+    """The mover of a pod, None where it cannot be moved."""
     if holder.fixed is None:
-        return -1
+        return None
     pinned = _pin(ledger, root, pod, node)
     key = (id(pod.spec), pinned)
     number = numbers.get(key)

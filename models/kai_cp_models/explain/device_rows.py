@@ -74,7 +74,7 @@ class DeviceRows:
         """Alike pods that may move, and how many of them go to every cell."""
         pods: dict[int, list[Pod]] = {}
         for leaver in self.m.cells.leavers:
-            if leaver.mover in self.m.to:
+            if leaver.mover is not None and leaver.mover in self.m.to:
                 pods.setdefault(leaver.mover, []).extend(leaver.pods)
         for mover, mine in pods.items():
             if rule.concerns(mine[0]) and len({rule.identity(pod) for pod in mine}) == 1:

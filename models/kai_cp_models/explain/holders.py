@@ -26,7 +26,7 @@ class VictimUnit:
 
     ``kept``: the families each of which forbids to evict it; ``fixed``: those that forbid to move it, None
     where it can never be moved. ``chain``: its position in its group. ``placed_now``: the cycle gave it its
-    place. ``level``: the levelled queue whose due bounds what is lost from it, "" where none does.
+    place. ``level``: the levelled queue whose due bounds what is lost from it, None where none does.
     """
 
     group: PodGroup
@@ -36,7 +36,7 @@ class VictimUnit:
     fixed: Families | None
     holds: Amounts
     placed_now: bool = False
-    level: str = ""
+    level: str | None = None
 
 
 class Holders:
@@ -54,7 +54,7 @@ class Holders:
         self._known = group.queue in self._snapshot.leaf_queues
         self._families: dict[tuple[object, ...], Families] = {}
         self._allowed: dict[str, bool] = {}
-        self._levels: dict[str, str] = {}
+        self._levels: dict[str, str | None] = {}
         self._seconds: dict[str, float] = {}
         self._fixes: dict[bool, Families] = {}
 
@@ -79,7 +79,7 @@ class Holders:
         if unit.placed:
             before = group.key in self._served
             kept = frozenset(("order",)) if before else self._kept(group, whole=False)
-            level = "" if before else self._level(group.queue)
+            level = None if before else self._level(group.queue)
             fixed = frozenset[str]() if unit.placed == len(unit.pods) else None
             return VictimUnit(group, unit.pods, unit.chain, kept, fixed, unit.holds, True, level)
         kept = self._kept(group, whole=unit.whole)
@@ -87,16 +87,14 @@ class Holders:
         level = self._level(group.queue)
         return VictimUnit(group, unit.pods, unit.chain, kept, fixed, unit.holds, False, level)
 
-    def _level(self, queue: str) -> str:
-        """The levelled queue whose due bounds what a queue loses to the group (4.4)."""
-        level = self._levels.get(queue)
-        if level is None:
+    def _level(self, queue: str) -> str | None:
+        """The levelled queue whose due bounds what a queue loses to the group (4.4), None where none does."""
+        if queue not in self._levels:
             mine = self._group.queue
             owed = self._known and queue != mine and queue in self._snapshot.leaf_queues
             bounded = owed and self._may_reclaim(queue)
-            level = levelled(self._ledger.book, mine, queue)[1] if bounded else ""
-            self._levels[queue] = level
-        return level
+            self._levels[queue] = levelled(self._ledger.book, mine, queue)[1] if bounded else None
+        return self._levels[queue]
 
     def _kept(self, group: PodGroup, *, whole: bool) -> Families:
         """The families that forbid to evict a running group for the asker (4.1, 4.3, 4.4, 4.6)."""

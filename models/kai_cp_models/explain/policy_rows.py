@@ -164,6 +164,6 @@ class PolicyRows:
         mine = [
             self.m.consolidated(j)
             for j, leaver in enumerate(self.m.cells.leavers)
-            if self.m.moved[j] is not None and not leaver.placed_now and not leaver.level
+            if self.m.moved[j] is not None and not leaver.placed_now and leaver.level is None
         ]
         self.m.under(self.m.cp.add(sum(mine) <= largest), "consolidation")

@@ -154,7 +154,9 @@ class Repair(Feasibility):
         found = []
         for i, leaver in enumerate(self.cells.leavers):
             moved = self.moved[i]
-            count = 0 if moved is None else solver.value(moved)
+            if moved is None or leaver.mover is None:
+                continue
+            count = solver.value(moved)
             shifted = solver.value(self._shifted[i]) if i in self._shifted else 0
             for k in range(count):
                 node = going[leaver.mover].pop(0)

@@ -27,7 +27,7 @@ from kai_cp_models.units import Batch
 _SERVED: Final[Families] = frozenset(("order",))
 """What keeps the places of those that were served before."""
 _ACTIONS: Final = ("consolidation", "reclaim", "preempt")
-VariableKind = tuple[Families, Families | None, str]
+VariableKind = tuple[Families, Families | None, str | None]
 """On which terms alike pods go: what keeps them, what fixes them, the level that bounds their loss."""
 _MOST_KINDS: Final = 4
 """Kinds of leavers up to which every choice of kinds that go has rows of its own."""
@@ -187,7 +187,7 @@ class Variables:
             return None
         moved = self.cp.new_int_var(0, leaver.count, f"moved[{i}]")
         may = self.permit(leaver.fixed)
-        if leaver.level:
+        if leaver.level is not None:
             may_lose = self.permit(leaver.kept)
             self.cp.add(moved <= leaver.count * (may + may_lose))
         else:
@@ -247,7 +247,7 @@ class Variables:
         terms: dict[int, list[cp_model.IntVar]] = {}
         most: dict[int, int] = {}
         for leaver, moved in zip(self.cells.leavers, self.moved, strict=True):
-            if moved is not None:
+            if moved is not None and leaver.mover is not None:
                 terms.setdefault(leaver.mover, []).append(moved)
                 most[leaver.mover] = most.get(leaver.mover, 0) + leaver.count
         self.to: dict[int, dict[int, cp_model.IntVar]] = {}

@@ -34,13 +34,13 @@ class VolumeSource:
     """Where a waiting claim gets its volume in this cycle, and the pods that rely on it.
 
     ``nodes``: nodes that can use the volume then. ``volume``: an existing one; ``capacity``: position
-    of the capacity that a new one is made from.
+    of the capacity that a new one is made from. Both None: room is not tracked.
     """
 
     nodes: Mask
     users: frozenset[PodKey]
-    volume: str = ""
-    capacity: int = -1
+    volume: str | None = None
+    capacity: int | None = None
 
 
 class StorageState(LeavingState):
@@ -281,7 +281,7 @@ class StorageState(LeavingState):
                 self._sources[claim.key] = VolumeSource(source.nodes, users, source.volume, source.capacity)
                 continue
             del self._sources[claim.key]
-            if source.capacity >= 0:
+            if source.capacity is not None:
                 self._room[0][source.capacity] += claim.bytes
 
     def _leave(self, pod: Pod, sign: int) -> None:
