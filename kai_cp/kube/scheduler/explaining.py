@@ -10,7 +10,8 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -35,9 +36,25 @@ CONDITION_SECONDS: Final = 20.0
 """Longest explanation for a condition: loading the solver alone takes some of it on a busy machine."""
 LOOK_SECONDS: Final = 1.0
 REMEMBERED: Final = 2_000
+MOST_TRIES: Final = 3
+"""How often a pod group is explained whose explanation was late or failed, while its situation stays."""
 MOST_SENTENCE: Final = 600
 CHEAP: Final = ("repair", "wait", "uncordon", "enable-action", "raise-limit", "raise-quota", "raise-priority")
 """Kinds that are tried for a condition: they need no search among running pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What is told of a pod group that waits with ``reason`` and ``message``; "" after ``tries`` in vain."""
+
+    reason: str
+    message: str
+    words: str
+    tries: int
+
+    def fits(self, entry: Unscheduled) -> bool:
+        """Whether the group still waits with the same words."""
+        return (self.reason, self.message) == (entry.reason, entry.message)
 
 
 class Explaining:
@@ -60,8 +77,7 @@ class Explaining:
         self._worker = Worker(job)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._said: OrderedDict[GroupKey, tuple[str, str, str]] = OrderedDict()
-        """By pod group: the reason and message it waits with, and what is told of it."""
+        self._said: OrderedDict[GroupKey, _Told] = OrderedDict()
 
     def routes(self) -> dict[str, Callable[[str], Response | None]]:
         """``/explain`` and ``/what-if``."""
@@ -85,9 +101,9 @@ class Explaining:
         now, else the cycle's message.
         """
         known = self._said.get(entry.group)
-        if known is None or known[:2] != (entry.reason, entry.message) or not known[2]:
+        if known is None or not known.fits(entry) or not known.words:
             return entry.message
-        return known[2][:MOST_SENTENCE]
+        return known.words[:MOST_SENTENCE]
 
     # --- on the port -----------------------------------------------------------------------------
 
@@ -155,18 +171,18 @@ class Explaining:
         while not self._stopping.wait(pause):
             began = time.monotonic()
             try:
-                self._explain_next()
+                self.explain_next()
             except Exception:
                 LOG.exception("explaining for conditions failed")
             # The rest of the time belongs to others.
             pause = max(LOOK_SECONDS, (time.monotonic() - began) * (1 - SHARE) / SHARE)
 
-    def _explain_next(self) -> None:
-        """Explain one pod group whose situation changed since it was last explained."""
+    def explain_next(self) -> None:
+        """Explain one pod group whose situation changed; where there is none, one that was tried in vain."""
         cycles = self._cycles.all()
         if not cycles:
             return
-        entry = next((one for one in cycles[-1].plan.unscheduled if self._changed(one)), None)
+        entry = self.next_of(cycles[-1].plan.unscheduled)
         if entry is None or not self._busy.acquire(blocking=False):
             return
         try:
@@ -189,14 +205,24 @@ class Explaining:
             self._wake()
 
     def remember(self, entry: Unscheduled, found: str) -> None:
-        """What is told of a pod group that waits like this; "" where nothing was found out."""
-        self._said[entry.group] = entry.reason, entry.message, found
+        """What is told of a pod group that waits like this; "" where nothing was found out in time."""
+        known = self._said.get(entry.group)
+        tries = known.tries if known is not None and known.fits(entry) else 0
+        self._said[entry.group] = _Told(entry.reason, entry.message, found, tries + 1)
         while len(self._said) > REMEMBERED:
             self._said.popitem(last=False)
 
-    def _changed(self, entry: Unscheduled) -> bool:
+    def next_of(self, waiting: Sequence[Unscheduled]) -> Unscheduled | None:
+        """Which of those that wait is to be explained: fewest tries first, then in their order."""
+        open_ones = [(tries, i) for i, one in enumerate(waiting) if (tries := self._tries(one)) < MOST_TRIES]
+        return waiting[min(open_ones)[1]] if open_ones else None
+
+    def _tries(self, entry: Unscheduled) -> int:
+        """How often it was explained in vain as it waits now; ``MOST_TRIES`` where no try is needed."""
         known = self._said.get(entry.group)
-        return known is None or known[:2] != (entry.reason, entry.message)
+        if known is None or not known.fits(entry):
+            return 0
+        return MOST_TRIES if known.words else known.tries
 
 
 def told(entry: Mapping[str, Any]) -> str:

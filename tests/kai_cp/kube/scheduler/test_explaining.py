@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube.scheduler.explaining import Explaining, remedy, told
+from kai_cp.explain.tasks import ExplainTask
+from kai_cp.kube.scheduler.explaining import MOST_TRIES, Explaining, remedy, told
 from kai_cp.kube.serving.http import HttpServer, Query
 from kai_cp.kube.telemetry.cycles import CycleLog, CycleRecord
 from kai_cp.reader import parse
+from kai_cp.worker import Reply, Worker
 from kai_cp_models.engine import decide
 from kai_cp_models.snapshot import GroupKey, Unscheduled
 from tests.support import objects as raw
@@ -43,13 +45,17 @@ def full_cluster() -> raw.Object:
     )
 
 
-@pytest.fixture(scope="module")
-def explaining() -> Iterator[Explaining]:
-    cluster = full_cluster()
+def log_of(cluster: raw.Object) -> CycleLog:
+    """One cycle."""
     snapshot = parse(cluster, now=NOW)
     log = CycleLog()
     log.add(CycleRecord(1, NOW, cluster, snapshot, decide(snapshot, UNHURRIED), (), {}, "hash"))
-    found = Explaining(log, UNHURRIED)
+    return log
+
+
+@pytest.fixture(scope="module")
+def explaining() -> Iterator[Explaining]:
+    found = Explaining(log_of(full_cluster()), UNHURRIED)
     yield found
     found.stop()
 
@@ -144,6 +150,40 @@ def test_what_waits_is_explained_once_and_the_condition_says_the_cheapest_fix(ex
     assert explaining.words(entry) == "needs 2 GPUs; 1 is free; would start if you uncordon n1"
     other = Unscheduled(entry.group, "OverLimit", "limit 8", True)
     assert explaining.words(other) == "limit 8"
+
+
+def test_what_was_late_is_tried_again_when_nothing_new_waits_and_not_for_ever() -> None:
+    explaining = Explaining(CycleLog(), UNHURRIED)
+    x, y = (Unscheduled(GroupKey("default", name), "NodeFragmented", "no room", True) for name in "xy")
+    asked = []
+    while (entry := explaining.next_of([x, y])) is not None:
+        asked.append(entry.group.name)
+        explaining.remember(entry, "needs 2 GPUs; 1 is free" if asked == ["x", "y"] else "")
+    assert asked == ["x", "y", "x", "x"]
+    assert explaining.words(x) == "no room"
+    # Another situation, another try; and what is explained once is so until then.
+    changed = Unscheduled(x.group, "NodeFragmented", "less room", True)
+    assert explaining.next_of([x, y]) is None
+    assert explaining.next_of([changed, y]) is changed
+    explaining.remember(changed, "needs 2 GPUs; none is free")
+    assert explaining.next_of([changed, y]) is None
+
+
+@pytest.mark.parametrize("end", ["late", "failed"])
+def test_the_worker_is_asked_again_after_it_was_late_or_failed(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def run(worker: Worker, task: ExplainTask, deadline: float) -> Reply:
+        asked.append(task.groups)
+        return Reply(None, "late" if end == "late" else "failed")
+
+    monkeypatch.setattr(Worker, "run", run)
+    explaining = Explaining(log_of(full_cluster()), UNHURRIED)
+    for _ in range(MOST_TRIES + 2):
+        explaining.explain_next()
+    assert asked == [("default/x",)] * MOST_TRIES
 
 
 def test_remedy_is_the_first_fix() -> None:
