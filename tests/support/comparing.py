@@ -66,7 +66,7 @@ def _values(cycle: Cycle, action: ActionName, plan: Plan, settings: Settings) ->
     gone = _disturbed(plan, action)
     again = {d.pod for d in plan.decisions if d.kind != "Evict"}
     victims = Victims(cycle, POLICIES[action], cycle.ledger, waiting_groups(cycle, action))
-    lost = [all(p.key in gone - again for p in item.offer.pods) for item in victims.ranked]
+    lost = [all(p.key in gone - again for p in item.unit.pods) for item in victims.ranked]
     moved = frozenset(gone & again)
     keys = served(cycle.snapshot, plan, action)
     asks = [ask for key, ask in victims.asks.items() if key in keys]
