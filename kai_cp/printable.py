@@ -8,3 +8,8 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def in_plot(text: str) -> str:
+    """The text as it is, in a plot: between two dollars it would be a formula, and an odd one an error."""
+    return text.replace("$", r"\$")

@@ -12,6 +12,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from kai_cp.bench.records import BoundResult, CaseResult, PolicyResult, SimulationResult
+from kai_cp.printable import in_plot
 
 OURS: Final = "#1b6ca8"
 THEIRS: Final = "#d1495b"
@@ -40,7 +41,9 @@ def time_against_size(cases: Sequence[CaseResult]) -> str:
     ]
     if peers:
         name = next(c.peer.name for c in cases if c.peer is not None)
-        axes.scatter(*zip(*peers, strict=True), s=22, color=THEIRS, marker="s", label=name, alpha=0.8)
+        axes.scatter(
+            *zip(*peers, strict=True), s=22, color=THEIRS, marker="s", label=in_plot(name), alpha=0.8
+        )
     axes.scatter(*zip(*mine, strict=True), s=26, color=OURS, label="this run", alpha=0.8)
     axes.set(xscale="log", yscale="log", xlabel="pods in the cluster", ylabel="seconds to decide")
     axes.legend(frameon=False)
@@ -84,7 +87,7 @@ def gaps(cases: Sequence[CaseResult]) -> str:
     """The worst proven gap of a stage, per case."""
     shown = sorted(cases, key=lambda c: (c.gap, c.case))[-40:]
     figure, axes = _axes(height=0.9 + 0.19 * len(shown))
-    names = [c.case for c in shown]
+    names = [in_plot(c.case) for c in shown]
     axes.barh(names, [100 * c.gap for c in shown], color=[GREEN if c.gap <= 1e-6 else OURS for c in shown])
     axes.set(xlabel="largest gap of a stage, percent (0: every stage proved optimal)")
     axes.tick_params(axis="y", labelsize=7)
@@ -102,7 +105,7 @@ def anytime(cases: Sequence[CaseResult]) -> str:
         best = max(1e-9, *(m.admitted_gpus for m in case.moments))
         times = [max(1e-3, m.seconds) for m in case.moments] + [max(1e-3, case.seconds["decide"])]
         values = [100 * m.admitted_gpus / best for m in case.moments]
-        axes.step(times, [*values, values[-1]], where="post", label=case.case, linewidth=1.4)
+        axes.step(times, [*values, values[-1]], where="post", label=in_plot(case.case), linewidth=1.4)
     axes.set(xscale="log", xlabel="seconds since the decision began")
     axes.set(ylabel="GPUs admitted, percent of the final answer")
     axes.legend(frameon=False, fontsize=7)
@@ -125,7 +128,7 @@ def policies(runs: Sequence[PolicyResult], bounds: Sequence[BoundResult]) -> str
     for j, name in enumerate(names):
         at = [i + (j - (len(names) - 1) / 2) * width for i in range(len(used))]
         heights = [fmean(by[name]) if by.get(name) else 0.0 for by in used.values()]
-        axes.bar(at, heights, width * 0.92, label=name, color=palette[j % len(palette)])
+        axes.bar(at, heights, width * 0.92, label=in_plot(name), color=palette[j % len(palette)])
         for i, case in enumerate(used):
             if (case, name) in published:
                 axes.plot(at[i], published[case, name], marker="D", color=THEIRS, markersize=4)
@@ -133,7 +136,7 @@ def policies(runs: Sequence[PolicyResult], bounds: Sequence[BoundResult]) -> str
         for bound in bounds:
             if bound.case == case:
                 axes.hlines(bound.bound, i - 0.42, i + 0.42, color=GREEN, linewidth=1.5)
-    axes.set_xticks(range(len(used)), list(used))
+    axes.set_xticks(range(len(used)), list(map(in_plot, used)))
     axes.set(ylim=(max(0.0, lowest - 4), 100.6), ylabel="GPUs in use, percent")
     axes.legend(frameon=False, fontsize=7, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return svg(figure)
@@ -151,7 +154,7 @@ def waits(runs: Sequence[SimulationResult]) -> str:
         mine = [run for run in runs if run.policy == name]
         heights = [fmean([run.waiting_minutes.get(size, 0.0) for run in mine]) for size in sizes]
         at = [i + (j - (len(names) - 1) / 2) * width for i in range(len(sizes))]
-        axes.bar(at, heights, width * 0.92, label=name, color=[OURS, "#7fb2d9", GREY][j % 3])
+        axes.bar(at, heights, width * 0.92, label=in_plot(name), color=[OURS, "#7fb2d9", GREY][j % 3])
     axes.set_xticks(range(len(sizes)), [f"{size} GPUs" for size in sizes])
     axes.set(ylabel="mean wait, minutes")
     axes.legend(frameon=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from kai_cp.planning import Planned
+from kai_cp.printable import in_plot
 
 _MOST_ROWS: Final = 60
 """Nodes that are drawn; those with reservations first."""
@@ -54,11 +55,11 @@ def draw(found: Planned, path: Path) -> None:
             if bar.part != "reserved":
                 low += height
     for name in names:
-        axes.barh(0, 0, color=colours[name], alpha=0.55, hatch="//", label=f"reserved for {name}")
+        axes.barh(0, 0, color=colours[name], alpha=0.55, hatch="//", label=in_plot(f"reserved for {name}"))
     axes.barh(0, 0, color="0.75", label="runs")
     axes.barh(0, 0, color="0.75", hatch="...", label="runs, end unknown")
     axes.axvline(_day(now), color="black", linewidth=0.8)
-    axes.set_yticks(range(len(rows)), rows)
+    axes.set_yticks(range(len(rows)), list(map(in_plot, rows)))
     axes.invert_yaxis()
     axes.set_xlim(_day(now - 60), _day(last))
     axes.xaxis.set_major_formatter(dates.DateFormatter("%d %H:%M"))  # type: ignore[no-untyped-call]

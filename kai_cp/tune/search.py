@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,13 +67,21 @@ def search(
         StudyDirection.MAXIMIZE if MEASURES[o].more else StudyDirection.MINIMIZE for o in space.objectives
     ]
     shared = _storage(storage)
-    study = optuna.create_study(
-        storage=shared,
-        study_name=name,
-        directions=directions,
-        load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=None if _known(shared, name) else SEED, multivariate=True),
-    )
+    try:
+        study = optuna.create_study(
+            storage=shared,
+            study_name=name,
+            directions=directions,
+            load_if_exists=True,
+            sampler=optuna.samplers.TPESampler(
+                seed=None if _known(shared, name) else SEED, multivariate=True
+            ),
+        )
+        _trials(study, space)
+    except Exception as error:
+        # A file of any author: what the library raises on an odd one has no common class.
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"--storage: study {name} cannot be read: {reason}") from None
     if not study.trials:
         study.enqueue_trial(_present(space, base))
 
@@ -89,11 +98,33 @@ def search(
     if _finished(study) < trials:
         callback = optuna.study.MaxTrialsCallback(trials, states=(optuna.trial.TrialState.COMPLETE,))
         study.optimize(objective, callbacks=[callback])
-    return [
-        TunedTrial(t.number, dict(zip(space.objectives, t.values, strict=True)), t.user_attrs["overrides"])
-        for t in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
-        if "overrides" in t.user_attrs
-    ]
+    return _trials(study, space)
+
+
+def _trials(study: optuna.Study, space: Space) -> list[TunedTrial]:
+    """The finished trials; ``ValueError`` where one sets or says what no trial of this search can."""
+    found = []
+    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)):
+        if "overrides" not in trial.user_attrs:
+            continue
+        overrides, values = trial.user_attrs["overrides"], trial.values
+        if not isinstance(overrides, dict) or overrides.keys() != space.parameters.keys():
+            raise ValueError(f"trial {trial.number} sets something else than the search space names")
+        for path, value in overrides.items():
+            if not _allows(space.parameters[path], value):
+                raise ValueError(f"trial {trial.number}: {path} is outside its range")
+        if len(values) != len(space.objectives) or not all(map(math.isfinite, values)):
+            raise ValueError(f"trial {trial.number} has no finite value for every objective")
+        found.append(TunedTrial(trial.number, dict(zip(space.objectives, values, strict=True)), overrides))
+    return found
+
+
+def _allows(values: Range, value: object) -> bool:
+    """Whether a parameter of this range can have the value; whole ones begin at the whole part of ``low``."""
+    if values.choices:
+        return value in values.choices
+    low, high = math.floor(values.low or 0.0), values.high or 0.0
+    return isinstance(value, int | float) and low <= value <= high
 
 
 def spread(space: Space, base: Settings, instances: Sequence[Instance]) -> dict[str, tuple[float, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -178,6 +179,37 @@ def test_a_study_that_is_no_database_is_one_sentence(tmp_path: Path) -> None:
     status, said = ended(*words, "--now", NOW)
     assert status in (1, 2, 3)
     assert "defect" not in said
+
+
+HOSTILE_TRIALS: dict[str, tuple[Any, float]] = {
+    "text": ("x" * 2_000_000, 1.0),
+    "others": ({"rules.gpu_kinds": True}, 1.0),
+    "range": ({"solver.seed": 10**30}, 1.0),
+    "not a number": ({"solver.seed": "\x1b[2J"}, 1.0),
+    "endless": ({"solver.seed": 1}, float("inf")),
+}
+
+
+@pytest.mark.parametrize("kind", [*HOSTILE_TRIALS, "deep"])
+def test_a_hostile_study_is_one_sentence(tmp_path: Path, kind: str) -> None:
+    """A study may be anyone's: it sets nothing that the search space does not name."""
+    optuna = pytest.importorskip("optuna")
+    from kai_cp.tune.search import search
+    from kai_cp.tune.space import Range, Space
+    from kai_cp_models.settings import Settings
+
+    file = tmp_path / "study.db"
+    overrides, value = HOSTILE_TRIALS.get(kind, ({"solver.seed": 1}, 1.0))
+    study = optuna.create_study(storage=f"sqlite:///{file}", study_name="s", direction="maximize")
+    study.add_trial(optuna.trial.create_trial(value=value, user_attrs={"overrides": overrides}))
+    if kind == "deep":
+        with contextlib.closing(sqlite3.connect(file)) as base, base:
+            base.execute("UPDATE trial_user_attributes SET value_json = ?", ("[" * 200_000,))
+    space = Space(parameters={"solver.seed": Range(low=0, high=9)}, objectives=("admitted",))
+    with pytest.raises(ValueError, match="--storage: study s cannot be read: ") as said:
+        search(space, Settings(), [], trials=1, storage=f"sqlite:///{file}", name="s")
+    assert str(said.value).isprintable()
+    assert len(str(said.value)) < 300
 
 
 def test_what_takes_too_long_ends_even_if_it_catches_everything() -> None:

@@ -107,6 +107,11 @@ def test_pictures_are_files_of_their_format_and_repeat() -> None:
     assert ElementTree.fromstring(drawing).tag.endswith("svg")
 
 
+def test_a_name_is_no_formula() -> None:
+    drawn = picture(Report.of([], {"$\\frac{$": ("rack",)}), "svg")
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+
+
 def test_an_empty_cluster() -> None:
     report = Report.of([], {"dc": ("rack",)})
     assert "0 nodes" in to_text(report)

@@ -142,7 +142,7 @@ def _title(tree: Tree, axes: Axes) -> None:
 
     root = tree.root
     text = f"{tree.name}: {root.free_gpus} of {root.gpus} GPUs free on {len(root.nodes)} nodes"
-    axes.text(0, 1.6, text, fontsize=9, color=_INK, weight="bold", va="baseline")
+    axes.text(0, 1.6, text, fontsize=9, color=_INK, weight="bold", va="baseline", parse_math=False)
     for x, color, word in ((0, _FREE, "free"), (6, _USED, "in use")):
         axes.add_patch(Rectangle((x, 2.5), 0.9, 0.9, color=color, linewidth=0))
         axes.text(x + 1.5, 3.4, word, fontsize=7, color=_INK, va="baseline")
@@ -161,7 +161,16 @@ def _columns(report: Report, columns: Sequence[_Column], axes: Axes) -> None:
                 left, right = members[0].x, members[-1].x + members[-1].width
                 letters = max(int((right - left) / _BOLD_LETTER), 2)
                 name = around if len(around) <= letters else around[: letters - 1] + "…"
-                axes.text(left, top + 0.9, name, fontsize=7, color=_INK, weight="bold", va="baseline")
+                axes.text(
+                    left,
+                    top + 0.9,
+                    name,
+                    fontsize=7,
+                    color=_INK,
+                    weight="bold",
+                    va="baseline",
+                    parse_math=False,
+                )
                 axes.plot((left, right), (top + 1.3, top + 1.3), color=_FAINT, linewidth=0.6)
             for column in members:
                 _column(report, column, top, axes, cells)
@@ -176,7 +185,8 @@ def _column(
     from matplotlib.patches import Rectangle
 
     domain = column.domain
-    axes.text(column.x, top + 2.6, domain.name or "nodes", fontsize=5.5, color=_INK, va="baseline")
+    title = domain.name or "nodes"
+    axes.text(column.x, top + 2.6, title, fontsize=5.5, color=_INK, va="baseline", parse_math=False)
     free = f"{domain.free_gpus} free"
     axes.text(column.x, top + 3.6, free, fontsize=5, color=_FAINT, va="baseline")
     for position, name in enumerate(domain.nodes):
