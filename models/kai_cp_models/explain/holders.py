@@ -9,7 +9,7 @@ from kai_cp_models.explain.families import Families
 from kai_cp_models.explain.situation import HeldUnit, Situation
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.reclaim import ResourceBounds, can_reclaim, due_bounds, levelled, victim_allowed
+from kai_cp_models.fairness.reclaim import ResourceBounds, due_bounds, levelled, may_reclaim, over
 from kai_cp_models.fairness.runtime import delayed, granted, protected
 from kai_cp_models.snapshot import (
     ActionName,
@@ -163,8 +163,7 @@ class Holders:
         if allowed is None:
             book, mine = self._ledger.book, self._group
             allowed = queue in self._snapshot.leaf_queues and (
-                can_reclaim(book, mine.queue, self._asked, mine.preemptible) is None
-                and victim_allowed(book, mine.queue, self._asked, queue)
+                may_reclaim(book, mine.queue, self._asked, mine.preemptible, queue)
                 and self._over_bound(queue)
             )
             self._allowed[queue] = allowed
@@ -173,8 +172,7 @@ class Holders:
     def _over_bound(self, queue: str) -> bool:
         book = self._ledger.book
         level, bounds = due_bounds(book, self._group.queue, self._asked, queue)
-        held = book.allocated_of(level)
-        return any(bound is not None and have > bound for have, bound in zip(held, bounds, strict=True))
+        return over(book.allocated_of(level), bounds)
 
 
 def groups_of(holders: list[VictimUnit]) -> dict[GroupKey, list[int]]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import pessimistic_batch
-from kai_cp_models.fairness.reclaim import can_reclaim, victim_allowed
+from kai_cp_models.fairness.reclaim import may_reclaim
 from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.size import amount
@@ -126,8 +126,8 @@ def _may_take(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> bool:
     if any(other.priority < group.priority for other in snapshot.preemptible_groups.get(group.queue, ())):
         return True
     asked = pessimistic_batch(snapshot, pods)
-    return can_reclaim(book, group.queue, asked, group.preemptible) is None and any(
-        victim_allowed(book, group.queue, asked, queue)
+    return any(
+        may_reclaim(book, group.queue, asked, group.preemptible, queue)
         for queue in snapshot.preemptible_groups.keys() & snapshot.leaf_queues
         if queue != group.queue
     )

@@ -48,6 +48,12 @@ def victim_allowed(book: QueueBook, trigger_queue: str, amounts: Amounts, victim
     return not within(held, book.allocatable_share_floor[victim])
 
 
+def may_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool, victim_queue: str) -> bool:
+    """Whether the leaf ``queue`` may look at victims of ``victim_queue`` for a batch of this size (4.4)."""
+    allowed = can_reclaim(book, queue, amounts, preemptible) is None
+    return allowed and victim_allowed(book, queue, amounts, victim_queue)
+
+
 def victim_conceivable(
     book: QueueBook,
     trigger_queue: str,

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kai_cp_models.fairness.amounts import Amounts, Involved
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.reclaim import TakenUnit, can_reclaim, levelled, validate, victim_allowed
+from kai_cp_models.fairness.reclaim import (
+    TakenUnit,
+    can_reclaim,
+    levelled,
+    may_reclaim,
+    validate,
+    victim_allowed,
+    victim_conceivable,
+)
 from kai_cp_models.snapshot import UNLIMITED, Queue, Shares
 from tests.kai_cp_models.fairness.builders import cluster, group, node, pending, queue, running
+from tests.support.brute import worlds
 
 GPU_ONLY: Involved = (False, False, True)
 
@@ -117,6 +128,31 @@ def test_victim_filter_looks_at_departments_between_departments() -> None:
     assert not victim_allowed(state, "a", gpus(3), "c")
     state = book(TREE, {"c": 7}, {"a": 6, "b": 6, "c": 6})
     assert victim_allowed(state, "a", gpus(3), "c")
+
+
+COUNTS = st.integers(0, 6)
+
+
+@worlds(100)
+@given(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, st.integers(1, 6))
+def test_what_an_explanation_lets_go_no_proof_calls_inconceivable(
+    a: int, b: int, quota_a: int, quota_b: int, gained: int, lost_by_a: int, needs: int
+) -> None:
+    """4.4 is stated twice: exactly for explanations and reasons, and for proofs as what may hold on the way.
+
+    Between the start of a cycle and the question b was given pods and a lost some.
+    """
+    before = two_teams(a=a, b=b, asks=12, quota_a=quota_a, quota_b=quota_b)
+    after = before.copy()
+    after.charge("b", gpus(gained), True)
+    after.charge("a", gpus(min(a, lost_by_a)), True, -1)
+    given_to, taken_from = ([(0, 0, 0)] * len(before.held) for _ in range(2))
+    for i in before.line("b"):
+        given_to[i] = gpus(gained)
+    for i in before.line("a"):
+        taken_from[i] = gpus(min(a, lost_by_a))
+    if may_reclaim(after, "a", gpus(needs), True, "b"):
+        assert victim_conceivable(before, "a", gpus(needs), "b", lost=taken_from, gained=given_to)
 
 
 def test_units_are_taken_while_the_victim_is_above_its_share() -> None:
