@@ -28,6 +28,8 @@ def operation(option: str, value: str, now: float) -> list[Object]:
     """The operations of one option, such as ``--drain`` with ``n1``; raises ``BadOperation``."""
     try:
         return OPTIONS[option](value, now)
+    except BadFile:
+        raise
     except BadOperation as problem:
         raise BadOperation(f"{option} {value}: {problem}") from None
 

@@ -1,0 +1,91 @@
+"""The commands explain and what-if as users type them: exit status, and one line where something is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.kai_cp.explain.clusters import cluster
+from tests.kai_cp.test_cli import run
+from tests.support.tiny import node, pod
+
+ANSWERED, BAD_INPUT, WRONG_USAGE = 0, 1, 2
+NOW = "2026-11-20T12:00:00Z"
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    """One node of 2 GPUs; x asks for 3, and pod group broken asks for no whole number of members."""
+    world = cluster([node("n0", gpus=2)], [pod("x", gpus=3), pod("broken", gpus=1)])
+    groups = {item["metadata"]["name"]: item for item in world["rawObjects"]["podGroups"]}
+    groups["broken"]["spec"]["minMember"] = "many"
+    path = tmp_path / "snapshot.json"
+    path.write_text(json.dumps(world))
+    return path
+
+
+@pytest.mark.parametrize("target", ["podgroup/default/x", "pod/default/x", "--all"])
+def test_an_answer_begins_with_the_state_and_writes_nothing(snapshot: Path, target: str) -> None:
+    before = snapshot.read_bytes()
+    done = run("explain", snapshot, target, "--no-fixes", "--now", NOW)
+    assert (done.returncode, done.stderr) == (ANSWERED, "")
+    assert done.stdout.startswith("PENDING  podgroup default/x")
+    assert [path.name for path in snapshot.parent.iterdir()] == ["snapshot.json"]
+    assert snapshot.read_bytes() == before
+
+
+def test_a_malformed_object_is_set_aside_and_its_explanation_says_what_is_wrong(snapshot: Path) -> None:
+    done = run("explain", snapshot, "podgroup/default/broken", "--no-fixes", "--now", NOW)
+    assert (done.returncode, done.stdout) == (BAD_INPUT, "")
+    assert "podgroup default/broken is left out of all decisions: spec.minMember" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["explain", "podgroup/default/xx"], ["default/xx", "default/x"]),
+        (["explain", "pod/default/y"], ["default/y", "default/x"]),
+        (["explain", "queue/q"], ["queue/q"]),
+        (["explain", "--all", "--kinds", "magic"], ["magic"]),
+        (["explain"], ["--all"]),
+        (["what-if", "--drain", "n1"], ["n1", "n0"]),
+        (["what-if", "--add-nodes", "n0=many"], ["many"]),
+        (["what-if", "--add-nodes", "n0=1000000"], ["1000000"]),
+        (["what-if", "--set-queue", "nope.gpu.limit=1"], ["nope"]),
+        (["what-if", "--enable", "preemt"], ["preemt", "preempt"]),
+        (["what-if", "--stop", "pod/default/x,pod/default/z"], ["default/z"]),
+        (["what-if", "--least", "nodes:n9", "--for", "all"], ["n9", "n0"]),
+        (["what-if", "--least", "nodes:n0", "--for", "podgroup/default/z"], ["default/z"]),
+        (["what-if", "--after", "soon"], ["soon"]),
+    ],
+)
+def test_wrong_usage_is_one_line_with_the_name_and_the_nearest(
+    snapshot: Path, words: list[str], said: list[str]
+) -> None:
+    done = run(words[0], snapshot, *words[1:], "--now", NOW)
+    assert (done.returncode, done.stdout) == (WRONG_USAGE, "")
+    assert [part for part in said if part not in done.stderr] == []
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", [None, "kind: [", "kind: Secret\nmetadata: {name: s}", "kind: Pod", ""])
+def test_a_bad_file_to_add_is_bad_input(snapshot: Path, tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "more.yaml"
+    if text is not None:
+        path.write_text(text)
+    done = run("what-if", snapshot, "--add", path, "--now", NOW)
+    assert (done.returncode, done.stdout) == (BAD_INPUT, "")
+    assert done.stderr.count("\n") == 1
+    assert "more.yaml" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["explain", "what-if"])
+def test_a_bad_snapshot_is_bad_input(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "snapshot.json"
+    path.write_text("{")
+    done = run(command, path, *(["--all"] if command == "explain" else []), "--now", NOW)
+    assert (done.returncode, done.stdout) == (BAD_INPUT, "")
+    assert "Traceback" not in done.stderr
