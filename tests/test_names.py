@@ -7,11 +7,15 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from kai_cp_models.snapshot import DECISION_ORDER, POLICY_ACTIONS, ActionName
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("kai_cp", "models/kai_cp_models", "topology/kai_cp_topology")
+SNAPSHOT = "models/kai_cp_models/snapshot.py"
 DOCUMENTS = ROOT / "kai_cp" / "documents"
 """A document is named as the record that it is written from, so these classes repeat names on purpose."""
 
@@ -143,3 +147,27 @@ def test_a_number_that_stands_for_none_is_found() -> None:
     )
     assert defaults(tree, "-1") == {"Room.left"}
     assert defaults(tree, "''") == {"Room.name"}
+
+
+def lists_of_actions(tree: ast.Module) -> int:
+    """How many collections of a module write down every action that a policy may name."""
+    written = (
+        {
+            part.value
+            for part in ast.walk(node)
+            if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        }
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Tuple, ast.List, ast.Set, ast.Dict))
+    )
+    return sum(found >= set(POLICY_ACTIONS) for found in written)
+
+
+def test_actions_are_listed_in_one_module() -> None:
+    assert [path for path, tree in modules().items() if lists_of_actions(tree)] == [SNAPSHOT]
+    assert sorted(DECISION_ORDER) == sorted(get_args(ActionName))
+
+
+def test_a_second_list_of_actions_is_found() -> None:
+    assert lists_of_actions(ast.parse(f"ORDER = {POLICY_ACTIONS!r}")) == 1
+    assert lists_of_actions(ast.parse(f"ORDER = {POLICY_ACTIONS[:-1]!r}")) == 0

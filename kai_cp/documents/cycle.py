@@ -20,6 +20,7 @@ from kai_cp.documents.parts import (
     Time,
 )
 from kai_cp.documents.starts import Estimate, Goal, Reservation, StoredReservation
+from kai_cp_models.snapshot import ActionName
 
 
 @with_config(OPEN)
@@ -40,16 +41,7 @@ class Decision(ForWhom):
     gpus: Gpus | None
     node: Annotated[str, Field(description="Where it goes, or (Evict) where it runs.")]
     action: Annotated[
-        Literal[
-            "allocate",
-            "consolidation",
-            "reclaim",
-            "preempt",
-            "stalegangeviction",
-            "maxruntime",
-            "reservation",
-            "defrag",
-        ],
+        ActionName,
         Field(description="The last three: what settings of the time axis switch on."),
     ]
     gpuGroups: NotRequired[

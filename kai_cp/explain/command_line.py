@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from kai_cp.decisions import rfc3339
 from kai_cp.explain.draft import BadOperation, nearest
-from kai_cp.explain.operations import ACTIONS, ADDABLE, QUEUE_FIELDS, QUEUE_RESOURCES, path_of
+from kai_cp.explain.operations import ADDABLE, QUEUE_FIELDS, QUEUE_RESOURCES, path_of
 from kai_cp.explain.raw import metadata
 from kai_cp.json_types import Object
 from kai_cp.reader.times import go_duration
+from kai_cp_models.snapshot import POLICY_ACTIONS
 
 _AMOUNTS: Final = {"quota": "quota", "limit": "limit", "weight": "overQuotaWeight"}
 _EMPTY: Final[Mapping[str, Object]] = {
@@ -219,8 +220,8 @@ def _create(value: str, now: float) -> list[Object]:
 def _action(what: str) -> Callable[[str, float], list[Object]]:
     def make(value: str, now: float) -> list[Object]:
         for name in _names(value):
-            if name not in ACTIONS:
-                raise BadOperation(f"there is no action {name}{nearest(name, list(ACTIONS))}")
+            if name not in POLICY_ACTIONS:
+                raise BadOperation(f"there is no action {name}{nearest(name, list(POLICY_ACTIONS))}")
         return [{"op": what, "action": name} for name in _names(value)]
 
     return make

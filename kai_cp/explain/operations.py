@@ -27,9 +27,8 @@ from kai_cp.explain.raw import (
     subgroup_of,
 )
 from kai_cp.json_types import Object
-from kai_cp_models.snapshot import Policy
+from kai_cp_models.snapshot import POLICY_ACTIONS, Policy
 
-ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 QUEUE_AMOUNTS: Final = ("quota", "limit", "overQuotaWeight")
 QUEUE_FIELDS: Final = ("priority", "preemptMinRuntime", "reclaimMinRuntime")
 QUEUE_RESOURCES: Final = ("gpu", "cpu", "memory")
@@ -250,12 +249,12 @@ def _disable_action(draft: Draft, op: Object) -> None:
 
 
 def _switch(draft: Draft, action: str, *, on: bool) -> None:
-    if action not in ACTIONS:
-        raise BadOperation(f"there is no action {action}{nearest(action, list(ACTIONS))}")
+    if action not in POLICY_ACTIONS:
+        raise BadOperation(f"there is no action {action}{nearest(action, list(POLICY_ACTIONS))}")
     config = draft.section("config")
     have = {part.strip() for part in str(config.get("actions") or "").split(",")}
     have = have | {action} if on else have - {action}
-    config["actions"] = ", ".join(known for known in ACTIONS if known in have)
+    config["actions"] = ", ".join(known for known in POLICY_ACTIONS if known in have)
     if on and action == "consolidation":
         params = draft.section("schedulerParams")
         if not params.get("maxNumberConsolidationPreemptees"):

@@ -21,17 +21,11 @@ from kai_cp.reader.fields import (
 )
 from kai_cp.reader.notes import Notes
 from kai_cp.reader.times import duration
-from kai_cp_models.snapshot import ActionName, Policy
+from kai_cp_models.snapshot import POLICY_ACTIONS, ActionName, Policy
 
 Value = TypeVar("Value")
 
-_ACTIONS: Final[Mapping[str, ActionName]] = {
-    "allocate": "allocate",
-    "consolidation": "consolidation",
-    "reclaim": "reclaim",
-    "preempt": "preempt",
-    "stalegangeviction": "stalegangeviction",
-}
+_ACTIONS: Final[Mapping[str, ActionName]] = {name: name for name in POLICY_ACTIONS}
 DEFAULT_PLUGINS: Final = frozenset(
     (
         "predicates",

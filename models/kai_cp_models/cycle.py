@@ -15,6 +15,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
+    DECISION_ORDER,
     ActionName,
     Decision,
     GroupKey,
@@ -25,21 +26,7 @@ from kai_cp_models.snapshot import (
     Stage,
 )
 
-_ORDER: Final[dict[str, int]] = {
-    name: i
-    for i, name in enumerate(
-        (
-            "maxruntime",
-            "stalegangeviction",
-            "reservation",
-            "allocate",
-            "consolidation",
-            "reclaim",
-            "preempt",
-            "defrag",
-        )
-    )
-}
+_ORDER: Final = {name: i for i, name in enumerate(DECISION_ORDER)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from kai_cp_models.extras import Extras
 from kai_cp_topology.records import Locality
@@ -422,31 +422,31 @@ class Topology:
     aliases: tuple[tuple[str, str], ...] = ()
 
 
-ActionName = Literal[
+PolicyAction = Literal["allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"]
+TimeAction = Literal["maxruntime", "reservation", "defrag"]
+ActionName = Literal[PolicyAction, TimeAction]
+POLICY_ACTIONS: Final[tuple[PolicyAction, ...]] = get_args(PolicyAction)
+"""Actions that a policy may name, in KAI's order."""
+TIME_ACTIONS: Final[frozenset[ActionName]] = frozenset(get_args(TimeAction))
+"""Actions of the time axis. No policy names them; settings switch them on."""
+DECISION_ORDER: Final[tuple[ActionName, ...]] = (
     "maxruntime",
+    "stalegangeviction",
     "reservation",
     "allocate",
     "consolidation",
     "reclaim",
     "preempt",
-    "stalegangeviction",
     "defrag",
-]
-TIME_ACTIONS: Final[frozenset[ActionName]] = frozenset(("maxruntime", "reservation", "defrag"))
-"""Actions of the time axis. No policy names them; settings switch them on."""
+)
+"""In this order the decisions of a plan are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What the snapshot's ``config`` and ``schedulerParams`` say (1.5, 11.1)."""
 
-    actions: tuple[ActionName, ...] = (
-        "allocate",
-        "consolidation",
-        "reclaim",
-        "preempt",
-        "stalegangeviction",
-    )
+    actions: tuple[ActionName, ...] = POLICY_ACTIONS
     plugins: frozenset[str] = frozenset()
     """Names of the active plugins; a missing one switches its rules or scores off."""
     gpu_strategy: Literal["binpack", "spread"] = "binpack"

@@ -14,15 +14,12 @@ from typer import Option
 from kai_cp import files, yaml_text
 from kai_cp.kube.api import names
 from kai_cp.kube.serving.flags import Seconds
+from kai_cp_models.snapshot import POLICY_ACTIONS
 
 NANOSECONDS: Final = 1_000_000_000
 
 ACTIONS: Final[Mapping[str, int]] = {
-    "allocate": 500,
-    "consolidation": 400,
-    "reclaim": 300,
-    "preempt": 200,
-    "stalegangeviction": 100,
+    name: 100 * (len(POLICY_ACTIONS) - i) for i, name in enumerate(POLICY_ACTIONS)
 }
 """Actions by priority (1.5)."""
 PLUGINS: Final[Mapping[str, int]] = {
