@@ -8,8 +8,8 @@ from typing import Literal
 import orjson
 
 from kai_cp_models.queries import idle_gpus
+from kai_cp_models.records.devices import DEVICES, DeviceId
 from kai_cp_models.rules.stateful.dra.hardware import gpus_by_node, shared_attributes
-from kai_cp_models.rules.stateful.dra.objects import DEVICES, DeviceId
 from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Snapshot
 from kai_cp_topology.draw import picture
 from kai_cp_topology.records import NodeFacts

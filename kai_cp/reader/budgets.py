@@ -6,7 +6,7 @@ from kai_cp.json_types import Json
 from kai_cp.reader.affinity import read_selector
 from kai_cp.reader.fields import Malformed, int_at, object_at, shown
 from kai_cp.reader.notes import Identity
-from kai_cp_models.rules.stateful.budgets import DisruptionBudget
+from kai_cp_models.records.budgets import DisruptionBudget
 
 
 def read_budget(obj: Json, identity: Identity) -> DisruptionBudget:

@@ -30,8 +30,7 @@ from kai_cp.reader.fields import (
 from kai_cp.reader.notes import Identity
 from kai_cp.reader.quantity import exact_quantity
 from kai_cp_models.quantity import version
-from kai_cp_models.rules.stateful.dra.cel import DeviceView, Value
-from kai_cp_models.rules.stateful.dra.objects import (
+from kai_cp_models.records.devices import (
     ALL,
     EXACT,
     REFUSING,
@@ -43,8 +42,10 @@ from kai_cp_models.rules.stateful.dra.objects import (
     Device,
     DeviceClass,
     DeviceId,
+    DeviceView,
     SharingPolicy,
     TaintRule,
+    Value,
     Wanted,
 )
 from kai_cp_models.snapshot import Taint, Toleration

@@ -34,11 +34,10 @@ from kai_cp.reader.storage import (
 )
 from kai_cp.reader.zones import read_topology
 from kai_cp_models.extras import Extras
-from kai_cp_models.rules.stateful.budgets import BUDGETS
-from kai_cp_models.rules.stateful.dra.objects import DEVICES, Counter, Device, DeviceObjects
-from kai_cp_models.rules.stateful.numa.zones import TOPOLOGIES, NumaTopology
-from kai_cp_models.rules.stateful.references import VOLUME_CLAIMS
-from kai_cp_models.rules.stateful.storage.objects import STORAGE, StorageObjects
+from kai_cp_models.records.budgets import BUDGETS
+from kai_cp_models.records.devices import DEVICES, Counter, Device, DeviceObjects
+from kai_cp_models.records.storage import STORAGE, VOLUME_CLAIMS, StorageObjects
+from kai_cp_models.records.zones import TOPOLOGIES, NumaTopology
 from kai_cp_models.snapshot import Policy
 
 T = TypeVar("T")

@@ -30,8 +30,8 @@ from kai_cp.reader.subgroups import lowered
 from kai_cp.reader.topologies import read_topologies, report_outside
 from kai_cp.reader.users import divided
 from kai_cp_models.collection import no_collection
+from kai_cp_models.records.judging import JUDGING, Judging, Paid
 from kai_cp_models.rules.stateful import enriched
-from kai_cp_models.rules.stateful.dra.judging import JUDGING, Judging, Paid
 from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import (
     GroupKey,

@@ -19,13 +19,7 @@ from kai_cp.reader.fields import (
 )
 from kai_cp.reader.notes import Identity
 from kai_cp.reader.quantity import exact_quantity
-from kai_cp_models.rules.stateful.storage.objects import (
-    STATIC_ONLY,
-    StorageCapacity,
-    StorageClass,
-    Volume,
-    VolumeClaim,
-)
+from kai_cp_models.records.storage import STATIC_ONLY, StorageCapacity, StorageClass, Volume, VolumeClaim
 from kai_cp_models.snapshot import PodKey
 
 _WAIT: Final = "WaitForFirstConsumer"

@@ -8,7 +8,7 @@ from typing import Final
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import Malformed, name_at, objects_at, shown, text_at, texts_at
 from kai_cp.reader.quantity import exact_quantity
-from kai_cp_models.rules.stateful.numa.zones import (
+from kai_cp_models.records.zones import (
     BEST_EFFORT,
     NONE,
     RESTRICTED,

@@ -20,7 +20,7 @@ from kai_cp_models.extras import Extras
 from kai_cp_topology.records import Locality
 
 if TYPE_CHECKING:  # the records of a rule name pods and nodes
-    from kai_cp_models.rules.stateful.dra.objects import ClaimAllocation
+    from kai_cp_models.records.devices import ClaimAllocation
 
 EXTENDED_RESOURCES: Final = ""
 """Stands for a claim name where the extended resources of a pod are meant; no claim is called so."""

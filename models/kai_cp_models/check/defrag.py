@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from kai_cp_models.check.budgets import covers
 from kai_cp_models.check.capacity import used
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
-from kai_cp_models.rules.stateful.budgets import BUDGETS, DisruptionBudget
+from kai_cp_models.records.budgets import BUDGETS, DisruptionBudget
 from kai_cp_models.snapshot import Pod, PodGroup, PodKey
 
 _NOTE = "kai-cp/defrag"

@@ -14,10 +14,7 @@ from typing import Any
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.selectors import reaches
 from kai_cp_models.quantity import exact
-from kai_cp_models.rules.stateful.dra import cel
-from kai_cp_models.rules.stateful.dra.amounts import gpus_of
-from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of, catalog_of
-from kai_cp_models.rules.stateful.dra.objects import (
+from kai_cp_models.records.devices import (
     ALL,
     AllocatedDevice,
     Claim,
@@ -26,6 +23,9 @@ from kai_cp_models.rules.stateful.dra.objects import (
     DeviceId,
     Wanted,
 )
+from kai_cp_models.rules.stateful.dra import cel
+from kai_cp_models.rules.stateful.dra.amounts import gpus_of
+from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of, catalog_of
 from kai_cp_models.rules.stateful.dra.refs import refs_of
 from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodStatus, Requirement
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.rules.stateful.references import VOLUME_CLAIMS
+from kai_cp_models.records.storage import VOLUME_CLAIMS
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:

@@ -6,13 +6,7 @@ from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.selectors import reaches, selects
-from kai_cp_models.rules.stateful.storage.objects import (
-    STATIC_ONLY,
-    STORAGE,
-    StorageCapacity,
-    StorageObjects,
-    VolumeClaim,
-)
+from kai_cp_models.records.storage import STATIC_ONLY, STORAGE, StorageCapacity, StorageObjects, VolumeClaim
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus
 
 

@@ -8,38 +8,15 @@ Pods that do not run yet need none.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from kai_cp_models.extras import Key
+from kai_cp_models.records.budgets import BUDGETS, DisruptionBudget
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
-from kai_cp_models.selectors import selects
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import LabelSelector, Pod, PodKey, PodStatus, SetAside, Snapshot
+from kai_cp_models.snapshot import Pod, PodKey, PodStatus, SetAside, Snapshot
 
 NAME: Final = "budgets"
 _PERCENT: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class DisruptionBudget:
-    """A PodDisruptionBudget. ``allowed``: from its status, or None to be counted."""
-
-    namespace: str
-    name: str
-    pods: LabelSelector | None
-    allowed: int | None
-    minimum: str | int | None
-    maximum: str | int | None
-
-    def selects(self, pod: Pod) -> bool:
-        """Whether the budget protects the pod; one without a selector protects none."""
-        same = pod.key.namespace == self.namespace
-        return same and selects(self.pods, pod.labels)
-
-
-BUDGETS: Final[Key[tuple[DisruptionBudget, ...]]] = Key("budgets", ())
-"""The budgets by namespace and name."""
 
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:

@@ -5,21 +5,18 @@ A missing one, or a claim that is being deleted, refuses every node and no evict
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from typing import Final
 
 import numpy as np
 
 from kai_cp_models.arrays import Mask
-from kai_cp_models.extras import Key
+from kai_cp_models.records.storage import VOLUME_CLAIMS
 from kai_cp_models.rules.stateful.protocol import LeavingState, RuleState
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Pod, SetAside, Snapshot
 
 NAME: Final = "references"
-
-VOLUME_CLAIMS: Final[Key[Mapping[tuple[str, str], bool]]] = Key("volume_claims", {})
-"""Namespace and name of every PersistentVolumeClaim, and whether it is being deleted."""
 
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:

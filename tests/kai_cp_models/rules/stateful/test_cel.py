@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kai_cp_models.quantity import exact, version
+from kai_cp_models.records.devices import DeviceView
 from kai_cp_models.rules.stateful.dra import cel
 
-GPU = cel.DeviceView(
+GPU = DeviceView(
     "gpu.example.com",
     (
         (("gpu.example.com", "driverVersion"), ("version", version("550.54.15"))),

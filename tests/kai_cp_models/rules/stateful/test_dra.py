@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
+from kai_cp_models.records.judging import JUDGING, Judging, Paid
 from kai_cp_models.rules.stateful import dra, enriched
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.catalog import CATALOG
-from kai_cp_models.rules.stateful.dra.judging import JUDGING, Judging, Paid
 from kai_cp_models.rules.stateful.dra.state import DraState
 from kai_cp_models.settings import Limits, OptionalRules
 from kai_cp_models.snapshot import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kai_cp_models.records.devices import DEVICES
 from kai_cp_models.rules.stateful.dra.catalog import catalog_of
-from kai_cp_models.rules.stateful.dra.objects import DEVICES
 from kai_cp_models.rules.stateful.dra.state import NAME as STATE_NAME
 from kai_cp_models.rules.stateful.dra.state import DraState
 from kai_cp_models.rules.stateful.protocol import RuleState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kai_cp_models.rules.stateful.dra.objects import ALL, Claim
+from kai_cp_models.records.devices import ALL, Claim
 from kai_cp_models.snapshot import MILLI, Pod, PodKey, Snapshot
 
 GPU_MARK: Final = "gpu"

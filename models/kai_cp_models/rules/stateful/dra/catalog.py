@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Mask
 from kai_cp_models.extras import Key
-from kai_cp_models.rules.stateful.dra import cel
-from kai_cp_models.rules.stateful.dra.judging import JUDGING, Account, Judge, Paid, TooCostly
-from kai_cp_models.rules.stateful.dra.objects import (
+from kai_cp_models.records.devices import (
     DEVICES,
     REFUSING,
     Claim,
@@ -25,6 +23,9 @@ from kai_cp_models.rules.stateful.dra.objects import (
     TaintRule,
     Wanted,
 )
+from kai_cp_models.records.judging import JUDGING, Paid
+from kai_cp_models.rules.stateful.dra import cel
+from kai_cp_models.rules.stateful.dra.judging import Account, Judge, TooCostly
 from kai_cp_models.rules.stateful.nodes import selected
 from kai_cp_models.snapshot import SetAside, Snapshot, Taint, Toleration
 

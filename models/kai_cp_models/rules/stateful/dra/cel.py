@@ -14,7 +14,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from kai_cp_models.quantity import Version, exact, version
+from kai_cp_models.quantity import exact, version
+from kai_cp_models.records.devices import DeviceView
 
 _TOKEN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WHOLE: Final = re.compile(
@@ -31,23 +32,6 @@ LONGEST: Final = 10 * 1024
 MOST_STEPS: Final = 1_000_000
 """For expressions that no user wrote; a step is about ten microseconds."""
 _MOST_VERDICTS: Final = 65_536
-
-Value = tuple[str, str | int | bool | Version]
-"""Kind (``string``, ``int``, ``bool``, ``version``) and value, so that true and 1 differ."""
-Named = tuple[tuple[tuple[str, str], Value], ...]
-"""Attributes by (domain, name), sorted."""
-DeviceAmounts = tuple[tuple[tuple[str, str], Fraction], ...]
-"""Capacities by (domain, name), sorted."""
-
-
-class DeviceView(NamedTuple):
-    """A device as CEL sees it."""
-
-    driver: str
-    attributes: Named
-    capacity: DeviceAmounts
-    shareable: bool = False
-
 
 _VERDICTS: Final[dict[tuple[str, DeviceView], CelVerdict]] = {}
 """What was found by expression and what it sees: a result depends on nothing else."""

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Mask
 from kai_cp_models.extras import Key
+from kai_cp_models.records.devices import EXACT, Claim, DeviceObject, Wanted
 from kai_cp_models.rules.stateful.dra.catalog import Catalog
-from kai_cp_models.rules.stateful.dra.objects import EXACT, Claim, DeviceObject, Wanted
 from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, Snapshot
 

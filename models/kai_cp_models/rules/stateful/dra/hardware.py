@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from kai_cp_models.records.devices import DEVICES, Device
 from kai_cp_models.rules.stateful.dra.amounts import is_gpu
-from kai_cp_models.rules.stateful.dra.objects import DEVICES, Device
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_topology.records import CLIQUE_LABEL, PRODUCT_LABEL, NodeFacts
 

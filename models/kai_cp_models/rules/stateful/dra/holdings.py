@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
+from kai_cp_models.records.devices import Counter
 from kai_cp_models.rules.stateful.dra.catalog import Catalog
-from kai_cp_models.rules.stateful.dra.objects import Counter
 from kai_cp_models.rules.stateful.dra.results import Allocation
 from kai_cp_models.rules.stateful.dra.search import FreeDevices
 from kai_cp_models.rules.stateful.forked import Forked

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Mask
-from kai_cp_models.extras import Key
+from kai_cp_models.records.devices import DeviceView
+from kai_cp_models.records.judging import Paid
 from kai_cp_models.rules.stateful.dra import cel
-from kai_cp_models.rules.stateful.dra.cel import DeviceView
 from kai_cp_models.settings import Limits
 
 DEVICES_PER_STEP: Final = 4
 """Devices that can be sorted by kind, or looked at once, in the time of one step of an expression."""
-_MOST_PAID: Final = 500_000
 
 
 class TooCostly(Exception):
@@ -32,35 +30,6 @@ class TooCostly(Exception):
     def __init__(self, reason: str, *, later: bool = False) -> None:
         super().__init__(reason)
         self.later = later
-
-
-@dataclass
-class Paid:
-    """Evaluations that were paid for in earlier cycles, by hash of expression and what it sees."""
-
-    known: set[int] = field(default_factory=set)
-
-    def add(self, key: int) -> None:
-        """Remember one."""
-        if len(self.known) >= _MOST_PAID:
-            self.known.clear()
-        self.known.add(key)
-
-
-@dataclass(frozen=True)
-class Judging:
-    """How a cycle evaluates selectors.
-
-    ``paid`` lives from cycle to cycle; None: nothing was paid for before. ``judged``: whether anything is to
-    be decided; otherwise no expression is evaluated.
-    """
-
-    limits: Limits = Limits()
-    paid: Paid | None = None
-    judged: bool = True
-
-
-JUDGING: Final = Key("judging", Judging())
 
 
 class Account:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kai_cp_models.records.devices import ALL, Claim
 from kai_cp_models.rules.stateful.dra.amounts import is_gpu
 from kai_cp_models.rules.stateful.dra.catalog import Catalog
-from kai_cp_models.rules.stateful.dra.objects import ALL, Claim
 from kai_cp_topology.records import NodeFacts
 
 _INDEX: Final = "index"

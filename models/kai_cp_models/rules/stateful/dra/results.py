@@ -11,8 +11,8 @@ import numpy as np
 
 from kai_cp_models.arrays import Mask
 from kai_cp_models.quantity import text
+from kai_cp_models.records.devices import Claim, ClaimAllocation, DeviceObject
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of
-from kai_cp_models.rules.stateful.dra.objects import Claim, ClaimAllocation, DeviceObject
 from kai_cp_models.rules.stateful.dra.search import Pick
 from kai_cp_models.rules.stateful.nodes import selected
 from kai_cp_models.snapshot import NodeTerms, Requirement

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.records.devices import ALL, Wanted
 from kai_cp_models.rules.stateful.dra.catalog import Catalog
-from kai_cp_models.rules.stateful.dra.objects import ALL, Wanted
 from kai_cp_models.rules.stateful.protocol import Row
 from kai_cp_models.snapshot import PodKey
 

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.records.devices import ALL, Constraint, Counter, Device, Wanted
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of
-from kai_cp_models.rules.stateful.dra.objects import ALL, Constraint, Counter, Device, Wanted
 
 STEPS: Final = 20_000
 """Picks after which a search gives up."""

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.records.devices import ALL, Claim, ClaimAllocation, Wanted
 from kai_cp_models.rules.stateful.dra.amounts import gpus_of
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, catalog_of
 from kai_cp_models.rules.stateful.dra.extended import Extended
 from kai_cp_models.rules.stateful.dra.holdings import ClaimKey, ClaimUse, Holdings
 from kai_cp_models.rules.stateful.dra.near import Gpus, gpus_of_node, nearest_first
-from kai_cp_models.rules.stateful.dra.objects import ALL, Claim, ClaimAllocation, Wanted
 from kai_cp_models.rules.stateful.dra.refs import refs_of
 from kai_cp_models.rules.stateful.dra.results import Allocation, found_in, write
 from kai_cp_models.rules.stateful.dra.rows import rows

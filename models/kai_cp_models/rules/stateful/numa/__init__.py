@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kai_cp_models.records.zones import TOPOLOGIES
 from kai_cp_models.rules.stateful.numa.state import NAME as STATE_NAME
 from kai_cp_models.rules.stateful.numa.state import NumaState
-from kai_cp_models.rules.stateful.numa.zones import TOPOLOGIES
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot

@@ -5,40 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.extras import Key
-from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.quantity import exact
+from kai_cp_models.records.zones import TOPOLOGIES, in_milli
 from kai_cp_models.snapshot import MILLI, Snapshot
-
-SINGLE: Final = "single-numa-node"
-RESTRICTED: Final = "restricted"
-BEST_EFFORT: Final = "best-effort"
-NONE: Final = "none"
-
-
-@dataclass(frozen=True)
-class NumaTopology:
-    """One usable NodeResourceTopology. ``node``: its name."""
-
-    node: str
-    policy: str
-    by_container: bool
-    """The Topology Manager aligns every container by itself."""
-    zones: tuple[str, ...]
-    allocatable: tuple[Mapping[str, int], ...]
-    available: tuple[Mapping[str, int], ...]
-    resources: Mapping[str, str]
-    """Resource name as the object writes it, by dimension."""
-
-
-TOPOLOGIES: Final[Key[tuple[NumaTopology, ...]]] = Key("numa", ())
-"""The NodeResourceTopologies by node."""
 
 
 @dataclass(frozen=True)
@@ -75,18 +49,6 @@ class Zones:
 def written(value: str | int, name: str) -> int:
     """A quantity in the unit of a dimension; ValueError if it is none."""
     return int(exact(str(value)) * (MILLI if in_milli(name) else 1))
-
-
-def dimension(resource: str) -> str:
-    """The dimension that a resource name belongs to (2.1)."""
-    return "gpu" if resource.endswith("gpu") else resource
-
-
-def in_milli(name: str) -> bool:
-    """Whether a dimension is counted in thousandths (2.1)."""
-    if name in ("cpu", "gpu"):
-        return True
-    return ("/" in name and not name.startswith(MIG_PREFIX)) or name.startswith("hugepages-")
 
 
 def is_device(name: str) -> bool:

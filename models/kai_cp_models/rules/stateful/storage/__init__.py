@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kai_cp_models.records.storage import STORAGE
 from kai_cp_models.rules.stateful.protocol import RuleState
-from kai_cp_models.rules.stateful.storage.objects import STORAGE
 from kai_cp_models.rules.stateful.storage.state import NAME as STATE_NAME
 from kai_cp_models.rules.stateful.storage.state import StorageState
 from kai_cp_models.settings import OptionalRules

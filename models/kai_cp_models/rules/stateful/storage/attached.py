@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.records.storage import StorageObjects
 from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.rules.stateful.protocol import Row
-from kai_cp_models.rules.stateful.storage.objects import StorageObjects
 from kai_cp_models.snapshot import Pod, PodKey, Snapshot
 
 AttachedUse = tuple[int, int]

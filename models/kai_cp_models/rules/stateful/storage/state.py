@@ -10,11 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from kai_cp_models.arrays import Mask
-from kai_cp_models.rules.stateful.nodes import labelled, selected
-from kai_cp_models.rules.stateful.protocol import LeavingState, Row
-from kai_cp_models.rules.stateful.storage.attached import Attached
-from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
-from kai_cp_models.rules.stateful.storage.objects import (
+from kai_cp_models.records.storage import (
     STATIC_ONLY,
     STORAGE,
     StorageCapacity,
@@ -22,6 +18,10 @@ from kai_cp_models.rules.stateful.storage.objects import (
     Volume,
     VolumeClaim,
 )
+from kai_cp_models.rules.stateful.nodes import labelled, selected
+from kai_cp_models.rules.stateful.protocol import LeavingState, Row
+from kai_cp_models.rules.stateful.storage.attached import Attached
+from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
 from kai_cp_models.rules.stateful.tally import holding
 from kai_cp_models.selectors import selects
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus, Snapshot

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from kai_cp_models.extras import Key
-from kai_cp_models.rules.stateful.dra.cel import DeviceView
+from kai_cp_models.quantity import Version
 from kai_cp_models.snapshot import NodeTerms, Taint, Toleration
 
 DeviceObject = Mapping[str, Any]
@@ -17,6 +17,23 @@ ALL: Final = "All"
 EXACT: Final = "ExactCount"
 REFUSING: Final = ("NoSchedule", "NoExecute")
 """Effects of taints that keep claims off a device; others do nothing."""
+
+
+Value = tuple[str, str | int | bool | Version]
+"""Kind (``string``, ``int``, ``bool``, ``version``) and value, so that true and 1 differ."""
+Named = tuple[tuple[tuple[str, str], Value], ...]
+"""Attributes by (domain, name), sorted."""
+DeviceAmounts = tuple[tuple[tuple[str, str], Fraction], ...]
+"""Capacities by (domain, name), sorted."""
+
+
+class DeviceView(NamedTuple):
+    """A device as CEL sees it."""
+
+    driver: str
+    attributes: Named
+    capacity: DeviceAmounts
+    shareable: bool = False
 
 
 class DeviceId(NamedTuple):

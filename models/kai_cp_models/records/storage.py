@@ -84,3 +84,6 @@ class StorageObjects:
 
 STORAGE: Final[Key[StorageObjects]] = Key("storage", StorageObjects())
 """What the rule and its check read."""
+
+VOLUME_CLAIMS: Final[Key[Mapping[tuple[str, str], bool]]] = Key("volume_claims", {})
+"""Namespace and name of every PersistentVolumeClaim, and whether it is being deleted."""

@@ -1,0 +1,31 @@
+"""PodDisruptionBudgets as records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kai_cp_models.extras import Key
+from kai_cp_models.selectors import selects
+from kai_cp_models.snapshot import LabelSelector, Pod
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget. ``allowed``: from its status, or None to be counted."""
+
+    namespace: str
+    name: str
+    pods: LabelSelector | None
+    allowed: int | None
+    minimum: str | int | None
+    maximum: str | int | None
+
+    def selects(self, pod: Pod) -> bool:
+        """Whether the budget protects the pod; one without a selector protects none."""
+        same = pod.key.namespace == self.namespace
+        return same and selects(self.pods, pod.labels)
+
+
+BUDGETS: Final[Key[tuple[DisruptionBudget, ...]]] = Key("budgets", ())
+"""The budgets by namespace and name."""
