@@ -52,7 +52,10 @@ class BadDecisions(ValueError):
 
 
 def recorded(file: Path | str | IO[bytes]) -> bytes:
-    """The ``decisions.json`` beside the snapshot in a zip, as ``/debug/cycles`` serves a cycle."""
+    """The ``decisions.json`` beside the snapshot in a zip, as ``/debug/cycles`` serves a cycle.
+
+    Raises ``BadDecisions`` if there is none or it cannot be read.
+    """
     try:
         with zipfile.ZipFile(file) as archive:
             size = archive.getinfo("decisions.json").file_size

@@ -63,7 +63,11 @@ class Planned:
 
 
 def planned(snapshot: Snapshot, settings: Settings, wanted: str | None) -> Planned:
-    """The plan of a snapshot. ``wanted``: ``podgroup/NS/NAME`` asks for a reservation, whatever it says."""
+    """The plan of a snapshot.
+
+    ``wanted``: ``podgroup/NS/NAME`` is treated as if it asked for a reservation. Raises ``NoSuchGroup`` if
+    the snapshot does not have it.
+    """
     key: GroupKey | None = None
     if wanted is not None:
         key = _key(wanted)

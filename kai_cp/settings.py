@@ -40,10 +40,10 @@ def load(
     overrides: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Settings of a YAML file (defaults without one).
+    """Settings of a YAML file; the defaults without one. Raises ``BadSettings``.
 
-    ``overrides``: values by dotted path (``solver.budget_seconds``); None means not given. ``defaults``:
-    the same, for what the file does not say.
+    ``overrides``: values by dotted path (``solver.budget_seconds``); None means not given. ``defaults``: the
+    same, for keys that the file does not set.
     """
     lines: dict[str, int] = {}
     document: dict[str, Any] = {}

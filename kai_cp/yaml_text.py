@@ -27,7 +27,7 @@ def load_all(text: str) -> list[Any]:
 
 
 def compose(text: str) -> yaml.Node | None:
-    """The document with the places of its keys; errors as of :func:`load`."""
+    """The document with the places of its keys; raises ``yaml.YAMLError`` as :func:`load` does."""
     root: yaml.Node | None = _read(text, lambda whole: yaml.compose(whole, Loader=yaml.SafeLoader))
     waiting = [root] if root is not None else []
     values = 0

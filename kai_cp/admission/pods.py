@@ -60,7 +60,10 @@ def _judged(pod: Json) -> Any:
 
 
 def mutated(request: AdmissionRequest) -> dict[str, Any]:
-    """What the pod of a create request becomes; doing it twice is doing it once."""
+    """The pod after the changes of admission; applying them twice changes nothing more.
+
+    Raises ``Refused``.
+    """
     pod: dict[str, Any] = copy.deepcopy(dict(request.object))
     meta = pod["metadata"] = dict(object_at(pod, "metadata"))
     namespace = text_at(meta, "namespace", "metadata")

@@ -17,7 +17,10 @@ _TOLERANCE: Final = 1e-6
 
 
 def review(request: AdmissionRequest) -> Verdict:
-    """Refuse a queue without resources, and the deletion of a parent; quotas give warnings only."""
+    """Raise ``Refused`` for a queue without resources and for deleting a parent.
+
+    Quotas give warnings only.
+    """
     queue = request.object
     if request.operation == "DELETE":
         _refuse_parents_end(request)

@@ -71,7 +71,10 @@ def wants_fraction(pod: Json) -> bool:
 
 
 def fraction_container(pod: Json) -> ContainerRef | None:
-    """The container that gets the GPU; None for a pod without containers, or without a fraction."""
+    """The container that gets the GPU; None for a pod without containers, or without a fraction.
+
+    Raises ``Refused`` if the pod names a container that it does not have.
+    """
     if not wants_fraction(pod) or not objects_at(object_at(pod, "spec"), "containers", "spec"):
         return None
     wanted = annotations_of(pod).get(CONTAINER, "")
@@ -107,7 +110,10 @@ def devices_asked(container: Json) -> tuple[str, ...]:
 
 
 def validate(request: AdmissionRequest, pod: Json) -> None:
-    """Refuse what cannot be shared, in KAI's order; KAI lets the last rule pass."""
+    """Raise ``Refused`` for a GPU request that cannot be shared, in KAI's order.
+
+    KAI accepts what the last rule refuses.
+    """
     annotations = annotations_of(pod)
     fraction, memory = annotations.get(FRACTION), annotations.get(MEMORY)
     shared = fraction is not None or memory is not None

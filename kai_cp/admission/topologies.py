@@ -9,7 +9,7 @@ from kai_cp.reader.fields import object_at, objects_at, text_at
 
 
 def review(request: AdmissionRequest) -> Verdict:
-    """Refuse aliases that are not unique, or that are a node label of the topology."""
+    """Raise ``Refused`` for aliases that are not unique, or that equal a node label of the topology."""
     if request.operation == "DELETE":
         return Verdict(allowed=True)
     levels = objects_at(object_at(request.object, "spec"), "levels", "spec")

@@ -45,7 +45,10 @@ class Draft:
         self._lists.add(kind)
 
     def position(self, kind: str, title: str, name: str) -> int:
-        """Where an object is: by ``namespace/name``, or by name where its kind has no namespaces."""
+        """Position of an object in its list: by ``namespace/name``, or by name if its kind has no namespaces.
+
+        Raises ``BadOperation`` if there is no such object.
+        """
         read = key_of if "/" in name else name_of
         names = [read(item) for item in self.objects(kind)]
         if name in names:
@@ -95,7 +98,10 @@ class Draft:
         self.keep("podGroups", lambda group: key_of(group) not in gone)
 
     def waiting_pods(self, group: str) -> Iterator[Object]:
-        """The pods of a group that have no node, each a copy that may be changed."""
+        """The pods of a group that have no node, each a copy that may be changed.
+
+        Raises ``BadOperation`` if no pod of the group waits.
+        """
         found = False
         for pod in self.edit_all(
             "pods",

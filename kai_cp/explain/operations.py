@@ -87,7 +87,7 @@ def _listed(op: Object, name: str) -> bool:
 
 
 def number_of(op: Object, name: str, most: float) -> float:
-    """A number of an operation, at most ``most`` either way."""
+    """A number of an operation, between ``-most`` and ``most``; anything else is a ``BadOperation``."""
     value = op[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not -most <= value <= most:
         raise BadOperation(f"{op['op']}: {name} is not a number from {-most:g} to {most:g}")
@@ -95,7 +95,10 @@ def number_of(op: Object, name: str, most: float) -> float:
 
 
 def path_of(name: Any) -> str:
-    """``namespace/name`` of a pod group or pod, with or without its kind in front; the namespace may lack."""
+    """``namespace/name`` of a pod group or pod; the kind in front and the namespace may be left out.
+
+    Raises ``BadOperation`` for any other text.
+    """
     if not isinstance(name, str) or not name:
         raise BadOperation(f"{name!r} is no name")
     plain = name.removeprefix("podgroup/").removeprefix("pod/")

@@ -27,9 +27,10 @@ def definitions() -> Iterator[tuple[str, Object]]:
 
 
 def install(transport: Transport) -> dict[str, bool]:
-    """Create what is missing and wait until it is served; by name, whether it was created now.
+    """Create the missing definitions and wait until they are served; says of each whether it was created now.
 
-    One that is there, KAI's for example, is never touched.
+    An existing definition, KAI's for example, is never changed. Raises ``KubeError`` if one is not served in
+    time.
     """
     done: dict[str, bool] = {}
     for _, definition in definitions():

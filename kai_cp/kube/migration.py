@@ -22,7 +22,7 @@ class UnreadableFile(Exception):
 
 
 def from_files(files: Sequence[Path]) -> Documents:
-    """Every document of the files, with the file's name."""
+    """Every document of the files, each with its file's name; raises ``UnreadableFile``."""
     found: Documents = []
     for file in files:
         try:

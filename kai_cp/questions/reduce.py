@@ -35,7 +35,11 @@ class Fact:
 
     @staticmethod
     def of(text: str) -> Fact:
-        """``waiting NS/GROUP [REASON]``, ``served NS/GROUP``, ``evicted NS/POD`` or ``skipped OBJECT``."""
+        """The fact of a text: ``waiting NS/GROUP [REASON]``, ``served NS/GROUP``, ``evicted NS/POD`` or
+        ``skipped OBJECT``.
+
+        Raises ``BadFact`` for any other text.
+        """
         kind, _, rest = text.strip().partition(" ")
         subject, _, reason = rest.strip().partition(" ")
         if kind not in KINDS or not subject or (reason and kind != "waiting"):

@@ -101,7 +101,7 @@ def read_selector(holder: Json, key: str, where: str) -> LabelSelector | None:
 def read_pod_terms(
     affinity: Json, kind: str, namespace: str, namespaces: Namespaces
 ) -> Iterator[PodAffinityTerm]:
-    """Required, then preferred terms of ``podAffinity`` or ``podAntiAffinity``."""
+    """Required, then preferred terms of ``podAffinity`` or ``podAntiAffinity``; raises ``Malformed``."""
     holder = object_at(affinity, kind, "spec.affinity")
     where = f"spec.affinity.{kind}"
     for i, raw in enumerate(objects_at(holder, _REQUIRED, where)):
@@ -138,7 +138,10 @@ def _pod_term(raw: Json, where: str, weight: int, namespace: str, namespaces: Na
 
 
 def read_spread(spec: Json, labels: Mapping[str, str]) -> Iterator[SpreadConstraint]:
-    """DoNotSchedule spread constraints; ``matchLabelKeys`` are resolved with the pod's ``labels``."""
+    """DoNotSchedule spread constraints; ``matchLabelKeys`` are resolved with the pod's ``labels``.
+
+    Raises ``Malformed``.
+    """
     for i, raw in enumerate(objects_at(spec, "topologySpreadConstraints", "spec")):
         where = f"spec.topologySpreadConstraints[{i}]"
         if text_at(raw, "whenUnsatisfiable", where) not in ("", "DoNotSchedule"):

@@ -56,7 +56,10 @@ class Loaded:
 
 
 def sources(inputs: Iterable[str | Path]) -> list[Source]:
-    """Inputs with directories opened, each with a name of its own (``NAME`` for ``NAME.json``)."""
+    """Inputs with directories opened, each with a name of its own (``NAME`` for ``NAME.json``).
+
+    Raises ``UnreadableSnapshot`` for a directory without snapshots.
+    """
     paths: list[str] = []
     for value in map(str, inputs):
         folder = Path(value)
@@ -93,9 +96,9 @@ def load(
     max_bytes: int = DEFAULT_MAX_BYTES,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
 ) -> Loaded:
-    """The raw snapshot of a path, of ``-`` or of bytes.
+    """The raw snapshot of a path, of ``-`` or of bytes; raises ``UnreadableSnapshot``.
 
-    ``max_bytes`` limits the decompressed size; a larger one is refused while it is being read. One that
+    ``max_bytes`` limits the decompressed size; a larger snapshot is refused while it is being read. One that
     would take more than ``memory_bytes`` as objects is refused before they are made.
     """
     max_bytes = min(max_bytes, memory_bytes // 2)

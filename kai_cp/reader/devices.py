@@ -251,7 +251,7 @@ def newest(pools: Mapping[Identity, tuple[Pool, int, int]]) -> tuple[list[Identi
 def read_slice(
     obj: Json, identity: Identity, nodes: Iterable[str]
 ) -> tuple[dict[Counter, Fraction], list[Device]]:
-    """Counters and devices of a slice; ``nodes``: names of those that exist."""
+    """Counters and devices of a slice; ``nodes``: names of the nodes that exist. Raises ``Malformed``."""
     spec = object_at(obj, "spec")
     pool = read_pool(obj, identity)[0]
     node = text_at(spec, "nodeName", "spec")

@@ -48,7 +48,7 @@ def entry(where: str, key: str) -> str:
 
 
 def object_at(holder: Json, key: str, where: str = "") -> Json:
-    """The object under ``key``, empty when absent."""
+    """The object under ``key``, empty if absent; any other value is ``Malformed``."""
     value = holder.get(key)
     if value is None:
         return EMPTY
@@ -58,7 +58,7 @@ def object_at(holder: Json, key: str, where: str = "") -> Json:
 
 
 def list_at(holder: Json, key: str, where: str = "") -> Sequence[Any]:
-    """The list under ``key``, empty when absent."""
+    """The list under ``key``, empty if absent; any other value is ``Malformed``."""
     value = holder.get(key)
     if value is None:
         return NOTHING
@@ -68,7 +68,7 @@ def list_at(holder: Json, key: str, where: str = "") -> Sequence[Any]:
 
 
 def objects_at(holder: Json, key: str, where: str = "") -> Sequence[Json]:
-    """The list of objects under ``key``, empty when absent."""
+    """The list of objects under ``key``, empty if absent; any other value is ``Malformed``."""
     values = list_at(holder, key, where)
     for i, value in enumerate(values):
         if not isinstance(value, dict):
@@ -77,7 +77,7 @@ def objects_at(holder: Json, key: str, where: str = "") -> Sequence[Json]:
 
 
 def text_at(holder: Json, key: str, where: str = "") -> str:
-    """The string under ``key``, "" when absent."""
+    """The string under ``key``, "" if absent; any other value is ``Malformed``."""
     value = holder.get(key)
     if value is None:
         return ""
@@ -87,7 +87,7 @@ def text_at(holder: Json, key: str, where: str = "") -> str:
 
 
 def name_at(holder: Json, key: str, where: str = "") -> str:
-    """The string under ``key``, which must be there and not empty."""
+    """The string under ``key``; an absent or empty one is ``Malformed``."""
     value = text_at(holder, key, where)
     if not value:
         raise Malformed(path(where, key), "is missing")
@@ -95,7 +95,7 @@ def name_at(holder: Json, key: str, where: str = "") -> str:
 
 
 def texts_at(holder: Json, key: str, where: str = "") -> tuple[str, ...]:
-    """The list of strings under ``key``, empty when absent."""
+    """The list of strings under ``key``, empty if absent; any other value is ``Malformed``."""
     values = list_at(holder, key, where)
     for i, value in enumerate(values):
         if not isinstance(value, str):
@@ -104,7 +104,10 @@ def texts_at(holder: Json, key: str, where: str = "") -> tuple[str, ...]:
 
 
 def strings_at(holder: Json, key: str, where: str = "") -> Mapping[str, str]:
-    """The string map (labels, annotations) under ``key``, empty when absent."""
+    """The string map (labels, annotations) under ``key``, empty if absent.
+
+    Any other value is ``Malformed``.
+    """
     values = object_at(holder, key, where)
     for name, value in values.items():
         if not isinstance(value, str):
@@ -115,7 +118,7 @@ def strings_at(holder: Json, key: str, where: str = "") -> Mapping[str, str]:
 def int_at(
     holder: Json, key: str, where: str = "", *, minimum: int | None = None, bits: int = 32
 ) -> int | None:
-    """The signed integer of so many ``bits`` under ``key``, None when absent."""
+    """The signed integer of ``bits`` bits under ``key``, None if absent; any other value is ``Malformed``."""
     value = holder.get(key)
     if value is None:
         return None
@@ -127,7 +130,7 @@ def int_at(
 
 
 def number_at(holder: Json, key: str, where: str = "") -> float | None:
-    """The finite number under ``key``, None when absent."""
+    """The finite number under ``key``, None if absent; any other value is ``Malformed``."""
     value = holder.get(key)
     if value is None:
         return None
@@ -137,7 +140,7 @@ def number_at(holder: Json, key: str, where: str = "") -> float | None:
 
 
 def bool_at(holder: Json, key: str, where: str = "", *, default: bool = False) -> bool:
-    """The boolean under ``key``, ``default`` when absent."""
+    """The boolean under ``key``, ``default`` if absent; any other value is ``Malformed``."""
     value = holder.get(key)
     if value is None:
         return default

@@ -10,7 +10,10 @@ from kai_cp_models.snapshot import ClaimRef
 
 
 def read_claims(spec: Json, status: Json) -> Iterator[ClaimRef]:
-    """``spec.resourceClaims``, claims of templates by what the status says was made of them."""
+    """``spec.resourceClaims``; for a claim of a template, the claim that the pod's status names.
+
+    Raises ``Malformed``.
+    """
     made: dict[str, str] = {}
     for i, raw in enumerate(objects_at(status, "resourceClaimStatuses", "status")):
         where = f"status.resourceClaimStatuses[{i}]"

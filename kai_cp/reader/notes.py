@@ -82,7 +82,7 @@ def raw_list(raw_objects: Json, name: str, notes: Notes) -> list[Any]:
 
 
 def identify(obj: Json, *, namespaced: bool) -> Identity:
-    """Namespace and name of an object."""
+    """Namespace and name of an object; raises ``Malformed`` if it has none."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         raise Malformed("metadata", f"{shown(metadata)} is not an object")

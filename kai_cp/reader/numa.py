@@ -16,7 +16,7 @@ _ANNOTATIONS: Final = ("kai.scheduler/numa-placement-observed", "kai.scheduler/n
 
 
 def annotated_zones(annotations: Mapping[str, str]) -> ZoneRows:
-    """Zones from the observed placement, else from the predicted one."""
+    """Zones from the observed placement, else from the predicted one; raises ``Malformed``."""
     for name in _ANNOTATIONS:
         text = annotations.get(name)
         if text:
@@ -29,7 +29,7 @@ def annotated_zones(annotations: Mapping[str, str]) -> ZoneRows:
 
 
 def read_zones(value: Any, field: str) -> ZoneRows:
-    """A list of ``{zone, amount}``."""
+    """Zones of a list of ``{zone, amount}``; raises ``Malformed``."""
     if value is None:
         return ()
     if not isinstance(value, list):

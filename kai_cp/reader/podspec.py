@@ -71,7 +71,10 @@ NO_SPEC: Final = SpecDraft(PodSpec(()), {})
 
 
 def spec_key(pod: Json, spec: Json, annotations: Mapping[str, str], namespace: str, name: str) -> bytes:
-    """A text that is equal only for pods of equal drafts; what else makes pods unique is left out."""
+    """A text that is equal only for pods of equal drafts; fields that make each pod unique are left out.
+
+    Raises ``Malformed`` if a field is not JSON.
+    """
     status = pod.get("status")
     parts: list[object] = [spec.get(key) for key in _FIELDS]
     parts += [_containers(spec.get(key)) for key in ("containers", "initContainers")]

@@ -10,7 +10,10 @@ from kai_cp_models.quantity import exact, scaled
 
 
 def quantity(value: Any, field: str, *, milli: bool = False) -> int:
-    """A quantity from JSON (string or number), in units or thousandths; it may not be negative."""
+    """A quantity from JSON (string or number), in units or thousandths.
+
+    Anything else, and a negative quantity, is ``Malformed``.
+    """
     if type(value) in (int, float):
         value = repr(value)
     if not isinstance(value, str):
@@ -25,7 +28,10 @@ def quantity(value: Any, field: str, *, milli: bool = False) -> int:
 
 
 def exact_quantity(value: Any, field: str) -> Fraction:
-    """A quantity from JSON (string or whole number) as it is, of any size."""
+    """A quantity from JSON (string or whole number) as it is, of any size.
+
+    Anything else is ``Malformed``.
+    """
     if type(value) is not int and not isinstance(value, str):
         raise Malformed(field, f"{shown(value)} is not a quantity")
     try:

@@ -45,7 +45,7 @@ def dimension(name: str) -> Dimension | None:
 
 
 def amounts(resources: Json, where: str) -> ResourceAmounts:
-    """A ``ResourceList`` as amounts; zero amounts are left out."""
+    """A ``ResourceList`` as amounts; zero amounts are left out. Raises ``Malformed``."""
     found: ResourceAmounts = {}
     for name, value in resources.items():
         kind = dimension(name)

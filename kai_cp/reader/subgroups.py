@@ -27,7 +27,7 @@ class _Member:
 
 
 def read_tree(spec: Json, fabrics: Mapping[str, TopologyDraft]) -> Subgroup:
-    """The root set, named ""."""
+    """The root of the tree of subgroups, which has the name ""; raises ``Malformed``."""
     constraint = read_constraint(spec, "spec", fabrics)
     members = [
         _member(raw, f"spec.subGroups[{i}]", fabrics)

@@ -39,7 +39,7 @@ def seconds_of(text: str) -> float:
 
 
 def instant(text: str, field: str) -> float:
-    """An RFC 3339 instant in seconds since the epoch."""
+    """An RFC 3339 instant in seconds since the epoch; anything else is ``Malformed``."""
     try:
         return seconds_of(text)
     except (ValueError, OverflowError):
@@ -81,7 +81,7 @@ def duration_at(holder: Json, key: str, where: str = "") -> float | None:
 
 
 def duration(text: str, field: str, *, days: bool = False) -> float:
-    """A Go duration in seconds."""
+    """A Go duration in seconds; anything else is ``Malformed``."""
     try:
         return go_duration(text, days=days)
     except ValueError:

@@ -26,7 +26,7 @@ _OLD_POLICIES: Final = {"SingleNUMANode": SINGLE, "Restricted": RESTRICTED, "Bes
 
 
 def read_topology(obj: Json, node: str) -> NumaTopology:
-    """The topology of a node."""
+    """The NUMA topology of a node; raises ``Malformed``."""
     zones = [
         (f"zones[{i}]", zone)
         for i, zone in enumerate(objects_at(obj, "zones"))

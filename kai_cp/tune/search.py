@@ -61,7 +61,11 @@ def search(
     name: str,
     report: Callable[[int], None] = lambda _: None,
 ) -> list[TunedTrial]:
-    """Run trials until the study has ``trials`` finished ones (of all workers and runs); all of these."""
+    """Run trials until the study has ``trials`` finished ones (of all workers and runs), and return all of
+    them.
+
+    Raises ``ValueError`` if the storage cannot be used.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     directions = [
         StudyDirection.MAXIMIZE if MEASURES[o].more else StudyDirection.MINIMIZE for o in space.objectives
@@ -128,7 +132,11 @@ def _allows(values: Range, value: object) -> bool:
 
 
 def spread(space: Space, base: Settings, instances: Sequence[Instance]) -> dict[str, tuple[float, float]]:
-    """The present settings, decided several times: mean of every objective, and how far the runs differ."""
+    """Mean of every objective over several decisions with the present settings, and how far these differ.
+
+    Raises ``WrongAnswer`` if the checker refuses one of them, and ``ValueError`` for an objective that is not
+    measured.
+    """
     runs = [mean([measured(base) for measured in instances]) for _ in range(REPEATS)]
     for run in runs:
         if run.errors:

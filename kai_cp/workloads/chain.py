@@ -33,7 +33,11 @@ class OwnerMissing(GroupingError):
 
 
 def walk(pod: Item, reads: Reads) -> Chain:
-    """The owners of ``pod``; GroupingError when one is missing, replaced, or has several owners."""
+    """The owners of ``pod``, the nearest first.
+
+    Raises ``OwnerMissing`` if one does not exist or was replaced, and ``GroupingError`` if one has several
+    owners.
+    """
     owners: list[Item] = []
     upward = pod.owners[:1]  # Further owners of the pod itself do not count.
     while upward:

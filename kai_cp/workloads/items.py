@@ -89,7 +89,10 @@ class Item:
 
 
 def item_of(raw: Json, api_version: str = "", kind: str = "") -> Item:
-    """The object in ``raw``. Version and kind stand in where lists and metadata leave them out."""
+    """The object in ``raw``; ``version`` and ``kind`` are used where lists and metadata leave them out.
+
+    Raises ``GroupingError`` if a field cannot be read.
+    """
     meta = raw.get("metadata")
     meta = meta if isinstance(meta, dict) else EMPTY
     name = meta.get("name")

@@ -80,7 +80,10 @@ class Structure:
 
 
 def by_karta(pod: Item, root: Item, reads: Reads, workload: Workload) -> Grouped | None:
-    """The group that a Karta gives the pod; None when no single usable Karta describes the kind."""
+    """The group that a Karta gives the pod; None if no single usable Karta describes the kind.
+
+    Raises ``GroupingError`` if a path of the Karta cannot be evaluated.
+    """
     reference = root.reference
     usable = []
     for item in reads.kartas(reference.group, reference.version, reference.kind):

@@ -1,4 +1,8 @@
-"""Arrays by what their elements are. Where one is taken or given, its shape is said: [N], or [N, D]."""
+"""Arrays by what their elements are.
+
+A docstring names the axes of each array: ``[N]`` nodes, ``[D]`` dimensions of a node's vector, ``[N, D]``
+both; others by name, such as ``[device]`` and ``[domain]``.
+"""
 
 from __future__ import annotations
 

@@ -208,9 +208,9 @@ class FeasibilityCache:
         return view
 
     def best(self, ledger: Ledger, pod: Pod, within: Mask | None) -> tuple[int, bool] | None:
-        """The best node by rank (None: of all), and whether its room is idle; -1 where none has room.
+        """The best node by rank, and whether its capacity is idle; -1 if no node fits.
 
-        None where ranks are not exact.
+        ``within``: [N] nodes to choose from, None: all. None where ranks do not decide.
         """
         view = self.view(ledger, pod)
         if not view.exact or not len(view.ranks):

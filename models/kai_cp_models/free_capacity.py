@@ -55,7 +55,7 @@ class FreeCapacity:
         self._behind.add(node)
 
     def columns(self) -> tuple[Ints, Ints]:
-        """Idle and releasing amounts of all nodes."""
+        """Idle and releasing amounts of all nodes, both [N, D]."""
         if self._behind:
             nodes = list(self._behind)
             idle, releasing = (column.copy() for column in self._columns)

@@ -31,7 +31,7 @@ class TraceCluster:
         """Running pods of each class."""
 
     def fits(self, c: int, among: Ints | slice = slice(None)) -> NDArray[np.bool_]:
-        """Which of the nodes ``among`` can take a pod of class ``c`` now."""
+        """Which nodes can take a pod of class ``c`` now: [node], of the nodes ``among``."""
         k = self.classes
         ok = (self.cpu[among] >= k.cpu[c]) & (self.memory[among] >= k.memory[c])
         if k.gpus[c]:

@@ -32,7 +32,10 @@ class PlacementPolicy(ABC):
 
     @abstractmethod
     def score(self, c: int, among: Ints) -> tuple[Floats, Ints]:
-        """Score of placing class ``c`` on each node (-inf: does not fit), and the device for a share."""
+        """Score [node] of placing class ``c`` on the nodes ``among``, and the device [node] for a share.
+
+        -inf: the pod does not fit.
+        """
 
     def choose(self, c: int) -> tuple[int, tuple[int, ...]] | None:
         """Best node, smallest name on ties, and devices; None when the pod fits nowhere."""
@@ -43,7 +46,7 @@ class PlacementPolicy(ABC):
         return node, self.devices(c, node)
 
     def scores(self, c: int) -> Floats:
-        """Scores of all nodes for class ``c``, brought up to date."""
+        """Scores [node] of all nodes for class ``c``; those of changed nodes are computed again."""
         log = self.cluster.log
         if c not in self._scores:
             self._scores[c], self._devices[c] = self.score(c, self._all)
@@ -135,7 +138,7 @@ class PotentialPolicy(PlacementPolicy):
 
     @abstractmethod
     def scale(self, gain: Floats) -> Floats:
-        """Gain of potential, in milli-GPUs, as the score that is compared."""
+        """Score [node] that is compared, of a gain [node] of potential in milli-GPUs."""
 
     def score(self, c: int, among: Ints) -> tuple[Floats, Ints]:
         cluster, k = self.cluster, self.cluster.classes

@@ -40,7 +40,10 @@ def items_of(classes: Classes, model_of_bin: list[int], count: Ints) -> list[Bin
 
 
 def patterns_of(cluster: TraceCluster, bin_of_node: Ints) -> list[tuple[int, tuple[int, ...]]]:
-    """What the nodes carry now, as patterns to start the column generation with."""
+    """What each node carries now, as patterns to start the column generation with.
+
+    ``bin_of_node``: [node]. A pattern is a bin and the number of pods of each class.
+    """
     on_node: dict[int, Counter[int]] = defaultdict(Counter)
     for c, node, _devices in cluster.running.values():
         on_node[node][c] += 1

@@ -132,7 +132,10 @@ def one(job: ReplayJob) -> PolicyResult:
 def simulate(
     nodes: trace.Nodes, classes: trace.Classes, sequence: Ints, policy: str
 ) -> tuple[TraceCluster, MigratingPolicy | None]:
-    """Place the arrivals one by one; returns the cluster at the end."""
+    """Place the arrivals one by one and return the cluster at the end.
+
+    ``sequence``: the class of each arriving pod.
+    """
     cluster = TraceCluster(nodes, classes)
     chooser = POLICIES[policy](cluster)
     migration = MigratingPolicy(cluster, chooser) if policy in (MOVES, REFUSES) else None

@@ -129,10 +129,11 @@ def read_pods(folder: Path, name: str, models: tuple[str, ...]) -> tuple[Classes
 
 
 def arrivals(classes: Classes, of_pods: Ints, nodes: Nodes, seed: int, ratio: float = ARRIVALS) -> Ints:
-    """The list in random order, drawn from again (or thinned) until ``ratio`` of the GPUs is asked for.
+    """Class of each arriving pod: the list in random order, grown or thinned to ``ratio`` of the GPUs.
 
-    As in the published simulator: shuffle; then append random pods of the list while the sum stays
-    within the target, or remove random ones until it does.
+    The published simulator does the same: it shuffles the list, then appends random pods of the list while
+    the sum stays within the target, or removes random ones until it does. ``of_pods``: the class of each pod
+    of the list.
     """
     target = ratio * nodes.total_milli_gpus
     rng = random.Random(seed)

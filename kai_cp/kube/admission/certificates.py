@@ -125,7 +125,7 @@ def sign(
 
 
 def parse(pem: bytes) -> list[x509.Certificate]:
-    """The certificates in PEM data, at least one."""
+    """The certificates in PEM data, at least one; otherwise ``BadCertificate``."""
     try:
         return list(x509.load_pem_x509_certificates(pem))
     except ValueError as problem:

@@ -54,7 +54,7 @@ class FileSource:
         self._directory = directory
 
     def current(self, now: float) -> Material:
-        """The files as they are now."""
+        """The certificate in the files as they are now; raises ``BadCertificate`` if they cannot be used."""
         try:
             certificate = (self._directory / "tls.crt").read_bytes()
             key = (self._directory / "tls.key").read_bytes()
@@ -83,7 +83,10 @@ class SecretSource:
         self._known: Bundle | None = None
 
     def current(self, now: float) -> Material:
-        """What is stored, after it was renewed if that was due."""
+        """The certificate that is stored; it is renewed first if that is due.
+
+        Raises ``BadCertificate`` if there is no such Secret.
+        """
         stored = self._transport.get(r.SECRETS, self._namespace, self._name)
         if stored is None:
             raise BadCertificate(
@@ -130,7 +133,10 @@ def _bundle(secret: Object) -> Bundle | None:
 
 
 def tls_context(material: Material) -> ssl.SSLContext:
-    """A server's context; the files it must be read from live no longer than this call."""
+    """A server's TLS context; the files that it is loaded from exist no longer than this call.
+
+    Raises ``BadCertificate`` if certificate and key cannot be used.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with tempfile.TemporaryDirectory() as directory:

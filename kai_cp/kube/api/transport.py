@@ -67,7 +67,10 @@ cached_permits = lru_cache(maxsize=4096)(permits)
 
 
 def configuration(kubeconfig: str = "", context: str = "") -> Configuration:
-    """Client configuration from a kubeconfig file, or from the pod this process runs in."""
+    """Client configuration from a kubeconfig file, or from the pod that this process runs in.
+
+    Raises ``Unavailable``, which says what to do, if neither can be used.
+    """
     result = Configuration()
     try:
         if kubeconfig or "KUBERNETES_SERVICE_HOST" not in os.environ:
@@ -171,7 +174,8 @@ class Transport:
     ) -> Iterator[tuple[str, Object]]:
         """Events (type, object) after ``version`` until the server ends the watch.
 
-        ``opened`` is called once with a function that closes the connection from another thread.
+        ``opened`` is called once with a function that closes the connection from another thread. Raises
+        ``NotReachable`` if the connection breaks.
         """
         query = {
             "watch": "1",

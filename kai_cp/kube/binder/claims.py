@@ -24,7 +24,7 @@ class Claims:
         self._transport = transport
 
     def prepare(self, pod: Object, _node: Object, request: Object) -> None:
-        """Allocate and reserve, or raise."""
+        """Allocate and reserve the pod's claims; raises ``BindError`` if that fails."""
         allocations = {
             entry["name"]: entry.get("allocation")
             for entry in request["spec"].get("resourceClaimAllocations") or ()
@@ -42,7 +42,10 @@ class Claims:
                 self.release(pod, name, deallocate=inside in allocated)
 
     def reserve(self, pod: Object, name: str, allocation: Mapping[str, Any] | None) -> None:
-        """Reserve a claim for the pod; one that is not allocated yet gets ``allocation``."""
+        """Reserve a claim for the pod; one that is not allocated yet gets ``allocation``.
+
+        Raises ``BindError`` if that fails.
+        """
         meta = pod["metadata"]
         consumer = {"resource": "pods", "name": meta["name"], "uid": meta["uid"]}
         for _ in range(CONFLICTS):

@@ -24,7 +24,10 @@ class ExtendedClaims:
         self._claims = claims
 
     def prepare(self, pod: Object, _node: Object, request: Object) -> None:
-        """Make the claim with the ordered allocation, reserve it, and tell the kubelet through the pod."""
+        """Make the claim with the ordered allocation, reserve it, and name it in the pod for the kubelet.
+
+        Raises ``BindError`` if that fails.
+        """
         ordered: dict[str, Any] = request["spec"].get("extendedResourceClaimAllocation") or {}
         if not ordered:
             return

@@ -20,7 +20,10 @@ class NoDevice(Exception):
 
 
 def device_uuid() -> str:
-    """UUID of the one GPU this container sees, from NVML."""
+    """UUID of the one GPU that this container sees, from NVML.
+
+    Raises ``NoDevice`` if it does not see exactly one.
+    """
     fake = os.environ.get(FAKE_VARIABLE)
     if fake:
         return fake

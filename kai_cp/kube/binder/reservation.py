@@ -63,7 +63,10 @@ class GpuReservations:
         pods.listen(self._notice)
 
     def acquire(self, pod: Object, node: str, group: str) -> str:
-        """UUID of the group's device, from its reservation pod, which is made when there is none."""
+        """UUID of the group's device, from its reservation pod, which is made if there is none.
+
+        Raises ``BindError`` if the pod does not name a device in time.
+        """
         with self._lock(group):
             name = reservation_name(node, group)
             namespace = self._options.resource_reservation_namespace

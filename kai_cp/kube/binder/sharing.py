@@ -47,7 +47,10 @@ class Sharing:
         self._options = options
 
     def prepare(self, pod: Object, node: Object, request: Object) -> None:
-        """Reserve the devices, label the pod, write its ConfigMaps."""
+        """Reserve the devices, label the pod, write its ConfigMaps.
+
+        Raises ``BindError`` if one of these fails.
+        """
         if request["spec"].get("receivedResourceType") != "Fraction":
             if _wants_mps(pod):
                 text = "annotation mps is for parts of a GPU; this pod gets whole ones, without MPS"

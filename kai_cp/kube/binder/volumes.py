@@ -44,7 +44,7 @@ class Volumes:
         claims.listen(self._notice)
 
     def prepare(self, pod: Object, node: Object, _request: Object) -> None:
-        """Bind what is unbound, or raise when it cannot be within the time."""
+        """Bind the unbound volumes of the pod; raises ``BindError`` if that cannot be done in time."""
         waiting = []
         for name in claim_names(pod):
             key = (pod["metadata"]["namespace"], name)

@@ -28,9 +28,10 @@ class NoControlPlane(Exception):
 
 
 def control_plane_binary(console: Console, *, yes: bool) -> Path:
-    """``$KUBETEST_BINARY``, the one built before, or one that the repository builds now.
+    """``$KUBETEST_BINARY``, the binary built before, or one that the repository builds now.
 
-    Building takes long, so it is asked for on a terminal (``yes``: it is not), and says how it goes.
+    Building takes long, so on a terminal the function asks first (unless ``yes``) and shows progress. Raises
+    ``NoControlPlane`` if there is no binary and it cannot be built.
     """
     given = os.environ.get("KUBETEST_BINARY")
     if given:

@@ -97,7 +97,10 @@ SWITCHES: Final = {"-A": "everywhere", "--all-namespaces": "everywhere", "-w": "
 
 
 def parsed(arguments: Sequence[str]) -> PluginRequest:
-    """The request of the command line; what is not ours goes to the command."""
+    """The request of the command line; options that are not the plugin's go to the command.
+
+    Raises ``BadRequest``.
+    """
     request = PluginRequest()
     cluster = {"kubeconfig": "", "context": ""}
     left = list(arguments)

@@ -208,7 +208,10 @@ def _by_priority(table: Mapping[str, int]) -> list[str]:
 
 
 def load_config(path: Path) -> dict[str, Any]:
-    """The scheduler ConfigMap's file (11.1); what it leaves out is filled from the default."""
+    """The scheduler ConfigMap's file (11.1); what it leaves out is filled from the default.
+
+    Raises ``BadConfiguration``, which names the field.
+    """
     try:
         document = yaml_text.load(files.read_text(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -70,9 +70,10 @@ def with_reserved(metric: str) -> str:
 
 
 def usage_options(config: Mapping[str, Any] | None, *, charge_idle: bool = False) -> UsageOptions | None:
-    """The options of a ``usageDBConfig``, or None when it is off.
+    """The options of a ``usageDBConfig``, or None if it is off.
 
     ``charge_idle``: GPUs that are promised and idle count as used by the queue that they are promised to.
+    Raises ``BadConfiguration``, which names the field.
     """
     if not config or not config.get("clientType"):
         return None

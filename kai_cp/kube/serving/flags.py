@@ -18,7 +18,7 @@ from kai_cp.reader.times import duration as go_duration
 
 
 def seconds(text: str | float) -> float:
-    """Seconds of a Go duration (``1m30s``) or a plain number."""
+    """Seconds of a Go duration (``1m30s``) or a plain number; anything else is a ``BadParameter``."""
     try:
         return float(text)
     except ValueError:

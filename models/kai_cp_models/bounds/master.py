@@ -33,7 +33,10 @@ class Master:
         self._objective.SetCoefficient(use, float(value))
 
     def solve(self) -> tuple[float, list[float]]:
-        """Value, and the price of one more pod of each item (never negative)."""
+        """Value, and the price of one more pod of each item (never negative).
+
+        Raises ``RuntimeError`` if the solver does not reach the optimum.
+        """
         if self._solver.NumVariables() == 0:
             return 0.0, [0.0] * len(self._rows)
         status = self._solver.Solve()

@@ -17,7 +17,7 @@ class BadQuestion(ValueError):
 
 
 def question_of(snapshot: Snapshot, free: str | None, gang: str | None) -> DefragQuestion:
-    """The question of ``--free`` or ``--for``; free nodes where neither is given."""
+    """The question of ``--free`` or ``--for``; free nodes if neither is given. Raises ``BadQuestion``."""
     if free is not None and gang is not None:
         raise BadQuestion("--free and --for are two questions; ask one of them")
     if gang is not None:
@@ -34,7 +34,10 @@ def question_of(snapshot: Snapshot, free: str | None, gang: str | None) -> Defra
 
 
 def goal_of(snapshot: Snapshot, text: str) -> tuple[DefragQuestion, int]:
-    """The question of ``defrag.goal`` and how much of it is wanted: ``nodes=4``, ``gang=8x8@rack=2``."""
+    """The question of ``defrag.goal`` and how much of it is wanted: ``nodes=4``, ``gang=8x8@rack=2``.
+
+    Raises ``BadQuestion``, which names the setting.
+    """
     match = _GOAL.fullmatch(text)
     if match is None or not int(match[2]):
         raise BadQuestion(f"defrag.goal: {text!r} is not nodes=4, rack=1 or gang=8x8@rack=2")

@@ -26,7 +26,10 @@ class Window:
 
 
 def window(text: str) -> Window:
-    """A window as settings write it; one that ends before it begins ends on the next day."""
+    """A window as settings write it; one that ends before it begins ends on the next day.
+
+    Raises ``ValueError`` for a text that is no window.
+    """
     found = _WINDOW.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no window such as 'Mon-Fri 02:00-05:00'")

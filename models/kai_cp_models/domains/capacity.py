@@ -52,15 +52,18 @@ class Demand:
 
     @property
     def pods(self) -> int:
+        """Number of pods."""
         return int(self.counts.sum())
 
     @property
     def total(self) -> Ints:
+        """[D] sum of the requests of all pods."""
         total: Ints = self.counts @ self.requests
         return total
 
     @property
     def largest(self) -> Ints:
+        """[D] the largest request of any pod, dimension by dimension."""
         largest: Ints = self.requests.max(axis=0)
         return largest
 
@@ -101,7 +104,10 @@ class DomainCapacity:
         return level
 
     def eligible(self, required: int, active_nodes: Ints) -> list[Mask]:
-        """Per level, the domains that running pods leave open (8.3 step 6)."""
+        """For each level, the domains [domain] that running pods leave open (8.3).
+
+        ``active_nodes``: positions of their nodes.
+        """
         tree = self.tree
         found = [np.ones(tree.count(level), dtype=bool) for level in range(len(tree.ids))]
         if required and len(active_nodes):
@@ -113,7 +119,7 @@ class DomainCapacity:
         return found
 
     def present(self, level: int) -> Mask:
-        """Domains with at least one valid node."""
+        """[domain] which domains have at least one valid node."""
         found: Mask = self._summed(level, np.ones(len(self.valid), dtype=np.int64)) > 0
         return found
 
@@ -132,7 +138,10 @@ class DomainCapacity:
         return ranks
 
     def ratio(self, level: int) -> Floats:
-        """Dominant ratio of the whole batch against every domain; the pod count is ignored."""
+        """[domain] dominant ratio of the whole batch to the free capacity of every domain.
+
+        Pod slots are ignored.
+        """
         asked = self.demand.total.copy()
         asked[PODS] = 0
         used = np.flatnonzero(asked)
@@ -144,7 +153,7 @@ class DomainCapacity:
         return dominant
 
     def fits(self, level: int) -> Mask:
-        """Domains with room by KAI's estimate (8.3 step 3)."""
+        """[domain] which domains have enough free capacity by KAI's estimate (8.3)."""
         if self._node_pods is None:
             fitting: Mask = self.ratio(level) <= 1
             return fitting
@@ -152,7 +161,7 @@ class DomainCapacity:
         return room
 
     def may_fit(self, level: int) -> Mask:
-        """Domains that no count rules out: each spec alone, and the sum of all requests."""
+        """[domain] which domains no count rules out: each spec alone, and the sum of all requests."""
         result = np.ones(self.tree.count(level), dtype=bool)
         for i in range(len(self.demand.specs)):
             result &= self._summed(level, self._most[i]) >= self.demand.counts[i]
@@ -177,7 +186,7 @@ class DomainCapacity:
         return result
 
     def failure(self, level: int, eligible: Mask, pinned: bool) -> str:
-        """Why no domain of the level has room, with numbers."""
+        """Why no domain [domain] of the level has enough free capacity, with numbers."""
         allowed = self.present(level) & eligible
         name = self.tree.levels[level - 1] if level else f"topology {self.tree.name}"
         where = "the domain of its running pods" if pinned else "one domain" if level else "it"

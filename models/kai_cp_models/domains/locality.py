@@ -56,7 +56,10 @@ class Fabric:
         """Position of the closest scale at which nodes share places."""
 
     def distance(self, nodes: Ints) -> int:
-        """Position of the closest scale at which ``nodes`` share a place, counted from 1; 0 for one node."""
+        """Position of the closest scale at which all nodes share a place, counted from 1; 0 for one node.
+
+        ``nodes``: their positions, one for each node.
+        """
         if len(nodes) < 2:
             return 0
         for position, place in enumerate(self.places, 1):

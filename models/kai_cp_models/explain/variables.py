@@ -232,7 +232,7 @@ class Variables:
         return found
 
     def refuse(self, c: int, refused: Mask, *families: Family) -> None:
-        """Neither pods nor pieces of a class on these nodes while the families hold."""
+        """Nodes ``refused`` [N] take neither pods nor pieces of a class while the families hold."""
         for n, nodes in enumerate(self.cells.nodes):
             if refused[nodes[0]]:
                 for var in self.of_class(c, n):

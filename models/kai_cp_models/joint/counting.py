@@ -73,7 +73,7 @@ class Counting:
         return slice(len(self._sizes), None)
 
     def demand(self, pods: Iterable[Pod]) -> Ints:
-        """What the pods ask for."""
+        """What the pods ask for together, as a row: pieces [size], then amounts [D]."""
         total = np.zeros(len(self._sizes) + self._free.shape[1], dtype=np.int64)
         for pod in pods:
             total += self._demand(pod)
@@ -129,12 +129,15 @@ class Counting:
         return Leaving(np.array(nodes, dtype=np.int64), np.array(rows, dtype=np.int64)[held], shares)
 
     def room(self, leaving: Iterable[Pod] = ()) -> Ints:
-        """What the nodes offer at most when ``leaving`` are gone."""
+        """The most that all nodes together offer when ``leaving`` are gone, as a row
+
+        Pieces [size], then amounts [D].
+        """
         columns = self.leaving(leaving)
         return self.room_without(columns, len(columns.nodes))
 
     def room_without(self, leaving: Leaving, first: int) -> Ints:
-        """The same when the ``first`` ones of ``leaving`` are gone."""
+        """The same row as ``room`` [size, D] when the ``first`` pods of ``leaving`` are gone."""
         if not first:
             return self.idle_room
         return self._row(*self._without(leaving, first))
@@ -147,7 +150,7 @@ class Counting:
 
     @cached_property
     def idle_room(self) -> Ints:
-        """What the nodes offer as they are."""
+        """The same row as ``room`` [size, D] with the nodes as they are."""
         return self._row(self._free, self._shared)
 
     def free(self, leaving: Iterable[Pod]) -> NDArray[np.int64]:

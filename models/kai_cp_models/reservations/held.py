@@ -67,7 +67,7 @@ def active(snapshot: Snapshot, options: OptionalRules) -> bool:
 
 
 def open(snapshot: Snapshot) -> RuleState:
-    """No holds yet."""
+    """No holds yet. Raises ``ValueError`` where reservations are off."""
     times = snapshot.extras[TIMES]
     if times is None:
         raise ValueError("the time axis is off")

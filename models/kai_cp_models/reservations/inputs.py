@@ -86,7 +86,7 @@ class QueueNotes:
 
 
 def duration(text: str) -> float:
-    """Seconds of a positive Go duration such as ``1h30m``."""
+    """Seconds of a positive Go duration such as ``1h30m``; anything else is ``Unreadable``."""
     if not _DURATION.fullmatch(text):
         raise Unreadable(f"{shown(text)} is not a duration such as 90m or 1h30m")
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
@@ -97,7 +97,7 @@ def duration(text: str) -> float:
 
 @lru_cache(maxsize=65536)
 def instant(text: object) -> float:
-    """Seconds since the epoch of an RFC 3339 time."""
+    """Seconds since the epoch of an RFC 3339 time; anything else is ``Unreadable``."""
     if not isinstance(text, str) or not _INSTANT.fullmatch(text):
         raise Unreadable(f"{shown(text)} is not an RFC 3339 time")
     try:
@@ -107,7 +107,7 @@ def instant(text: object) -> float:
 
 
 def truth(text: str) -> bool:
-    """``true`` or ``false``."""
+    """Whether the text is ``true`` or ``false``; anything else is ``Unreadable``."""
     if text not in ("true", "false"):
         raise Unreadable(f"{shown(text)} is neither true nor false")
     return text == "true"

@@ -65,7 +65,7 @@ class Idle:
 
     @staticmethod
     def of(free: Callable[[float], Ints], points: Sequence[float], last: float) -> Idle:
-        """Unused GPUs from the first of ``points`` (now) to ``last``."""
+        """Unused GPUs from the first of ``points`` (now) to ``last``. ``free``: [N, D] at an instant."""
         edges = sorted({point for point in points if point < last} | {last})
         rows = [np.maximum(free(edge)[:, GPU], 0) // MILLI for edge in edges[:-1]]
         width = len(free(points[0]))

@@ -344,7 +344,7 @@ def places(
 ) -> PlacedGangs:
     """Places of all items together, or a proof that there are none.
 
-    ``idle``: the best ones by the goals of 12.3; else any.
+    ``free``: [N, D] at an instant. ``idle``: the best places by the goals of 12.3; without it any places.
     """
     if not items:
         return PlacedGangs({}, True)

@@ -241,7 +241,10 @@ class Scene:
 
 
 def item_of(hold: Hold, domains: tuple[Ints, ...] = ()) -> GangInterval:
-    """A hold as the model sees it."""
+    """A hold as the model sees it.
+
+    ``domains``: for each level that it needs, the domain [N] of every node.
+    """
     return GangInterval(hold.key, hold.shape, hold.start, hold.end, True, hold.stored_gpus, domains)
 
 

@@ -30,7 +30,10 @@ class IncrementalCache(Forked):
         self._changes.append(node)
 
     def answer(self, key: Hashable, compute: Callable[[Ints], NDArray[Any]]) -> NDArray[Any]:
-        """The array for ``key``, read-only for the caller. ``compute`` gives the values of some nodes."""
+        """The array [N] for ``key``, read-only for the caller.
+
+        ``compute`` gives the values of the nodes at some positions.
+        """
         position, values = self._known.get(key, (-1, None))
         if values is None:
             values = compute(np.arange(self._nodes, dtype=np.int64))

@@ -63,7 +63,7 @@ class RuleState(Forked):
         return None
 
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
-        """Nodes that accept the pod; None: all. ``now``: leaving pods count as still there."""
+        """[N] nodes that accept the pod; None: all. ``now``: leaving pods count as still there."""
         return None
 
     def unblocked_by_others(self, pod: Pod) -> bool:
@@ -100,9 +100,9 @@ class RuleState(Forked):
         return ""
 
     def alone(self, pods: Sequence[Pod], accepting: Callable[[Pod], Mask]) -> tuple[str, str] | None:
-        """(reason token, message) where this rule alone keeps pods from starting together; else None.
+        """(reason token, message) if this rule alone keeps the pods from starting together; else None.
 
-        ``accepting``: nodes that a pod may go to as static rules have it.
+        ``accepting``: the nodes [N] to which the static rules let a pod go.
         """
         return None
 

@@ -55,7 +55,10 @@ class Tally:
         layer[key][index] += amount
 
     def counts(self, key: Hashable, *, now: bool) -> Ints | None:
-        """Counts of a key; ``now`` adds what is leaving. None: zero everywhere."""
+        """Counts of a key, as long as the key's shape says; ``now`` adds what is leaving.
+
+        None: zero everywhere.
+        """
         stays = self._layers[False].get(key)
         leaves = self._layers[True].get(key) if now else None
         if stays is None or leaves is None:

@@ -14,7 +14,7 @@ NAME: Final = "conditions"
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:
-    """Nodes that take pods at all."""
+    """[N] nodes that take pods at all; None: all."""
     return table.ready if table.predicates else None
 
 

@@ -28,7 +28,7 @@ _HUNDREDTHS: Final = 100
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:
-    """Nodes that can serve the pod's kind of GPU request."""
+    """[N] nodes that can serve the pod's kind of GPU request; None: all."""
     spec = pod.spec
     if spec.legacy_mig:
         return np.zeros(len(table), dtype=bool)

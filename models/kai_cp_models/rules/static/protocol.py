@@ -18,7 +18,7 @@ class StaticRule(Protocol):
     NAME: str
 
     def mask(self, table: NodeTable, pod: Pod) -> Mask | None:
-        """Nodes that accept the pod; None: all of them."""
+        """[N] nodes that accept the pod; None: all of them."""
 
     def broken(self, snapshot: Snapshot, pod: Pod, node: Node) -> str | None:
         """Why the node refuses the pod, or None.

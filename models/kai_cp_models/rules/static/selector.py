@@ -25,7 +25,7 @@ _NAME_FIELD: Final = "metadata.name"
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:
-    """Nodes that the pod's nodeSelector and required node affinity allow."""
+    """[N] nodes that the pod's nodeSelector and required node affinity allow; None: all."""
     spec = pod.spec
     if not table.predicates or (not spec.node_selector and spec.node_affinity is None):
         return None

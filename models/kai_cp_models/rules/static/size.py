@@ -21,7 +21,7 @@ _GIB: Final = 2**30
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:
-    """No node at all when a request exceeds the largest node, otherwise all."""
+    """[N] no node at all if a request exceeds the largest node; otherwise None: all."""
     if not table.predicates or (np.array(pod.spec.requests) <= table.largest).all():
         return None
     return np.zeros(len(table), dtype=bool)

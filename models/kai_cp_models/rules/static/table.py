@@ -26,7 +26,7 @@ class Column:
         )
 
     def among(self, values: Iterable[str]) -> Mask:
-        """Nodes that carry one of the values."""
+        """[N] nodes that carry one of the values."""
         return np.isin(self.codes, [self.code[value] for value in values if value in self.code])
 
     def where(self, holds: Callable[[str], bool]) -> Mask:
@@ -84,7 +84,7 @@ class NodeTable:
 
     @cached_property
     def taints(self) -> Mapping[Taint, Mask]:
-        """Every distinct taint that refuses pods, with the nodes that carry it."""
+        """Every distinct taint that refuses pods, with the nodes [N] that carry it."""
         found: dict[Taint, Mask] = {}
         for i, node in enumerate(self.snapshot.nodes):
             for taint in node.taints:
@@ -94,7 +94,7 @@ class NodeTable:
 
     @cached_property
     def legacy_mig(self) -> Mask:
-        """Nodes that hold a legacy MIG pod (2.4)."""
+        """[N] nodes that hold a legacy MIG pod (2.4)."""
         found = np.zeros(len(self), dtype=bool)
         for pod in self.snapshot.pods:
             if pod.spec.legacy_mig and pod.status in ACTIVE_USED and pod.node in self.snapshot.node_index:
@@ -103,7 +103,7 @@ class NodeTable:
 
     @cached_property
     def cpu_only(self) -> Mask:
-        """Nodes without GPUs of any kind: whole, MIG or DRA (6, resourcetype)."""
+        """[N] nodes without GPUs of any kind: whole, MIG or DRA (6, resourcetype)."""
         gpus = [
             i for i, name in enumerate(self.snapshot.dimensions) if i == GPU or name.startswith(MIG_PREFIX)
         ]
@@ -119,7 +119,7 @@ class NodeTable:
         }
 
     def accepting(self, pod: Pod) -> Mask:
-        """See the function of this name."""
+        """[N] nodes that every static rule accepts for the pod; see the function of this name."""
         spec = pod.spec
         seen = self._by_identity.get(id(spec))
         if seen is not None:

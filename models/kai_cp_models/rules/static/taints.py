@@ -19,7 +19,7 @@ REFUSING: Final = ("NoSchedule", "NoExecute")
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:
-    """Nodes without a taint that the pod does not tolerate."""
+    """[N] nodes without a taint that the pod does not tolerate; None: all."""
     if not table.predicates:
         return None
     refused = [

@@ -18,7 +18,7 @@ NAME: Final = "workers"
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:
-    """Nodes whose worker label fits the pod's kind."""
+    """[N] nodes whose worker label fits the pod's kind; None: all."""
     policy = table.snapshot.policy
     if not policy.restrict_node_scheduling or not table.predicates:
         return None

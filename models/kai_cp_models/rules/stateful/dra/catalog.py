@@ -182,14 +182,16 @@ class Catalog:
         return not self._unusable(wanted)
 
     def satisfying(self, wanted: Wanted) -> Mask:
-        """Devices that satisfy a request by class, selectors, taints and (unshared) capacity."""
+        """[device] devices that satisfy a request by class, selectors, taints and (unshared) capacity."""
         key = (wanted.device_class, wanted.selectors, wanted.tolerations, wanted.capacity)
         if key not in self._suiting:
             self._suiting[key] = self._matching(wanted) & ~self._tainted(wanted.tolerations)
         return self._suiting[key]
 
     def spoiling(self, wanted: Wanted) -> Mask:
-        """Devices that a request for all of them means and cannot have, as it does not tolerate a taint."""
+        """[device] devices that a request for all of them includes and cannot have, because it does not
+        tolerate a taint.
+        """
         return self._matching(wanted) & self._tainted(wanted.tolerations)
 
     def _matching(self, wanted: Wanted, account: Account | None = None) -> Mask:

@@ -80,7 +80,7 @@ class Extended(Forked):
         return _whole_gpus(pod) if self._plugin_gpus is not None else 0
 
     def parts(self, pod: Pod) -> Iterator[tuple[Claim | None, Mask]]:
-        """The nodes, parted by the synthetic claim that the pod needs there."""
+        """The nodes in disjoint masks [N], each with the synthetic claim that the pod needs there."""
         everywhere = np.ones(len(self.snapshot.nodes), dtype=np.bool_)
         asked = self._asked(pod)
         if not asked:
@@ -142,7 +142,10 @@ class Extended(Forked):
         }
 
     def plugin_room(self, pod: Pod, *, now: bool) -> Mask | None:
-        """Nodes whose device plugin has enough GPUs left, or whose GPUs DRA serves to the pod."""
+        """[N] nodes whose device plugin has enough GPUs left, or whose GPUs DRA serves to the pod; None
+
+        All.
+        """
         asked = self._plugin_asked(pod)
         if not asked or self._plugin_gpus is None:
             return None

@@ -117,7 +117,7 @@ class Holdings(Forked):
         return int(self._stamps[node])
 
     def free(self, *, now: bool) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Devices that no pod holds."""
+        """[device] devices that no pod holds."""
         held = self._held[False] + self._held[True] if now else self._held[False]
         free: np.ndarray[tuple[int], np.dtype[np.bool_]] = held <= 0
         return free

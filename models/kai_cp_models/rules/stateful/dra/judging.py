@@ -82,7 +82,10 @@ class Judge:
     def holding(
         self, expressions: Sequence[str], account: Account | None = None, *, among: Mask | None = None
     ) -> Mask:
-        """Devices (of those ``among``) that satisfy all expressions; with an account, their author pays."""
+        """[device] devices (of those ``among``) that satisfy all expressions.
+
+        The author of the expressions pays from ``account``.
+        """
         found = np.ones(len(self._views), dtype=np.bool_) if among is None else among.copy()
         for expression in expressions:
             if account is not None:

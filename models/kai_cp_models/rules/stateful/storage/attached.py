@@ -67,7 +67,7 @@ class Attached(Forked):
             self._counts[driver][1, node] += (sum(after) > 0) - (sum(before) > 0)
 
     def mask(self, pod: Pod, *, now: bool) -> Mask:
-        """Nodes that can attach what the pod brings."""
+        """[N] nodes that can attach what the pod brings."""
         mask = self._everywhere.copy()
         volumes = self.volumes(pod)
         for driver in {driver for driver, _ in volumes}:
