@@ -7,8 +7,7 @@ import time
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.reservations.draining import serve_drains
 from kai_cp_models.reservations.keeping import serve_holders
-from kai_cp_models.reservations.making import replan
-from kai_cp_models.reservations.refit import broken
+from kai_cp_models.reservations.mending import lost, mend
 from kai_cp_models.reservations.serving import serve_everybody
 from kai_cp_models.reservations.state import time_of, update
 from kai_cp_models.reservations.walk import Walk
@@ -39,10 +38,7 @@ def settle(cycle: Cycle) -> None:
             started={**state.started, **{hold.key: hold for hold in begun}},
         )
         state.bind(cycle.ledger, strict=False)
-    timeline = state.timeline(cycle.ledger)
-    lost = broken(state.holds, timeline)
-    if lost:
-        walk = Walk.resumed(cycle, [hold for hold in state.holds if hold not in lost])
-        for hold in lost:
-            replan(walk, hold, "HigherPriority")
+    if lost(state, cycle.ledger):
+        walk = Walk.resumed(cycle, state.holds)
+        mend(walk, at_once=False)
         walk.hand_over()

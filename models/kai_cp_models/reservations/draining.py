@@ -18,11 +18,12 @@ from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.gang import GangNeeds
-from kai_cp_models.reservations.holders import Holder, backfilled, candidate, drop, runs
+from kai_cp_models.reservations.holders import Holder, candidate, drop, runs
 from kai_cp_models.reservations.inputs import Closed
 from kai_cp_models.reservations.items import GangInterval, Idle, NodeOfPod
-from kai_cp_models.reservations.keeping import at_once, begin, keep
+from kai_cp_models.reservations.keeping import begin
 from kai_cp_models.reservations.loads import Load, loads_of
+from kai_cp_models.reservations.mending import at, keep
 from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.search import FoundPlaces, NoPlaces, stored_nodes
 from kai_cp_models.reservations.state import Drain, Hold
@@ -78,18 +79,14 @@ def _begun(walk: Walk, ask: Ask, shape: GangNeeds) -> bool:
     """Start the gang where all that is left on its places is backfill."""
     stored = walk.times.due(ask.group.key)
     assert stored is not None
-    holder = Holder(ask, shape, stored)
-    before = walk.state
-    leaving = backfilled(walk.times, ask.group, stored, walk.now, before.bounds)
-    walk.leave(leaving, walk.now, holder.key)
-    found = at_once(walk, holder)
+    holder = Holder(ask, shape, stored, stored.made, walk.now)
+    walk.owes([holder])
+    found = at(walk, holder, walk.now)
     if isinstance(found, NoPlaces):
-        walk.state = before
-        walk.changed()
+        walk.serves(holder.key)
         return False
     walk.turns.append(ask.group.key)
     begin(walk, keep(walk, holder, walk.now, found))
-    walk.stay()
     return True
 
 

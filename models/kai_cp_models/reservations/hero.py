@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -163,8 +163,7 @@ def _beyond(
     others: Sequence[Hold],
     gone: Sequence[GroupKey],
 ) -> bool:
-    bounds = {**scene.state.bounds, **dict.fromkeys(gone, start)}
-    loads = Loads(replace(scene.state, bounds=bounds), scene.ledger)
+    loads = Loads(scene.state, scene.ledger, dict.fromkeys(gone, start))
     load = Load(ask.group, shape.cost, start, end, True)
     return loads.beyond(load, loads_of(others)) is not None
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask
@@ -14,7 +15,6 @@ from kai_cp_models.reservations.times import Times
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
     ACTIVE_USED,
-    GPU,
     MILLI,
     GroupKey,
     PodGroup,
@@ -22,6 +22,9 @@ from kai_cp_models.snapshot import (
     Snapshot,
 )
 from kai_cp_models.units import Batch
+
+if TYPE_CHECKING:
+    from kai_cp_models.reservations.loads import Beyond
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +34,15 @@ class Holder:
     ask: Ask
     shape: GangNeeds
     stored: Stored
+    since: float
+    """When it began to hold, or might have: a user may have written an early ``made``."""
+    due: float
+    """When it was to start so far: what is in its way by backfill leaves then."""
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """Its place among all that hold room: before what this cycle makes."""
+        return self.since, 0
 
     @property
     def key(self) -> GroupKey:
@@ -71,16 +83,18 @@ def stored_holders(
         if times.now > stored.start + settings.max_overdue_seconds:
             text = f"its start was due at {clock(stored.start, times.now)} and is given up"
             dropped[group.key] = drop(group, stored, "Expired", text, expired=times.now)
+        elif group.key in cycle.left_out:
+            text = f"it was left out of allocate: {cycle.left_out[group.key]}"
+            dropped[group.key] = drop(group, stored, "LeftOut", text)
         elif ask is None or shape is None:
             text = (
                 "it asks for no reservation any more" if ask else "it does not wait as a whole gang any more"
             )
             dropped[group.key] = drop(group, stored, "OptedOut", text)
         else:
-            found.append(Holder(ask, shape, stored))
-    # A user may have written an early ``made``: it brings no group before the moment at which it might hold.
-    since = {one.key: max(one.stored.made, times.may_hold_since(one.ask.group)) for one in found}
-    found.sort(key=lambda holder: (since[holder.key], holder.key))
+            since = max(stored.made, times.may_hold_since(group))
+            found.append(Holder(ask, shape, stored, since, stored.start))
+    found.sort(key=lambda holder: (holder.order, holder.key))
     for holder in found[settings.most :]:
         text = f"no more than {settings.most} pod groups may hold reservations"
         dropped[holder.key] = drop(holder.ask.group, holder.stored, "OptedOut", text)
@@ -109,86 +123,47 @@ def runs(snapshot: Snapshot, group: PodGroup) -> bool:
     return any(pod.status in ACTIVE_ALLOCATED for pod in snapshot.members[group.key])
 
 
-def backfilled(
-    times: Times, group: PodGroup, stored: Stored, start: float, taken: Mapping[GroupKey, float]
-) -> dict[GroupKey, float]:
-    """Groups that run on the holder's places by backfill and are in its way at ``start``; they leave then.
-
-    By backfill: preemptible, and started at or after the reservation was made. The newest are in the way
-    first. ``taken``: groups that leave earlier for another group.
-    """
-    snapshot = times.snapshot
-    by_node: dict[str, list[tuple[PodGroup, int]]] = {name: [] for name in stored.nodes}
-    for pod in snapshot.pods:
-        on = by_node.get(pod.node or "")
-        if on is not None and pod.status in ACTIVE_ALLOCATED:
-            owner = snapshot.group_by_key.get(pod.group) if pod.group is not None else None
-            if owner is not None:
-                on.append(
-                    (owner, pod.spec.requests[GPU] + pod.spec.gpu.devices * MILLI * pod.spec.gpu.shares)
-                )
-    found: dict[GroupKey, float] = {}
-    for name, gpus in sorted(stored.nodes.items()):
-        node = snapshot.nodes[snapshot.node_index[name]]
-        there = [
-            (one, size) for one, size in by_node[name] if _remains(times, one, start, {**taken, **found})
-        ]
-        left = node.allocatable[GPU] - round(gpus * MILLI) - sum(size for _, size in there)
-        in_the_way = sorted(
-            {
-                one.key: (one, sum(size for other, size in there if other.key == one.key))
-                for one, _ in there
-                if one.preemptible and one.key != group.key and times.start(one) >= stored.made
-            }.values(),
-            key=lambda entry: (-times.start(entry[0]), entry[0].key),
-        )
-        for one, size in in_the_way:
-            if left >= 0:
-                break
-            found[one.key] = start
-            left += size
-    return found
-
-
-def _remains(times: Times, group: PodGroup, start: float, leaving: Mapping[GroupKey, float]) -> bool:
-    """Whether a running group is still there at ``start`` by itself."""
-    return min(times.end(group.key), leaving.get(group.key, float("inf"))) > start
-
-
 def cause_of_delay(
-    times: Times, holder: Holder, bound: str | None, over: Sequence[str] = (), slid: Sequence[PodGroup] = ()
+    times: Times,
+    holder: Holder,
+    bound: Beyond | None,
+    late: Collection[PodGroup] = (),
+    came: Collection[PodGroup] = (),
 ) -> str:
-    """Why a promise cannot be kept. ``bound``: which bound of the queues ``over`` it refuses, or None.
+    """Why a promise cannot be kept. ``bound``: which bound of a queue it would break, or None.
 
-    ``slid``: holders that start later than they were to, and so end later.
+    ``late``: groups that are there longer than was known. ``came``: groups that were placed in this cycle, on
+    the holder's places where no bound is broken.
     """
-    snapshot, stored = times.snapshot, holder.stored
+    snapshot, stored, group = times.snapshot, holder.stored, holder.ask.group
     for name in stored.nodes:
         i = snapshot.node_index.get(name)
         if i is None or not any(part.mask[i] for part in holder.shape.parts):
             return "NodeLost"
+    if any(outranks(one, group) for one in came):
+        return "HigherPriority"
     if bound is not None:
         # What runs too long, or began too late, holds what the queue was to have back by then.
-        late = {group.key for group in slid}
+        keys = {one.key for one in late}
         if any(
-            group.key in late or _overran(times, group) or _came_between(times, group, stored, bound)
-            for group in _below(snapshot, over)
+            one.key in keys or _overran(times, one) or _came_between(times, one, stored, bound.bound)
+            for one in snapshot.groups
+            if bound.queue in snapshot.queue_path.get(one.queue, ())
         ):
             return "Overrun"
-        return "BeyondShare" if bound == "share" else "LimitLowered"
-    group = holder.ask.group
+        return "BeyondShare" if bound.bound == "share" else "LimitLowered"
     for pod in snapshot.pods:
         owner = snapshot.group_by_key.get(pod.group) if pod.group is not None else None
         if owner is None or pod.node not in stored.nodes or pod.status not in ACTIVE_ALLOCATED:
             continue
-        higher = owner.queue == group.queue and owner.priority > group.priority + group.aged
-        if higher and times.start(owner) >= stored.made and not _overran(times, owner):
+        if outranks(owner, group) and times.start(owner) >= stored.made and not _overran(times, owner):
             return "HigherPriority"
     return "Overrun"
 
 
-def _below(snapshot: Snapshot, queues: Sequence[str]) -> list[PodGroup]:
-    return [g for g in snapshot.groups if set(snapshot.queue_path.get(g.queue, ())) & set(queues)]
+def outranks(group: PodGroup, holder: PodGroup) -> bool:
+    """Whether the group could preempt the holder if that ran: same queue, higher than its aged priority."""
+    return group.queue == holder.queue and group.priority > holder.priority + holder.aged
 
 
 def _came_between(times: Times, group: PodGroup, stored: Stored, bound: str) -> bool:

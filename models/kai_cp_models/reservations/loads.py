@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -48,24 +48,30 @@ class Loads:
 
     state: TimeState
     ledger: Ledger
+    gone: Mapping[GroupKey, float] = field(default_factory=dict)
+    """Groups that leave earlier than the state knows."""
     _known: dict[float, tuple[Rows, Rows]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         snapshot, ledger, occupancy = self.ledger.snapshot, self.ledger, self.state.occupancy
         charges = Charges(ledger)
+        bounds = {**occupancy.bounds, **self.gone}
         touched = {snapshot.pod_by_key[key].group for key in ledger.changed}
         standing = self._charged()
         self._ending: list[tuple[float, str, Amounts, bool]] = [
-            (min(end, occupancy.bounds.get(group.key, NEVER)), group.queue, cost, group.preemptible)
+            (min(end, bounds.get(group.key, NEVER)), group.queue, cost, group.preemptible)
             for group, end, cost in standing
-            if group.key not in touched and min(end, occupancy.bounds.get(group.key, NEVER)) < NEVER
+            if group.key not in touched and min(end, bounds.get(group.key, NEVER)) < NEVER
         ]
         for group in (snapshot.group_by_key[key] for key in touched if key in snapshot.group_by_key):
             if group.queue not in snapshot.queue_by_name:
                 continue
             pods = [p for p in snapshot.members[group.key] if ledger.status(p) in ACTIVE_ALLOCATED]
             new = [p for p in pods if p.key in ledger.held]
-            ends = self.state.untils.get(group.key, NEVER), occupancy.end(group.key)
+            ends = (
+                self.state.untils.get(group.key, NEVER),
+                min(self.state.times.end(group.key), bounds.get(group.key, NEVER)),
+            )
             old = [p for p in pods if p.key not in ledger.held]
             for end, part in zip(ends, (new, old), strict=True):
                 if part and end < NEVER:

@@ -10,10 +10,7 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.reservations.draining import close, full, never_fits, without
 from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.hero import PricedPlaces, offers_of, priced
-from kai_cp_models.reservations.holders import (
-    candidate,
-    drop,
-)
+from kai_cp_models.reservations.holders import candidate
 from kai_cp_models.reservations.keeping import begin
 from kai_cp_models.reservations.loads import Beyond
 from kai_cp_models.reservations.refit import chosen_places
@@ -71,10 +68,7 @@ def reserve(walk: Walk, ask: Ask, why: Refusal) -> None:
         victims=paid.victims if paid else (),
         lost_gpu_hours=paid.lost_gpu_hours if paid else 0.0,
     )
-    walk.holds.append(hold)
-    walk.changed()
-    if hold.victims:
-        walk.bound_victims(hold)
+    walk.stands(hold)
     if hold.start <= walk.now:
         _begin_new(walk, hold)
     else:
@@ -84,7 +78,6 @@ def reserve(walk: Walk, ask: Ask, why: Refusal) -> None:
 def _begin_new(walk: Walk, hold: Hold) -> None:
     """A hero that pays for a start at once."""
     begin(walk, hold)
-    walk.stay()
     # Others were admitted before it and stay where they are from now on.
     walk.movable = {}
 
@@ -167,27 +160,3 @@ def _offers(walk: Walk, ask: Ask, shape: GangNeeds, start: _Start) -> tuple[Offe
         return walk.interval(ask, instant)
 
     return offers_of(walk.scene(), ask, shape, walk.holds, start.instant, end_of=end_of, idle_of=idle_of)
-
-
-def replan(walk: Walk, hold: Hold, cause: str) -> None:
-    """A new start for a hold whose room went to a group with the right to it."""
-    group = hold.ask.group
-    prefer = hold.stored_gpus
-    for instant in walk.points(hold.shape, until=walk.now + walk.horizon):
-        if instant <= walk.now:
-            continue
-        end = walk.interval(hold.ask, instant)
-        found = walk.scene().at(hold.ask, hold.shape, instant, end, walk.holds, reserved=True, prefer=prefer)
-        if isinstance(found, FoundPlaces):
-            walk.settle(found)
-            late = hold.stored is not None and instant > hold.stored.start
-            again = replace(hold, start=instant, end=end, nodes=found.nodes, cause=cause if late else None)
-            if hold.stored is None:
-                again = replace(again, promised=instant)
-            walk.holds.append(again)
-            walk.changed()
-            walk.waits_itself(again)
-            return
-    if hold.stored is not None:
-        walk.report(drop(group, hold.stored, cause, "a pod group with a right to its places took them"))
-    walk.changed()

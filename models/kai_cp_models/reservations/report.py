@@ -175,7 +175,7 @@ class _Estimates:
 
     def __init__(self, cycle: Cycle, state: TimeState, start: Ledger) -> None:
         self._cycle = cycle
-        self._state = replace(state, holds=(), drains=(), bounds={}, started={})
+        self._state = replace(state, holds=(), drains=(), started={})
         self._holds = state.holds
         self._ledger = start
         solver = cycle.settings.solver

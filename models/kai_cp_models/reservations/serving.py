@@ -15,7 +15,8 @@ from kai_cp_models.placement import NoPlace, Placer, quota_check
 from kai_cp_models.reservations.gang import shape_of, unsuited
 from kai_cp_models.reservations.instants import clock, span
 from kai_cp_models.reservations.loads import Beyond, Load, loads_of
-from kai_cp_models.reservations.making import replan, reserve
+from kai_cp_models.reservations.making import reserve
+from kai_cp_models.reservations.mending import mend
 from kai_cp_models.reservations.search import NoPlaces
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.walk import WAITING, Walk
@@ -144,11 +145,8 @@ def _overrule(walk: Walk, ask: Ask, admission: Admission) -> bool:
     admission.admitted(ask)
     walk.note_movable(ask)
     walk.refusals.clear()
-    overruled = [hold for hold in walk.holds if hold.key in ignored]
-    walk.holds = [hold for hold in walk.holds if hold.key not in ignored]
     walk.changed()
-    for hold in overruled:
-        replan(walk, hold, "HigherPriority")
+    mend(walk, at_once=False)
     return True
 
 

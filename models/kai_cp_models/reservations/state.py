@@ -14,7 +14,9 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.held import HeldAmounts, HeldRoom, HoldWindow
+from kai_cp_models.reservations.holders import Holder, outranks
 from kai_cp_models.reservations.inputs import Stored
+from kai_cp_models.reservations.leaving import Claim, Departure, leaving
 from kai_cp_models.reservations.timeline import Occupancy, Timeline, occupancy_of
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, IdleSoFar, Offer, PodGroup, PodKey, Reservation
@@ -93,26 +95,32 @@ class Drain:
 class TimeState:
     """The time axis of one cycle; replaced as a whole, never changed.
 
-    ``bounds``: running groups that leave at a start: backfill, and victims of an accepted price.
-    ``leaves_for``: whose start that is. ``drains``: places that are closed until they are empty. ``reports``:
-    what became of those that hold nothing any more. ``beyond``: why a group that asked holds nothing (reason,
-    message).
+    ``unserved``: holders of earlier cycles whose turn has not come. ``drains``:
+    places that are closed until they are empty. ``reports``: what became of those that hold nothing any more.
+    ``beyond``: why a group that asked holds nothing (reason, message).
     """
 
     times: Times
     holds: tuple[Hold, ...] = ()
+    unserved: tuple[Holder, ...] = ()
     drains: tuple[Drain, ...] = ()
-    bounds: Mapping[GroupKey, float] = field(default_factory=dict)
-    leaves_for: Mapping[GroupKey, GroupKey] = field(default_factory=dict)
     reports: Mapping[GroupKey, Reservation] = field(default_factory=dict)
     beyond: Mapping[GroupKey, tuple[str, str]] = field(default_factory=dict)
     offers: Mapping[GroupKey, tuple[Offer, ...]] = field(default_factory=dict)
     started: Mapping[GroupKey, Hold] = field(default_factory=dict)
 
     @cached_property
+    def leaving(self) -> Mapping[GroupKey, Departure]:
+        """Running groups that leave at a start: backfill, and victims of an accepted price."""
+        claims = [(h.order, Claim(h.ask.group, h.start, h.stored, h.victims)) for h in self.holds]
+        claims += [(h.order, Claim(h.ask.group, h.due, h.stored)) for h in self.unserved]
+        claims.sort(key=lambda entry: (entry[0], entry[1].group.key))
+        return leaving(self.times, [claim for _, claim in claims])
+
+    @cached_property
     def occupancy(self) -> Occupancy:
         """When running pods leave."""
-        return occupancy_of(self.times, self.bounds)
+        return occupancy_of(self.times, {key: one.at for key, one in self.leaving.items()})
 
     def hold(self, key: GroupKey) -> Hold | None:
         """The hold of a group."""
@@ -131,11 +139,14 @@ class TimeState:
     def windows(self) -> Mapping[GroupKey, HoldWindow]:
         """How every group counts in held room."""
         times, known = self.times, self.times.windows
-        holders = [hold.ask.group for hold in (*self.holds, *self.started.values())]
-        held = frozenset(one.key for one in holders)
+        everyone = (*self.holds, *self.started.values())
+        holders = [hold.ask.group for hold in everyone]
+        # What this cycle makes was never promised: who starts after all counts like one that did not ask.
+        promised = [hold.ask.group for hold in everyone if hold.stored or hold.victims]
+        held = frozenset(one.key for one in holders), frozenset(one.key for one in promised)
         if held in known:
             return known[held]
-        if not held:
+        if not holders:
             known[held] = {group.key: window_of(times, group, ()) for group in times.snapshot.groups}
             return known[held]
         found = dict(replace(self, holds=(), started={}).windows)
@@ -149,7 +160,7 @@ class TimeState:
                 ignored[rank] = frozenset(one.key for one in holders if outranks(group, one))
             if ignored[rank]:
                 found[group.key] = replace(found[group.key], ignores=ignored[rank])
-        found.update((one.key, window_of(times, one, holders)) for one in holders)
+        found.update((one.key, window_of(times, one, promised)) for one in promised)
         known[held] = found
         return found
 
@@ -175,11 +186,6 @@ def window_of(times: Times, group: PodGroup, holders: Iterable[PodGroup]) -> Hol
         return HoldWindow(NEVER if expected is None else times.now + expected)
     ignores = frozenset(holder.key for holder in found if outranks(group, holder))
     return HoldWindow(times.until(group), times.gives_way(group), ignores, times.drains and group.preemptible)
-
-
-def outranks(group: PodGroup, holder: PodGroup) -> bool:
-    """Whether the group could preempt the holder if that ran: same queue, higher than its aged priority."""
-    return group.queue == holder.queue and group.priority > holder.priority + holder.aged
 
 
 def time_of(cycle: Cycle) -> TimeState | None:

@@ -45,9 +45,11 @@ class Times:
         self._untils: dict[GroupKey, float] = {}
         self.occupancies: dict[object, object] = {}
         """What ``timeline`` has worked out of these times, by bounds."""
+        self.departures: dict[Any, Any] = {}
+        """Who ``leaving`` lets leave, by starts."""
         self.charges: list[tuple[PodGroup, float, tuple[int, int, int]]] | None = None
         """Running groups that no cycle has touched, their ends, and what they cost their queues."""
-        self.windows: dict[frozenset[GroupKey], Mapping[GroupKey, Any]] = {}
+        self.windows: dict[Any, Mapping[GroupKey, Any]] = {}
         """How ``state`` lets every group count in held room, by what holds it."""
 
     def notes(self, key: GroupKey) -> GroupNotes:

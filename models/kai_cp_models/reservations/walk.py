@@ -18,10 +18,7 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, put
 from kai_cp_models.reservations.gang import GangNeeds, shape_of, unsuited
-from kai_cp_models.reservations.holders import (
-    Holder,
-    backfilled,
-)
+from kai_cp_models.reservations.holders import Holder
 from kai_cp_models.reservations.instants import clock
 from kai_cp_models.reservations.refit import chosen_places
 from kai_cp_models.reservations.search import FoundPlaces, Scene
@@ -127,50 +124,19 @@ class Walk:
         Placer(ask.gang).start_together(ledger, ask.batch)
         return ledger
 
-    def bound(self, starts: Mapping[GroupKey, float], holders: Sequence[Holder]) -> None:
-        """Note what leaves at these starts."""
-        bounds: dict[GroupKey, float] = {}
-        leaves_for: dict[GroupKey, GroupKey] = {}
-        for holder in holders:
-            start = starts.get(holder.key)
-            # Who starts now, before the start that was promised, has no right to evict.
-            if start is not None and not start <= self.now < holder.stored.start:
-                leaving = backfilled(self.times, holder.ask.group, holder.stored, start, bounds)
-                bounds.update(leaving)
-                leaves_for.update(dict.fromkeys(leaving, holder.key))
-        self.state = replace(self.state, bounds=bounds, leaves_for=leaves_for)
-        for hold in self.holds:
-            if hold.victims:
-                self.bound_victims(hold)
+    def owes(self, holders: Iterable[Holder]) -> None:
+        """These hold nothing until their turn comes; what is in their way leaves when they were due."""
+        self.state = replace(self.state, unserved=tuple(holders))
         self.changed()
 
-    def interval(self, holder: Holder | Ask, start: float) -> float:
+    def serves(self, key: GroupKey) -> None:
+        """It is decided what becomes of a holder of an earlier cycle."""
+        self.owes(holder for holder in self.state.unserved if holder.key != key)
+
+    def interval(self, ask: Ask, start: float) -> float:
         """When a group that starts at ``start`` is gone, as far as declared."""
-        group = holder.ask.group if isinstance(holder, Holder) else holder.group
-        expected = self.times.expected(group)
+        expected = self.times.expected(ask.group)
         return NEVER if expected is None else start + expected
-
-    def bound_victims(self, hold: Hold) -> None:
-        """Let the victims of an accepted price leave at the start that it pays for."""
-        bounds = self.state.bounds
-        self.leave([v for v in hold.victims if hold.start <= bounds.get(v, NEVER)], hold.start, hold.key)
-
-    def leave(self, groups: Iterable[GroupKey], start: float, holder: GroupKey) -> None:
-        """Let running groups leave at the start of a holder."""
-        found = tuple(groups)
-        self.state = replace(
-            self.state,
-            bounds={**self.state.bounds, **dict.fromkeys(found, start)},
-            leaves_for={**self.state.leaves_for, **dict.fromkeys(found, holder)},
-        )
-        self.changed()
-
-    def stay(self) -> None:
-        """What was in the way at a start is evicted; the rest stays for its own time."""
-        later = {key: start for key, start in self.state.bounds.items() if start > self.now}
-        if len(later) < len(self.state.bounds):
-            self.state = replace(self.state, bounds=later)
-            self.changed()
 
     @property
     def horizon(self) -> float:
@@ -199,6 +165,7 @@ class Walk:
     def stands(self, hold: Hold) -> None:
         """Let the hold stand, in place of any other of its holder."""
         self.holds = [other for other in self.holds if other.key != hold.key] + [hold]
+        self.serves(hold.key)
 
     def waits_itself(self, hold: Hold) -> None:
         """Say of a holder why it waits."""

@@ -1,4 +1,4 @@
-"""Random holders, late and early, among running jobs: the checker refuses no plan of allocate."""
+"""Random holders, late and early, among running and waiting jobs: the checker refuses no start."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from kai_cp_models.engine import decide
+from kai_cp_models.reservations.holders import outranks
 from kai_cp_models.snapshot import Snapshot
 from tests.support.times import runs, settings, stored, waits, world
-from tests.support.worlds import cluster, node
+from tests.support.worlds import cluster, gpu_bound, node, queue
 
 NAMES = ("n1", "n2", "n3")
+MANY = ("n1", "n2", "n3", "n4")
+PRIORITIES = st.sampled_from((50, 50, 60, 70))
 Draw = Callable[..., Any]
 
 
@@ -50,3 +53,51 @@ def test_allocate_evicts_with_a_right_and_holds_what_there_is(
     with caplog.at_level(logging.ERROR):
         decide(snapshot, settings())
     assert [text for text in caplog.messages if text.startswith("allocate")] == []
+
+
+@st.composite
+def busy_worlds(draw: Draw) -> Snapshot:
+    """Two queues that share four nodes: holders, rivals with a right to their places, backfill."""
+    few = draw(st.integers(1, 4))
+    queues = [queue("q", quota=gpu_bound(8 * few)), queue("o", quota=gpu_bound(8 * (4 - few)))]
+    owner = st.sampled_from(("q", "q", "o"))
+    members = []
+    for name in MANY:
+        for k, gpus in enumerate(draw(st.sampled_from(((), (8,), (4,), (4, 4), (6,), (2,))))):
+            preemptible = draw(st.integers(0, 4)) > 0
+            more = {"queue": draw(owner), "preemptible": preemptible, "priority": draw(PRIORITIES)}
+            lasts = draw(st.sampled_from(("20m", "1h", "90m", None)))
+            since = draw(st.sampled_from((0, 5, 10, 40)))
+            members.append(runs(f"{name}-{k}", name, gpus, lasts, since=since, **more))
+    for k in range(draw(st.integers(1, 3))):
+        nodes = draw(st.lists(st.sampled_from(MANY), min_size=1, max_size=3, unique=True))
+        gpus, start = draw(st.sampled_from((4, 8))), draw(st.sampled_from((-5, 0, 10, 20)))
+        held = stored(start, dict.fromkeys(nodes, gpus), made=-12) if draw(st.integers(0, 4)) else None
+        more = {"queue": draw(owner), "priority": draw(st.sampled_from((50, 60))), "stored": held}
+        members.append(waits(f"h{k}", len(nodes), gpus, "1h", reserve=True, waited=60, **more))
+    for k in range(draw(st.integers(0, 3))):
+        more = {"queue": draw(owner), "preemptible": draw(st.booleans()), "priority": draw(PRIORITIES)}
+        count, gpus = draw(st.sampled_from(((1, 2), (1, 8), (2, 4))))
+        lasts = draw(st.sampled_from(("5m", "20m", None)))
+        members.append(waits(f"w{k}", count, gpus, lasts, waited=20 * k, **more))
+    return cluster(nodes=[node(name) for name in MANY], queues=queues, **world(*members))
+
+
+@examples(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(busy_worlds())
+def test_no_action_leaves_a_start_without_its_room(
+    caplog: pytest.LogCaptureFixture, snapshot: Snapshot
+) -> None:
+    """Pods move, are preempted and reclaimed, holders start by any action: what stands has room, and
+    ``HigherPriority`` is said only where such a group runs or was placed.
+    """
+    caplog.clear()
+    with caplog.at_level(logging.ERROR):
+        plan = decide(snapshot, settings())
+    assert [text for text in caplog.messages if "starts:" in text or "capacity:" in text] == []
+    for entry in plan.reservations or ():
+        assert entry.cause != "OptedOut"
+        if entry.cause == "HigherPriority":
+            holder = snapshot.group_by_key[entry.group]
+            there = {pod.group for pod in snapshot.pods if pod.node} | {one.group for one in plan.decisions}
+            assert any(outranks(snapshot.group_by_key[key], holder) for key in there if key is not None)

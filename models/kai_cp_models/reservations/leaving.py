@@ -1,0 +1,104 @@
+"""Who leaves at the start of a holder: backfill on its places, and victims of an accepted price (12.5).
+
+It follows from the starts alone, so no plan can count on an eviction that another start has made void.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kai_cp_models.reservations.inputs import Stored
+from kai_cp_models.reservations.times import NEVER, Times
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, PodGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A running group is evicted at an instant, for a holder."""
+
+    at: float
+    holder: GroupKey
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """A start for which others may have to leave. ``stored``: whose places backfill has to leave."""
+
+    group: PodGroup
+    start: float
+    stored: Stored | None
+    victims: tuple[GroupKey, ...] = ()
+
+    def identity(self) -> tuple[GroupKey, float, bool, tuple[GroupKey, ...]]:
+        """What tells claims of one cycle apart."""
+        return self.group.key, self.start, self.stored is not None, self.victims
+
+
+def leaving(times: Times, claims: Sequence[Claim]) -> Mapping[GroupKey, Departure]:
+    """Who leaves for ``claims``, which come in the order of holders; worked out once for the same starts."""
+    known = times.departures.get(key := tuple(claim.identity() for claim in claims))
+    if known is None:
+        known = times.departures[key] = _leaving(times, claims)
+    return known
+
+
+def _leaving(times: Times, claims: Sequence[Claim]) -> Mapping[GroupKey, Departure]:
+    found: dict[GroupKey, Departure] = {}
+    for claim in claims:
+        # Who starts now, before the start that was promised, has no right to evict.
+        if claim.stored is not None and not claim.start <= times.now < claim.stored.start:
+            for key in _backfilled(times, claim.group, claim.stored, claim.start, found):
+                found[key] = Departure(claim.start, claim.group.key)
+    for claim in claims:
+        for key in claim.victims:
+            if key not in found or claim.start <= found[key].at:
+                found[key] = Departure(claim.start, claim.group.key)
+    return found
+
+
+def _backfilled(
+    times: Times, holder: PodGroup, stored: Stored, start: float, taken: Mapping[GroupKey, Departure]
+) -> list[GroupKey]:
+    """Groups that run on the holder's places by backfill and are in its way at ``start``.
+
+    By backfill: preemptible, and started at or after the reservation was made. The newest are in the way
+    first. ``taken``: groups that leave for holders before it.
+    """
+    snapshot = times.snapshot
+    by_node: dict[str, list[tuple[PodGroup, int]]] = {name: [] for name in stored.nodes}
+    for pod in snapshot.pods:
+        on = by_node.get(pod.node or "")
+        if on is not None and pod.status in ACTIVE_ALLOCATED:
+            owner = snapshot.group_by_key.get(pod.group) if pod.group is not None else None
+            if owner is not None:
+                on.append(
+                    (owner, pod.spec.requests[GPU] + pod.spec.gpu.devices * MILLI * pod.spec.gpu.shares)
+                )
+    found: dict[GroupKey, None] = {}
+
+    def remains(group: PodGroup) -> bool:
+        """Whether a running group is still there at the start by itself."""
+        if group.key in found:
+            return False
+        leaves = taken[group.key].at if group.key in taken else NEVER
+        return min(times.end(group.key), leaves) > start
+
+    for name, gpus in sorted(stored.nodes.items()):
+        node = snapshot.nodes[snapshot.node_index[name]]
+        there = [(one, size) for one, size in by_node[name] if remains(one)]
+        left = node.allocatable[GPU] - round(gpus * MILLI) - sum(size for _, size in there)
+        in_the_way = sorted(
+            {
+                one.key: (one, sum(size for other, size in there if other.key == one.key))
+                for one, _ in there
+                if one.preemptible and one.key != holder.key and times.start(one) >= stored.made
+            }.values(),
+            key=lambda entry: (-times.start(entry[0]), entry[0].key),
+        )
+        for one, size in in_the_way:
+            if left >= 0:
+                break
+            found[one.key] = None
+            left += size
+    return list(found)
