@@ -84,8 +84,8 @@ class Cycle:
     evicted_by: dict[PodKey, Eviction] = field(default_factory=dict)
     waiting: dict[GroupKey, Refusal] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
-    sequence: dict[GroupKey, int] = field(default_factory=dict)
-    """Triggers of evictions in the order in which they were admitted; their claims are tested in it."""
+    sequence: dict[tuple[ActionName, GroupKey], int] = field(default_factory=dict)
+    """Triggers of each action in the order in which it admitted them; their claims are tested in it."""
     turns: tuple[GroupKey, ...] = ()
     """What was popped in allocate, in order."""
     kept: frozenset[GroupKey] = frozenset()
@@ -128,6 +128,10 @@ class Cycle:
             self.time,
         )
 
+    def admitted(self, action: ActionName, group: GroupKey) -> None:
+        """Note that the action admitted a trigger, after all that it admitted before."""
+        self.sequence.setdefault((action, group), len(self.sequence))
+
     def out_of_time(self) -> bool:
         """Whether the deadline of the cycle has passed."""
         return self.budget.passed()
@@ -140,7 +144,7 @@ class Cycle:
 
         def turn(decision: Decision) -> int:
             group = decision.triggers[0] if decision.triggers else decision.group
-            return last if group is None else self.sequence.get(group, last)
+            return last if group is None else self.sequence.get((decision.action, group), last)
 
         found.sort(key=lambda d: (_ORDER[d.action], rank[d.kind], turn(d), d.pod))
         return tuple(found)

@@ -313,7 +313,7 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
                     "Withdrawn", f"its place of this cycle went to {owners[0]} ({action})", True
                 )
     for ask in found.asks:
-        cycle.sequence.setdefault(ask.group.key, len(cycle.sequence))
+        cycle.admitted(action, ask.group.key)
         for pod in ask.pods:
             cycle.placed_by[pod.key] = action
     if withdrawn:

@@ -19,9 +19,13 @@ from kai_cp_models.solver import cp_model
 _INFINITE = 1 << 62
 """Bounds from here on are none."""
 _ROOT_WORK = 0.00005
-"""Work at the root of the search tree, per row and per variable, as measured."""
+"""Work that the root of the search tree is expected to take, per row and per variable."""
 _NODE_WORK = 0.000025
-"""Work at every other node, per row and per variable, as measured."""
+"""The same of every other node."""
+_TERM_WORK = 0.000008
+"""Work of reading and presolving, per coefficient, as measured."""
+_ITERATION_WORK = 0.0006
+"""Work per iteration of the simplex, as measured: within a factor of 2.5 on the recorded clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,8 @@ def solve_packing(
         ),
         model_params=start,
     )
-    done = size * (_ROOT_WORK + _NODE_WORK * max(0, result.solve_stats.node_count - 1))
+    terms = len(proto.linear_constraint_matrix.coefficients)
+    done = _TERM_WORK * terms + _ITERATION_WORK * result.solve_stats.simplex_iterations
     cut = result.termination.limit == mathopt.Limit.TIME
     if result.termination.reason == mathopt.TerminationReason.INFEASIBLE:
         return Packing(None, inf, done, cut)

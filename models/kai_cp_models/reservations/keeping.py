@@ -127,7 +127,7 @@ def begin(walk: Walk, hold: Hold) -> None:
     walk.ledger = walk.root = ledger
     for pod in hold.ask.pods:
         walk.cycle.placed_by[pod.key] = "reservation"
-    walk.cycle.sequence.setdefault(hold.key, len(walk.cycle.sequence))
+    walk.cycle.admitted("reservation", hold.key)
     walk.cycle.waiting.pop(hold.key, None)
     walk.batches.pop(hold.key, None)
     batch = hold.ask.gang.next_batch(ledger.status)

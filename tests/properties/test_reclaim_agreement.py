@@ -1,0 +1,129 @@
+"""Random reclaims, judged by the engine's final test and by the checker, which share no code (4.4).
+
+The checker asks whether some order of the lost units passes, the engine for one order. So what the engine lets
+pass the checker must let pass, and of what the checker lets pass some order must pass the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import permutations
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from kai_cp_models.actions.reclaim_bounds import overreaching
+from kai_cp_models.check import violations
+from kai_cp_models.joint.problem import Ask, EvictionUnit
+from kai_cp_models.joint.victim_candidates import Charges, VictimCandidate, gpu_weight
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.snapshot import Decision, GroupKey, Plan, Shares, Snapshot
+from tests.kai_cp_models.joint.build import asks_of
+from tests.support.brute import worlds
+from tests.support.worlds import PLUGINS, cluster, evict, gpu_bound, group, node, nominate, pod, queue, spec
+
+LEAVES = ("a1", "a2", "b1", "b2")
+"""Two leaf queues in each of two departments, ``a`` and ``b``."""
+SIZES = st.sampled_from((1, 1, 2, 3))
+
+
+@dataclass(frozen=True)
+class Reclaim:
+    """A snapshot in which units v0, v1, … run alone, and which of them t0, t1, … lose or move, if any."""
+
+    snapshot: Snapshot
+    triggers: tuple[str, ...]
+    taken_by: dict[str, str]
+    moved: frozenset[str]
+
+
+@st.composite
+def bounds(draw: st.DrawFn) -> Shares:
+    """A quota: of GPUs, sometimes of CPUs as well."""
+    gpus = gpu_bound(draw(st.integers(0, 6)))
+    return gpus if draw(st.booleans()) else gpus._replace(cpu=1000.0 * draw(st.integers(0, 6)))
+
+
+@st.composite
+def reclaims(draw: st.DrawFn) -> Reclaim:
+    """One that breaks nothing but what 4.4 says, if anything."""
+    queues = [queue(name, quota=draw(bounds())) for name in "ab"]
+    queues += [queue(name, name[0], quota=draw(bounds())) for name in LEAVES]
+    running = draw(st.lists(st.tuples(st.sampled_from(LEAVES), SIZES), min_size=2, max_size=6))
+    asking = draw(st.lists(st.tuples(st.sampled_from(LEAVES), SIZES, st.booleans()), min_size=1, max_size=3))
+    members = [pod(f"v{i}-0", "n1", spec=spec(size)) for i, (_, size) in enumerate(running)]
+    members += [pod(f"t{i}-0", spec=spec(size)) for i, (_, size, _) in enumerate(asking)]
+    groups = [group(f"v{i}", queue=leaf) for i, (leaf, _) in enumerate(running)]
+    groups += [
+        group(f"t{i}", queue=leaf, preemptible=preemptible) for i, (leaf, _, preemptible) in enumerate(asking)
+    ]
+    gpus = draw(st.integers(4, 12))
+    snapshot = cluster(
+        members,
+        groups,
+        [node("n1", gpus), node("n2", gpus)],
+        queues,
+        actions=("allocate", "reclaim"),
+        plugins=PLUGINS,
+    )
+    taken_by: dict[str, str] = {}
+    for i, (leaf, _) in enumerate(running):
+        others = [f"t{k}" for k, (mine, _, _) in enumerate(asking) if mine != leaf]
+        if others and draw(st.integers(0, 2)):
+            taken_by[f"v{i}"] = draw(st.sampled_from(others))
+    moved = frozenset(name for name in taken_by if draw(st.integers(0, 3)) == 0)
+    # What takes nothing and uses no more than idle room need not be one that may reclaim.
+    triggers = tuple(f"t{i}" for i in range(len(asking)) if f"t{i}" in taken_by.values())
+    return Reclaim(snapshot, triggers, taken_by, moved)
+
+
+def in_words(reclaim: Reclaim) -> Plan:
+    """The plan that the checker reads."""
+    decisions: list[Decision] = []
+    for name, trigger in reclaim.taken_by.items():
+        decisions.append(evict(f"{name}-0", "reclaim", trigger))
+        if name in reclaim.moved:
+            decisions.append(nominate(f"{name}-0", "n2", "reclaim"))
+    decisions += [nominate(f"{name}-0", "n1", "reclaim") for name in reclaim.triggers]
+    return Plan(tuple(decisions))
+
+
+class Engine:
+    """What the engine says when the units leave in a given order."""
+
+    def __init__(self, reclaim: Reclaim) -> None:
+        self._taken_by = reclaim.taken_by
+        self._base = base = Ledger.of(reclaim.snapshot)
+        self._asks = asks_of(base, *reclaim.triggers)
+        self._after = base.copy()
+        for name in reclaim.taken_by:
+            (one,) = base.fixed.gangs[GroupKey("ns", name)].pods
+            self._after.evict(one)
+            if name in reclaim.moved:
+                self._after.place(one, 1, pipelined=True)
+
+    def overreaching(self, order: tuple[str, ...]) -> Ask | None:
+        """The trigger that takes too much."""
+        ranked = []
+        for rank, name in enumerate(order):
+            gang = self._base.fixed.gangs[GroupKey("ns", name)]
+            holds = Charges(self._base).of(gang.pods)
+            unit = EvictionUnit(gang.group, gang.pods, 0, whole=True)
+            bucket = (gang.group.queue, 50, 1)
+            ranked.append(
+                VictimCandidate(unit, rank, bucket, (0.0, 0.0), holds, gpu_weight(gang.pods[0]), 0)
+            )
+        owners = {o: (GroupKey("ns", self._taken_by[name]),) for o, name in enumerate(order)}
+        return overreaching(self._base, self._asks, ranked, self._after, owners)
+
+
+@worlds(400)
+@given(reclaims())
+def test_the_engine_and_the_checker_agree(reclaim: Reclaim) -> None:
+    faults = [
+        line for line in violations(reclaim.snapshot, in_words(reclaim)) if line.startswith("reclaim:")
+    ]
+    engine = Engine(reclaim)
+    passing = [order for order in permutations(reclaim.taken_by) if engine.overreaching(order) is None]
+    event(f"allowed: {not faults}")
+    assert bool(passing) == (not faults), faults
