@@ -149,11 +149,11 @@ class _Task:
 
 def _solved(victims: Victims, task: _Task) -> EvictionPlan | NoPlan:
     """The plan of the joint model for the task, or why there is none."""
-    ranked, whole = _candidates(victims, task)
+    ranked, pruned = _candidates(victims, task)
     if not ranked:
         return NoPlan(NO_VICTIMS)
     try:
-        search = _Search(victims, task, ranked, whole=whole)
+        search = _Search(victims, task, ranked, pruned=pruned)
     except ModelTooLarge:
         return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the time budget"))
     if task.final and not search.complete and not task.rough_again:
@@ -162,22 +162,22 @@ def _solved(victims: Victims, task: _Task) -> EvictionPlan | NoPlan:
 
 
 def _candidates(victims: Victims, task: _Task) -> tuple[list[VictimCandidate], bool]:
-    """The units that the model knows, and whether nothing else may be disturbed."""
+    """The units that the model knows, and whether some that might move better are left out."""
     ranked = [item for item in victims.ranked if item.rank in task.useful]
     if victims.policy.may_lose or len(ranked) <= LIMITS.moving_units:
-        return ranked, task.whole
+        return ranked, False
     keep = task.known.disturbed if task.known is not None else frozenset[int]()
-    return cheapest_nodes_to_drain(victims.base, task.asks, ranked, keep), False
+    return cheapest_nodes_to_drain(victims.base, task.asks, ranked, keep), True
 
 
 class _Search:
     """The model of one task, and what the plans that did not hold have taught it."""
 
     def __init__(
-        self, victims: Victims, task: _Task, ranked: Sequence[VictimCandidate], *, whole: bool
+        self, victims: Victims, task: _Task, ranked: Sequence[VictimCandidate], *, pruned: bool
     ) -> None:
         """Raises ``ModelTooLarge`` where the model would be."""
-        self._victims, self._task, self._ranked, self._whole = victims, task, ranked, whole
+        self._victims, self._task, self._ranked, self._pruned = victims, task, ranked, pruned
         self._policy = victims.policy
         self._bounds = reclaim_bounds(victims.base, victims.policy, task.asks, ranked, victims.takes)
         settings = victims.cycle.settings.objective
@@ -242,7 +242,7 @@ class _Search:
     @property
     def _exact(self) -> bool:
         """Whether what the model cannot do cannot be done."""
-        return self._sure and self._model.exact and self._whole
+        return self._sure and self._model.exact and self._task.whole and not self._pruned
 
     def _allowance(self) -> Allowance:
         """What solving may take: at least as much work as building the model was."""
@@ -293,13 +293,14 @@ class _Search:
             self._served = simulated.served
             self._sure = _cut(self._model, answer, simulated, self._policy) and self._sure
             return None
+        everything = self._sure and self._model.exact and not self._pruned
         return EvictionPlan(
             simulated.ledger,
             tuple(placed),
             tuple(ranked),
             answer,
             owners,
-            tuple(stages),
+            tuple(replace(stage, proved=stage.proved and everything) for stage in stages),
             len(self._model.cp.proto.variables),
             len(self._model.cp.proto.constraints),
             self.complete,

@@ -70,7 +70,7 @@ class EvictingModel:
         self.ranked = tuple(ranked)
         self.policy = policy
         self._required = required
-        self.exact = True
+        self.exact = not policy.by_share or self._one_turn(bounds)
         """Whether infeasibility is a proof: no row is stricter than the rule it stands for."""
         for literal in self.admitted[:required]:
             self.cp.add(literal == 1)
@@ -85,6 +85,16 @@ class EvictingModel:
         self.taken = self._attribution(bounds)
         self.moved_groups = self._group_moves(max_moved_groups)
         self._moved_gpus(max_moved_ratio)
+
+    def _one_turn(self, bounds: Sequence[ReclaimBound]) -> bool:
+        """Whether the totals that reclaim is bounded by are those of the action's start.
+
+        After another trigger's turn its victims' queues hold less and its own more, so that units may go which
+        the rows keep; so may they, after a loss on one level of the queue tree, on the level above.
+        """
+        tree = self.ledger.book.tree
+        levels = {tree.parents[self.ledger.book.index(level)] for b in bounds for level, _ in b.bounds.values()}
+        return len(self.asks) == 1 and len(levels) <= 1
 
     # --- rows ------------------------------------------------------------------------------------
 
