@@ -1,8 +1,8 @@
 """Random reclaims, judged by the engine's final test and by the checker, which share no code (4.4).
 
-The checker asks whether some order of the lost units passes, the engine for one order. So what the engine lets
-pass the checker must let pass, and of what the checker lets pass some order must pass the engine. What both let
-pass the rows of the joint model must let pass, too, where they call themselves exact.
+The checker asks whether some order of the lost units passes, the engine for one order. So what the engine
+lets pass the checker must let pass, and of what the checker lets pass some order must pass the engine. What
+both let pass the rows of the joint model must let pass, too, where they call themselves exact.
 """
 
 from __future__ import annotations
@@ -119,9 +119,7 @@ class Engine:
             holds = Charges(self._base).of(gang.pods)
             unit = EvictionUnit(gang.group, gang.pods, 0, whole=True)
             bucket = (gang.group.queue, 50, 1)
-            ranked.append(
-                VictimCandidate(unit, rank, bucket, (0.0, 0.0), holds, gpu_weight(gang.pods[0]), 0)
-            )
+            ranked.append(VictimCandidate(unit, rank, bucket, (0.0, 0.0), holds, gpu_weight(gang.pods[0]), 0))
         owners = {o: (GroupKey("ns", self._taken_by[name]),) for o, name in enumerate(order)}
         return overreaching(self._base, self._asks, ranked, self._after, owners)
 
@@ -129,9 +127,7 @@ class Engine:
 @worlds(400)
 @given(reclaims())
 def test_the_engine_and_the_checker_agree(reclaim: Reclaim) -> None:
-    faults = [
-        line for line in violations(reclaim.snapshot, in_words(reclaim)) if line.startswith("reclaim:")
-    ]
+    faults = [line for line in violations(reclaim.snapshot, in_words(reclaim)) if line.startswith("reclaim:")]
     engine = Engine(reclaim)
     passing = [order for order in permutations(reclaim.taken_by) if engine.overreaching(order) is None]
     event(f"allowed: {not faults}")
@@ -139,7 +135,7 @@ def test_the_engine_and_the_checker_agree(reclaim: Reclaim) -> None:
 
 
 def crowded(seed: int, *, triggers: int) -> Reclaim:
-    """Units that fill a node but for one GPU at most; some of them are lost to random triggers, none moves."""
+    """Units that fill a node but for one GPU at most; some are lost to random triggers, none moves."""
     rng = Random(seed)
     running = [(rng.choice(LEAVES), rng.choice((1, 1, 1, 2))) for _ in range(rng.randint(3, 7))]
     asking = [rng.choice(LEAVES) for _ in range(triggers)]
@@ -167,7 +163,7 @@ def crowded(seed: int, *, triggers: int) -> Reclaim:
 
 
 def rows_allow(reclaim: Reclaim) -> tuple[bool, bool] | None:
-    """Whether the rows allow the losses, and whether they are exact; None: another order of units would do."""
+    """Whether the rows allow the losses, and are exact; None: another order of the units would do."""
     cycle = Cycle(reclaim.snapshot, Settings(), Ledger.of(reclaim.snapshot), float("inf"))
     asks = asks_of(cycle.ledger, *reclaim.triggers)
     victims = Victims(cycle, RECLAIM, cycle.ledger, {ask.group.key: ask.batch for ask in asks})

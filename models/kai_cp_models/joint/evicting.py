@@ -89,12 +89,12 @@ class EvictingModel:
     def _one_turn(self, bounds: Sequence[ReclaimBound]) -> bool:
         """Whether the totals that reclaim is bounded by are those of the action's start.
 
-        After another trigger's turn its victims' queues hold less and its own more, so that units may go which
-        the rows keep; so may they, after a loss on one level of the queue tree, on the level above.
+        After another trigger's turn its victims' queues hold less and its own more, so that units may go
+        which the rows keep; so may they, after a loss on one level of the queue tree, on the level above.
         """
-        tree = self.ledger.book.tree
-        levels = {tree.parents[self.ledger.book.index(level)] for b in bounds for level, _ in b.bounds.values()}
-        return len(self.asks) == 1 and len(levels) <= 1
+        book = self.ledger.book
+        levels = (level for bound in bounds for level, _ in bound.bounds.values())
+        return len(self.asks) == 1 and len({book.tree.parents[book.index(level)] for level in levels}) <= 1
 
     # --- rows ------------------------------------------------------------------------------------
 
