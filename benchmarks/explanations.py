@@ -13,8 +13,7 @@ import time
 from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
-from kai_cp_models.explain.blocking import blocking_of
-from kai_cp_models.explain.situation import Situation
+from kai_cp_models.queries.why import Situation, blocking_of
 from kai_cp_models.settings import Settings
 
 

@@ -14,8 +14,7 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from kai_cp_models.defrag.frontier import frontier
-from kai_cp_models.defrag.questions import question_of
+from kai_cp_models.queries.moves import frontier, question_of
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import PodKey, Snapshot, Topology
 from tests.support.times import at, world

@@ -16,13 +16,10 @@ import pytest
 
 from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.reader import ParseMemo, parse
-from kai_cp_models.actions.allocate import allocate
-from kai_cp_models.actions.common import waiting_groups
 from kai_cp_models.check import violations
-from kai_cp_models.cycle import Cycle
 from kai_cp_models.engine import decide
-from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.ledger import Ledger
+from kai_cp_models.queries.cluster import greedy_plan, idle_gpus
+from kai_cp_models.queries.shares import fair_line, queue_shares
 from kai_cp_models.settings import Settings, SolverSettings
 from kai_cp_models.snapshot import Plan, Snapshot
 
@@ -63,30 +60,7 @@ def snapshot(raw: dict[str, Any]) -> Snapshot:
 
 @pytest.fixture(scope="session")
 def plan(snapshot: Snapshot) -> Plan:
-    return _greedy(snapshot)
-
-
-def _greedy(snapshot: Snapshot) -> Plan:
-    cycle = Cycle(snapshot, SETTINGS, Ledger.of(snapshot, SETTINGS.rules), math.inf)
-    cycle.budget.begin(1.0)
-    allocate(cycle, joint=False)
-    return Plan(decisions=cycle.decisions())
-
-
-def _pops(snapshot: Snapshot) -> int:
-    from kai_cp_models.actions.common import entry_of
-
-    ledger = Ledger.of(snapshot, SETTINGS.rules)
-    cycle = Cycle(snapshot, SETTINGS, ledger, math.inf)
-    entries = {
-        key: entry_of(ledger, snapshot.group_by_key[key], batch)
-        for key, batch in waiting_groups(cycle, "allocate").items()
-    }
-    order = FairOrder(snapshot, ledger.book, entries)
-    count = 0
-    while order.pop() is not None:
-        count += 1
-    return count
+    return greedy_plan(snapshot, SETTINGS)
 
 
 def _measure(benchmark: Any, yardstick: float, work: Callable[[], Any]) -> Any:
@@ -108,17 +82,22 @@ def test_read_again(benchmark: Any, yardstick: float, raw: dict[str, Any]) -> No
     assert found.pods == first.pods
 
 
-def test_ledger_and_fair_shares(benchmark: Any, yardstick: float, snapshot: Snapshot) -> None:
-    ledger = _measure(benchmark, yardstick, lambda: Ledger.of(snapshot, SETTINGS.rules))
-    assert all(ledger.book.fair_share_of(queue.name).gpu != 0 for queue in snapshot.queues)
+def test_idle_gpus(benchmark: Any, yardstick: float, snapshot: Snapshot) -> None:
+    assert len(_measure(benchmark, yardstick, lambda: idle_gpus(snapshot))) == len(snapshot.nodes)
+
+
+def test_fair_shares(benchmark: Any, yardstick: float, snapshot: Snapshot) -> None:
+    shares = _measure(benchmark, yardstick, lambda: queue_shares(snapshot))
+    assert all(found.fair.gpu != 0 for found in shares.values())
 
 
 def test_fair_order(benchmark: Any, yardstick: float, snapshot: Snapshot) -> None:
-    assert _measure(benchmark, yardstick, lambda: _pops(snapshot)) == len(snapshot.groups)
+    line = _measure(benchmark, yardstick, lambda: list(fair_line(snapshot, SETTINGS)))
+    assert len(line) == len(snapshot.groups)
 
 
 def test_greedy_pass(benchmark: Any, yardstick: float, snapshot: Snapshot) -> None:
-    assert _measure(benchmark, yardstick, lambda: _greedy(snapshot)).decisions
+    assert _measure(benchmark, yardstick, lambda: greedy_plan(snapshot, SETTINGS)).decisions
 
 
 def test_checker(benchmark: Any, yardstick: float, snapshot: Snapshot, plan: Plan) -> None:

@@ -181,18 +181,17 @@ def _locality(group: GroupKey, found: Locality) -> dict[str, Any]:
 
 def positions_of(snapshot: Snapshot) -> dict[GroupKey, int]:
     """The place in the fair order (3.5), from 1, of every pod group that waits; 0: not considered at all."""
-    from kai_cp.report.waiting import waiters
-    from kai_cp_models.fairness.book import QueueBook
+    from kai_cp_models.queries.shares import waiting_line
 
-    line = waiters(snapshot, QueueBook.of(snapshot))
+    line = waiting_line(snapshot)
     return {waiter.group.key: i if waiter.ready else 0 for i, waiter in enumerate(line, 1)}
 
 
 def gpus_of(snapshot: Snapshot, pod: Pod) -> float:
     """GPUs that a pod asks for; of a share that part of one."""
-    from kai_cp_models.fairness.amounts import pessimistic_batch
+    from kai_cp_models.queries.shares import gpus_asked
 
-    return pessimistic_batch(snapshot, (pod,))[GPU] / MILLI
+    return gpus_asked(snapshot, (pod,))
 
 
 def _parent(snapshot: Snapshot, queue: str) -> dict[str, str | None]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kai_cp.instants import rfc3339
-from kai_cp_models.defrag.frontier import Frontier, Point
-from kai_cp_models.defrag.problem import DefragQuestion
+from kai_cp_models.queries.moves import DefragQuestion, Frontier, Point
 
 SCHEMA: Final = "defrag/1"
 

@@ -9,12 +9,9 @@ from typing import Any, Final
 from kai_cp.decisions import rfc3339, version
 from kai_cp.reader.notes import IGNORED
 from kai_cp.reader.recorded_usage import FETCHED_AT
-from kai_cp.report.waiting import Waiter, waiters
-from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.mig_advice import mig_report
-from kai_cp_models.reservations.bounds import wait_bounds
-from kai_cp_models.reservations.times import Times
-from kai_cp_models.rules.stateful import gpu_kinds, rollouts
+from kai_cp_models.queries.cluster import kind_holdings, mig_advice, unread_notes
+from kai_cp_models.queries.shares import Waiter, queue_shares, waiting_line
+from kai_cp_models.queries.times import RunTimes
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
@@ -41,8 +38,7 @@ def inspection(snapshot: Snapshot, sha256: str = "", settings: Settings | None =
 
     ``settings``: where they switch reservations on, what is stored of them and bounds on waiting are shown.
     """
-    book = QueueBook.of(snapshot)
-    line = waiters(snapshot, book.copy())
+    line = waiting_line(snapshot)
     pods_by_node = _by_node(snapshot)
     nodes = [_node(node, pods_by_node[node.name]) for node in snapshot.nodes]
     document: dict[str, Any] = {
@@ -61,21 +57,21 @@ def inspection(snapshot: Snapshot, sha256: str = "", settings: Settings | None =
             "runningPods": sum(pod.status is PodStatus.RUNNING for pod in snapshot.pods),
         },
         "nodes": nodes,
-        "queues": _queues(snapshot, book, line),
+        "queues": _queues(snapshot, line),
         "waiting": [_waiter(i, waiter, snapshot.now) for i, waiter in enumerate(line, 1)],
         "setAside": [{"object": entry.item, "reason": entry.reason} for entry in snapshot.set_aside],
     }
     if settings is not None and settings.rules.gpu_kinds:
         _by_kind(document, snapshot)
     if settings is not None:
-        unread = rollouts.problems(snapshot, settings.rules)
+        unread = unread_notes(snapshot, settings.rules)
         document["setAside"] += [{"object": one.item, "reason": one.reason} for one in unread]
     if settings is not None and settings.reservations.enabled:
-        _in_time(document, Times(snapshot, settings))
+        _in_time(document, RunTimes(snapshot, settings))
     if (fetched_at := snapshot.extras[FETCHED_AT]) is not None:
         seconds = max(0.0, snapshot.now - fetched_at)
         document["usage"] = {"fetchedAt": rfc3339(fetched_at), "ageSeconds": round(seconds, 3)}
-    if (advice := mig_report(snapshot)) is not None:
+    if (advice := mig_advice(snapshot)) is not None:
         document["migPartition"] = {
             "podsNow": advice.admitted_now,
             "podsThen": advice.admitted_then,
@@ -90,9 +86,9 @@ def inspection(snapshot: Snapshot, sha256: str = "", settings: Settings | None =
 
 
 def _by_kind(document: dict[str, Any], snapshot: Snapshot) -> None:
-    """What queues hold of kinds of GPUs, and what they say of them that cannot be read."""
+    """What queues hold of kinds of GPUs."""
     rows = {row["name"]: row for row in document["queues"]}
-    for holding in gpu_kinds.holdings(snapshot):
+    for holding in kind_holdings(snapshot):
         bounds = holding.bounds
         amounts = {
             "quota": bounds.quota,
@@ -104,14 +100,10 @@ def _by_kind(document: dict[str, Any], snapshot: Snapshot) -> None:
             name: UNLIMITED if value == UNLIMITED else _plain(value / MILLI)
             for name, value in amounts.items()
         }
-    document["setAside"] += [
-        {"object": one.item, "reason": one.reason} for one in gpu_kinds.set_aside(snapshot)
-    ]
 
 
-def _in_time(document: dict[str, Any], times: Times) -> None:
+def _in_time(document: dict[str, Any], times: RunTimes) -> None:
     """Stored reservations, and by waiting group how long it can wait at most."""
-    held = [(group, stored) for group in times.snapshot.groups if (stored := times.stored(group.key))]
     document["reservations"] = [
         {
             "podGroup": str(group.key),
@@ -121,9 +113,9 @@ def _in_time(document: dict[str, Any], times: Times) -> None:
             "made": rfc3339(stored.made),
             "nodes": {name: _plain(gpus) for name, gpus in stored.nodes.items()},
         }
-        for group, stored in sorted(held, key=lambda entry: (entry[1].start, entry[0].key))
+        for group, stored in times.stored()
     ]
-    bounds = {str(key): bound for key, bound in wait_bounds(times).items()}
+    bounds = {str(key): bound for key, bound in times.wait_bounds().items()}
     for row in document["waiting"]:
         bound = bounds.get(row["podGroup"])
         if bound is not None:
@@ -164,15 +156,16 @@ def _node(node: Node, pods: Sequence[Pod]) -> dict[str, Any]:
     }
 
 
-def _queues(snapshot: Snapshot, book: QueueBook, line: Sequence[Waiter]) -> list[dict[str, Any]]:
+def _queues(snapshot: Snapshot, line: Sequence[Waiter]) -> list[dict[str, Any]]:
     """Parents before their children."""
     waiting: dict[str, int] = defaultdict(int)
+    shares = queue_shares(snapshot)
     for waiter in line:
         for name in snapshot.queue_path.get(waiter.group.queue, ()):
             waiting[name] += 1
     found = []
     for queue, depth in _tree(snapshot):
-        fair, used = book.fair_share_of(queue.name), book.allocated_shares(queue.name)
+        fair, used = shares[queue.name].fair, shares[queue.name].allocated
         amounts = {
             resource: {
                 "quota": _plain(queue.quota[at]),

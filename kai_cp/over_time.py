@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kai_cp.report.amounts import gpus_of
-from kai_cp_models.reservations.times import NEVER, Times
+from kai_cp_models.queries.shares import gpus_of
+from kai_cp_models.queries.times import RunTimes
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodKey, Snapshot
 
 PlannedPart = Literal["runs", "starts", "reserved"]
@@ -25,21 +25,22 @@ class Bar:
     part: PlannedPart
 
 
-def bars(snapshot: Snapshot, plan: Plan, times: Times) -> list[Bar]:
+def bars(snapshot: Snapshot, plan: Plan, times: RunTimes) -> list[Bar]:
     """What is where over time, by node: what runs and stays, what starts now, what is reserved."""
     found: dict[tuple[str, GroupKey, PlannedPart], Bar] = {}
 
-    def add(node: str, group: GroupKey, gpus: float, start: float, end: float, *, part: PlannedPart) -> None:
+    def add(
+        node: str, group: GroupKey, gpus: float, start: float, end: float | None, *, part: PlannedPart
+    ) -> None:
         if gpus and node in snapshot.node_index:
             key = (node, group, part)
             before = found[key].gpus if key in found else 0.0
-            until = None if end == NEVER else end
-            found[key] = Bar(node, group, before + gpus, start, until, part)
+            found[key] = Bar(node, group, before + gpus, start, end, part)
 
-    def end_of(group: GroupKey, start: float) -> float:
+    def end_of(group: GroupKey, start: float) -> float | None:
         owner = snapshot.group_by_key.get(group)
         expected = None if owner is None else times.expected(owner)
-        return NEVER if expected is None else start + expected
+        return None if expected is None else start + expected
 
     now = snapshot.now
     gone: set[PodKey] = {one.pod for one in plan.decisions if one.kind == "Evict"}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kai_cp.instants import rfc3339
 from kai_cp.over_time import Bar, bars
 from kai_cp.starts import estimate_document, reservation_document
 from kai_cp_models.engine import decide
-from kai_cp_models.reservations.inputs import RESERVE
-from kai_cp_models.reservations.times import Times
+from kai_cp_models.queries.times import RunTimes, asking_to_reserve
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Plan, Snapshot
 
@@ -25,7 +24,7 @@ class Planned:
 
     snapshot: Snapshot
     plan: Plan
-    times: Times
+    times: RunTimes
     wanted: GroupKey | None
 
     def document(self) -> dict[str, Any]:
@@ -71,15 +70,10 @@ def planned(snapshot: Snapshot, settings: Settings, wanted: str | None) -> Plann
     key: GroupKey | None = None
     if wanted is not None:
         key = _key(wanted)
-        group = snapshot.group_by_key.get(key)
-        if group is None:
+        if key not in snapshot.group_by_key:
             raise NoSuchGroup(f"there is no pod group {key}")
-        notes = (*(note for note in group.notes if note[0] != RESERVE), (RESERVE, "true"))
-        asking = replace(group, notes=tuple(sorted(notes)))
-        snapshot = replace(
-            snapshot, groups=tuple(asking if one.key == key else one for one in snapshot.groups)
-        )
-    return Planned(snapshot, decide(snapshot, settings), Times(snapshot, settings), key)
+        snapshot = asking_to_reserve(snapshot, key)
+    return Planned(snapshot, decide(snapshot, settings), RunTimes(snapshot, settings), key)
 
 
 def _key(text: str) -> GroupKey:

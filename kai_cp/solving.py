@@ -114,7 +114,7 @@ def job(task: SolvingTask, channel: Channel) -> None:
     """The worker's side: read, decide, and send every better document, or why there is none (a text)."""
     from kai_cp.reading import read
     from kai_cp_models.engine import decide
-    from kai_cp_models.solver import load
+    from kai_cp_models.queries.cluster import load_solver
 
     began = time.monotonic()
     budget = task.settings.solver.budget_seconds
@@ -128,7 +128,7 @@ def job(task: SolvingTask, channel: Channel) -> None:
         channel.answer(str(problem))
         return
     if budget < SHORT_BUDGET_SECONDS:
-        load()
+        load_solver()
     positions = positions_of(snapshot)
     read_at = time.monotonic()
 

@@ -93,6 +93,7 @@ TEXTS = {
     "Reservation": "message",
     "Row": "name",
     "WaitBound": "why",
+    "Waiter": "remark",
 }
 """What is only printed may be an empty text."""
 WRITTEN = {

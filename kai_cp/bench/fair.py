@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from kai_cp.bench.records import AdmissionDifference
-from kai_cp_models.queries import fair_line
+from kai_cp_models.queries.shares import fair_line
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Snapshot
 

@@ -18,7 +18,7 @@ from kai_cp.bench.outcome import Deed, admitted_groups, most_gpus, outcome
 from kai_cp.bench.records import CaseResult, Moment, Peer, origin
 from kai_cp.worker import Channel, Worker
 from kai_cp_models.collection import no_collection
-from kai_cp_models.queries import solver_seconds
+from kai_cp_models.queries.cluster import solver_seconds
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Plan, Pod, PodStatus, Snapshot, Stage
 

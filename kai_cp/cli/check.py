@@ -64,8 +64,7 @@ def check(
     from kai_cp.decisions import BadDecisions, from_json, recorded
     from kai_cp.printable import one_line
     from kai_cp.report.terminal import plural
-    from kai_cp_models.check import violations
-    from kai_cp_models.reservations.prepare import prepare
+    from kai_cp_models.queries.cluster import faults
 
     given = decisions or Path(snapshot)
     if decisions == Path("-") and snapshot == "-":
@@ -94,7 +93,7 @@ def check(
     if made_for and made_for != digest:
         complain(f"{given}: was made for another snapshot (hash {made_for[:12]}, this one is {digest[:12]})")
     with files.within(settings.limits.read_seconds, name):
-        broken = violations(prepare(found, settings)[0], plan, settings.rules)
+        broken = faults(found, plan, settings)
     count = plural(len(plan.decisions), "decision")
     if not broken:
         typer.echo(f"{name}: {count}, no rule broken")

@@ -60,8 +60,7 @@ def defrag(
     import orjson
 
     from kai_cp.fragmentation import to_json
-    from kai_cp_models.defrag.frontier import frontier
-    from kai_cp_models.defrag.questions import BadQuestion, question_of
+    from kai_cp_models.queries.moves import BadQuestion, frontier, question_of
 
     settings = settings_or_exit(config, {})
     found, name, _ = snapshot_or_exit(snapshot, instant_or_exit(now), settings)

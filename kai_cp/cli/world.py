@@ -57,7 +57,7 @@ class DecidedSnapshot:
         from kai_cp.decisions import to_json
         from kai_cp.inspection import inspection
         from kai_cp.questions.question import SnapshotDetails
-        from kai_cp.report.amounts import owed
+        from kai_cp_models.queries.shares import owed
         from kai_cp_models.snapshot import GroupKey, Plan
 
         plan = self.plan or Plan()

@@ -16,11 +16,11 @@ from kai_cp.explain.raw import LAST_EVICTION, LAST_START, group_of, key_of, name
 from kai_cp.json_types import Object
 from kai_cp.reader.snapshot import ParseMemo, parse
 from kai_cp_models.engine import decide
-from kai_cp_models.explain.situation import Situation, admitted
-from kai_cp_models.fairness.amounts import milli_gpus
+from kai_cp_models.queries.cluster import load_solver
+from kai_cp_models.queries.shares import whole_gpus
+from kai_cp_models.queries.why import Situation, admitted
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, GroupKey, PodKey, Snapshot
-from kai_cp_models.solver import load
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, Snapshot
 
 LEAST_SECONDS: Final = 1.0
 """A cycle that began before the time for cycles was over has at least so long."""
@@ -60,18 +60,18 @@ class DecidedCycle:
         """What holds which places when the plan is carried out."""
         situation = self.situation
         held: Counter[GroupKey] = Counter()
-        gpus = 0.0
+        holders: list[Pod] = []
         for pod in self.snapshot.pods:
             if pod.group is None:
                 continue
             stays = pod.status in ACTIVE_ALLOCATED and pod.key not in situation.evicted
             if stays or pod.key in situation.given:
                 held[pod.group] += 1
-                gpus += milli_gpus(pod) / MILLI
+                holders.append(pod)
         return PlacedGroups(
             frozenset(self.snapshot.group_by_key),
             held,
-            round(gpus, 3),
+            round(whole_gpus(holders), 3),
             frozenset(situation.evicted.keys() - situation.given.keys()),
             frozenset(situation.evicted.keys() & situation.given.keys()),
         )
@@ -125,7 +125,7 @@ class Cycles:
         self._usage = usage
         self._memo = ParseMemo()
         # Every question asks a model sooner or later; loading it counts for none of the cycles.
-        load()
+        load_solver()
 
     def parse(self, draft: Draft) -> Snapshot:
         """The snapshot of a draft."""

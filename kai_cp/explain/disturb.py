@@ -8,8 +8,7 @@ from typing import Any, Final
 from kai_cp.explain.raw import metadata, spec_of
 from kai_cp.explain.trials import Fix, FixCandidate, Trials
 from kai_cp.json_types import Object
-from kai_cp_models.explain.position import FairLine
-from kai_cp_models.explain.repair import PodChanges, Repair
+from kai_cp_models.queries.why import FairLine, changes, moves_fit
 from kai_cp_models.snapshot import Pod, PodKey
 
 _MOST_TRIES: Final = 24
@@ -29,7 +28,7 @@ def move(trials: Trials) -> Fix | None:
     for change in found:
         if not change.pods or len(change.pods) > _MOVES:
             continue
-        if not _possible(trials, change):
+        if not moves_fit(trials.situation, change.pods, change.nodes):
             complete = False
             continue
         nodes = trials.snapshot.nodes
@@ -43,18 +42,6 @@ def move(trials: Trials) -> Fix | None:
             proved = amount == 1 or (complete and change.bound >= amount)
             return Fix("move", amount, "pods", ({"op": "move", "moves": moves},), proved, decided)
     return None
-
-
-def _possible(trials: Trials, change: PodChanges) -> bool:
-    """Whether every pod has room at its new place once all of them have left the old one."""
-    ledger = trials.situation.before.copy()
-    for pod in change.pods:
-        ledger.evict(pod)
-    for pod, node in zip(change.pods, change.nodes, strict=True):
-        if not bool(ledger.fits(pod, now=False)[node]):
-            return False
-        ledger.place(pod, node, pipelined=True)
-    return True
 
 
 def stop(trials: Trials) -> Fix | None:
@@ -114,8 +101,8 @@ def _changes(trials: Trials, kind: Any, *, bent: bool = False, most: int = _MOST
         situation = trials.cycles.decide(applied(trials.raw, trials.before, trials.base.draft.now)).situation
         if trials.key not in situation.snapshot.group_by_key:
             return iter(())
-    model = Repair(situation, situation.snapshot.group_by_key[trials.key], kind, bent=bent)
-    return model.candidates(trials.deadline, most)
+    group = situation.snapshot.group_by_key[trials.key]
+    return changes(situation, group, kind, bent=bent, deadline=trials.deadline, most=most)
 
 
 def add_nodes(trials: Trials) -> Fix | None:

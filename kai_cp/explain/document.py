@@ -15,14 +15,17 @@ from kai_cp.explain.sentences import sentence
 from kai_cp.explain.start import Start, Starts
 from kai_cp.explain.trials import Fix, Trials
 from kai_cp.json_types import Object
-from kai_cp_models.explain.blocking import Blocking, blocking_of_all
-from kai_cp_models.explain.own import own_faults
-from kai_cp_models.explain.position import FairLine, Position
-from kai_cp_models.fairness.amounts import milli_gpus
-from kai_cp_models.fairness.reclaim import levelled
-from kai_cp_models.fairness.runtime import delayed
+from kai_cp_models.queries.shares import whole_gpus
+from kai_cp_models.queries.why import (
+    Blocking,
+    FairLine,
+    Position,
+    blocking_of_all,
+    levelled_queues,
+    question_of,
+)
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import CPU, MEMORY, MILLI, Decision, GroupKey, PodGroup, PodStatus
+from kai_cp_models.snapshot import CPU, MEMORY, Decision, GroupKey, PodGroup, PodStatus
 
 SCHEMA: Final = "explanation/1"
 MOST_AHEAD: Final = 200
@@ -77,7 +80,7 @@ class Explainer:
         """The entries of pod groups; equal asks share their blocking sets, and all the work for them."""
         situation = self.decided.situation
         waiting = [situation.snapshot.group_by_key[key] for key in keys if situation.state(key) == "pending"]
-        asked = {group.key: self._asked(group) for group in waiting}
+        asked = {group.key: question_of(situation, group) for group in waiting}
         fresh: dict[object, PodGroup] = {}
         for group in waiting:
             if asked[group.key] not in self._shared:
@@ -119,20 +122,6 @@ class Explainer:
         entry["start"] = start.document()
         return entry
 
-    def _asked(self, group: PodGroup) -> object:
-        """What tells apart the questions of two pod groups; without a batch every group is its own."""
-        situation = self.decided.situation
-        batch = situation.batch(group.key)
-        if batch is None:
-            return group.key
-        gang = situation.gang(group.key)
-        asked = situation.kind_of(gang, batch)
-        started = any(pod.key in situation.after.held for pod in gang.pods)
-        served = situation.served_before(group.key)
-        faults = own_faults(situation, group)
-        delay = delayed(situation.snapshot, group) is not None
-        return group.queue, group.priority, group.preemptible, delay, started, faults, asked, served
-
     def _remedies(self, key: GroupKey, found: Blocking) -> tuple[Start, Fixes]:
         start = self._starts.of(key, found)
         kinds = self.settings.explain.fix_order if self.kinds is None else self.kinds
@@ -160,7 +149,7 @@ class Explainer:
             "waitingSeconds": max(0, int(situation.snapshot.now - since)) if waits else 0,
             "needs": {
                 "pods": len(pods),
-                "gpu": _number(sum(milli_gpus(pod) for pod in pods) / MILLI),
+                "gpu": _number(whole_gpus(pods)),
                 "cpu": sum(pod.spec.requests[CPU] for pod in pods),
                 "memory": sum(pod.spec.requests[MEMORY] for pod in pods),
             },
@@ -227,12 +216,10 @@ class Explainer:
                 f"{asker.key} has priority {asker.priority}, {key} has {group.priority} (queue {group.queue})"
             )
         if decision.action == "reclaim" and asker is not None:
-            book = situation.before.book
-            mine, theirs = levelled(book, asker.queue, group.queue)
+            mine, theirs = levelled_queues(situation, asker.queue, group.queue)
             shares = [
-                f"queue {name} holds {book.allocated_shares(name).gpu:g} GPUs, its fair share is "
-                f"{book.fair_share_of(name).gpu:g}"
-                for name in (theirs, mine)
+                f"queue {one.name} holds {one.allocated.gpu:g} GPUs, its fair share is {one.fair.gpu:g}"
+                for one in (theirs, mine)
             ]
             return "; ".join(shares)
         if decision.action == "stalegangeviction":

@@ -30,7 +30,7 @@ from kai_cp.explain.kinds import (
 from kai_cp.explain.start import Start
 from kai_cp.explain.trials import Fix, NoTime, Trials
 from kai_cp.json_types import Object
-from kai_cp_models.explain.families import DEVICE_RULES, VICTIM_RULES, Families, kind_of, ordered
+from kai_cp_models.queries.why import DEVICE_RULES, VICTIM_RULES, Families, kind_of, ordered
 from kai_cp_models.settings import FIX_KINDS
 
 _SIZE: Final = frozenset(("room", "fragmentation", "topology", "limit", "quota", "fair-share", "order"))

@@ -6,16 +6,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import combinations
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from kai_cp.explain.raw import alive, group_of, notes_of, spec_of
 from kai_cp.explain.trials import Fix, FixCandidate, Trials
 from kai_cp.json_types import Object
-from kai_cp_models.explain.families import kind_of, subject_of
-from kai_cp_models.explain.own import own_faults
-from kai_cp_models.fairness import amounts
-from kai_cp_models.rules.static.taints import REFUSING, tolerates
-from kai_cp_models.snapshot import MILLI, UNLIMITED, GpuKind, PodStatus, Subgroup, Taint
+from kai_cp_models.queries.why import (
+    free_after,
+    kind_of,
+    own_faults,
+    refuses,
+    shortages,
+    subject_of,
+    victims_below,
+)
+from kai_cp_models.snapshot import MILLI, GpuKind, PodStatus, Subgroup
 
 _MOST_QUEUES: Final = 8
 """Queues that are tried for a pod group whose queue does not exist."""
@@ -129,17 +134,17 @@ def uncordon(trials: Trials) -> Fix | None:
     raw = {
         n["metadata"]["name"]: n for n in trials.raw["rawObjects"].get("nodes") or [] if isinstance(n, dict)
     }
+    free = free_after(trials.situation)
     for node in trials.snapshot.nodes:
         ops: list[Object] = []
         if spec_of(raw.get(node.name, {})).get("unschedulable"):
             ops.append({"op": "uncordon", "nodes": [node.name]})
-        refusing = [taint for taint in node.taints if _refuses(taint, pods)]
+        refusing = [taint for taint in node.taints if refuses(taint, pods)]
         keys = sorted({taint.key for taint in refusing})
         ops += [{"op": "untaint", "node": node.name, "key": key} for key in keys]
         if ops:
             i = trials.snapshot.node_index[node.name]
-            free = trials.situation.after.idle[i] + trials.situation.after.releasing[i]
-            shape = (free.tobytes(), len(ops), tuple(keys), tuple(sorted(_plain(node.labels).items())))
+            shape = (free[i].tobytes(), len(ops), tuple(keys), tuple(sorted(_plain(node.labels).items())))
             by_shape.setdefault(shape, []).append(ops)
     nodes = [one for same in by_shape.values() for one in same[:_MOST_TOGETHER]]
     candidates = sorted(_together(nodes), key=lambda c: c.amount)
@@ -156,12 +161,6 @@ def _together(choices: Sequence[Sequence[Object]]) -> Iterator[FixCandidate]:
         for some in combinations(choices, size):
             ops = tuple(op for one in some for op in one)
             yield FixCandidate(ops, len(ops))
-
-
-def _refuses(taint: Taint, pods: Sequence[Any]) -> bool:
-    return taint.effect in REFUSING and any(
-        not any(tolerates(toleration, taint) for toleration in pod.spec.tolerations) for pod in pods
-    )
 
 
 def enable_action(trials: Trials) -> Fix | None:
@@ -184,49 +183,34 @@ def raise_quota(trials: Trials) -> Fix | None:
     return _raised(trials, "quota")
 
 
-def _raised(trials: Trials, field: str) -> Fix | None:
-    book, group = trials.situation.after.book, trials.group
+def _raised(trials: Trials, field: Literal["limit", "quota"]) -> Fix | None:
+    group = trials.group
     if group.queue not in trials.snapshot.queue_by_name:
         return None
-    batch = trials.situation.batch(trials.key)
-    size = amounts.optimistic_batch(trials.snapshot, batch.all_pods if batch else ())
     named = {subject_of(f) for s in trials.blocking.sets for f in s if kind_of(f) == field}
     fair = any(kind_of(f) == "fair-share" for s in trials.blocking.sets for f in s)
-    firm = field == "quota" and not group.preemptible
-    bounds = book.limit if field == "limit" else book.firm_quota if firm else book.quota
     ops: list[Object] = []
     total = 0.0
-    for i in book.line(group.queue):
-        if book.name(i) not in named and trials.blocking.sets and not (fair and field == "quota"):
+    for short in shortages(trials.situation, group, field):
+        if short.queue not in named and trials.blocking.sets and not (fair and field == "quota"):
             continue
-        for r, resource in enumerate(_RESOURCES):
-            held = (book.firm if firm else book.held)[i][r]
-            bound = bounds[i][r]
-            if not size[r] or bound == UNLIMITED or held + size[r] <= bound:
-                continue
-            queue = trials.snapshot.queue_by_name[book.name(i)]
-            if queue.user:
-                continue
-            now = float(getattr(queue, field)[r]) * (1 if resource != "memory" else 1 / _UNIT["memory"])
-            needed = _rounded((held + size[r]) / _UNIT[resource], resource)
-            total += needed - now
-            op = {"op": "set-queue", "queue": book.name(i), "resource": resource, "field": field}
-            ops.append({**op, "value": needed})
+        queue = trials.snapshot.queue_by_name[short.queue]
+        if queue.user:
+            continue
+        resource = _RESOURCES[short.resource]
+        now = float(getattr(queue, field)[short.resource])
+        now *= 1 if resource != "memory" else 1 / _UNIT["memory"]
+        needed = _rounded(short.needed / _UNIT[resource], resource)
+        total += needed - now
+        op = {"op": "set-queue", "queue": short.queue, "resource": resource, "field": field}
+        ops.append({**op, "value": needed})
     if not ops:
         return None
     # What may be evicted below the queue would let a smaller raise do.
-    alone = not any(
-        not holder.kept for holder in _holders(trials) if holder.group.queue in trials.snapshot.queue_path
-    )
+    alone = not victims_below(trials.situation, group)
     return trials.first(
         f"raise-{field}", "sum of the fields", [FixCandidate(tuple(ops), total)], complete=alone
     )
-
-
-def _holders(trials: Trials) -> Any:
-    from kai_cp_models.explain.holders import Holders
-
-    return Holders(trials.situation, trials.group, trials.situation.batch(trials.key)).all()
 
 
 def _rounded(value: float, resource: str) -> float:
@@ -368,7 +352,7 @@ def _smallest(trials: Trials, make: Callable[[int], FixCandidate], most: int) ->
 def tolerate(trials: Trials) -> Fix | None:
     """Tolerate the fewest taints."""
     pods = trials.situation.gang(trials.key).pods
-    keys = sorted({t.key for node in trials.snapshot.nodes for t in node.taints if _refuses(t, pods)})
+    keys = sorted({t.key for node in trials.snapshot.nodes for t in node.taints if refuses(t, pods)})
     choices = [[{"op": "tolerate", "podGroup": str(trials.key), "key": key}] for key in keys]
     return trials.first("tolerate", "taints", list(_together(choices)), complete=True)
 

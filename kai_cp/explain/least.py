@@ -12,8 +12,7 @@ from kai_cp.explain.draft import BadOperation, Draft, nearest
 from kai_cp.explain.operations import QUEUE_RESOURCES, applied
 from kai_cp.explain.trials import NoTime, Trials
 from kai_cp.json_types import Object
-from kai_cp_models.explain.blocking import Blocking
-from kai_cp_models.fairness.amounts import optimistic_batch
+from kai_cp_models.queries.why import Blocking, wanted_below
 from kai_cp_models.snapshot import MILLI, UNLIMITED, GroupKey
 
 KINDS: Final = ("nodes:NODE", "limit:QUEUE.RESOURCE", "quota:QUEUE.RESOURCE", "stop", "move")
@@ -71,7 +70,6 @@ class Least:
 
     def _raise(self, cycles: Cycles, draft: Draft, base: DecidedCycle, queue: str, resource: str) -> Object:
         """Raises of one bound: at most until all that waits below the queue is within it."""
-        situation = base.situation
         r = ("cpu", "memory", "gpu").index(resource)
         found = base.snapshot.queue_by_name.get(queue)
         if found is None:
@@ -79,12 +77,7 @@ class Least:
         now = getattr(found, self.kind)[r]
         if now == UNLIMITED:
             return self._document(None, (), "proved", None, f"queue {queue} has no {self.kind} of {resource}")
-        index = situation.before.book.index(queue)
-        wanted = situation.before.book.held[index][r]
-        for group in base.snapshot.waiting_groups:
-            if queue in base.snapshot.queue_path.get(group.queue, ()):
-                pods = [p for p in situation.gang(group.key).pods if p.node is None]
-                wanted += optimistic_batch(base.snapshot, pods)[r]
+        wanted = wanted_below(base.situation, queue)[r]
         field_now = now / _UNIT["memory"] if resource == "memory" else float(now)
         most = wanted / _UNIT[resource] - field_now
         step = 1 if all(not p.spec.gpu.shares for p in base.snapshot.pods) or resource != "gpu" else 0.01

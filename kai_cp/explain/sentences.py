@@ -6,11 +6,18 @@ from typing import Final
 
 import numpy as np
 
-from kai_cp_models.explain.ask import classes_of
-from kai_cp_models.explain.blocking import Blocking
-from kai_cp_models.explain.families import VICTIM_RULES, Families, kind_of, ordered, subject_of
-from kai_cp_models.explain.situation import Situation
-from kai_cp_models.rules.static.size import amount
+from kai_cp_models.queries.why import (
+    VICTIM_RULES,
+    Blocking,
+    Families,
+    Situation,
+    asked_classes,
+    free_after,
+    kind_of,
+    ordered,
+    subject_of,
+)
+from kai_cp_models.shown import amount
 from kai_cp_models.snapshot import GPU, MILLI, PodGroup, Unscheduled
 
 _KEPT: Final = {
@@ -45,11 +52,9 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
 
 def _room(situation: Situation, group: PodGroup, families: Families) -> str:
     """What is asked, what is free in all, and what is free on one node."""
-    ledger = situation.after
     snapshot = situation.snapshot
-    batch = situation.batch(group.key)
-    classes = classes_of(ledger, situation.gang(group.key), batch)
-    free = np.maximum(ledger.idle + ledger.releasing, 0)
+    classes = asked_classes(situation, group)
+    free = np.maximum(free_after(situation), 0)
     parts = []
     for family in ordered(families):
         if kind_of(family) != "room":

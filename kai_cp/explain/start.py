@@ -14,10 +14,8 @@ from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.operations import applied
 from kai_cp.explain.raw import known_ends
 from kai_cp.json_types import Object
-from kai_cp_models.explain.blocking import Blocking
-from kai_cp_models.explain.families import VICTIM_RULES, kind_of
-from kai_cp_models.fairness.runtime import delayed, granted
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, ActionName, GroupKey
+from kai_cp_models.queries.why import VICTIM_RULES, Blocking, delay_seconds, kind_of, protected_until
+from kai_cp_models.snapshot import GroupKey
 
 Events = list[tuple[float, str]]
 """Times with what happens then."""
@@ -90,7 +88,7 @@ class Starts:
         """Ends of the group's preemption delay and of minimum runtimes that lie ahead."""
         snapshot = self._base.snapshot
         group = snapshot.group_by_key[key]
-        left = delayed(snapshot, group)
+        left = delay_seconds(snapshot, group)
         own = [] if left is None else [(self._now + left, "its preemption delay is over")]
         if group.queue not in snapshot.leaf_queues:
             return own
@@ -99,19 +97,10 @@ class Starts:
         return own + self._guards[group.queue]
 
     def _guarded(self, queue: str) -> Events:
-        snapshot = self._base.snapshot
-        seconds: dict[str, float] = {}
-        found: Events = []
-        for other in snapshot.groups:
-            if other.last_start is None or other.queue not in snapshot.queue_by_name:
-                continue
-            if other.queue not in seconds:
-                action: ActionName = "preempt" if other.queue == queue else "reclaim"
-                seconds[other.queue] = granted(snapshot, other.queue, action, queue)
-            over = other.last_start + seconds[other.queue]
-            if over > self._now and any(p.status in ACTIVE_ALLOCATED for p in snapshot.members[other.key]):
-                found.append((over, f"the minimum runtime of {other.key} is over"))
-        return found
+        return [
+            (until, f"the minimum runtime of {key} is over")
+            for until, key in protected_until(self._base.snapshot, queue)
+        ]
 
 
 def _because(events: Events, when: float) -> str:

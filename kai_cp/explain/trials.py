@@ -15,8 +15,7 @@ from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.draft import BadOperation
 from kai_cp.explain.operations import applied
 from kai_cp.json_types import Object
-from kai_cp_models.explain.blocking import Blocking
-from kai_cp_models.explain.situation import Situation
+from kai_cp_models.queries.why import Blocking, Situation
 from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot
 
 

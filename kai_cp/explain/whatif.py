@@ -10,7 +10,8 @@ from kai_cp.explain.cycle import Cycles, DecidedCycle, PlacedGroups, carried_out
 from kai_cp.explain.draft import Draft
 from kai_cp.explain.operations import applied
 from kai_cp.json_types import Object
-from kai_cp_models.explain.bound import gpu_bound
+from kai_cp_models.queries.shares import queue_shares
+from kai_cp_models.queries.why import Situation, gpu_bound
 from kai_cp_models.snapshot import Shares
 
 SCHEMA: Final = "whatif/1"
@@ -79,7 +80,6 @@ def _standing(decided: DecidedCycle) -> PlacedGroups:
     outcome = decided.outcome
     if not decided.situation.plan.decisions:
         return outcome
-    from kai_cp_models.explain.situation import Situation
     from kai_cp_models.snapshot import Plan
 
     still = Situation(decided.snapshot, decided.situation.settings, Plan())
@@ -95,7 +95,6 @@ def summary(decided: DecidedCycle) -> Object:
     """A cycle in figures."""
     plan = decided.situation.plan
     kinds = [one.kind for one in plan.decisions]
-    book = decided.situation.before.book
     return {
         "bound": kinds.count("Bind"),
         "nominated": kinds.count("Nominate"),
@@ -106,9 +105,7 @@ def summary(decided: DecidedCycle) -> Object:
             {"name": s.name, "status": s.status, "objective": s.objective, "bound": s.bound}
             for s in plan.stages
         ],
-        "fairShares": {
-            queue.name: _shares(book.fair_share_of(queue.name)) for queue in decided.snapshot.queues
-        },
+        "fairShares": {name: _shares(shares.fair) for name, shares in queue_shares(decided.snapshot).items()},
     }
 
 

@@ -30,8 +30,8 @@ from kai_cp.reader.subgroups import lowered
 from kai_cp.reader.topologies import read_topologies, report_outside
 from kai_cp.reader.users import divided
 from kai_cp_models.collection import no_collection
-from kai_cp_models.records.judging import JUDGING, Judging, Paid
-from kai_cp_models.rules.stateful import enriched
+from kai_cp_models.queries.reading import completed
+from kai_cp_models.records.judging import Judging, Paid
 from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import (
     GroupKey,
@@ -102,8 +102,7 @@ def parse(
         memory = ParseMemo() if memo is None else memo
         limits = limits or Limits()
         found = _parse(raw, now, usage, memory, limits, user_label=user_label)
-        judging = Judging(limits, memory.selectors, judged)
-        return enriched(replace(found, extras=found.extras.having(JUDGING, judging)))
+        return completed(found, Judging(limits, memory.selectors, judged))
 
 
 def _parse(

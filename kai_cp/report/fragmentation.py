@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kai_cp.fragmentation import in_words
-from kai_cp_models.defrag.frontier import Frontier
+from kai_cp_models.queries.moves import Frontier
 
 _SHOWN = 12
 """Steps of a plan that are shown."""

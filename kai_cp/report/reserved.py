@@ -9,7 +9,7 @@ from typing import Final
 from kai_cp.instants import from_rfc3339
 from kai_cp.json_types import Document
 from kai_cp.report.section import Names, Section
-from kai_cp_models.reservations.instants import clock, span
+from kai_cp_models.shown import clock, span
 
 _WIDTH: Final = 40
 """Columns of a bar."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kai_cp_models.engine import decide
-from kai_cp_models.queries import greedy_plan
+from kai_cp_models.queries.cluster import greedy_plan
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GPU, MILLI, PODS, Decision, Plan, Pod, PodStatus, Snapshot
 

@@ -27,9 +27,8 @@ from kai_cp.reader import ParseMemo, parse
 from kai_cp.simulate.policies import SimulatedPolicy
 from kai_cp.simulate.shares import share_error
 from kai_cp.simulate.workload import NODE_GPUS, Job, WorkloadTrace
-from kai_cp_models.check import violations
-from kai_cp_models.reservations.inputs import EXPECTED
-from kai_cp_models.reservations.prepare import prepare
+from kai_cp_models.queries.cluster import faults
+from kai_cp_models.records.annotations import EXPECTED
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Plan, Snapshot
 
@@ -181,7 +180,7 @@ class Simulation:
         snapshot = parse(self._twin.snapshot(), now=self._twin.now, memo=self._memo, user_label=label)
         plan = self._policy(snapshot, self._settings)
         seconds = time.monotonic() - begin
-        self._errors += violations(prepare(snapshot, self._settings)[0], plan, self._settings.rules)
+        self._errors += faults(snapshot, plan, self._settings)
         places = {decision.pod for decision in plan.decisions if decision.kind == "Nominate"}
         self._moves += sum(d.kind == "Evict" and d.pod in places for d in plan.decisions)
         self._twin.apply(plan)

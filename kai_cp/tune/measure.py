@@ -10,9 +10,8 @@ from statistics import fmean
 from typing import Final
 
 from kai_cp.bench.outcome import admitted_groups, gpus_of, outcome, waiting_groups
-from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
-from kai_cp_models.reservations.prepare import prepare
+from kai_cp_models.queries.cluster import faults
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GPU, MILLI, Plan, PodStatus, Snapshot
 
@@ -79,7 +78,7 @@ def measure(snapshot: Snapshot, settings: Settings) -> Measured:
         "held_idle": sum(entry.idle_gpu_hours for entry in plan.reservations or ()),
         "seconds": seconds,
     }
-    errors = violations(prepare(snapshot, settings)[0], plan, settings.rules)
+    errors = faults(snapshot, plan, settings)
     return Measured(values, waiting, tuple(errors))
 
 

@@ -14,11 +14,9 @@ from typing import Final
 from kai_cp.decisions import ENGINE, rfc3339, version
 from kai_cp.json_types import Object
 from kai_cp.over_time import bars
-from kai_cp.report.amounts import gpus_of, owed
-from kai_cp.report.waiting import Waiter, waiters
 from kai_cp.topology_view import fabric
-from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.reservations.times import Times
+from kai_cp_models.queries.shares import Waiter, gpus_of, owed, queue_shares, waiting_line
+from kai_cp_models.queries.times import RunTimes
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
@@ -66,8 +64,7 @@ def view(
         settings: With which it was decided; without them nothing is shown over time.
     """
     report = fabric(snapshot)
-    book = QueueBook.of(snapshot)
-    line = waiters(snapshot, book.copy())
+    line = waiting_line(snapshot)
     groups = [group.key for group in snapshot.groups]
     number = {key: i for i, key in enumerate(groups)}
     return {
@@ -79,7 +76,7 @@ def view(
         "now": rfc3339(snapshot.now),
         "decided": plan is not None,
         "groups": [_group(snapshot, key) for key in groups],
-        "queues": _queues(snapshot, plan, book, line),
+        "queues": _queues(snapshot, plan, line),
         "pending": _pending(snapshot, plan, line, number, fixes or {}),
         "levels": _levels(report, snapshot),
         "nodes": _nodes(snapshot, report),
@@ -107,12 +104,13 @@ def _group(snapshot: Snapshot, key: GroupKey) -> Object:
     }
 
 
-def _queues(snapshot: Snapshot, plan: Plan | None, book: QueueBook, line: Sequence[Waiter]) -> list[Object]:
+def _queues(snapshot: Snapshot, plan: Plan | None, line: Sequence[Waiter]) -> list[Object]:
     """The tree, parents first; amounts in milli-CPUs, bytes and GPUs; -1 is unlimited."""
     waiting: dict[str, int] = defaultdict(int)
     for waiter in line:
         for name in snapshot.queue_path.get(waiter.group.queue, ()):
             waiting[name] += 1
+    shares = queue_shares(snapshot)
     starved = owed(snapshot, plan) if plan is not None else {}
     return [
         {
@@ -123,8 +121,8 @@ def _queues(snapshot: Snapshot, plan: Plan | None, book: QueueBook, line: Sequen
             "quota": list(queue.quota),
             "limit": list(queue.limit),
             "weight": list(queue.weight),
-            "fair": list(book.fair_share_of(queue.name)),
-            "used": list(book.allocated_shares(queue.name)),
+            "fair": list(shares[queue.name].fair),
+            "used": list(shares[queue.name].allocated),
             "after": _after_queue(plan, queue.name),
             "waiting": waiting[queue.name],
             "starved": len(starved.get(queue.name, ())),
@@ -319,7 +317,7 @@ def _over_time(
                 None if bar.end is None else round(bar.end - now),
                 PARTS.index(bar.part),
             ]
-            for bar in bars(snapshot, plan, Times(snapshot, settings))
+            for bar in bars(snapshot, plan, RunTimes(snapshot, settings))
             if bar.group in number
         ],
         "starts": [

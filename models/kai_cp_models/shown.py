@@ -1,11 +1,15 @@
-"""Values in messages."""
+"""Values, amounts, instants and spans in messages."""
 
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Final
 
+from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI
+
 _LONGEST: Final = 80
+_GIB: Final = 2**30
 
 
 def shown(value: object) -> str:
@@ -15,3 +19,26 @@ def shown(value: object) -> str:
     except (TypeError, ValueError, RecursionError):
         text = repr(type(value).__name__)
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def clock(instant: float, now: float) -> str:
+    """``12:30`` today (UTC), with the day on other days."""
+    when, today = datetime.fromtimestamp(instant, UTC), datetime.fromtimestamp(now, UTC)
+    text = when.strftime("%H:%M:%S" if when.second else "%H:%M")
+    return text if when.date() == today.date() else f"{when:%Y-%m-%d} {text}"
+
+
+def span(seconds: float) -> str:
+    """``1h30m``, ``45s``."""
+    left = max(0, round(seconds))
+    hours, left = divmod(left, 3600)
+    minutes, left = divmod(left, 60)
+    parts = [f"{n}{unit}" for n, unit in ((hours, "h"), (minutes, "m"), (left, "s")) if n]
+    return "".join(parts) or "0s"
+
+
+def amount(dimension: int, value: int) -> str:
+    """An entry of a resource vector for people: cores, GiB, devices, plain counts."""
+    if dimension in (CPU, GPU):
+        return f"{value / MILLI:g}"
+    return f"{value / _GIB:.4g} GiB" if dimension == MEMORY else str(value)

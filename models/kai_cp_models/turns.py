@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from kai_cp_models.reservations.inputs import RESERVATION
+from kai_cp_models.records.annotations import RESERVATION
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
     GroupKey,

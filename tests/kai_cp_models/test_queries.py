@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kai_cp_models.queries import fair_line, greedy_plan, idle_gpus
+from kai_cp_models.queries.cluster import greedy_plan, idle_gpus
+from kai_cp_models.queries.shares import fair_line
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Pod, PodGroup, Snapshot
 from tests.support.worlds import cluster, gpu_bound, group, node, pod, queue

@@ -20,7 +20,7 @@ from kai_cp_models.snapshot import (
     Topology,
     TopologyConstraint,
 )
-from tests.support.oracle import best_allocate
+from tests.properties.oracle import best_allocate
 from tests.support.worlds import (
     cluster,
     fraction,

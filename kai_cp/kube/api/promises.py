@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kai_cp.kube.api import api_objects
-from kai_cp_models.reservations.inputs import RESERVATION, SCHEMA
+from kai_cp_models.records.annotations import RESERVATION, SCHEMA
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodGroup, Reservation, Snapshot
 
 CAUSES: Final = frozenset(("NodeLost", "Overrun", "HigherPriority", "LimitLowered", "BeyondShare", "Expired"))

@@ -12,8 +12,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kai_cp.kube.telemetry.cycles import CycleRecord
-from kai_cp.report.amounts import gpus_of
 from kai_cp.topology_view import fabric
+from kai_cp_models.queries.shares import gpus_of
 from kai_cp_models.snapshot import Plan, Snapshot
 from kai_cp_topology.report import Report
 

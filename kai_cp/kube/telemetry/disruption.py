@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from kai_cp.kube.telemetry.cycles import CycleRecord
-from kai_cp.report.amounts import gpus_of
+from kai_cp_models.queries.shares import gpus_of
 
 HOUR: Final = 3600.0
 

@@ -14,9 +14,9 @@ from prometheus_client.registry import Collector
 from kai_cp.kube.api.promises import noted_cause
 from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
-from kai_cp.report.amounts import gpus_of
 from kai_cp.topology_view import fabric
-from kai_cp_models.reservations.inputs import EXPECTED, Unreadable, duration
+from kai_cp_models.queries.shares import gpus_of
+from kai_cp_models.records.annotations import EXPECTED, Unreadable, duration
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodGroup, Reservation, Snapshot
 
 KEPT_SECONDS: Final = 90.0

@@ -22,7 +22,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import put
 from kai_cp_models.reasons import NOT_FOR_MOVES
 from kai_cp_models.reservations.held import NAME as HELD
-from kai_cp_models.reservations.instants import clock
+from kai_cp_models.shown import clock
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, DefragReport, DefragState, PodStatus, Unscheduled
 
 _ON_THE_WAY: Final = (PodStatus.RELEASING, PodStatus.BINDING, PodStatus.PIPELINED)

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from kai_cp_models.reservations.inputs import Unreadable, instant
+from kai_cp_models.records.annotations import Unreadable, instant
 from kai_cp_models.snapshot import PodGroup
 
 MOVED: Final = "kai-cp/moved"

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Ints
 from kai_cp_models.defrag.notes import moved
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.records.annotations import DEFRAG
 from kai_cp_models.records.budgets import BUDGETS
 from kai_cp_models.reservations.held import NAME as HELD
-from kai_cp_models.reservations.inputs import DEFRAG
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.rules.stateful.budgets import allowance

@@ -12,8 +12,8 @@ from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.reclaim import may_reclaim
 from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.rules.static.size import amount
 from kai_cp_models.rules.static.table import accepting, refusals
+from kai_cp_models.shown import amount
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Pod, PodStatus, Unscheduled
 from kai_cp_models.units import Gang
 

@@ -11,12 +11,12 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
 from kai_cp_models.reservations.hero import PricedPlaces, priced
 from kai_cp_models.reservations.holders import Holder, stored_holders
-from kai_cp_models.reservations.instants import clock
 from kai_cp_models.reservations.leaving import Departure
 from kai_cp_models.reservations.mending import at, keep, later, mend
 from kai_cp_models.reservations.search import FoundPlaces, NoPlaces
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.walk import TOLERANCE, Walk
+from kai_cp_models.shown import clock
 from kai_cp_models.snapshot import GroupKey, PodStatus
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from kai_cp_models.cycle import Cycle, Eviction
-from kai_cp_models.reservations.instants import span
 from kai_cp_models.reservations.times import Times
+from kai_cp_models.shown import span
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Stage
 
 

@@ -10,12 +10,12 @@ from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.draining import idle_now, names_of
 from kai_cp_models.reservations.gang import GangNeeds, shape_of
-from kai_cp_models.reservations.instants import clock
 from kai_cp_models.reservations.refit import idle_by_node
 from kai_cp_models.reservations.search import FoundPlaces, Scene
 from kai_cp_models.reservations.state import Drain, Hold, TimeState, time_of
 from kai_cp_models.reservations.timeline import Timeline
 from kai_cp_models.reservations.times import NEVER
+from kai_cp_models.shown import clock
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
     GPU,

@@ -13,13 +13,13 @@ from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import NoPlace, Placer, quota_check
 from kai_cp_models.reservations.gang import shape_of, unsuited
-from kai_cp_models.reservations.instants import clock, span
 from kai_cp_models.reservations.loads import Beyond, Load, loads_of
 from kai_cp_models.reservations.making import reserve
 from kai_cp_models.reservations.mending import mend
 from kai_cp_models.reservations.search import NoPlaces
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.walk import WAITING, Walk
+from kai_cp_models.shown import clock, span
 
 
 def serve_everybody(walk: Walk) -> None:

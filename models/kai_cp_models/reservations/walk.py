@@ -19,11 +19,11 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, put
 from kai_cp_models.reservations.gang import GangNeeds, shape_of, unsuited
 from kai_cp_models.reservations.holders import Holder
-from kai_cp_models.reservations.instants import clock
 from kai_cp_models.reservations.refit import chosen_places
 from kai_cp_models.reservations.search import FoundPlaces, Scene
 from kai_cp_models.reservations.state import Hold, time_of, update
 from kai_cp_models.reservations.times import NEVER
+from kai_cp_models.shown import clock
 from kai_cp_models.snapshot import GroupKey, PodKey, PodStatus, Reservation, Stage
 from kai_cp_models.units import Batch
 

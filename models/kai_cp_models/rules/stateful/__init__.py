@@ -30,7 +30,6 @@ __all__ = [
     "Row",
     "RuleState",
     "StatefulRule",
-    "claims_wait",
     "enriched",
     "open_rules",
     "set_aside",
@@ -65,11 +64,6 @@ def enriched(snapshot: Snapshot) -> Snapshot:
     """The snapshot as all rules read it, with what device objects add; see :mod:`.enrich`."""
     parsed = enrich.with_catalog(snapshot)
     return enrich.enriched(parsed, set_aside(parsed))
-
-
-def claims_wait(snapshot: Snapshot) -> bool:
-    """Whether claims wait for a later cycle, because selectors took all that this one spends on them."""
-    return enrich.claims_wait(snapshot)
 
 
 def _active(snapshot: Snapshot, options: OptionalRules | None) -> tuple[StatefulRule, ...]:

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Mask
 from kai_cp_models.fairness import amounts
 from kai_cp_models.marking import marked
-from kai_cp_models.reservations.inputs import Fields, Unreadable, shown
+from kai_cp_models.records.annotations import Fields, Unreadable
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
 from kai_cp_models.rules.static.table import NodeTable, accepting
 from kai_cp_models.settings import OptionalRules
+from kai_cp_models.shown import shown
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
     GPU,

@@ -15,7 +15,7 @@ import numpy as np
 from kai_cp_models.arrays import Floats
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
-from kai_cp_models.reservations.inputs import Unreadable, duration
+from kai_cp_models.records.annotations import Unreadable, duration
 from kai_cp_models.rules.stateful.protocol import LeavingState, Lent, RuleState
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Pod, PodKey, Queue, SetAside, Snapshot

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kai_cp_models.arrays import Mask
-from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI, Node, Pod, Snapshot
+from kai_cp_models.shown import amount
+from kai_cp_models.snapshot import Node, Pod, Snapshot
 
 if TYPE_CHECKING:
     from kai_cp_models.rules.static.table import NodeTable
 
 NAME: Final = "size"
-
-_GIB: Final = 2**30
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:
@@ -43,10 +42,3 @@ def too_large(snapshot: Snapshot, pod: Pod) -> str | None:
             name = snapshot.dimensions[i]
             return f"asks for {amount(i, asked)} {name}, the largest node has {amount(i, largest)}"
     return None
-
-
-def amount(dimension: int, value: int) -> str:
-    """An entry of a resource vector for people: cores, GiB, devices, plain counts."""
-    if dimension in (CPU, GPU):
-        return f"{value / MILLI:g}"
-    return f"{value / _GIB:.4g} GiB" if dimension == MEMORY else str(value)

@@ -1,0 +1,24 @@
+"""What rules add to a snapshot when it is read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kai_cp_models.records.judging import JUDGING, Judging
+from kai_cp_models.rules.stateful import enrich
+from kai_cp_models.rules.stateful import enriched as with_rules
+from kai_cp_models.snapshot import Snapshot
+
+
+def completed(snapshot: Snapshot, judging: Judging) -> Snapshot:
+    """The snapshot with what its API objects mean for all others.
+
+    Claims count as GPUs in queues, devices that DRA serves count in their nodes, and what no rule could
+    use is set aside. ``judging``: what selectors may cost, and whether they are evaluated at all.
+    """
+    return with_rules(replace(snapshot, extras=snapshot.extras.having(JUDGING, judging)))
+
+
+def claims_wait(snapshot: Snapshot) -> bool:
+    """Whether claims wait for a later cycle, because selectors took all that this one spends on them."""
+    return enrich.claims_wait(snapshot)

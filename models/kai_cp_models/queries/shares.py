@@ -1,0 +1,161 @@
+"""Queues and their line: the fair order (3.5, 3.6), fair shares, and what pods are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import Amounts, pessimistic_batch
+from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.fairness.order import FairOrder, group_sort_key
+from kai_cp_models.queries.cluster import begun
+from kai_cp_models.reasons import NOT_FOR_SHARES
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Plan, Pod, PodGroup, PodStatus, Shares, Snapshot
+from kai_cp_models.units import Gang, gangs_of
+
+
+@dataclass(frozen=True, slots=True)
+class QueueShares:
+    """What a queue is owed and what it holds, as KAI writes it: milli-CPUs, bytes, GPUs."""
+
+    fair: Shares
+    allocated: Shares
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A pod group with pending pods. ``pods`` of its ``pending`` ones come next, and need ``gpus``."""
+
+    group: PodGroup
+    ready: bool
+    pods: int
+    pending: int
+    gpus: float
+    remark: str = ""
+
+
+def queue_shares(snapshot: Snapshot) -> Mapping[str, QueueShares]:
+    """Fair share and allocation of every queue before anything is decided (3.1 to 3.4)."""
+    book = QueueBook.of(snapshot)
+    return {
+        queue.name: QueueShares(book.fair_share_of(queue.name), book.allocated_shares(queue.name))
+        for queue in snapshot.queues
+    }
+
+
+def fair_line(snapshot: Snapshot, settings: Settings, served: Container[GroupKey] = ()) -> Iterator[GroupKey]:
+    """The waiting pod groups that allocate would look at, in the fair order of the snapshot (3.5, 3.6).
+
+    Those of ``served`` are charged to their queue before the next is popped.
+    """
+    from kai_cp_models.actions.common import line_of, waiting_groups
+
+    cycle = begun(snapshot, settings)
+    ledger, groups = cycle.ledger, snapshot.group_by_key
+    batches = waiting_groups(cycle, "allocate")
+    order = line_of(ledger, batches)
+    while (key := order.pop()) is not None:
+        yield key
+        if key in served:
+            ledger.book.charge(groups[key].queue, ledger.asked(batches[key]), groups[key].preemptible)
+            order.charged(groups[key].queue)
+
+
+def waiting_line(snapshot: Snapshot) -> list[Waiter]:
+    """All that wait, as if each were served when its turn comes: first those that may be, in fair order."""
+    book = QueueBook.of(snapshot)
+    gangs = gangs_of(snapshot)
+    pending = {
+        group.key: [pod for pod in gangs[group.key].pods if pod.status is PodStatus.PENDING]
+        for group in snapshot.groups
+    }
+    found: dict[GroupKey, Waiter] = {}
+    sizes: dict[GroupKey, Amounts] = {}
+    for group in snapshot.groups:
+        gang, pods = gangs[group.key], pending[group.key]
+        if not pods:
+            continue
+        batch = gang.next_batch(lambda pod: pod.status)
+        remark = _remark(snapshot, group, gang)
+        chosen: Sequence[object] = () if batch is None else batch.all_pods
+        size = (0, 0, 0) if batch is None else pessimistic_batch(snapshot, batch.all_pods)
+        found[group.key] = Waiter(group, not remark, len(chosen), len(pods), size[GPU] / MILLI, remark)
+        sizes[group.key] = size
+    entries = {
+        key: (group_sort_key(waiter.group, gangs[key].elastic_state(lambda pod: pod.status)), sizes[key])
+        for key, waiter in found.items()
+        if waiter.ready
+    }
+    order = FairOrder(snapshot, book, entries)
+    line: list[Waiter] = []
+    while (key := order.pop()) is not None:
+        waiter = found[key]
+        line.append(waiter)
+        book.charge(waiter.group.queue, sizes[key], waiter.group.preemptible)
+        order.charged(waiter.group.queue)
+    return line + [waiter for waiter in found.values() if not waiter.ready]
+
+
+def gpus_asked(snapshot: Snapshot, pods: Iterable[Pod]) -> float:
+    """GPUs that pods ask for; a share counts its portion, a share of memory its part of the smallest GPU."""
+    return pessimistic_batch(snapshot, pods)[GPU] / MILLI
+
+
+def gpus_of(snapshot: Snapshot, pod: Pod, node: str | None = None) -> float:
+    """GPUs of a pod on ``node``, by default its own; a share of memory is its part of a GPU there."""
+    name = node or pod.node
+    if name is None or name not in snapshot.node_index:
+        return gpus_asked(snapshot, (pod,))
+    return amounts.accepted(snapshot, pod, snapshot.nodes[snapshot.node_index[name]])[GPU] / MILLI
+
+
+def whole_gpus(pods: Iterable[Pod]) -> float:
+    """GPUs of pods wherever they are: a share counts its portion, a share of memory a whole device."""
+    return sum(amounts.milli_gpus(pod) for pod in pods) / MILLI
+
+
+def owed(snapshot: Snapshot, plan: Plan) -> dict[str, list[GroupKey]]:
+    """By leaf queue: pod groups that wait although what they need next is within the fair share.
+
+    The fair share of the queue and of every queue above it, in CPU, memory and GPUs, after the plan.
+    """
+    found: dict[str, list[GroupKey]] = {}
+    placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
+
+    def status_of(pod: Pod) -> PodStatus:
+        return PodStatus.BINDING if pod.key in placed else pod.status
+
+    for entry in plan.unscheduled:
+        group = snapshot.group_by_key.get(entry.group)
+        if group is None or entry.reason in NOT_FOR_SHARES:
+            continue
+        batch = Gang(group, snapshot.members[entry.group]).next_batch(status_of)
+        if batch is None:
+            continue
+        cpu, memory, milli_gpus = amounts.pessimistic_batch(snapshot, batch.all_pods)
+        needs = Shares(float(cpu), float(memory), milli_gpus / MILLI)
+        path = snapshot.queue_path.get(group.queue, ())
+        if path and all(_owed(plan, name, needs) for name in path):
+            found.setdefault(group.queue, []).append(entry.group)
+    return found
+
+
+def _owed(plan: Plan, queue: str, needs: Shares) -> bool:
+    report = plan.queues.get(queue)
+    return report is not None and all(
+        share < 0 or held + need <= share
+        for share, held, need in zip(report.fair_share, report.allocated_after, needs, strict=True)
+    )
+
+
+def _remark(snapshot: Snapshot, group: PodGroup, gang: Gang) -> str:
+    """Why the group is not considered at all (4.1), or nothing."""
+    if group.queue not in snapshot.queue_by_name:
+        return f"queue {group.queue or '(none)'} does not exist"
+    if group.queue not in snapshot.leaf_queues:
+        return f"queue {group.queue} has child queues"
+    if not gang.ready(lambda pod: pod.status):
+        return "not enough pods for its gang yet"
+    return "backed off after a failed attempt" if group.backed_off else ""

@@ -1,0 +1,49 @@
+"""The time axis of a snapshot: run times of pod groups, reservations, and bounds on waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kai_cp_models.records.annotations import RESERVE
+from kai_cp_models.reservations.bounds import WaitBound, wait_bounds
+from kai_cp_models.reservations.inputs import Stored
+from kai_cp_models.reservations.times import NEVER, Times
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot
+
+
+class RunTimes:
+    """Run times, ends and reservations as pod groups and queues declare them (12.1)."""
+
+    def __init__(self, snapshot: Snapshot, settings: Settings) -> None:
+        self._times = Times(snapshot, settings)
+
+    def expected(self, group: PodGroup) -> float | None:
+        """Seconds that a pod group runs, as far as declared; None: nothing is."""
+        return self._times.expected(group)
+
+    def end(self, key: GroupKey) -> float | None:
+        """When the room of a running pod group is free again, in seconds since the epoch; None: unknown."""
+        found = self._times.end(key)
+        return None if found == NEVER else found
+
+    def stored(self) -> list[tuple[PodGroup, Stored]]:
+        """The reservations that pod groups carry and that can be read, the earliest start first."""
+        times = self._times
+        held = [(group, stored) for group in times.snapshot.groups if (stored := times.stored(group.key))]
+        return sorted(held, key=lambda entry: (entry[1].start, entry[0].key))
+
+    def wait_bounds(self) -> Mapping[GroupKey, WaitBound]:
+        """How long each waiting pod group can wait at most; nothing where aging or reservations are off."""
+        return wait_bounds(self._times)
+
+
+def asking_to_reserve(snapshot: Snapshot, key: GroupKey) -> Snapshot:
+    """The snapshot in which a pod group asks for a start in the future, whatever it says itself."""
+
+    def asking(group: PodGroup) -> PodGroup:
+        notes = (*(note for note in group.notes if note[0] != RESERVE), (RESERVE, "true"))
+        return replace(group, notes=tuple(sorted(notes)))
+
+    return replace(snapshot, groups=tuple(asking(one) if one.key == key else one for one in snapshot.groups))

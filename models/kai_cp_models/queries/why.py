@@ -1,0 +1,226 @@
+"""Why a pod group waits: which rules block it, and which least changes could help.
+
+A ``Situation`` is a decided cycle; ``blocking_of_all`` proves what blocks pod groups of it; families of rules
+are named as in the documents. Everything else here answers one question about a situation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from kai_cp_models.arrays import Ints
+from kai_cp_models.explain.ask import AskClass, classes_of
+from kai_cp_models.explain.blocking import Blocking, blocking_of, blocking_of_all
+from kai_cp_models.explain.bound import GpuBound, gpu_bound
+from kai_cp_models.explain.families import (
+    DEVICE_RULES,
+    VICTIM_RULES,
+    Families,
+    kind_of,
+    ordered,
+    subject_of,
+)
+from kai_cp_models.explain.holders import Holders
+from kai_cp_models.explain.own import own_faults
+from kai_cp_models.explain.position import FairLine, Position
+from kai_cp_models.explain.repair import PodChanges, Repair
+from kai_cp_models.explain.situation import Situation, admitted
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.reclaim import levelled
+from kai_cp_models.fairness.runtime import delayed, granted
+from kai_cp_models.rules.static.taints import REFUSING, tolerates
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    UNLIMITED,
+    ActionName,
+    GroupKey,
+    Pod,
+    PodGroup,
+    Shares,
+    Snapshot,
+    Taint,
+)
+
+__all__ = [
+    "DEVICE_RULES",
+    "VICTIM_RULES",
+    "AskClass",
+    "Blocking",
+    "BoundShortage",
+    "FairLine",
+    "Families",
+    "GpuBound",
+    "LevelledQueue",
+    "PodChanges",
+    "Position",
+    "Situation",
+    "admitted",
+    "asked_classes",
+    "blocking_of",
+    "blocking_of_all",
+    "changes",
+    "delay_seconds",
+    "free_after",
+    "gpu_bound",
+    "kind_of",
+    "levelled_queues",
+    "moves_fit",
+    "ordered",
+    "own_faults",
+    "protected_until",
+    "question_of",
+    "refuses",
+    "shortages",
+    "subject_of",
+    "victims_below",
+    "wanted_below",
+]
+
+
+def question_of(situation: Situation, group: PodGroup) -> object:
+    """What tells apart the questions of two pod groups; without a batch each is its own.
+
+    Equal for groups that have the same blocking sets and the same fixes.
+    """
+    batch = situation.batch(group.key)
+    if batch is None:
+        return group.key
+    gang = situation.gang(group.key)
+    started = any(pod.key in situation.after.held for pod in gang.pods)
+    delay = delayed(situation.snapshot, group) is not None
+    faults, served = own_faults(situation, group), situation.served_before(group.key)
+    asked = situation.kind_of(gang, batch)
+    return group.queue, group.priority, group.preemptible, delay, started, faults, asked, served
+
+
+def asked_classes(situation: Situation, group: PodGroup) -> list[AskClass]:
+    """The next batch of a pod group, class by class, with the nodes that static rules refuse each."""
+    return classes_of(situation.after, situation.gang(group.key), situation.batch(group.key))
+
+
+def free_after(situation: Situation) -> Ints:
+    """[N, D] what is idle or going away on every node when the plan is carried out; less than 0 where
+    more is held than there is."""
+    found: Ints = situation.after.idle + situation.after.releasing
+    return found
+
+
+class LevelledQueue(NamedTuple):
+    """One of two queues that reclaim compares, with what it holds and is owed."""
+
+    name: str
+    allocated: Shares
+    fair: Shares
+
+
+def levelled_queues(situation: Situation, asker: str, victim: str) -> tuple[LevelledQueue, LevelledQueue]:
+    """The queues on the paths of two leaf queues that 4.4 compares: the asker's, and the victim's."""
+    book = situation.before.book
+    mine, theirs = (
+        LevelledQueue(name, book.allocated_shares(name), book.fair_share_of(name))
+        for name in levelled(book, asker, victim)
+    )
+    return mine, theirs
+
+
+@dataclass(frozen=True, slots=True)
+class BoundShortage:
+    """A bound of a queue that the next batch exceeds, in milli-CPUs, bytes or milli-GPUs.
+
+    ``resource``: 0 CPU, 1 memory, 2 GPU. ``needed``: the least bound with which it does not.
+    """
+
+    queue: str
+    resource: int
+    needed: int
+
+
+def shortages(
+    situation: Situation, group: PodGroup, field: Literal["limit", "quota"]
+) -> Iterator[BoundShortage]:
+    """Bounds on the path of a pod group's queue that it and what is held exceed together (3.7)."""
+    book, batch = situation.after.book, situation.batch(group.key)
+    size = amounts.optimistic_batch(situation.snapshot, batch.all_pods if batch else ())
+    firm = field == "quota" and not group.preemptible
+    bounds = book.limit if field == "limit" else book.firm_quota if firm else book.quota
+    for i in book.line(group.queue):
+        held = (book.firm if firm else book.held)[i]
+        for r in range(len(size)):
+            if size[r] and bounds[i][r] != UNLIMITED and held[r] + size[r] > bounds[i][r]:
+                yield BoundShortage(book.name(i), r, int(held[r] + size[r]))
+
+
+def wanted_below(situation: Situation, queue: str) -> amounts.Amounts:
+    """What a queue holds and all pods that wait below it ask for: milli-CPUs, bytes, milli-GPUs."""
+    book, snapshot = situation.before.book, situation.snapshot
+    cpu, memory, gpu = book.held[book.index(queue)]
+    found = int(cpu), int(memory), int(gpu)
+    for group in snapshot.waiting_groups:
+        if queue in snapshot.queue_path.get(group.queue, ()):
+            pods = [pod for pod in situation.gang(group.key).pods if pod.node is None]
+            found = amounts.add(found, amounts.optimistic_batch(snapshot, pods))
+    return found
+
+
+def victims_below(situation: Situation, group: PodGroup) -> bool:
+    """Whether a pod group of some queue could be evicted for this one, as things are."""
+    holders = Holders(situation, group, situation.batch(group.key)).all()
+    return any(not one.kept and one.group.queue in situation.snapshot.queue_path for one in holders)
+
+
+def delay_seconds(snapshot: Snapshot, group: PodGroup) -> float | None:
+    """Seconds left before a pod group may trigger evictions (4.1); None: it may now."""
+    return delayed(snapshot, group)
+
+
+def protected_until(snapshot: Snapshot, queue: str) -> Iterator[tuple[float, GroupKey]]:
+    """Running pod groups that a minimum runtime protects from ``queue`` now, each with its end."""
+    seconds: dict[str, float] = {}
+    for other in snapshot.groups:
+        if other.last_start is None or other.queue not in snapshot.queue_by_name:
+            continue
+        if other.queue not in seconds:
+            action: ActionName = "preempt" if other.queue == queue else "reclaim"
+            seconds[other.queue] = granted(snapshot, other.queue, action, queue)
+        over = other.last_start + seconds[other.queue]
+        running = any(pod.status in ACTIVE_ALLOCATED for pod in snapshot.members[other.key])
+        if over > snapshot.now and running:
+            yield over, other.key
+
+
+def refuses(taint: Taint, pods: Iterable[Pod]) -> bool:
+    """Whether a taint keeps one of the pods off its node (7.1)."""
+    return taint.effect in REFUSING and any(
+        not any(tolerates(toleration, taint) for toleration in pod.spec.tolerations) for pod in pods
+    )
+
+
+def changes(
+    situation: Situation,
+    group: PodGroup,
+    kind: Literal["stop", "move"],
+    *,
+    bent: bool = False,
+    deadline: float,
+    most: int,
+) -> Iterator[PodChanges]:
+    """Pods to stop or to move for a pod group, the least first; whether one helps, only the next cycle says.
+
+    ``bent``: fair shares and the order may change with it. ``deadline``: of ``time.monotonic()``; ``most``:
+    candidates at most.
+    """
+    return Repair(situation, group, kind, bent=bent).candidates(deadline, most)
+
+
+def moves_fit(situation: Situation, pods: Sequence[Pod], nodes: Sequence[int]) -> bool:
+    """Whether every pod has room on its new node once all of them have left the old one."""
+    ledger = situation.before.copy()
+    for pod in pods:
+        ledger.evict(pod)
+    for pod, node in zip(pods, nodes, strict=True):
+        if not bool(ledger.fits(pod, now=False)[node]):
+            return False
+        ledger.place(pod, node, pipelined=True)
+    return True
