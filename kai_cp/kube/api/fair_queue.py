@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -23,15 +23,19 @@ class FairQueue(Generic[Item]):
     def __len__(self) -> int:
         return self._count
 
+    def has(self, namespace: str, key: Hashable) -> bool:
+        """Whether an item of that key waits."""
+        return key in self._waiting.get(namespace, ())
+
     def put(self, namespace: str, key: Hashable, item: Item) -> None:
         """Let an item wait; it takes the place of one of the same key that still waits."""
         own = self._waiting.setdefault(namespace, OrderedDict())
         self._count += key not in own
         own[key] = item
 
-    def take(self, may: Callable[[str], bool] = lambda _namespace: True) -> Item | None:
-        """The next item of the first namespace that ``may`` have its turn; None where none may."""
-        namespace = next(filter(may, self._waiting), None)
+    def take(self) -> Item | None:
+        """The next item of the namespace that has its turn; None when nothing waits."""
+        namespace = next(iter(self._waiting), None)
         if namespace is None:
             return None
         self._waiting.move_to_end(namespace)

@@ -10,11 +10,9 @@ import logging
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -22,37 +20,53 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
-from kai_cp.kube.api.fair_queue import FairQueue
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import ObjectKey, Store, key_of
 from kai_cp.kube.api.transport import Transport
-from kai_cp.kube.binder.steps import BindError, BindStep
+from kai_cp.kube.api.workqueue import WorkQueue
+from kai_cp.kube.binder.parking import Parking
+from kai_cp.kube.binder.steps import Awaits, BindError, BindStep
 
 LOG = logging.getLogger(__name__)
-FIRST_RETRY_SECONDS: Final = 1.0
 LONGEST_RETRY_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 1.0
 NODE_LOOKS: Final = 30
 """So often a node that is not seen yet is looked for, a second apart: the watch of nodes may hang."""
+STOP_SECONDS: Final = 10.0
+"""For what is being written when the process ends."""
 BINDING_SECONDS: Final = 1.0
 """Reports stand back until nothing was bound for this long."""
+
+
+class Wait(NamedTuple):
+    """A bind that waits for something, and what is to be undone if that never comes."""
+
+    step: BindStep
+    since: float
+    """When the step began to wait (``time.monotonic()``)."""
+    started: float
+    """When the bind began."""
+    reached: int
+    """Steps that were begun."""
+    request: Object
+    pod: Object
 
 
 @dataclass
 class BinderState:
     """What the binder remembers of a request it is busy with. Nothing in it is needed after a restart."""
 
-    attempts: int = 0
     looks: int = 0
     """How often the node was looked for in vain."""
-    running: bool = False
-    again: bool = False
-    timer: threading.Timer | None = field(default=None, repr=False)
+    paused: bool = False
+    """Whether the last attempt was followed by a pause."""
+    wait: Wait | None = None
 
 
 class Binder:
     """Carries BindRequests out. ``steps`` are what must be true before a pod is bound, in order.
 
-    Namespaces take turns. ``workers``: binds at once of one namespace; there are threads for twice as many.
+    Namespaces take turns. ``workers``: threads; none is held by a bind that waits.
     """
 
     def __init__(
@@ -87,15 +101,13 @@ class Binder:
         self._retried = retried
         self._clock = clock
         self._states: dict[ObjectKey, BinderState] = {}
-        self._lock = threading.Lock()
-        self._closed = False
         self._lease_lost: Callable[[], None] = lambda: None
-        self._workers = workers
-        self._ready: FairQueue[ObjectKey] = FairQueue()
-        self._held: Counter[str] = Counter()
-        """Threads that the binds of a namespace hold now."""
-        # A bind may wait minutes for a volume: one namespace holds half of the threads at most.
-        self._pool = ThreadPoolExecutor(2 * workers, thread_name_prefix="bind")
+        self._queue = WorkQueue()
+        self.waiting = Parking(self._queue.add)
+        """Binds that wait for a volume or a device."""
+        self._threads = [
+            threading.Thread(target=self._work, name=f"bind-{i}", daemon=True) for i in range(workers)
+        ]
 
     def start(self, lease_lost: Callable[[], None]) -> None:
         """Begin: every request known, and every one that comes."""
@@ -104,101 +116,86 @@ class Binder:
         self._pods.listen(self._pod_changed)
         for request in self._requests.all():
             self._changed(None, request)
+        for thread in self._threads:
+            thread.start()
 
     def busy(self) -> bool:
         """Whether pods are being bound now, or were just: reports can wait meanwhile."""
         return time.monotonic() - self._bound_at < BINDING_SECONDS
 
     def stop(self) -> None:
-        """Begin nothing new."""
-        with self._lock:
-            self._closed = True
-            timers = [state.timer for state in self._states.values() if state.timer is not None]
-        for timer in timers:
-            timer.cancel()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """Begin nothing new; what is being written is written."""
+        self._queue.stop()
+        end = time.monotonic() + STOP_SECONDS
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, end - time.monotonic()))
 
-    def _changed(self, _old: Object | None, new: Object | None) -> None:
-        if new is not None and not api_objects.finished(new):
-            self._queue(key_of(new))
+    def _changed(self, old: Object | None, new: Object | None) -> None:
+        """Take up an order that is new, or gone while it waits; other changes of it are our reports."""
+        if new is None:
+            if old is not None and key_of(old) in self._states:
+                self._queue.add([key_of(old)])
+        elif not api_objects.finished(new) and (old is None or _ordered(old) != _ordered(new)):
+            self._queue.add([key_of(new)])
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         """Take up the request of a pod that is seen after it: the watch of pods may hang."""
         if new is not None and (old is None or old["metadata"]["uid"] != new["metadata"]["uid"]):
-            self._changed(None, self._requests.get(key_of(new)))  # it has its pod's name (1.3)
-
-    def _queue(self, key: ObjectKey) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            state = self._states.setdefault(key, BinderState())
-            if state.timer is not None:
-                return  # it waits for its next attempt
-            if state.running:
-                state.again = True
-                return
-            self._submit(key, state)
-
-    def _submit(self, key: ObjectKey, state: BinderState) -> None:
-        state.running = True
-        self._ready.put(key[0], key, key)
-        self._pool.submit(self._work)
+            request = self._requests.get(key_of(new))  # it has its pod's name (1.3)
+            if request is not None:
+                self._changed(None, request)
 
     def _work(self) -> None:
-        """Carry out what has the next turn; nothing where those that wait have all the threads they may."""
-        with self._lock:
-            key = self._ready.take(lambda namespace: self._held[namespace] < self._workers)
-            if key is None:
+        while (taken := self._queue.get()) is not None:
+            key, _ = taken
+            state = self._states.setdefault(key, BinderState())
+            if state.paused:
+                self._retried()
+            self.waiting.leave(key)
+            pause: float | None = LONGEST_RETRY_SECONDS
+            try:
+                pause = self._attempt(key, state)
+            except LeaseLost:
+                self._lease_lost()
                 return
-            self._held[key[0]] += 1
-        try:
-            self._carry_out(key)
-        finally:
-            with self._lock:
-                self._held -= Counter((key[0],))
-                if self._ready and not self._closed:
-                    self._pool.submit(self._work)
+            except KubeError as error:
+                LOG.warning("bind not carried out", extra={"pod": "/".join(key), "error": str(error)})
+                state.paused = True
+                self._queue.failed(key)
+                continue
+            except Exception:
+                LOG.exception("bind attempt ended badly", extra={"pod": "/".join(key)})
+            state.paused = pause is not None and state.wait is None
+            if pause is None:
+                del self._states[key]
+            self._queue.done(key, pause)
 
-    def _carry_out(self, key: ObjectKey) -> None:
-        try:
-            pause = self._attempt(key)
-        except LeaseLost:
-            self._lease_lost()
-            return
-        except KubeError as error:
-            LOG.warning("bind not reported", extra={"pod": "/".join(key), "error": str(error)})
-            pause = self._next_pause(key)
-        except Exception:
-            LOG.exception("bind attempt ended badly", extra={"pod": "/".join(key)})
-            pause = LONGEST_RETRY_SECONDS
-        with self._lock:
-            state = self._states.get(key)
-            if state is None:
-                return
-            state.running = False
-            if self._closed:
-                return
-            if pause is not None:
-                state.timer = threading.Timer(pause, self._retry, (key,))
-                state.timer.daemon = True
-                state.timer.start()
-                return
-            if state.again:
-                state.again = False
-                self._submit(key, state)
-                return
-            del self._states[key]
-
-    def _retry(self, key: ObjectKey) -> None:
-        with self._lock:
-            state = self._states.get(key)
-            if state is not None:
-                state.timer = None
-        self._retried()
-        self._queue(key)
-
-    def _attempt(self, key: ObjectKey) -> float | None:
+    def _attempt(self, key: ObjectKey, state: BinderState) -> float | None:
         """Try once; seconds until the next attempt, or None when there is to be none."""
+        order = self._order(key)
+        wait = state.wait
+        if wait is not None and (order is None or _ordered(order[0]) != _ordered(wait.request)):
+            state.wait = None
+            self._roll_back(wait.reached, wait.pod, wait.request)
+        if order is None:
+            return None
+        request, pod = order
+        if pod["spec"].get("nodeName"):
+            self._close(request, pod)
+            return None
+        if self._nodes.get(("", _node_of(request))) is None and state.looks < NODE_LOOKS:
+            state.looks += 1
+            return LOOK_SECONDS
+        try:
+            return self._bind(request, pod, state)
+        except BindError as error:
+            return self._failure(request, pod, error.reason, retry=not error.final)
+        except ApiError as error:
+            return self._failure(request, pod, error.message or str(error), retry=True)
+
+    def _order(self, key: ObjectKey) -> tuple[Object, Object] | None:
+        """A request that is to be carried out, and its pod."""
         request = self._requests.get(key)
         if request is None or api_objects.finished(request) or "deletionTimestamp" in request["metadata"]:
             return None
@@ -206,54 +203,44 @@ class Binder:
         # A pod that is not there yet is waited for; without one the garbage collector takes the request.
         if pod is None or not api_objects.belongs_to(request, pod) or not self._serves(pod):
             return None
-        if pod["spec"].get("nodeName"):
-            self._close(request, pod)
-            return None
-        state = self._states[key]
-        if self._nodes.get(("", _node_of(request))) is None and state.looks < NODE_LOOKS:
-            state.looks += 1
-            return FIRST_RETRY_SECONDS
-        started = time.monotonic()
-        try:
-            self._bind(request, pod)
-        except BindError as error:
-            return self._failure(request, pod, error.reason, retry=not error.final)
-        except ApiError as error:
-            return self._failure(request, pod, error.message or str(error), retry=True)
-        except NotReachable as error:
-            LOG.warning("bind not carried out", extra={"pod": "/".join(key), "error": str(error)})
-            return self._next_pause(key)
-        self._bound(time.monotonic() - started)
-        return None
+        return request, pod
 
     def _serves(self, pod: Object) -> bool:
         return not self._scheduler_name or pod["spec"].get("schedulerName") == self._scheduler_name
 
-    def _next_pause(self, key: ObjectKey) -> float:
-        state = self._states[key]
-        state.attempts += 1
-        return min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(state.attempts, 16))
-
-    def _bind(self, request: Object, pod: Object) -> None:
-        node_name = request["spec"]["selectedNode"]
-        node = self._nodes.get(("", node_name))
-        if node is None:
-            raise BindError(f"node {node_name} does not exist", final=True)
-        done: list[BindStep] = []
+    def _bind(self, request: Object, pod: Object, state: BinderState) -> float | None:
+        """Carry the steps out and bind; seconds that the bind may wait for what has not come, or None."""
+        now = time.monotonic()
+        wait, state.wait = state.wait, None
+        started, reached = (wait.started, wait.reached) if wait is not None else (now, 0)
+        node_name = _node_of(request)
         try:
-            for step in self._steps:
-                done.append(step)
-                step.prepare(pod, node, request)
+            node = self._nodes.get(("", node_name))
+            if node is None:
+                raise BindError(f"node {node_name} does not exist", final=True)
+            for i, step in enumerate(self._steps):
+                reached = max(reached, i + 1)
+                try:
+                    step.prepare(pod, node, request)
+                except Awaits as what:
+                    since = wait.since if wait is not None and wait.step is step else now
+                    left = since + what.seconds - time.monotonic()
+                    if left <= 0:
+                        raise BindError(what.reason) from what
+                    state.wait = Wait(step, since, started, reached, request, pod)
+                    return left if self.waiting.park(key_of(request), what) else 0.0
             self._post(request, pod, node_name)
         except LeaseLost:
             raise  # another leader goes on; undoing would be a write
         except KubeError:
-            self._roll_back(done, pod, request)
+            self._roll_back(reached, pod, request)
             raise
         self._bound_at = time.monotonic()
+        self._bound(self._bound_at - started)
         self._say_bound(pod, node_name)
         namespace = pod["metadata"]["namespace"]
         self._writer.submit(("bound", *key_of(pod)), lambda: self._report(request, pod), namespace=namespace)
+        return None
 
     def _post(self, request: Object, pod: Object, node: str) -> None:
         meta = pod["metadata"]
@@ -296,8 +283,8 @@ class Binder:
             time.sleep(0.05)
         return False
 
-    def _roll_back(self, done: list[BindStep], pod: Object, request: Object) -> None:
-        for step in reversed(done):
+    def _roll_back(self, reached: int, pod: Object, request: Object) -> None:
+        for step in reversed(self._steps[:reached]):
             try:
                 step.undo(pod, request)
             except LeaseLost:
@@ -342,7 +329,7 @@ class Binder:
         try:
             self._close(request, pod)
         except (ApiError, NotReachable):
-            self._queue(key_of(request))  # the pod is found bound then, and reported again
+            self._queue.add([key_of(request)])  # the pod is found bound then, and reported again
             raise
 
     def _close(self, request: Object, pod: Object) -> None:
@@ -380,3 +367,8 @@ def bound_to(node: str) -> str:
 
 def _node_of(request: Object) -> str:
     return str(request["spec"]["selectedNode"])
+
+
+def _ordered(request: Object) -> tuple[object, object]:
+    """What makes a request another order."""
+    return request["metadata"].get("uid"), request["spec"]

@@ -34,7 +34,7 @@ class BinderOptions:
     ] = 40.0
     runtime_class_name: Annotated[str, Option(help="Runtime class of reservation pods.")] = ""
     volume_binding_timeout_seconds: Annotated[float, Option(help="Longest wait for a volume.")] = 120.0
-    max_concurrent_reconciles: Annotated[int, Option(help="Pods of a namespace bound at once.", min=1)] = 10
+    max_concurrent_reconciles: Annotated[int, Option(help="Pods bound at once.", min=1)] = 10
     cdi_enabled: Annotated[bool, Option(help="Name devices as the container device interface does.")] = False
     hami_core_enabled: Annotated[bool, Option(help="Write memory limits that HAMi-core enforces.")] = False
     mps_limits: Annotated[bool, Option(help="Hold pods with annotation mps to their share of a GPU.")] = False

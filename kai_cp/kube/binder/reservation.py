@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.errors import ApiError, KubeError
-from kai_cp.kube.api.store import Store
+from kai_cp.kube.api.store import ObjectKey, Store, key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
-from kai_cp.kube.binder.steps import BindError
+from kai_cp.kube.binder.steps import Awaits, BindError
 
 LOG = logging.getLogger(__name__)
 LIVE: Final = frozenset({"Pending", "Running"})
@@ -59,26 +58,40 @@ class GpuReservations:
         self._options = options
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._locks_lock = threading.Lock()
-        self._changed = threading.Condition()
-        pods.listen(self._notice)
 
-    def acquire(self, pod: Object, node: str, group: str) -> str:
-        """UUID of the group's device, from its reservation pod, which is made if there is none.
+    def acquire(self, pod: Object, node: str, groups: Iterable[str]) -> list[str]:
+        """UUIDs of the groups' devices, from their reservation pods, which are made where there are none.
 
-        Raises ``BindError`` if the pod does not name a device in time.
+        Raises ``Awaits`` for those that name no device yet, ``BindError`` while a scaling pod waits.
         """
-        with self._lock(group):
-            name = reservation_name(node, group)
-            namespace = self._options.resource_reservation_namespace
-            if self._find(group, node) is None:
-                self._refuse_while_scaling()
-                self._create(pod, node, group, name)
-            device = self._wait(group, node)
-            if device is None:
-                self._transport.delete(resources.PODS, namespace, name, grace=0)
-                seconds = self._options.resource_reservation_allocation_timeout
-                raise BindError(f"reservation pod {name} on {node} named no device within {seconds:g} s")
-            return device
+        devices: list[str] = []
+        missing: dict[ObjectKey, Object | None] = {}
+        for group in groups:
+            with self._lock(group):
+                found = self._find(group, node)
+                if found is None:
+                    self._refuse_while_scaling()
+                    found = self._create(pod, node, group)
+            device = _device(found)
+            if device:
+                devices.append(device)
+            else:
+                key = (self._options.resource_reservation_namespace, reservation_name(node, group))
+                missing[key_of(found) if found is not None else key] = found
+        if missing:
+            seconds = self._options.resource_reservation_allocation_timeout
+            listed = ", ".join(name for _, name in missing)
+            text = f"reservation pod {listed} on {node} named no device within {seconds:g} s"
+            raise Awaits(text, self._pods, missing, seconds)
+        return devices
+
+    def give_up(self, node: str, groups: Iterable[str]) -> None:
+        """Delete reservation pods that have named no device: the next attempt begins with new ones."""
+        for group in groups:
+            with self._lock(group):
+                found = self._find(group, node)
+                if found is not None and not _device(found):
+                    self._delete(found, "it has named no device", grace=0)
 
     def sync(self, node: str) -> None:
         """Bring a node's reservation pods and fractional pods together again (9.2, step 1)."""
@@ -159,7 +172,8 @@ class GpuReservations:
             ):
                 raise BindError("a scaling pod is not scheduled yet; no GPU is reserved until it is")
 
-    def _create(self, pod: Object, node: str, group: str, name: str) -> None:
+    def _create(self, pod: Object, node: str, group: str) -> Object | None:
+        """The new reservation pod; where there is one of the same name already, what is known of it."""
         options = self._options
         container: Object = {
             "name": "reservation",
@@ -193,7 +207,7 @@ class GpuReservations:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": name,
+                "name": reservation_name(node, group),
                 "namespace": options.resource_reservation_namespace,
                 "labels": {"app": options.resource_reservation_app_label, names.GPU_GROUP: group},
                 "annotations": {"karpenter.sh/do-not-disrupt": "true"},
@@ -203,25 +217,11 @@ class GpuReservations:
         try:
             made = self._transport.create(resources.PODS, options.resource_reservation_namespace, body)
         except ApiError as error:
-            if error.status == 409:
-                return
-            raise
-        self._pods.put(made, ours=True)
-
-    def _wait(self, group: str, node: str) -> str | None:
-        end = time.monotonic() + self._options.resource_reservation_allocation_timeout
-        with self._changed:
-            while True:
-                pod = self._find(group, node)
-                device = (
-                    api_objects.annotations_of(pod).get(names.RESERVED_DEVICE) if pod is not None else None
-                )
-                if device:
-                    return device
-                left = end - time.monotonic()
-                if left <= 0:
-                    return None
-                self._changed.wait(min(left, 1.0))
+            if error.status != 409:
+                raise
+        else:
+            self._pods.put(made, ours=True)
+        return self._pods.get((options.resource_reservation_namespace, reservation_name(node, group)))
 
     def _delete(self, pod: Object, why: str, grace: int | None = None) -> None:
         meta = pod["metadata"]
@@ -237,10 +237,9 @@ class GpuReservations:
         with self._locks_lock:
             return self._locks[group]
 
-    def _notice(self, _old: Object | None, new: Object | None) -> None:
-        if new is not None and names.RESERVED_DEVICE in api_objects.annotations_of(new):
-            with self._changed:
-                self._changed.notify_all()
+
+def _device(pod: Object | None) -> str | None:
+    return api_objects.annotations_of(pod).get(names.RESERVED_DEVICE) if pod is not None else None
 
 
 def _field(name: str, path: str) -> Object:

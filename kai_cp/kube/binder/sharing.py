@@ -61,7 +61,7 @@ class Sharing:
             raise BindError("the BindRequest names no GPU group", final=True)
         name = node["metadata"]["name"]
         self._reservations.sync(name)
-        devices = [self._reservations.acquire(pod, name, group) for group in groups]
+        devices = self._reservations.acquire(pod, name, groups)
         self._label(pod, groups)
         self._wire(pod, node, request, devices)
 
@@ -80,7 +80,9 @@ class Sharing:
             self._pods.put(changed, ours=True)
         for config in self._config_names(pod) or ():
             self._transport.delete(resources.CONFIG_MAPS, meta["namespace"], config)
-        self._reservations.sync(request["spec"]["selectedNode"])
+        node = request["spec"]["selectedNode"]
+        self._reservations.give_up(node, groups)
+        self._reservations.sync(node)
 
     def _label(self, pod: Object, groups: list[str]) -> None:
         if groups_of(pod) == groups:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api.errors import KubeError
+from kai_cp.kube.api.store import ObjectKey, Store
 
 
 class BindError(KubeError):
@@ -17,11 +19,28 @@ class BindError(KubeError):
         self.final = final
 
 
+class Awaits(KubeError):
+    """What a step needs has not come. No thread waits for it: the steps run again when an object changes.
+
+    ``seen``: the objects of ``store`` that are waited for, as the step saw them (None: absent). After
+    ``seconds`` the bind fails for ``reason``.
+    """
+
+    def __init__(
+        self, reason: str, store: Store, seen: Mapping[ObjectKey, Object | None], seconds: float
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.store = store
+        self.seen = seen
+        self.seconds = seconds
+
+
 class BindStep(Protocol):
-    """One step. Both methods are safe to repeat."""
+    """One step. Both methods are safe to repeat, and neither waits for anything but answers of the server."""
 
     def prepare(self, pod: Object, node: Object, request: Object) -> None:
-        """Make it true, or raise; may wait."""
+        """Make it true, or raise: :class:`Awaits` where that takes time."""
         ...
 
     def undo(self, pod: Object, request: Object) -> None:

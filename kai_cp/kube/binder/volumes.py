@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.store import Store
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
-from kai_cp.kube.binder.steps import BindError
+from kai_cp.kube.binder.steps import Awaits, BindError
 from kai_cp.reader.affinity import read_node_terms
 from kai_cp.reader.fields import Malformed, object_at
 from kai_cp_models.quantity import scaled
@@ -39,13 +38,11 @@ class Volumes:
         self._volumes = volumes
         self._classes = classes
         self._options = options
-        self._changed = threading.Condition()
         self._lock = threading.Lock()
-        claims.listen(self._notice)
 
     def prepare(self, pod: Object, node: Object, _request: Object) -> None:
-        """Bind the unbound volumes of the pod; raises ``BindError`` if that cannot be done in time."""
-        waiting = []
+        """Have unbound claims bound; raises ``Awaits`` until they are, ``BindError`` if they cannot be."""
+        keys = []
         for name in claim_names(pod):
             key = (pod["metadata"]["namespace"], name)
             claim = self._claims.get(key)
@@ -55,9 +52,13 @@ class Volumes:
                 raise BindError(f"persistentvolumeclaim {name!r} is being deleted")
             if not _bound(claim):
                 self._provision(claim, node)
-                waiting.append(key)
-        if waiting:
-            self._wait(waiting)
+                keys.append(key)
+        seen = {key: self._claims.get(key) for key in keys}
+        missing = {key: claim for key, claim in seen.items() if not _bound(claim)}
+        if missing:
+            seconds = self._options.volume_binding_timeout_seconds
+            names = ", ".join(name for _, name in missing)
+            raise Awaits(f"claims not bound within {seconds:g} s: {names}", self._claims, missing, seconds)
 
     def undo(self, pod: Object, request: Object) -> None:
         """Take our node back from claims that are still unbound."""
@@ -124,25 +125,6 @@ class Volumes:
             changed = self._transport.patch(resources.VOLUMES, "", best["metadata"]["name"], body)
             if changed is not None:
                 self._volumes.put(changed, ours=True)
-
-    def _wait(self, keys: list[tuple[str, str]]) -> None:
-        end = time.monotonic() + self._options.volume_binding_timeout_seconds
-        with self._changed:
-            while True:
-                open_claims = [key for key in keys if not _bound(self._claims.get(key))]
-                if not open_claims:
-                    return
-                left = end - time.monotonic()
-                if left <= 0:
-                    names = ", ".join(name for _, name in open_claims)
-                    seconds = self._options.volume_binding_timeout_seconds
-                    raise BindError(f"claims not bound within {seconds:g} s: {names}")
-                self._changed.wait(min(left, 1.0))
-
-    def _notice(self, _old: Object | None, new: Object | None) -> None:
-        if _bound(new):
-            with self._changed:
-                self._changed.notify_all()
 
 
 def claim_names(pod: Mapping[str, Any]) -> Iterator[str]:

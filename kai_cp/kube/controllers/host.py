@@ -19,9 +19,9 @@ from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.api.store import ObjectKey
 from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.api.workqueue import WorkQueue
 from kai_cp.kube.controllers.base import Context, Controller, Factory, NotYet, Want
 from kai_cp.kube.controllers.options import ControllerOptions
-from kai_cp.kube.controllers.workqueue import WorkQueue
 
 LOG = logging.getLogger(__name__)
 SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)

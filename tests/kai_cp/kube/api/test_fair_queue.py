@@ -20,18 +20,12 @@ def test_namespaces_take_turns_and_each_keeps_its_order() -> None:
     assert len(queue) == 4997
 
 
-def test_one_that_may_not_is_passed_over_and_keeps_its_turn() -> None:
-    queue = flooded()
-    assert queue.take(lambda namespace: namespace != "evil") == "victim 0"
-    assert queue.take() == "evil 0"
-    assert queue.take(lambda _namespace: False) is None
-    assert len(queue) == 5000
-
-
 def test_what_comes_again_takes_its_own_place() -> None:
     queue = flooded()
     queue.put("evil", 0, "newer")
+    assert queue.has("evil", 0)
     assert (queue.take(), len(queue)) == ("newer", 5001)
+    assert not queue.has("evil", 0)
 
 
 def test_what_is_dropped_is_of_the_namespace_with_most() -> None:

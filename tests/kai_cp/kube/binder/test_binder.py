@@ -55,6 +55,7 @@ class Setup:
             ExtendedClaims(api, stores[r.PODS], claims),
         ]
         self.steps: list[BindStep] = steps
+        self.claims = stores[r.VOLUME_CLAIMS]
         self.retried = threading.Event()
         self.binder = Binder(
             api,
@@ -71,6 +72,11 @@ class Setup:
         self.informers.start()
         until(lambda: not self.informers.missing())
         self.binder.start(lambda: None)
+
+    def claim_is_bound(self) -> bool:
+        """Whether the binder has seen it."""
+        found = self.claims.get(("ns", "data"))
+        return found is not None and found["status"]["phase"] == "Bound"
 
     def close(self) -> None:
         self.informers.stop()
@@ -144,11 +150,8 @@ def test_a_lost_answer_binds_once(server: StubServer, setup: Any) -> None:
     assert "Failed" not in str(server.requests("PATCH", "bindrequests"))
 
 
-def test_a_pod_that_is_seen_long_after_its_request(
-    server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its watch hung. However late it comes, that it comes is enough: here no timer ever rings."""
-    monkeypatch.setattr(threading.Timer, "start", lambda _self: None)
+def test_a_pod_that_is_seen_long_after_its_request(server: StubServer, setup: Any) -> None:
+    """Its watch hung. However late it comes, that it comes is enough: nothing is due before."""
     setup()
     late = server.put(r.PODS, pod("p"))
     server.remove(r.PODS, "ns", "p")
@@ -162,7 +165,7 @@ def test_a_pod_that_is_seen_long_after_its_request(
 def test_a_node_that_is_seen_long_after_the_request(
     server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kai_cp.kube.binder.binder.FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("kai_cp.kube.binder.binder.LOOK_SECONDS", 0.01)
     monkeypatch.setattr("kai_cp.kube.binder.binder.NODE_LOOKS", 1_000_000)
     looked = setup().retried
     order(server, pod("p"), node="late")
@@ -174,7 +177,7 @@ def test_a_node_that_is_seen_long_after_the_request(
 
 
 def test_a_node_that_never_comes(server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kai_cp.kube.binder.binder.FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("kai_cp.kube.binder.binder.LOOK_SECONDS", 0.01)
     setup()
     order(server, pod("p"), node="never")
     until(lambda: phase(server) == "Failed")
@@ -248,7 +251,7 @@ def test_retries_are_stored(server: StubServer, setup: Any, monkeypatch: pytest.
 def test_a_failure_that_could_not_be_written_is_tried_again(
     server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kai_cp.kube.binder.binder.FIRST_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr("kai_cp.kube.api.workqueue.FIRST_SECONDS", 0.02)
     refused = []
 
     def fault(method: str, path: str) -> tuple[int, dict[str, str]] | None:
@@ -543,37 +546,105 @@ def test_it_is_taken_away_when_the_bind_fails(server: StubServer, setup: Any) ->
     assert server.get(r.RESOURCE_CLAIMS, "ns", claim_name(found)) is None
 
 
-class Gate:
-    """A step that keeps the pods of one namespace waiting, as volumes do that never come."""
-
-    def __init__(self, namespace: str) -> None:
-        self.namespace = namespace
-        self.opened = threading.Event()
-        self.waiting: list[str] = []
-
-    def prepare(self, pod: Object, _node: Object, _request: Object) -> None:
-        if pod["metadata"]["namespace"] == self.namespace:
-            self.waiting.append(pod["metadata"]["name"])
-            assert self.opened.wait(PATIENCE_SECONDS)
-
-    def undo(self, pod: Object, request: Object) -> None:
-        pass
+HOSTILE = ("evil", "vile", "wicked")
+WAITS = {"metadata": {"name": "slow"}, "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"}
 
 
-def test_binds_of_one_namespace_that_wait_hold_no_other_back(server: StubServer, setup: Any) -> None:
-    gate = Gate("ns")
-    made = setup(max_concurrent_reconciles=2)
-    made.steps.insert(0, gate)
-    try:
-        for i in range(20):
-            order(server, pod(f"evil-{i:02}"))
-        until(lambda: len(gate.waiting) == 2)
-        item = pod("p")
-        item["metadata"]["namespace"] = "victim"
-        decision = replace(bind("p", "n"), pod=PodKey("victim", "p"))
-        server.put(r.BIND_REQUESTS, api_objects.bind_request(server.put(r.PODS, item), node("n"), decision))
-        until(lambda: (server.get(r.PODS, "victim", "p") or item)["spec"].get("nodeName"))
-        assert len(gate.waiting) == 2, "no more than two at once"
-    finally:
-        gate.opened.set()
-    until(lambda: all(phase(server, f"evil-{i:02}") == "Succeeded" for i in range(20)))
+def order_in(server: StubServer, namespace: str, item: Object, **details: Any) -> None:
+    """An order for a pod of another namespace."""
+    item["metadata"]["namespace"] = namespace
+    name = item["metadata"]["name"]
+    decision = replace(bind(name, "n", **details), pod=PodKey(namespace, name))
+    server.put(r.BIND_REQUESTS, api_objects.bind_request(server.put(r.PODS, item), node("n"), decision))
+
+
+def bound(server: StubServer, namespace: str, name: str) -> bool:
+    return bool((server.get(r.PODS, namespace, name) or {"spec": {}})["spec"].get("nodeName"))
+
+
+@pytest.mark.parametrize("waiting", [1, 60])
+def test_binds_that_wait_hold_no_thread(server: StubServer, setup: Any, waiting: int) -> None:
+    """However many wait, in however many namespaces: one thread carries out whatever else there is."""
+    server.put(r.STORAGE_CLASSES, WAITS)
+    for namespace in HOSTILE:
+        data = {**claim(), "metadata": {"name": "data", "namespace": namespace}}
+        server.put(r.VOLUME_CLAIMS, data)
+    made = setup(
+        max_concurrent_reconciles=1,
+        volume_binding_timeout_seconds=PATIENCE_SECONDS,
+        resource_reservation_allocation_timeout=PATIENCE_SECONDS,
+    )
+    for i in range(waiting):
+        for namespace in HOSTILE:
+            order_in(server, namespace, with_volume(f"volume-{i}"))
+            order_in(server, namespace, fraction(f"shared-{i}"), gpu_groups=(f"{namespace}-{i}",))
+    until(lambda: len(made.binder.waiting) == 6 * waiting)
+    for i in range(3):
+        order_in(server, "victim", pod(f"p-{i}"))
+        until(lambda i=i: bound(server, "victim", f"p-{i}"))
+    assert len(made.binder.waiting) == 6 * waiting
+    assert not any(bound(server, space, f"volume-{waiting - 1}") for space in HOSTILE)
+    found = server.get(r.VOLUME_CLAIMS, "evil", "data")
+    assert found is not None
+    server.put(r.VOLUME_CLAIMS, {**found, "status": {"phase": "Bound"}})
+    until(lambda: all(bound(server, "evil", f"volume-{i}") for i in range(waiting)))
+    assert len(made.binder.waiting) == 5 * waiting
+
+
+def test_what_came_before_the_bind_was_parked_is_not_missed(server: StubServer, setup: Any) -> None:
+    """The claim is bound between the step's look and its wait."""
+    server.put(r.STORAGE_CLASSES, WAITS)
+    server.put(r.VOLUME_CLAIMS, claim())
+    made = setup(volume_binding_timeout_seconds=PATIENCE_SECONDS)
+    volumes = made.steps[1]
+
+    class Late:
+        """The step, and what happens right after its first look."""
+
+        looks = 0
+
+        def prepare(self, item: Object, on: Object, request: Object) -> None:
+            try:
+                volumes.prepare(item, on, request)
+            finally:
+                self.looks += 1
+                if self.looks == 1:
+                    found = server.get(r.VOLUME_CLAIMS, "ns", "data")
+                    assert found is not None
+                    server.put(r.VOLUME_CLAIMS, {**found, "status": {"phase": "Bound"}})
+                    until(lambda: made.claim_is_bound())
+
+        def undo(self, item: Object, request: Object) -> None:
+            volumes.undo(item, request)
+
+    made.steps[1] = Late()
+    order(server, with_volume("p"))
+    until(lambda: phase(server) == "Succeeded")
+
+
+def test_an_order_that_is_taken_back_while_it_waits_is_undone(server: StubServer, setup: Any) -> None:
+    server.put(r.STORAGE_CLASSES, WAITS)
+    server.put(r.VOLUME_CLAIMS, claim())
+    made = setup(volume_binding_timeout_seconds=PATIENCE_SECONDS)
+    order(server, with_volume("p"))
+
+    def selected() -> bool:
+        found = server.get(r.VOLUME_CLAIMS, "ns", "data")
+        return SELECTED_NODE in ((found or {})["metadata"].get("annotations") or {})
+
+    until(lambda: selected() and len(made.binder.waiting) == 1)
+    server.remove(r.BIND_REQUESTS, "ns", "p")
+    until(lambda: not selected())
+    assert len(made.binder.waiting) == 0
+
+
+def test_a_pod_waits_for_all_its_devices_at_once(server: StubServer, setup: Any) -> None:
+    """The reservation of the second GPU does not stand back until the first has named its device."""
+    order(server, fraction("p"), gpu_groups=("g1", "g2"))
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
+    play_reservation(server, "g2")
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Succeeded")
+    config = server.get(r.CONFIG_MAPS, "ns", "x-0-evar")
+    assert config is not None
+    assert config["data"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-g1,GPU-g2"

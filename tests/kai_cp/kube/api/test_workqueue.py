@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kai_cp.kube.controllers.workqueue import WorkQueue
+from kai_cp.kube.api.workqueue import WorkQueue
 
 A, B = ("ns", "a"), ("ns", "b")
 
@@ -19,6 +19,13 @@ def test_a_key_that_waits_is_not_added_twice() -> None:
     queue.add([A, A, B])
     assert [queue.get(), queue.get()] == [(A, 0), (B, 0)]
     assert len(queue) == 0
+
+
+def test_a_thousand_keys_of_one_namespace_delay_no_other() -> None:
+    queue = WorkQueue()
+    queue.add([("evil", str(i)) for i in range(1000)])
+    queue.add([A])
+    assert [queue.get(), queue.get()] == [(("evil", "0"), 0), (A, 0)]
 
 
 def test_a_key_in_work_is_taken_up_again_when_that_has_ended() -> None:

@@ -1,4 +1,4 @@
-"""Keys that wait to be reconciled: each once, after a while, and later each time it fails."""
+"""Keys that wait to be worked on: namespaces in turn, each once, later each time it fails."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import heapq
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from kai_cp.kube.api.fair_queue import FairQueue
 from kai_cp.kube.api.store import ObjectKey
 
 FIRST_SECONDS: Final = 1.0
@@ -20,15 +20,14 @@ LONGEST_SECONDS: Final = 60.0
 class WorkQueue:
     """A queue of keys for several threads.
 
-    A key that waits is not added twice; one that is being worked on is taken up again when that has ended.
+    Namespaces take turns. A key that waits is not added twice; one that is being worked on is taken up again
+    when that has ended.
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._settle = 0.0
         self._monotonic = monotonic
-        self._ready: deque[ObjectKey] = deque()
-        self._waiting: set[ObjectKey] = set()
-        """In ``_ready``."""
+        self._ready: FairQueue[ObjectKey] = FairQueue()
         self._due: dict[ObjectKey, float] = {}
         self._later: list[tuple[float, ObjectKey]] = []
         self._working: set[ObjectKey] = set()
@@ -57,9 +56,8 @@ class WorkQueue:
         with self._condition:
             while not self._stopped:
                 pause = self._promote()
-                if self._ready:
-                    key = self._ready.popleft()
-                    self._waiting.discard(key)
+                key = self._ready.take()
+                if key is not None:
                     self._working.add(key)
                     return key, self._failures.get(key, 0)
                 self._condition.wait(pause)
@@ -109,15 +107,13 @@ class WorkQueue:
 
     def _append(self, key: ObjectKey) -> None:
         self._due.pop(key, None)
-        if key not in self._waiting:
-            self._waiting.add(key)
-            self._ready.append(key)
-            self._condition.notify()
+        self._ready.put(key[0], key, key)
+        self._condition.notify()
 
     def _schedule(self, key: ObjectKey, seconds: float) -> None:
         """The earliest time counts."""
         due = self._monotonic() + seconds
-        if key in self._waiting or self._due.get(key, due + 1.0) <= due:
+        if self._ready.has(key[0], key) or self._due.get(key, due + 1.0) <= due:
             return
         self._due[key] = due
         heapq.heappush(self._later, (due, key))
