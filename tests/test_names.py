@@ -169,6 +169,34 @@ def test_actions_are_listed_in_one_module() -> None:
     assert sorted(DECISION_ORDER) == sorted(get_args(ActionName))
 
 
+def keyed_by_actions(tree: ast.Module) -> Iterator[tuple[str, frozenset[str]]]:
+    """Dicts of a module with more than one key, all of them actions, by their text."""
+    actions = set(get_args(ActionName))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
+            if len(keys) == len(node.keys) > 1 and keys <= actions:
+                yield ast.unparse(node), frozenset(map(str, keys))
+
+
+WHOLE = {
+    frozenset(POLICY_ACTIONS) - {"allocate"},  # ``engine.ACTIONS``; allocate runs in two passes.
+    frozenset(get_args(ActionName)) - {"allocate"},  # All that evict.
+}
+"""What a dict keyed by actions may cover; another one lacks an action."""
+
+
+def test_what_is_keyed_by_actions_lacks_none() -> None:
+    found = [(path, *one) for path, tree in modules().items() for one in keyed_by_actions(tree)]
+    assert found
+    assert [(path, text) for path, text, keys in found if keys not in WHOLE] == []
+
+
+def test_a_dict_that_lacks_an_action_is_found() -> None:
+    tree = ast.parse("A = {'reclaim': 1, 'preempt': 2}; B = {'reclaim': 1, 'other': 2}")
+    assert [keys for _, keys in keyed_by_actions(tree)] == [{"reclaim", "preempt"}]
+
+
 def test_a_second_list_of_actions_is_found() -> None:
     assert lists_of_actions(ast.parse(f"ORDER = {POLICY_ACTIONS!r}")) == 1
     assert lists_of_actions(ast.parse(f"ORDER = {POLICY_ACTIONS[:-1]!r}")) == 0

@@ -94,7 +94,9 @@ class EvictedBy(ForWhom):
     """What took its place in this cycle."""
 
     action: str
-    rule: Literal["fair-share", "priority", "consolidation", "stale"]
+    rule: Literal[
+        "fair-share", "priority", "consolidation", "stale", "max-runtime", "reservation", "defragmentation"
+    ]
     pods: Annotated[list[str], Field(description="NAMESPACE/NAME.")]
     because: Annotated[str, Field(description="The rule with the numbers of both sides.")]
     alternatives: list[Alternative]

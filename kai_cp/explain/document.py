@@ -25,17 +25,21 @@ from kai_cp_models.queries.why import (
     question_of,
 )
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import CPU, MEMORY, Decision, GroupKey, PodGroup, PodStatus
+from kai_cp_models.snapshot import CPU, MEMORY, ActionName, Decision, GroupKey, PodGroup, PodStatus
 
 SCHEMA: Final = "explanation/1"
 MOST_AHEAD: Final = 200
 """Pod groups ahead that are named; all are counted."""
-_RULES: Final = {
+RULES_OF_ACTIONS: Final[Mapping[ActionName, str]] = {
     "reclaim": "fair-share",
     "preempt": "priority",
     "consolidation": "consolidation",
     "stalegangeviction": "stale",
+    "maxruntime": "max-runtime",
+    "reservation": "reservation",
+    "defrag": "defragmentation",
 }
+"""The rule by which each action evicts; ``allocate`` evicts nothing."""
 
 
 @dataclass
@@ -197,7 +201,7 @@ class Explainer:
         return {
             "action": first.action,
             "for": triggers,
-            "rule": _RULES[first.action],
+            "rule": RULES_OF_ACTIONS[first.action],
             "pods": sorted(str(one.pod) for one in mine),
             "because": self._numbers(first, key),
             "alternatives": [

@@ -20,7 +20,7 @@ from kai_cp_models.queries.why import (
     subject_of,
     victims_below,
 )
-from kai_cp_models.snapshot import MILLI, GpuKind, PodStatus, Subgroup
+from kai_cp_models.snapshot import EVICTION_ACTIONS, MILLI, GpuKind, PodStatus, Subgroup
 
 _MOST_QUEUES: Final = 8
 """Queues that are tried for a pod group whose queue does not exist."""
@@ -29,7 +29,6 @@ _MOST_TOGETHER: Final = 3
 _UNIT: Final = {"gpu": MILLI, "cpu": 1, "memory": 1_000_000}
 """One of a queue's field in the units of ``Amounts``."""
 _RESOURCES: Final = ("cpu", "memory", "gpu")
-_ACTIONS: Final = ("consolidation", "reclaim", "preempt")
 _HUNDREDTHS: Final = 100
 
 
@@ -165,7 +164,7 @@ def _together(choices: Sequence[Sequence[Object]]) -> Iterator[FixCandidate]:
 
 def enable_action(trials: Trials) -> Fix | None:
     """Configure an action that is not."""
-    missing = [action for action in _ACTIONS if action not in trials.snapshot.policy.actions]
+    missing = [action for action in EVICTION_ACTIONS if action not in trials.snapshot.policy.actions]
     return trials.first(
         "enable-action",
         "actions",

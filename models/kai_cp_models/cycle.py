@@ -50,17 +50,6 @@ class Eviction:
     message: str
 
 
-def in_words(action: ActionName, triggers: tuple[GroupKey, ...]) -> str:
-    """What an eviction is for, in words."""
-    names = ", ".join(str(key) for key in triggers[:3]) + (" …" if len(triggers) > 3 else "")
-    verb: dict[str, str] = {
-        "reclaim": "reclaimed for",
-        "preempt": "preempted by",
-        "consolidation": "moved to free capacity for",
-    }
-    return f"{verb[action]} {names}"
-
-
 class MustStay(Exception):
     """An action took back places that cannot be taken back; it is to be run again without.
 

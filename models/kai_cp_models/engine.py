@@ -24,7 +24,7 @@ from kai_cp_models.cycle import Cycle, MustStay
 from kai_cp_models.defrag.act import Looked, advance
 from kai_cp_models.domains.localities import localities
 from kai_cp_models.explain import unscheduled
-from kai_cp_models.joint.policy import CONSOLIDATION, PREEMPT, RECLAIM
+from kai_cp_models.joint.policy import CONSOLIDATION, POLICIES, PREEMPT, RECLAIM
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.mig_advice import advised
@@ -60,8 +60,8 @@ ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
     "stalegangeviction": evict_stale,
 }
 
-_SHARE: Final[dict[ActionName, float]] = {"allocate": 0.5, "consolidation": 0.35, "reclaim": 0.55}
-"""Share of the work left that the searches of an action may do; later ones get the rest."""
+_ALLOCATE_SHARE: Final = 0.5
+"""Share of the work left that the searches of allocate may do."""
 
 _MOST_SHOWN: Final = 3
 """Faults of a refused plan that are shown."""
@@ -264,7 +264,7 @@ class _Engine:
     ) -> tuple[str | Exception, frozenset[GroupKey]]:
         """One run of the action: what was wrong with it ("": nothing), and with which pod groups."""
         budget = self._cycle.budget
-        budget.begin(_SHARE.get(action, 1.0))
+        budget.begin(_work_share(action))
         whole = not budget.cut
         try:
             run(self._cycle)
@@ -326,6 +326,14 @@ class _Engine:
         if self._emit is not None:
             self._emit(plan)
         return plan
+
+
+def _work_share(action: ActionName) -> float:
+    """Share of the work left that the searches of an action may do."""
+    if action == "allocate":
+        return _ALLOCATE_SHARE
+    policy = POLICIES.get(action)
+    return 1.0 if policy is None else policy.work_share
 
 
 def _first(*instants: float | None) -> float | None:

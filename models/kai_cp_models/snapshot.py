@@ -422,11 +422,14 @@ class Topology:
     aliases: tuple[tuple[str, str], ...] = ()
 
 
-PolicyAction = Literal["allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"]
+EvictionAction = Literal["consolidation", "reclaim", "preempt"]
+PolicyAction = Literal["allocate", EvictionAction, "stalegangeviction"]
 TimeAction = Literal["maxruntime", "reservation", "defrag"]
 ActionName = Literal[PolicyAction, TimeAction]
 POLICY_ACTIONS: Final[tuple[PolicyAction, ...]] = get_args(PolicyAction)
 """Actions that a policy may name, in KAI's order."""
+EVICTION_ACTIONS: Final[tuple[EvictionAction, ...]] = get_args(EvictionAction)
+"""Actions that evict or move pods for a waiting pod group (4.3)."""
 TIME_ACTIONS: Final[frozenset[ActionName]] = frozenset(get_args(TimeAction))
 """Actions of the time axis. No policy names them; settings switch them on."""
 DECISION_ORDER: Final[tuple[ActionName, ...]] = (

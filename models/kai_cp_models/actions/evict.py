@@ -27,7 +27,7 @@ from kai_cp_models.actions.reclaim_bounds import may_take
 from kai_cp_models.actions.static_refusals import static_refusal
 from kai_cp_models.actions.victims import Counted, Victims
 from kai_cp_models.actions.withdraw import settle
-from kai_cp_models.cycle import Cycle, Eviction, Refusal, in_words
+from kai_cp_models.cycle import Cycle, Eviction, Refusal
 from kai_cp_models.fairness.order import Entry, FairOrder
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
@@ -303,7 +303,7 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
         for pod in item.unit.pods:
             owners = _named(run.policy, takers, users.get(pod.node or "", ()))
             if pod.key in found.ledger.changed and pod.key not in base.changed:
-                cycle.evicted_by[pod.key] = Eviction(action, owners, in_words(action, owners))
+                cycle.evicted_by[pod.key] = Eviction(action, owners, run.policy.message(owners))
                 if pod.key in found.ledger.held:
                     cycle.placed_by[pod.key] = action
             elif pod.key in base.held and pod.key not in found.ledger.held:
@@ -327,7 +327,7 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
             )[:1]
 
         cycle.ledger, cycle.evicted_by = settle(
-            cycle.ledger, cycle.evicted_by, frozenset(withdrawn), successors, action
+            cycle.ledger, cycle.evicted_by, frozenset(withdrawn), successors, run.policy
         )
         for pod_key, eviction in cycle.evicted_by.items():
             if eviction.action == action and pod_key in cycle.ledger.held:

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from kai_cp_models.cycle import Eviction, MustStay, in_words
+from kai_cp_models.cycle import Eviction, MustStay
 from kai_cp_models.fairness.quota_checks import over_limit
+from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import ActionName, GroupKey, Pod, PodKey
+from kai_cp_models.snapshot import GroupKey, Pod, PodKey
 
 
 def settle(
@@ -22,11 +23,11 @@ def settle(
     evicted_by: Mapping[PodKey, Eviction],
     withdrawn: frozenset[GroupKey],
     successors: Callable[[Pod], tuple[GroupKey, ...]],
-    action: ActionName,
+    policy: EvictionPolicy,
 ) -> tuple[Ledger, dict[PodKey, Eviction]]:
     """The ledger with needless evictions taken back, and the trigger of each that remains.
 
-    ``successors``: the triggers of ``action`` that use the room where a pod ran and may take it
+    ``successors``: the triggers of the action that use the free place where a pod ran and may take it
     themselves. Raises ``MustStay`` where an eviction can neither be taken back nor be inherited.
     """
     kept: dict[PodKey, Eviction] = {}
@@ -40,7 +41,7 @@ def settle(
         if back is not None:
             ledger = back
         elif takers := successors(pod):
-            kept[key] = Eviction(action, takers, in_words(action, takers))
+            kept[key] = Eviction(policy.name, takers, policy.message(takers))
         else:
             raise MustStay(frozenset(trigger for one in evicted_by.values() for trigger in one.triggers))
     return ledger, kept

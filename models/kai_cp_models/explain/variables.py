@@ -20,13 +20,12 @@ from kai_cp_models.explain.holders import Holders, VictimUnit, groups_of
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GPU, UNLIMITED, PodGroup
+from kai_cp_models.snapshot import EVICTION_ACTIONS, GPU, UNLIMITED, PodGroup
 from kai_cp_models.solver import cp_model
 from kai_cp_models.units import Batch
 
 _SERVED: Final[Families] = frozenset(("order",))
 """What keeps the places of those that were served before."""
-_ACTIONS: Final = ("consolidation", "reclaim", "preempt")
 VariableKind = tuple[Families, Families | None, str | None]
 """On which terms alike pods go: what keeps them, what fixes them, the level that bounds their loss."""
 _MOST_KINDS: Final = 4
@@ -83,7 +82,7 @@ class Variables:
         self.one_action = self.cp.new_bool_var("one action")
         """What is disturbed is disturbed by one action, as in a cycle (0.2): consolidation only moves,
         reclaim takes from other queues, preempt from the group's own."""
-        self._acting = {name: self.cp.new_bool_var(f"acts: {name}") for name in _ACTIONS}
+        self._acting = {name: self.cp.new_bool_var(f"acts: {name}") for name in EVICTION_ACTIONS}
         self.cp.add(sum(self._acting.values()) <= 1).only_enforce_if(self.one_action)
         self._acts: dict[tuple[int, Families], cp_model.IntVar] = {}
         self._permits: dict[Families, cp_model.IntVar] = {}

@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kai_cp_models.snapshot import ActionName
+from kai_cp_models.snapshot import ActionName, EvictionAction, GroupKey
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionPolicy:
     """One eviction action. Everything else is the same for all of them."""
 
-    name: ActionName
+    name: EvictionAction
     may_lose: bool
     """Victims may end without a place; if not, they move, and only preemptible triggers are served."""
     own_queue: bool
     """Victims are of the trigger's own queue and of lower priority, so queues are decided one by one."""
     by_share: bool
     """Fair shares decide which queue may take what from which (4.4)."""
+    work_share: float
+    """Share of the work left that the searches of the action may do; 1: all that the earlier actions left."""
+    verb: str
+    """What happens to a victim, in the message of its eviction; the triggers follow."""
+
+    def message(self, triggers: Sequence[GroupKey]) -> str:
+        """What an eviction is for, in words; three triggers are named."""
+        names = ", ".join(map(str, triggers[:3])) + (" …" if len(triggers) > 3 else "")
+        return f"{self.verb} {names}"
 
 
-RECLAIM: Final = EvictionPolicy("reclaim", may_lose=True, own_queue=False, by_share=True)
-PREEMPT: Final = EvictionPolicy("preempt", may_lose=True, own_queue=True, by_share=False)
-CONSOLIDATION: Final = EvictionPolicy("consolidation", may_lose=False, own_queue=False, by_share=False)
-POLICIES: Final[Mapping[str, EvictionPolicy]] = {
+RECLAIM: Final = EvictionPolicy(
+    "reclaim", may_lose=True, own_queue=False, by_share=True, work_share=0.55, verb="reclaimed for"
+)
+PREEMPT: Final = EvictionPolicy(
+    "preempt", may_lose=True, own_queue=True, by_share=False, work_share=1.0, verb="preempted by"
+)
+CONSOLIDATION: Final = EvictionPolicy(
+    "consolidation",
+    may_lose=False,
+    own_queue=False,
+    by_share=False,
+    work_share=0.35,
+    verb="moved to free capacity for",
+)
+POLICIES: Final[Mapping[ActionName, EvictionPolicy]] = {
     policy.name: policy for policy in (RECLAIM, PREEMPT, CONSOLIDATION)
 }
 """The eviction actions by name."""
