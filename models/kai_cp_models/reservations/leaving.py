@@ -22,7 +22,7 @@ class Departure:
 
 
 @dataclass(frozen=True, eq=False)
-class Claim:
+class StartClaim:
     """A start for which others may have to leave. ``stored``: whose places backfill has to leave."""
 
     group: PodGroup
@@ -35,7 +35,7 @@ class Claim:
         return self.group.key, self.start, self.stored is not None, self.victims
 
 
-def leaving(times: Times, claims: Sequence[Claim]) -> Mapping[GroupKey, Departure]:
+def leaving(times: Times, claims: Sequence[StartClaim]) -> Mapping[GroupKey, Departure]:
     """Who leaves for ``claims``, which come in the order of holders; worked out once for the same starts."""
     known = times.departures.get(key := tuple(claim.identity() for claim in claims))
     if known is None:
@@ -43,7 +43,7 @@ def leaving(times: Times, claims: Sequence[Claim]) -> Mapping[GroupKey, Departur
     return known
 
 
-def _leaving(times: Times, claims: Sequence[Claim]) -> Mapping[GroupKey, Departure]:
+def _leaving(times: Times, claims: Sequence[StartClaim]) -> Mapping[GroupKey, Departure]:
     found: dict[GroupKey, Departure] = {}
     for claim in claims:
         # Who starts now, before the start that was promised, has no right to evict.

@@ -16,7 +16,7 @@ from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.held import HeldAmounts, HeldRoom, HoldWindow
 from kai_cp_models.reservations.holders import Holder, outranks
 from kai_cp_models.reservations.inputs import Stored
-from kai_cp_models.reservations.leaving import Claim, Departure, leaving
+from kai_cp_models.reservations.leaving import Departure, StartClaim, leaving
 from kai_cp_models.reservations.timeline import Occupancy, Timeline, occupancy_of
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, IdleSoFar, Offer, PodGroup, PodKey, Reservation
@@ -112,8 +112,8 @@ class TimeState:
     @cached_property
     def leaving(self) -> Mapping[GroupKey, Departure]:
         """Running groups that leave at a start: backfill, and victims of an accepted price."""
-        claims = [(h.order, Claim(h.ask.group, h.start, h.stored, h.victims)) for h in self.holds]
-        claims += [(h.order, Claim(h.ask.group, h.due, h.stored)) for h in self.unserved]
+        claims = [(h.order, StartClaim(h.ask.group, h.start, h.stored, h.victims)) for h in self.holds]
+        claims += [(h.order, StartClaim(h.ask.group, h.due, h.stored)) for h in self.unserved]
         claims.sort(key=lambda entry: (entry[0], entry[1].group.key))
         return leaving(self.times, [claim for _, claim in claims])
 
