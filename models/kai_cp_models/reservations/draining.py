@@ -86,7 +86,8 @@ def _begun(walk: Walk, ask: Ask, shape: GangNeeds) -> bool:
         walk.serves(holder.key)
         return False
     walk.turns.append(ask.group.key)
-    begin(walk, keep(walk, holder, walk.now, found))
+    hold = keep(walk, holder, walk.now, found)
+    begin(walk, hold, walk.state.leaving)
     return True
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.cycle import Eviction
+from kai_cp_models.cycle import Eviction, Refusal
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
 from kai_cp_models.reservations.hero import PricedPlaces, priced
@@ -15,7 +15,7 @@ from kai_cp_models.reservations.leaving import Departure
 from kai_cp_models.reservations.mending import at, keep, later, mend
 from kai_cp_models.reservations.search import FoundPlaces, NoPlaces
 from kai_cp_models.reservations.state import Hold
-from kai_cp_models.reservations.walk import TOLERANCE, Walk
+from kai_cp_models.reservations.walk import TOLERANCE, WAITING, Walk
 from kai_cp_models.shown import clock
 from kai_cp_models.snapshot import GroupKey, PodStatus
 
@@ -55,8 +55,9 @@ def _begin_due(walk: Walk) -> None:
         due = [hold for hold in holds if hold.start <= walk.now]
         if not due:
             return
+        departures = walk.state.leaving
         for hold in [hold for hold in due if _has_room(walk, hold)][:1] or due:
-            begin(walk, hold)
+            begin(walk, hold, departures)
 
 
 def _has_room(walk: Walk, hold: Hold) -> bool:
@@ -108,15 +109,17 @@ def _earlier(walk: Walk, holder: Holder) -> None:
             return
 
 
-def begin(walk: Walk, hold: Hold) -> None:
-    """The holder starts: what is in the way by backfill or price is evicted, then it is placed."""
-    leaving = walk.state.leaving
+def begin(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> None:
+    """The holder starts: what is in the way by backfill or price is evicted, then it is placed.
+
+    ``departures``: who leaves for it, and for those that begin with it.
+    """
     walk.holds = [other for other in walk.holds if other.key != hold.key]
     walk.state = replace(walk.state, started={**walk.state.started, hold.key: hold})
     walk.changed()
     ledger = walk.ledger
     for node, usage in sorted(hold.usage.items()):
-        _clear(walk, node, usage, leaving)
+        _clear(walk, node, usage, departures)
     for victim in hold.victims:
         _evict(walk, hold.key, victim)
     placed = Placer(hold.ask.gang).place(ledger, hold.ask.batch) if not hold.stored else None
@@ -168,3 +171,6 @@ def _evict(walk: Walk, holder: GroupKey, key: GroupKey) -> None:
             ledger.evict(pod)
             words = f"its places are held for {holder} from {clock(walk.now, walk.now)}"
             walk.cycle.evicted_by[pod.key] = Eviction("reservation", (holder,), words)
+            if walk.batches.pop(key, None) is not None:
+                # What was still missing of a gang that now goes would be torn.
+                walk.cycle.waiting[key] = Refusal(WAITING, words, True)

@@ -77,7 +77,7 @@ def reserve(walk: Walk, ask: Ask, why: Refusal) -> None:
 
 def _begin_new(walk: Walk, hold: Hold) -> None:
     """A hero that pays for a start at once."""
-    begin(walk, hold)
+    begin(walk, hold, walk.state.leaving)
     # Others were admitted before it and stay where they are from now on.
     walk.movable = {}
 

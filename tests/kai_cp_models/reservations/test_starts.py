@@ -15,7 +15,7 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import FAILED, REJECTED, GroupKey, Plan, Reservation, Shares, Snapshot
 from tests.support.plans import bound, evicted, nominated, placed, reasons
 from tests.support.times import at, entry, holds, runs, settings, stored, waits, world, written
-from tests.support.worlds import cluster, gpu_bound, node, nominate, queue
+from tests.support.worlds import cluster, gpu_bound, group, node, nominate, pod, queue
 
 TWO = (node("n1"), node("n2"))
 KIND_A = {"node_selector": (("kind", "a"),)}
@@ -328,6 +328,22 @@ def test_backfill_leaves_for_its_own_holder(caplog: pytest.LogCaptureFixture) ->
     assert (bound(plan), evicted(plan)) == ({"small-0": "n2"}, set())
     assert holds(plan)["hero"] == ("later", 30.0, ["n1"])
     assert entry(plan, "hero").cause == "Overrun"
+
+
+def test_what_a_gang_still_misses_does_not_start_when_the_rest_of_it_goes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Half of torn runs by backfill on n1 and goes when big is due; n2 has room for the other half alone."""
+    torn = group("torn", 2, last_start=at(-10))
+    parts = (
+        pod("torn-0", "n1", spec=spec(8), started=at(-10)),
+        pod("torn-1", spec=spec(8)),
+    )
+    held = stored(0, {"n1": 8}, made=-20)
+    members = world((torn, parts), waits("big", 1, lasts="1h", reserve=True, waited=60, stored=held))
+    plan = solved(cluster(nodes=TWO, **members))
+    assert caplog.messages == []
+    assert (placed(plan), evicted(plan)) == ({"big-0"}, {"torn-0"})
 
 
 def test_who_counted_on_the_backfill_of_another_moves_with_it(caplog: pytest.LogCaptureFixture) -> None:
