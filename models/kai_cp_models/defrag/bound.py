@@ -31,6 +31,18 @@ def domains_to_free(problem: Problem) -> list[tuple[int, int, int]]:
     return found
 
 
+def units_at_bound(problem: Problem, value: int, restarts: int) -> set[int]:
+    """The units of which a plan moves some and no other, if it frees ``value`` domains for ``restarts`` pods.
+
+    ``restarts`` is what counting allows at least: then all that move are on domains that become free, and
+    each of those is as cheap as the others leave it.
+    """
+    found = domains_to_free(problem)
+    cheapest = sum(sorted(there for there, _, _ in found)[: value - 1])
+    nodes = {node for there, _, k in found if there <= restarts - cheapest for node in problem.domains[k]}
+    return {u for u, unit in enumerate(problem.units) if nodes.issuperset(unit.nodes)}
+
+
 def _for_gangs(problem: Problem, most: int) -> list[float]:
     """The least restarts for 0, 1, … ``most`` gangs, where pods vanish when they leave a node; a bound.
 

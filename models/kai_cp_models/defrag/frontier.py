@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from kai_cp_models.budget import Allowance, Budget
-from kai_cp_models.defrag.bound import domains_to_free, least_restarts
+from kai_cp_models.defrag.bound import domains_to_free, least_restarts, units_at_bound
 from kai_cp_models.defrag.model import DefragModel
 from kai_cp_models.defrag.order import Ordered, ordered
 from kai_cp_models.defrag.problem import DefragQuestion, Excluded, Problem
@@ -149,15 +149,29 @@ class _Search:
         counted = self._least(value)
         if counted < 0:
             return "exhausted"
-        model = DefragModel(self._problem)
         if not self._problem.units:
             return "exhausted"
+        least = max(least, counted)
+        if not self._problem.question.gang and least == counted:
+            # As few restarts as counting allows are all on the domains that become free: a small model.
+            outcome = self._solved(value, counted, units_at_bound(self._problem, value, counted))
+            if outcome != "exhausted":
+                return outcome
+            least = counted + 1
+        outcome = self._solved(value, least)
+        return self._end(value, counted) if outcome == "exhausted" else outcome
+
+    def _solved(self, value: int, least: int, among: Collection[int] | None = None) -> Point | Because:
+        """The fewest restarts from ``least`` on; ``among``: exactly so many, of these units only."""
+        problem = self._problem
+        model = DefragModel(problem, among)
         model.cp.add(model.value >= value)
-        model.cp.add(model.moves >= max(least, counted))
-        if self._limit >= 0:
-            model.cp.add(model.moves <= self._limit)
-        if not self._problem.question.gang:
-            cheapest = sorted((whole, k) for _, whole, k in domains_to_free(self._problem))
+        model.cp.add(model.moves >= least)
+        most = self._limit if among is None else least if self._limit < 0 else min(least, self._limit)
+        if most >= 0:
+            model.cp.add(model.moves <= most)
+        if not problem.question.gang and among is None:
+            cheapest = sorted((whole, k) for _, whole, k in domains_to_free(problem))
             model.hint([k for _, k in cheapest[:value]])
         for units in self._forbidden:
             model.forbid(units)
@@ -167,13 +181,13 @@ class _Search:
             trial = DefragTrial(model, self._problem, self._limit)
             solver, bound, status, proved = trial.solve(allowance)
             if status == "infeasible":
-                return self._end(value, counted)
+                return "exhausted"
             if solver is None:
                 return "budget"
             units, targets = model.read(solver)
             order = ordered(self._problem, units, targets, value, allowance)
             if order.units is not None:
-                return self._finished(order, max(bound, least, counted), proved)
+                return self._finished(order, max(bound, least), proved)
             if not order.proved:
                 return "budget"
             self._forbidden.append(tuple(units))

@@ -8,8 +8,9 @@ tried.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,21 +36,27 @@ class _Class:
 class DefragModel:
     """See the module's docstring; ``require`` says which value is wanted."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, units: Collection[int] | None = None) -> None:
+        """``units``: those that may move; by default all."""
         self.problem = problem
         self.cp = cp_model.CpModel()
-        self.out = [self.cp.new_bool_var(f"out[{u}]") for u in range(len(problem.units))]
+        self.allowed = range(len(problem.units)) if units is None else sorted(units)
+        stays = self.cp.new_constant(0)
+        self.out = [stays] * len(problem.units)
+        for u in self.allowed:
+            self.out[u] = self.cp.new_bool_var(f"out[{u}]")
         self._classes: dict[Hashable, _Class] = {}
         self._collect()
         self._targets()
         self._room()
         self.value = self._value()
         self.moves: cp_model.LinearExpr | int = sum(
-            len(unit.pods) * out for unit, out in zip(problem.units, self.out, strict=True)
+            len(problem.units[u].pods) * self.out[u] for u in self.allowed
         )
 
     def _collect(self) -> None:
-        for u, unit in enumerate(self.problem.units):
+        for u in self.allowed:
+            unit = self.problem.units[u]
             for pod, need, mask in zip(unit.pods, unit.needs, unit.masks, strict=True):
                 own = u if unit.domain is not None else None
                 key = (need.tobytes(), mask.tobytes(), own)
@@ -90,7 +97,7 @@ class DefragModel:
     def _gain(self) -> Ints:
         """[N, D] what becomes free at most."""
         gain = np.zeros_like(self.problem.free)
-        for unit in self.problem.units:
+        for unit in (self.problem.units[u] for u in self.allowed):
             for node, need in zip(unit.nodes, unit.needs, strict=True):
                 gain[node] += need
         return gain
@@ -102,7 +109,7 @@ class DefragModel:
             for node in item.into:
                 entering.setdefault(node, []).append(item)
         self._leaving: dict[int, list[tuple[Ints, cp_model.IntVar]]] = {}
-        for unit, out in zip(problem.units, self.out, strict=True):
+        for unit, out in ((problem.units[u], self.out[u]) for u in self.allowed):
             for node, need in zip(unit.nodes, unit.needs, strict=True):
                 self._leaving.setdefault(node, []).append((need, out))
         self._entering = entering
@@ -124,9 +131,13 @@ class DefragModel:
         domains = self.problem.domains
         return sum(self._freed(k, nodes) for k, nodes in enumerate(domains))
 
+    @cached_property
+    def _unit_of(self) -> Mapping[PodKey, int]:
+        return {pod.key: u for u in self.allowed for pod in self.problem.units[u].pods}
+
     def _freed(self, k: int, nodes: Sequence[int]) -> cp_model.IntVar | int:
         """Whether all nodes of a domain are without GPU pods in the end."""
-        unit_of = {pod.key: u for u, unit in enumerate(self.problem.units) for pod in unit.pods}
+        unit_of = self._unit_of
         there = [key for node in nodes for key in self.problem.gpu_pods.get(node, ())]
         if any(key not in unit_of for key in there):
             return 0

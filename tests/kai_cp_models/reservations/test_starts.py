@@ -15,7 +15,7 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import FAILED, REJECTED, GroupKey, Plan, Reservation, Shares, Snapshot
 from tests.support.plans import bound, evicted, nominated, placed, reasons
 from tests.support.times import at, entry, holds, runs, settings, stored, waits, world, written
-from tests.support.worlds import cluster, gpu_bound, group, node, nominate, pod, queue
+from tests.support.worlds import cluster, gpu_bound, group, node, nominate, pod, queue, spec
 
 TWO = (node("n1"), node("n2"))
 KIND_A = {"node_selector": (("kind", "a"),)}
