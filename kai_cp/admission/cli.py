@@ -13,18 +13,23 @@ from kai_cp.admission.review import review
 from kai_cp.cli.common import BAD_INPUT, complain, documents, fail
 from kai_cp.reader.fields import Malformed
 
-app = typer.Typer(pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
 def admit(
-    inputs: Annotated[Path, typer.Argument(help="A directory of recorded requests, or one manifest.")],
+    inputs: Annotated[
+        Path, typer.Argument(metavar="INPUTS", help="A directory of recorded requests, or one manifest.")
+    ],
     outputs: Annotated[
-        Path | None, typer.Argument(help="Directory for the verdicts; without it they are printed.")
+        Path | None,
+        typer.Argument(metavar="[OUTPUTS]", help="Directory for the verdicts. Default: print them."),
     ] = None,
-    gpu_sharing: Annotated[bool, typer.Option("--gpu-sharing", help="For manifests: sharing is on.")] = False,
+    gpu_sharing: Annotated[
+        bool, typer.Option("--gpu-sharing", help="Check manifests as if GPU sharing were on.")
+    ] = False,
 ) -> None:
-    """Say what admission makes of requests or manifests in files."""
+    """Say how admission changes objects in files, or why it refuses them."""
     files = sorted(inputs.glob("*.json")) if inputs.is_dir() else [inputs]
     if not files:
         fail(f"{inputs}: no .json file", BAD_INPUT)

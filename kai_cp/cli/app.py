@@ -23,11 +23,9 @@ class Commands(LazyGroup):
         "solve": LazyCommand("kai_cp.cli.solve", "Decide what to bind, nominate and evict.", _OFFLINE),
         "check": LazyCommand("kai_cp.cli.check", "Check decisions against every contract rule.", _OFFLINE),
         "inspect": LazyCommand("kai_cp.cli.inspect", "Show nodes, queues and what waits.", _OFFLINE),
-        "explain": LazyCommand(
-            "kai_cp.cli.explain", "Say why a job waits, and what was tried and helps.", _OFFLINE
-        ),
+        "explain": LazyCommand("kai_cp.cli.explain", "Say why a job waits, and what would help.", _OFFLINE),
         "what-if": LazyCommand("kai_cp.cli.whatif", "Show what a change would do.", _OFFLINE),
-        "admit": LazyCommand("kai_cp.admission.cli", "Say what admission makes of objects.", _OFFLINE),
+        "admit": LazyCommand("kai_cp.admission.cli", "Say what admission does with objects.", _OFFLINE),
         "topology": LazyCommand("kai_cp.cli.topology", "Show racks, NVLink domains, free GPUs.", _OFFLINE),
         "group": LazyCommand("kai_cp.cli.group", "Show the pod groups that workloads get.", _OFFLINE),
         "pending": LazyCommand("kai_cp.cli.ask", "Show what waits, in order, and why.", _OFFLINE),
@@ -36,23 +34,23 @@ class Commands(LazyGroup):
         "plan": LazyCommand("kai_cp.cli.ask", "Show the whole plan of the next cycle.", _OFFLINE),
         "audit": LazyCommand("kai_cp.cli.ask", "Show queues owed while others borrow.", _OFFLINE),
         "diff": LazyCommand("kai_cp.cli.diff", "Compare two answers or two snapshots.", _OFFLINE),
-        "snapshot": LazyCommand("kai_cp.cli.snapshot", "Make a snapshot fit to send.", _OFFLINE),
+        "snapshot": LazyCommand("kai_cp.cli.snapshot", "Reduce a snapshot before you send it.", _OFFLINE),
         "defrag": LazyCommand("kai_cp.cli.defrag", "Show what moving pods would free.", _OFFLINE),
         "reserve": LazyCommand("kai_cp.cli.reserve", "Show reservations and planned starts.", _OFFLINE),
-        "view": LazyCommand("kai_cp.cli.view", "Make a page to look at in a browser.", _OFFLINE),
+        "view": LazyCommand("kai_cp.cli.view", "Make a page to open in a browser.", _OFFLINE),
         "schema": LazyCommand("kai_cp.cli.schema", "Print the JSON Schema of a document.", _SETTINGS),
         "config": LazyCommand("kai_cp.cli.config", "Explain and show the settings.", _SETTINGS),
         "bench": LazyCommand("kai_cp.bench.cli", "Run the benchmark suites.", _MEASURE),
         "tune": LazyCommand("kai_cp.tune.cli", "Compare settings, or search better ones.", _MEASURE),
         "scheduler": LazyCommand("kai_cp.kube.cli", "Schedule a live cluster.", _CLUSTER),
-        "binder": LazyCommand("kai_cp.kube.cli", "Bind pods as bind requests say.", _CLUSTER),
+        "binder": LazyCommand("kai_cp.kube.cli", "Bind pods as BindRequests order.", _CLUSTER),
         "controllers": LazyCommand("kai_cp.kube.cli", "Group pods; status of groups and queues.", _CLUSTER),
-        "admission": LazyCommand("kai_cp.kube.cli", "Judge objects when they are written.", _CLUSTER),
+        "admission": LazyCommand("kai_cp.kube.cli", "Check objects when they are written.", _CLUSTER),
         "migrate": LazyCommand("kai_cp.kube.cli", "Say what to install in place of KAI's parts.", _CLUSTER),
-        "webhooks": LazyCommand("kai_cp.kube.cli", "Print what sends requests to admission.", _CLUSTER),
+        "webhooks": LazyCommand("kai_cp.kube.cli", "Print the webhook configurations.", _CLUSTER),
         "gpu-reservation": LazyCommand("kai_cp.kube.cli", "Hold a shared GPU (runs in its pod).", _CLUSTER),
         "demo-cluster": LazyCommand(
-            "kai_cp.kube.cli", "Show a small cluster being scheduled, live.", _CLUSTER
+            "kai_cp.kube.cli", "Show a small live cluster being scheduled.", _CLUSTER
         ),
         "crds": LazyCommand("kai_cp.kube.cli", "Print or install the resource definitions.", _CLUSTER),
     }

@@ -174,7 +174,7 @@ _asked(
 _asked(
     "evictions",
     ("queue", "namespace", "group"),
-    """Show the pods that are evicted: what for, and what becomes of them.
+    """Show the pods that are evicted, for which pod group, and whether they get another place.
 
     Examples:
     kai-cp evictions cycle.zip
@@ -185,7 +185,7 @@ _asked(
 _asked(
     "audit",
     (),
-    """Show which queues are owed while others borrow, the least that would help, and idle quota.
+    """Show which queues are owed while others borrow, the least change that would help, and idle quota.
 
     Examples:
     kai-cp audit snapshot.zip

@@ -29,7 +29,7 @@ def explain(
         ExplainFormat.TEXT
     ),
 ) -> None:
-    """Every setting with its meaning, unit, allowed values and default."""
+    """Show every setting with its meaning, unit, allowed values and default."""
     from kai_cp.report.settings import as_markdown, as_text
     from kai_cp.settings import describe
 
@@ -45,7 +45,7 @@ def explain(
 def show(
     config: Annotated[Path | None, typer.Option(help="Settings file (YAML); defaults without one.")] = None,
 ) -> None:
-    """The settings in force, as a complete settings file, with the hash that records carry."""
+    """Show the settings in force as a complete settings file, with the hash by which results name them."""
     from kai_cp.cli.common import settings_or_exit
     from kai_cp.settings import as_yaml, digest
 

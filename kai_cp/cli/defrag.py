@@ -27,15 +27,15 @@ def defrag(
     snapshot: SnapshotArgument,
     free: Annotated[
         str | None,
-        typer.Option(metavar="nodes|LEVEL", help="What shall be free of GPU pods; default: nodes."),
+        typer.Option(metavar="nodes|LEVEL", help="What should be free of GPU pods. Default: nodes."),
     ] = None,
     gang: Annotated[
         str | None,
-        typer.Option("--for", metavar="gang=PxG[@LEVEL]", help="Gangs of P pods of G GPUs that shall fit."),
+        typer.Option("--for", metavar="gang=PxG[@LEVEL]", help="Gangs of P pods of G GPUs that should fit."),
     ] = None,
-    most: Annotated[int | None, typer.Option(min=1, help="Do not ask for more than this.")] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="Do not look for more than this.")] = None,
     max_moves: Annotated[
-        int | None, typer.Option(min=0, help="Most restarts of a plan; default: the settings'.")
+        int | None, typer.Option(min=0, help="Most restarts of a plan. Default: defrag.max_moves.")
     ] = None,
     *,
     budget: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time for all points.")] = 60.0,

@@ -42,32 +42,39 @@ class ExplainedFormat(StrEnum):
 def explain(
     snapshot: SnapshotArgument,
     target: Annotated[
-        str | None, typer.Argument(help="podgroup/NAMESPACE/NAME or pod/NAMESPACE/NAME.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]", help="podgroup/NAMESPACE/NAME or pod/NAMESPACE/NAME.", show_default=False
+        ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Explain all that wait or are disturbed.", rich_help_panel=SHOWN)
+        bool,
+        typer.Option(
+            "--all", help="Explain all pod groups that wait or are disturbed.", rich_help_panel=SHOWN
+        ),
     ] = False,
     kinds: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Look for fixes of these kinds only.", rich_help_panel=SHOWN),
     ] = None,
     no_fixes: Annotated[
-        bool, typer.Option("--no-fixes", help="Look for no fixes at all.", rich_help_panel=SHOWN)
+        bool, typer.Option("--no-fixes", help="Do not look for fixes.", rich_help_panel=SHOWN)
     ] = False,
     *,
     format: Annotated[
         ExplainedFormat, typer.Option("--format", "-o", help="Text, or explanation/1.", rich_help_panel=SHOWN)
     ] = ExplainedFormat.TEXT,
     budget: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time for start and fixes of each pod group.")
+        float, typer.Option(metavar="SECONDS", help="Time for the start and the fixes of each pod group.")
     ] = 10.0,
     now: NowOption = None,
     usage: UsageOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Say why pod groups wait: the rules that block, proved; what would help, tried; when they start.
+    """Say why pod groups wait: which rules block them, what would help, and when they start.
 
-    Nothing is changed anywhere. Every fix was applied to the snapshot and solved again.
+    Nothing is changed anywhere. Blocking rules are proved, and every fix was tried: applied to the snapshot,
+    which was then decided again.
 
     Examples:
     kai-cp explain snapshot.zip podgroup/team-a/llm-7b

@@ -14,9 +14,15 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def group(
-    inputs: Annotated[Path, typer.Argument(help="A file of objects (.yaml, .json), or a directory of them.")],
+    inputs: Annotated[
+        Path,
+        typer.Argument(metavar="INPUTS", help="A file of objects (.yaml, .json), or a directory of them."),
+    ],
     outputs: Annotated[
-        Path | None, typer.Argument(help="Directory for one NAME.json a file; default: to standard output.")
+        Path | None,
+        typer.Argument(
+            metavar="[OUTPUTS]", help="Directory for one NAME.json for each file. Default: standard output."
+        ),
     ] = None,
     workload_kinds: Annotated[
         list[Path] | None, typer.Option(help="File with kinds of your own; may be given several times.")

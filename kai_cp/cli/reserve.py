@@ -46,7 +46,7 @@ def reserve(
         typer.Option(metavar="FILE", help="Draw nodes over time (.svg or .png).", rich_help_panel=SHOWN),
     ] = None,
 ) -> None:
-    """Show starts in the future as `reservations.enabled` would give them: holds, prices and estimates.
+    """Show the future starts that `reservations.enabled` would promise: holds, prices and estimates.
 
     Nothing is changed anywhere. Exit status: 0 answered, 1 bad input, 2 wrong usage.
 

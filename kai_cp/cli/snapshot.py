@@ -1,4 +1,4 @@
-"""``kai-cp snapshot``: make a snapshot fit to send."""
+"""``kai-cp snapshot``: reduce a snapshot before it is sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BUDGET_SECONDS = 5.0
 
 @app.callback()
 def snapshot_commands() -> None:
-    """Make a snapshot fit to send."""
+    """Reduce a snapshot before you send it."""
 
 
 @app.command()
@@ -55,9 +55,9 @@ def reduce(
     *,
     config: ConfigOption = None,
 ) -> None:
-    """Leave out of a snapshot whatever a fact does not need, and the names.
+    """Reduce a snapshot to the objects that a fact needs, and replace the names.
 
-    Objects are left out as long as the fact still holds when the rest is decided anew.
+    Objects are left out as long as the fact still holds when the rest is decided again.
 
     Exit status: 0 written, 1 the input is bad or the fact does not hold on it, 2 wrong usage.
 

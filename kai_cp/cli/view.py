@@ -44,7 +44,7 @@ def view(
     budget: BudgetOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Write a page with queues, pending pod groups, GPUs now and over time, and what was decided.
+    """Write a page with queues, pending pod groups, GPUs now and over time, and the decisions.
 
     The page is one file: it can be sent, kept and opened without a network.
 

@@ -57,8 +57,12 @@ def what_if(
     ] = None,
     drain: Annotated[Texts, _option("--drain", "A,B", "Cordon nodes; their pods wait.", _NODES)] = None,
     *,
-    cordon: Annotated[Texts, _option("--cordon", "A,B", "Let nodes take no pods.", _NODES)] = None,
-    uncordon: Annotated[Texts, _option("--uncordon", "A,B", "Let nodes take pods again.", _NODES)] = None,
+    cordon: Annotated[
+        Texts, _option("--cordon", "A,B", "Cordon nodes: they take no new pods.", _NODES)
+    ] = None,
+    uncordon: Annotated[
+        Texts, _option("--uncordon", "A,B", "Uncordon nodes: they take pods again.", _NODES)
+    ] = None,
     untaint: Annotated[Texts, _option("--untaint", "A=KEY", "Take a taint off a node.", _NODES)] = None,
     set_queue: Annotated[
         Texts,
@@ -67,21 +71,24 @@ def what_if(
     enable: Annotated[Texts, _option("--enable", "ACTION", "Switch an action on.", _POLICY)] = None,
     disable: Annotated[Texts, _option("--disable", "ACTION", "Switch an action off.", _POLICY)] = None,
     after: Annotated[
-        Texts, _option("--after", "30m", "Later; what has ended by then is gone.", _POLICY)
+        Texts, _option("--after", "30m", "Look this much later; pods that end by then are gone.", _POLICY)
     ] = None,
     at: Annotated[Texts, _option("--at", "RFC3339", "At a time.", _POLICY)] = None,
     add: Annotated[Texts, _option("--add", "FILE", "Add the objects of a YAML or JSON file.", _WORK)] = None,
-    remove: Annotated[Texts, _option("--remove", _GROUP, "A workload is finished or deleted.", _WORK)] = None,
+    remove: Annotated[
+        Texts, _option("--remove", _GROUP, "Remove a workload, as if it had finished.", _WORK)
+    ] = None,
     stop: Annotated[Texts, _option("--stop", "pod/NS/NAME,…", "Stop pods.", _WORK)] = None,
     move: Annotated[Texts, _option("--move", "pod/NS/NAME=NODE", "Move a running pod.", _WORK)] = None,
     set_priority: Annotated[
-        Texts, _option("--set-priority", f"{_GROUP}=V", "Give another priority.", _WORK)
+        Texts, _option("--set-priority", f"{_GROUP}=V", "Set another priority.", _WORK)
     ] = None,
     set_topology: Annotated[
-        Texts, _option("--set-topology", f"{_GROUP}=LEVEL", "Require another level; empty: none.", _WORK)
+        Texts,
+        _option("--set-topology", f"{_GROUP}=LEVEL", "Require another topology level; empty: none.", _WORK),
     ] = None,
     set_request: Annotated[
-        Texts, _option("--set-request", f"{_GROUP}.gpu=V", "Ask for another amount per pod.", _WORK)
+        Texts, _option("--set-request", f"{_GROUP}.gpu=V", "Request another amount for each pod.", _WORK)
     ] = None,
     set_min_member: Annotated[
         Texts, _option("--set-min-member", f"{_GROUP}=N", "Set the gang's minimum.", _WORK)
@@ -91,7 +98,7 @@ def what_if(
         Texts, _option("--drop-selector", f"{_GROUP}=KEY", "Drop node selector keys.", _WORK)
     ] = None,
     set_group_queue: Annotated[
-        Texts, _option("--set-group-queue", f"{_GROUP}=QUEUE", "Put into another queue.", _WORK)
+        Texts, _option("--set-group-queue", f"{_GROUP}=QUEUE", "Move it to another queue.", _WORK)
     ] = None,
     ungate: Annotated[Texts, _option("--ungate", _GROUP, "Remove scheduling gates.", _WORK)] = None,
     clear_backoff: Annotated[
@@ -100,18 +107,29 @@ def what_if(
     create: Annotated[Texts, _option("--create", "KIND/NS/NAME", "Create a missing object.", _WORK)] = None,
     until_settled: Annotated[
         bool,
-        typer.Option("--until-settled", help="Run both on until a cycle decides nothing."),
+        typer.Option("--until-settled", help="Run cycles on both clusters until one decides nothing."),
     ] = False,
-    most: Annotated[int, typer.Option(min=1, max=1000, help="Cycles, or amount of --least, at most.")] = 20,
+    most: Annotated[
+        int,
+        typer.Option(min=1, max=1000, help="Most cycles of --until-settled, or largest amount of --least."),
+    ] = 20,
     least: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="Least nodes:NODE, limit:Q.RES, quota:Q.RES, stop or move."),
+        typer.Option(
+            metavar="KIND",
+            help="Find the least change that helps: nodes:NODE, limit:Q.RES, quota:Q.RES, stop or move.",
+        ),
     ] = None,
     target: Annotated[
-        str, typer.Option("--for", metavar="TARGET", help="What it is for: podgroup/NS/NAME, or all.")
+        str,
+        typer.Option(
+            "--for",
+            metavar="TARGET",
+            help="The pod group that --least has to admit: podgroup/NS/NAME, or all.",
+        ),
     ] = "all",
     bound: Annotated[
-        bool, typer.Option("--bound", help="The most GPUs that any scheduler could have in use.")
+        bool, typer.Option("--bound", help="Show the most GPUs that any scheduler could have in use.")
     ] = False,
     budget: Annotated[float, typer.Option(metavar="SECONDS", help="Time for --least.")] = 60.0,
     format: Annotated[
@@ -121,7 +139,9 @@ def what_if(
     usage: UsageOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Show what a change would do to one cycle, or until nothing changes any more; nothing is written.
+    """Show what a change would do, in one cycle or until nothing changes any more.
+
+    Nothing is written.
 
     Examples:
     kai-cp what-if snapshot.zip --drain n7

@@ -76,7 +76,7 @@ def scheduler(
 @app.command()
 @expanded
 def binder(connection: Connection, options: BinderOptions, service: Service, logging: Logging) -> None:
-    """Bind pods as bind requests say."""
+    """Bind pods as BindRequests order."""
     from kai_cp.kube.binder.process import BinderSetup, run
 
     raise typer.Exit(run(BinderSetup(connection, service, options), _begin(logging)))
@@ -85,7 +85,7 @@ def binder(connection: Connection, options: BinderOptions, service: Service, log
 @app.command()
 @expanded
 def admission(connection: Connection, options: AdmissionOptions, logging: Logging) -> None:
-    """Judge pods, queues, pod groups and topologies when they are written."""
+    """Check pods, queues, pod groups and topologies when they are written."""
     from kai_cp.kube.admission.process import run
 
     raise typer.Exit(run(connection, options, _begin(logging)))
@@ -110,7 +110,7 @@ def controllers(
     service: Service,
     logging: Logging,
     controllers: Annotated[
-        str, typer.Option(help="Which to run, joined by commas; the others may be KAI's.")
+        str, typer.Option(help="Controllers to run, joined by commas; KAI may run the others.")
     ] = "podgrouper,podgroup-controller,queue-controller",
 ) -> None:
     """Group pods, and keep the status of pod groups and queues."""
@@ -138,7 +138,7 @@ def gpu_reservation(
     pod_name: Annotated[str, typer.Option(envvar="POD_NAME", help="Name of this pod.")],
     pod_namespace: Annotated[str, typer.Option(envvar="POD_NAMESPACE", help="Namespace of this pod.")],
 ) -> None:
-    """Hold a shared GPU, and write down which one it is."""
+    """Hold a shared GPU, and write its device to an annotation."""
     from kai_cp.kube.binder.gpu_reservation import NoDevice, run
 
     try:
@@ -182,11 +182,13 @@ def migrate(
     connection: Connection,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Config, shards or Helm values (YAML); without any, the cluster is read."),
+        typer.Argument(
+            metavar="[FILE]...", help="Config, shards or Helm values (YAML). Default: read the cluster."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Say what of a KAI installation to install here, what differs and what is left; changes nothing."""
+    """Say what to install in place of a KAI installation, and what differs; changes nothing."""
     import json
 
     from kai_cp.kube.api.errors import KubeError
@@ -207,7 +209,7 @@ def migrate(
 def demo_cluster(
     nodes: Annotated[int, typer.Option(min=1, help="Fake nodes with 8 GPUs each.")] = 20,
     stay: Annotated[
-        bool, typer.Option("--stay/--end", help="Stay until Ctrl-C, or end with the story.")
+        bool, typer.Option("--stay/--end", help="Stay until Ctrl-C, or end when the demonstration is over.")
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Build the control plane without asking, where there is none.")

@@ -30,7 +30,7 @@ def tune(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Settings; give it several times to compare. With --search: the present ones.",
+            help="Settings file; give several to compare. With --search: the present settings.",
             rich_help_panel=INPUT,
         ),
     ] = None,
@@ -43,13 +43,13 @@ def tune(
         ),
     ] = None,
     trials: Annotated[
-        int, typer.Option(min=1, help="Finished trials the study shall have.", rich_help_panel=SEARCH)
+        int, typer.Option(min=1, help="Finished trials after which the study ends.", rich_help_panel=SEARCH)
     ] = 50,
     storage: Annotated[
         str,
         typer.Option(
             metavar="URL",
-            help="Where the study lives; with postgresql://… many workers share one.",
+            help="Where the study is stored; with postgresql://… many workers share it.",
             rich_help_panel=SEARCH,
         ),
     ] = "sqlite:///kai-cp-tune.db",

@@ -28,11 +28,11 @@ class RegistrationOptions:
     """What the configurations are made of."""
 
     failure_policy: Annotated[
-        FailurePolicy, Option(help="Without an answer: Fail refuses, Ignore lets pass.")
+        FailurePolicy, Option(help="If no replica answers, Fail refuses the request and Ignore allows it.")
     ] = FailurePolicy.FAIL
     scheduler_name: Annotated[str, Option(help="schedulerName of the pods that are sent.")] = "kai-scheduler"
     block_nvidia_visible_devices: Annotated[
-        bool, Option(help="Send pods that share no GPU too: admission has this flag as well.")
+        bool, Option(help="Send pods that share no GPU, too; set the same flag of admission.")
     ] = False
     service_namespace: Annotated[str, Option(help="Namespace of the Service.")] = "kai-scheduler"
     service_name: Annotated[str, Option(help="Service of admission.")] = "admission"
@@ -43,18 +43,20 @@ class RegistrationOptions:
 class AdmissionOptions:
     """KAI's flags of admission (9.5), and ours of the certificate; times in seconds."""
 
-    scheduler_name: Annotated[str, Option(help="schedulerName of the pods that are judged.")] = (
+    scheduler_name: Annotated[str, Option(help="schedulerName of the pods that are checked.")] = (
         "kai-scheduler"
     )
     gpu_sharing_enabled: Annotated[bool, Option(help="Pods may ask for a part of a GPU.")] = False
-    hami_core_enabled: Annotated[bool, Option(help="Containers learn their share of GPU memory.")] = False
+    hami_core_enabled: Annotated[bool, Option(help="Tell containers their share of GPU memory.")] = False
     block_nvidia_visible_devices: Annotated[bool, Option(help="Containers that ask for no GPU see none.")] = (
         False
     )
     gpu_fraction_runtime_class_name: Annotated[
         str, Option(help="Runtime class of pods with a part of a GPU; empty: left alone.")
     ] = "nvidia"
-    gpu_pod_runtime_class_name: Annotated[str, Option(help="KAI's old name of the former.")] = ""
+    gpu_pod_runtime_class_name: Annotated[
+        str, Option(help="KAI's old name of --gpu-fraction-runtime-class-name.")
+    ] = ""
     enable_quota_validation: Annotated[bool, Option(help="Warn of quotas above the parent's.")] = False
     webhook_addr: Annotated[int, Option(help="Port of the webhooks.")] = 9443
     listen_address: Annotated[str, Option(help="Address of /metrics, /healthz and /readyz; empty: none.")] = (
@@ -63,12 +65,15 @@ class AdmissionOptions:
     namespace: Annotated[str, Option(help="Namespace of Service and Secret.")] = "kai-scheduler"
     service_name: Annotated[str, Option(help="Service that the certificate is for.")] = "admission"
     certificate_names: Annotated[
-        str, Option(help="Names or addresses that it is for, in place of the Service's; by commas.")
+        str, Option(help="Names or addresses of the certificate in place of the Service's, joined by commas.")
     ] = ""
     certificate_directory: Annotated[
-        str, Option(help="tls.crt, tls.key and ca.crt as cert-manager writes them; empty: made here.")
+        str,
+        Option(
+            help="Directory with tls.crt, tls.key and ca.crt as cert-manager writes them; empty: made here."
+        ),
     ] = ""
-    certificate_lifetime: Annotated[float, Seconds("Life of a certificate made here.")] = 90 * DAY
+    certificate_lifetime: Annotated[float, Seconds("Lifetime of a certificate made here.")] = 90 * DAY
     publish_ca_bundle: Annotated[
         bool,
         Option(
@@ -77,7 +82,7 @@ class AdmissionOptions:
         ),
     ] = True
     drain_seconds: Annotated[
-        float, Seconds("Serve on for so long after SIGTERM: until no caller looks here any more.")
+        float, Seconds("Continue to serve for this time after SIGTERM, until no caller sends requests here.")
     ] = 8.0
 
     @property

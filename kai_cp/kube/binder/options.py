@@ -18,22 +18,26 @@ class BinderOptions:
     scheduler_name: Annotated[
         str, Option(help="Bind only pods of this scheduler, where several binders run; empty: all.")
     ] = ""
-    resource_reservation_namespace: Annotated[str, Option(help="Where reservation pods live.")] = (
+    resource_reservation_namespace: Annotated[str, Option(help="Namespace of reservation pods.")] = (
         names.RESERVATION_NAMESPACE
     )
     resource_reservation_app_label: Annotated[str, Option(help="Label app of reservation pods.")] = (
         names.RESERVATION_APP
     )
-    scale_adjust_namespace: Annotated[str, Option(help="Where scaling pods live.")] = names.SCALING_NAMESPACE
+    scale_adjust_namespace: Annotated[str, Option(help="Namespace of scaling pods.")] = (
+        names.SCALING_NAMESPACE
+    )
     resource_reservation_service_account: Annotated[str, Option(help="Account of reservation pods.")] = (
         "kai-resource-reservation"
     )
     resource_reservation_pod_image: Annotated[str, Option(help="Image of this program.")] = "kai-cp"
     resource_reservation_allocation_timeout: Annotated[
-        float, Seconds("Longest wait for a reservation pod to name its device.")
+        float, Seconds("Most time for a reservation pod to name its device.")
     ] = 40.0
     runtime_class_name: Annotated[str, Option(help="Runtime class of reservation pods.")] = ""
-    volume_binding_timeout_seconds: Annotated[float, Option(help="Longest wait for a volume.")] = 120.0
+    volume_binding_timeout_seconds: Annotated[float, Option(help="Most time for a volume to be bound.")] = (
+        120.0
+    )
     max_concurrent_reconciles: Annotated[int, Option(help="Pods bound at once.", min=1)] = 10
     cdi_enabled: Annotated[bool, Option(help="Name devices as the container device interface does.")] = False
     hami_core_enabled: Annotated[bool, Option(help="Write memory limits that HAMi-core enforces.")] = False

@@ -46,10 +46,10 @@ class ControllerOptions:
         "kai.scheduler/node-pool"
     )
     max_concurrent_reconciles: Annotated[int, Option(help="Threads of each controller.", min=1)] = 10
-    search_legacy_pg: Annotated[bool, Option(help="Keep pod groups that older versions named otherwise.")] = (
-        True
-    )
-    knative_gang_schedule: Annotated[bool, Option(help="One pod group a Knative revision.")] = True
+    search_legacy_pg: Annotated[
+        bool, Option(help="Keep pod groups with the names that older versions gave them.")
+    ] = True
+    knative_gang_schedule: Annotated[bool, Option(help="One pod group for each Knative revision.")] = True
     generic_karta_fallback: Annotated[
         bool, Option(help="Kinds without a row may be described by Kartas.")
     ] = True
@@ -77,5 +77,6 @@ class ControllerOptions:
     scaling_pod_service_account: Annotated[str, Option(help="Their account.")] = "kai-scale-adjust"
     provisioning_class: Annotated[str, Option(help="Class of ProvisioningRequests that are made.")] = ATOMIC
     gpu_memory_to_fraction_ratio: Annotated[
-        float, Option(help="Part of a GPU that a gpu-memory pod counts for.", min=0.01, max=1.0)
+        float,
+        Option(help="Part of a GPU that a gpu-memory pod counts for.", metavar="NUMBER", min=0.01, max=1.0),
     ] = 0.1

@@ -81,9 +81,11 @@ class SchedulerOptions:
     scheduler_name: Annotated[str, Option(help="schedulerName of the pods served.")] = "kai-scheduler"
     metrics_namespace: Annotated[str, Option(help="Prefix of KAI's metrics.")] = "kai"
     resource_reservation_namespace: Annotated[
-        str, Option(help="Where reservation pods live; no other pod stands for a shared GPU.")
+        str, Option(help="Namespace of reservation pods; a pod elsewhere never counts as one.")
     ] = names.RESERVATION_NAMESPACE
-    scale_adjust_namespace: Annotated[str, Option(help="Where scaling pods live.")] = names.SCALING_NAMESPACE
+    scale_adjust_namespace: Annotated[str, Option(help="Namespace of scaling pods.")] = (
+        names.SCALING_NAMESPACE
+    )
     resource_reservation_app_label: Annotated[str, Option(help="Label app of reservation pods.")] = (
         names.RESERVATION_APP
     )
@@ -91,20 +93,32 @@ class SchedulerOptions:
     nodepool_label_key: Annotated[str, Option(help="Label that divides the cluster.")] = (
         "kai.scheduler/node-pool"
     )
-    partition_label_value: Annotated[str, Option(help="Its value served here; empty: without it.")] = ""
+    partition_label_value: Annotated[
+        str, Option(help="Value of that label that is served here; empty: nodes without the label.")
+    ] = ""
     queue_label_key: Annotated[str, Option(help="Label that names the queue.")] = "kai.scheduler/queue"
     schedule_period: Annotated[float, Seconds("Least time between cycles under load.")] = 1.0
-    max_consolidation_preemptees: Annotated[int, Option(help="Pod groups moved for one; -1: any.")] = 16
-    detailed_fit_errors: Annotated[bool, Option(help="Reasons by node.")] = False
-    update_pod_eviction_condition: Annotated[bool, Option(help="Condition DisruptionTarget.")] = False
+    max_consolidation_preemptees: Annotated[
+        int, Option(help="Most pod groups moved for one that is admitted; -1: any number.")
+    ] = 16
+    detailed_fit_errors: Annotated[bool, Option(help="Give reasons node by node.")] = False
+    update_pod_eviction_condition: Annotated[
+        bool, Option(help="Write the condition DisruptionTarget to evicted pods.")
+    ] = False
     schedule_csi_storage: Annotated[bool, Option(help="Count the capacity of CSI storage.")] = False
-    use_scheduling_signatures: Annotated[bool, Option(help="Equal pod groups are refused together.")] = True
-    full_hierarchy_fairness: Annotated[bool, Option(help="Fair shares on every level of queues.")] = True
+    use_scheduling_signatures: Annotated[bool, Option(help="Refuse equal pod groups together.")] = True
+    full_hierarchy_fairness: Annotated[bool, Option(help="Compute fair shares on every level of queues.")] = (
+        True
+    )
     allow_consolidating_reclaim: Annotated[bool, Option(help="Victims of reclaim may be moved.")] = True
-    num_of_status_recording_workers: Annotated[int, Option(help="Threads that report.", min=1)] = 5
-    default_staleness_grace_period: Annotated[float, Seconds("Negative: no gang is ever stale.")] = 60.0
+    num_of_status_recording_workers: Annotated[
+        int, Option(help="Threads that write events and conditions.", min=1)
+    ] = 5
+    default_staleness_grace_period: Annotated[
+        float, Seconds("How long a gang may run below its minimum before it is evicted; negative: for ever.")
+    ] = 60.0
     stuck_in_releasing_threshold: Annotated[
-        float, Seconds("A pod that terminates for longer frees no capacity any more.")
+        float, Seconds("A pod that has been terminating for longer is no longer expected to free capacity.")
     ] = 120.0
 
     @property

@@ -53,7 +53,7 @@ class Logging:
     """How a process writes its log."""
 
     log_json: Annotated[bool, Option("--log-json/--log-text", help="Logs as JSON lines.")] = True
-    verbosity: Annotated[int, Option("-v", help="Log level as KAI's; from 5 on, debug.")] = 3
+    verbosity: Annotated[int, Option("-v", help="Log level as in KAI; 5 and above: debug.")] = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class Service:
     leader_elect: Annotated[bool, Option(help="Only the holder of the lease writes.")] = False
     namespace: Annotated[str, Option(help="Namespace of the lease.")] = "kai-scheduler"
     lease_times: LeaseFlag = LeaseTimes()
-    qps: Annotated[float, Option(help="Requests a second to the API server; 0: as it allows.")] = 0.0
-    burst: Annotated[int, Option(help="Requests at once, with --qps.")] = 300
+    qps: Annotated[float, Option(help="Requests per second to the API server; 0: no limit of our own.")] = 0.0
+    burst: Annotated[int, Option(help="With --qps: most requests at once.")] = 300
 
 
 class Lifecycle:
