@@ -1,36 +1,16 @@
-"""The audit: all subjects, asked one after the other."""
+"""The audit: all subjects, asked one after the other.
+
+A module of this package with a function ``broken`` is a subject; no list names them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Final
 
-from kai_cp_models.check import (
-    affinity,
-    budgets,
-    capacity,
-    defrag,
-    dra,
-    gangs,
-    gpu_kinds,
-    locality,
-    nodes,
-    numa,
-    ports,
-    protocol,
-    queues,
-    reclaim,
-    references,
-    runtime,
-    sharing,
-    shrinking,
-    spread,
-    stale,
-    starts,
-    storage,
-    topology,
-    victims,
-)
+from kai_cp_models import check
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.snapshot_facts import SnapshotFacts
 from kai_cp_models.settings import OptionalRules
@@ -38,37 +18,17 @@ from kai_cp_models.snapshot import Plan, Snapshot
 
 Subject = Callable[[PlannedCluster], Iterator[str]]
 
-SUBJECTS: Final[tuple[Subject, ...]] = (
-    protocol.broken,
-    capacity.broken,
-    sharing.broken,
-    nodes.broken,
-    ports.broken,
-    affinity.broken,
-    gangs.broken,
-    shrinking.broken,
-    queues.broken,
-    victims.broken,
-    runtime.broken,
-    reclaim.broken,
-    stale.broken,
-    starts.broken,
-    defrag.broken,
-    topology.broken,
-    locality.broken,
-)
-"""Every rule there is; one line each."""
 
-STATEFUL_RULES: Final[tuple[Subject, ...]] = (
-    references.broken,
-    dra.broken,
-    numa.broken,
-    storage.broken,
-    spread.broken,
-    budgets.broken,
-    gpu_kinds.broken,
-)
-"""Rules of ``rules.stateful`` by the same names; same shape."""
+def _subjects() -> Iterator[tuple[str, Subject]]:
+    for found in iter_modules(check.__path__, f"{check.__name__}."):
+        if found.name != __name__:
+            broken: Subject | None = getattr(import_module(found.name), "broken", None)
+            if broken is not None:
+                yield found.name.rpartition(".")[2], broken
+
+
+SUBJECTS: Final = dict(sorted(_subjects(), key=lambda one: (one[0] != "protocol", one[0])))
+"""Every subject by its name; ``protocol``, the form of a plan, is first."""
 
 
 def violations(
@@ -87,4 +47,4 @@ def violations(
         return []
     rules = options if options is not None else OptionalRules.model_validate({})
     world = PlannedCluster(snapshot, plan, rules, start)
-    return [fault for subject in (*SUBJECTS, *STATEFUL_RULES) for fault in subject(world)]
+    return [fault for subject in SUBJECTS.values() for fault in subject(world)]

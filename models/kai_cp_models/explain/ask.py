@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
-from kai_cp_models.explain.families import DEVICE_FAMILY, STATIC_FAMILY, Family
+from kai_cp_models.explain.families import Family
 from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.rules.static import STATIC_RULES, size
+from kai_cp_models.rules.static import STATIC_RULES
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod, Subgroup
 from kai_cp_models.units import Batch, Gang
 
@@ -68,9 +68,9 @@ def _refused(ledger: Ledger, pod: Pod) -> dict[Family, Mask]:
     table = ledger.fixed.table
     found: dict[Family, Mask] = {}
     for rule in STATIC_RULES:
-        allowed = None if rule is size else rule.mask(table, pod)
-        if allowed is not None and not allowed.all():
-            found[STATIC_FAMILY[rule.NAME]] = ~allowed
+        allowed = None if rule.FAMILY is None else rule.mask(table, pod)
+        if rule.FAMILY is not None and allowed is not None and not allowed.all():
+            found[rule.FAMILY] = ~allowed
     return found
 
 
@@ -86,7 +86,7 @@ def device_families(ledger: Ledger, classes: list[AskClass]) -> list[tuple[Famil
     """(family, position of the rule in the ledger) of the stateful rules that concern the ask."""
     found: list[tuple[Family, int]] = []
     for i, rule in enumerate(ledger.rules):
-        family = DEVICE_FAMILY.get(rule.name)
+        family = rule.family
         concerned = any(rule.concerns(item.example) for item in classes)
         if family == "pdb" or (family is not None and concerned):
             found.append((family, i))

@@ -44,7 +44,10 @@ ORDER: Final = (
     "consolidation",
     "order",
 )
-"""A set is shrunk from the end of this order, so that what stands first survives."""
+"""A set is shrunk from the end of this order, so that what stands first survives.
+
+A node rule names its family itself, as ``FAMILY`` or ``RuleState.family``.
+"""
 
 TAKEN_AS_GIVEN: Final = frozenset(("queue", "readiness", "backoff", "dependency"))
 """What the pod group itself lacks."""
@@ -64,25 +67,6 @@ VICTIM_RULES: Final = frozenset(
     )
 )
 """What keeps others where they are; a blocking set without any is a statement about the hardware."""
-
-STATIC_FAMILY: Final = {
-    "gpu_kind": "gpu-kind",
-    "conditions": "node-condition",
-    "taints": "taint",
-    "selector": "selector",
-    "workers": "worker",
-}
-"""Static node rules; ``size`` is the room of the largest node, so it is no family of its own."""
-DEVICE_FAMILY: Final = {
-    "affinity": "affinity",
-    "ports": "ports",
-    "storage": "volumes",
-    "dra": "dra",
-    "numa": "numa",
-    "spread": "spread",
-    "budgets": "pdb",
-    "gpu_kinds": "kind-limit",
-}
 
 
 def kind_of(family: Family) -> str:

@@ -104,6 +104,7 @@ class AffinityState(TalliedState):
     """Counts per topology domain of term holders and of matching pods."""
 
     name = NAME
+    family = "affinity"
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)

@@ -53,6 +53,7 @@ class BudgetState(LeavingState):
     """Evictions made per budget."""
 
     name = NAME
+    family = "pdb"
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()

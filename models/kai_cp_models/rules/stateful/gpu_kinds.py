@@ -185,6 +185,7 @@ class KindState(LeavingState):
     """What is held under every bound, in milli-GPUs: by who stays, and by who leaves in this cycle."""
 
     name = NAME
+    family = "kind-limit"
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()

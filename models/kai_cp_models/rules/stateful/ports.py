@@ -51,6 +51,7 @@ class PortState(TalliedState):
     """How often every slot is held per node (more than once only where the input has a conflict)."""
 
     name = NAME
+    family = "ports"
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)

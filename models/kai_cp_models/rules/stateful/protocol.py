@@ -53,6 +53,8 @@ class RuleState(Forked):
 
     name: ClassVar[str] = ""
     """The rule's ``NAME``."""
+    family: ClassVar[str | None] = None
+    """The family of rules that explanations name (``explain/families.py``); None: it is taken as given."""
 
     def concerns(self, pod: Pod) -> bool:
         """Whether the pod matters to this rule at all."""

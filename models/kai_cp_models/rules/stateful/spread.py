@@ -58,6 +58,7 @@ class SpreadState(TalliedState):
     """Matching pods per domain of every constraint."""
 
     name = NAME
+    family = "spread"
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)

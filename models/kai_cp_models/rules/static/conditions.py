@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kai_cp_models.rules.static.table import NodeTable
 
 NAME: Final = "conditions"
+FAMILY: Final = "node-condition"
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:

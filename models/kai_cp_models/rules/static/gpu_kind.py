@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kai_cp_models.rules.static.table import NodeTable
 
 NAME: Final = "gpu_kind"
+FAMILY: Final = "gpu-kind"
 
 _HUNDREDTHS: Final = 100
 

@@ -17,6 +17,10 @@ class StaticRule(Protocol):
 
     NAME: str
 
+    @property
+    def FAMILY(self) -> str | None:
+        """The family of rules that explanations name (``explain/families.py``); None: none of its own."""
+
     def mask(self, table: NodeTable, pod: Pod) -> Mask | None:
         """[N] nodes that accept the pod; None: all of them."""
 

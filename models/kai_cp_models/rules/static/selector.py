@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kai_cp_models.rules.static.table import NodeTable
 
 NAME: Final = "selector"
+FAMILY: Final = "selector"
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _NAME_FIELD: Final = "metadata.name"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kai_cp_models.rules.static.table import NodeTable
 
 NAME: Final = "size"
+FAMILY: Final = None
+"""A pod too large for the largest node lacks room; that is no rule of its own to explain."""
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kai_cp_models.rules.static.table import NodeTable
 
 NAME: Final = "taints"
+FAMILY: Final = "taint"
 
 REFUSING: Final = ("NoSchedule", "NoExecute")
 """Effects that refuse pods; PreferNoSchedule does nothing (6)."""

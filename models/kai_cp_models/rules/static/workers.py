@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kai_cp_models.rules.static.table import NodeTable
 
 NAME: Final = "workers"
+FAMILY: Final = "worker"
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:

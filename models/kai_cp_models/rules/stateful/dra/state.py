@@ -51,6 +51,7 @@ class DraState(LeavingState):
     """
 
     name = NAME
+    family = "dra"
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()

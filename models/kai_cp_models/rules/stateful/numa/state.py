@@ -30,6 +30,7 @@ class NumaState(LeavingState):
     """
 
     name = NAME
+    family = "numa"
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()

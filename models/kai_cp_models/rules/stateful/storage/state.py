@@ -47,6 +47,7 @@ class StorageState(LeavingState):
     """Volumes and capacities promised in the cycle, and what leaving pods give back."""
 
     name = NAME
+    family = "volumes"
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
