@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -66,3 +66,14 @@ class FairQueue(Generic[Item]):
         self._count -= 1
         if not self._waiting[namespace]:
             del self._waiting[namespace]
+
+
+def in_turn(items: Iterable[Item], namespace: Callable[[Item], str]) -> list[Item]:
+    """The items with namespaces in turn, those of each in the order in which they were."""
+    queue: FairQueue[Item] = FairQueue()
+    for i, item in enumerate(items):
+        queue.put(namespace(item), i, item)
+    ordered: list[Item] = []
+    while (taken := queue.take()) is not None:
+        ordered.append(taken)
+    return ordered

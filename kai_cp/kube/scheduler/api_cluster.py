@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.cluster import WriteOutcome, WriteResult
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
+from kai_cp.kube.api.fair_queue import in_turn
 from kai_cp.kube.api.promises import moved_note
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import key_of
@@ -74,8 +76,10 @@ class ApiCluster:
             seen=foreign,
         )
         self._bound_at = -math.inf
-        self._starts: dict[GroupKey, str] = {}
-        """Start times that are decided and not written yet."""
+        self._notes: dict[GroupKey, Mapping[str, str | None]] = {}
+        """Annotations (None: removed) that are decided and not written yet."""
+        self._notes_lock = threading.Lock()
+        self._writing = threading.Lock()
         writer.busy = self.binding
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
 
@@ -89,16 +93,17 @@ class ApiCluster:
 
     def snapshot(self) -> Mapping[str, Any]:
         """The cluster now, with what is decided and not written yet; held pods show as gated."""
-        return self._backoff.mask(self._with_starts(self._cache.snapshot()), self._clock())
+        for key in list(self._notes):
+            self._submit_notes(key)  # one that the writer dropped comes again
+        return self._backoff.mask(self._with_notes(self._cache.snapshot()), self._clock())
 
-    def _with_starts(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        starts = dict(self._starts)
-        if not starts:
+    def _with_notes(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        notes = dict(self._notes)
+        if not notes:
             return raw
         objects = raw["rawObjects"]
         groups = [
-            with_annotation(group, names.LAST_START, starts.get(GroupKey(*key_of(group))))
-            for group in objects["podGroups"]
+            with_annotations(group, notes.get(GroupKey(*key_of(group)), {})) for group in objects["podGroups"]
         ]
         return {**raw, "rawObjects": {**objects, "podGroups": groups}}
 
@@ -128,7 +133,7 @@ class ApiCluster:
         for key, began in started.items():
             group = self._groups.get(key)
             if group is not None and began - _last_start(group) > NEAR_SECONDS:
-                self._start(key, api_objects.rfc3339(began))
+                self.annotate(key, {names.LAST_START: api_objects.rfc3339(began)})
 
     def tidy(self) -> bool:
         """Delete BindRequests that failed for good, or whose pod or node is gone; the pods are free again.
@@ -148,9 +153,15 @@ class ApiCluster:
         return done
 
     def apply(self, plan: Plan) -> Sequence[WriteResult]:
-        """Carry the plan out. Writes go in parallel, a gang's binds next to each other."""
+        """Carry the plan out. Writes go in parallel, namespaces in turn; results are in the plan's order.
+
+        So the binds of a gang are next to each other but for those of other namespaces, and thousands of one
+        delay no other's.
+        """
         placed = {d.group for d in plan.decisions if d.group and self._has_place(d.group)}
-        results = list(self._writers.map(self._act, plan.decisions))
+        order = in_turn(range(len(plan.decisions)), lambda i: plan.decisions[i].pod.namespace)
+        written = self._writers.map(lambda i: (i, self._act(plan.decisions[i])), order)
+        results = [result for _, result in sorted(written, key=lambda entry: entry[0])]
         self._note_starts(plan, results, placed)
         self._note_evictions(plan, results)
         return results
@@ -278,7 +289,7 @@ class ApiCluster:
                 stamp = api_objects.rfc3339(self._clock())
                 more = {names.ENDED: stamp} if action == "maxruntime" else {}
                 if action == "defrag":
-                    before = api_objects.annotations_of(group).get(names.MOVED)
+                    before = self._annotations(key).get(names.MOVED)
                     back = self._alive(key) + len(decisions)
                     more[names.MOVED] = moved_note(before, self._clock(), len(decisions), back)
                 self.annotate(key, {names.LAST_EVICTION: stamp, **more})
@@ -302,31 +313,47 @@ class ApiCluster:
         }
         stamp = api_objects.rfc3339(self._clock())
         for key in sorted(key for key in started if key not in waits and key not in placed):
-            self._start(key, stamp)
-
-    def _start(self, key: GroupKey, stamp: str) -> None:
-        self._starts[key] = stamp
-        self._writer.submit(("start", *key), partial(self._write_start, key, stamp), namespace=key[0])
-
-    def _write_start(self, key: GroupKey, stamp: str) -> None:
-        self.annotate(key, {names.LAST_START: stamp})
-        if self._starts.get(key) == stamp:
-            del self._starts[key]
+            self.annotate(key, {names.LAST_START: stamp})
 
     def annotate(self, key: GroupKey, annotations: Mapping[str, str | None]) -> None:
-        """Set (None: remove) annotations of a pod group; nothing is written when nothing changes."""
+        """Have annotations of a pod group set (None: removed); nothing is written if nothing changes.
+
+        They are written in the background, namespaces in turn, and the latest wins. Nothing waits for the
+        write: snapshots show from now on what is decided (12.7), and a process that ends before it has
+        written a promise has told it to no one.
+        """
+        with self._notes_lock:
+            present = self._annotations(key)
+            if key not in self._notes and all(present.get(name) == annotations[name] for name in annotations):
+                return
+            self._notes[key] = {**self._notes.get(key, {}), **annotations}
+        self._submit_notes(key)
+
+    def _annotations(self, key: GroupKey) -> Mapping[str, str | None]:
+        """Annotations of a pod group as they will soon be."""
         group = self._groups.get(key)
-        if group is None:
-            return
-        present = api_objects.annotations_of(group)
-        if all(present.get(name) == value for name, value in annotations.items()):
-            return
-        body = {"metadata": {"annotations": dict(annotations)}}
+        return {
+            **(api_objects.annotations_of(group) if group is not None else {}),
+            **self._notes.get(key, {}),
+        }
+
+    def _submit_notes(self, key: GroupKey) -> None:
+        self._writer.submit(("notes", *key), partial(self._write_notes, key), namespace=key.namespace)
+
+    def _write_notes(self, key: GroupKey) -> None:
+        with self._writing:  # an older state must not arrive last
+            notes, group = self._notes.get(key), self._groups.get(key)
+            if notes is not None and group is not None and not _has(group, notes):
+                self._patch_group(key, {"metadata": {"annotations": dict(notes)}})
+            with self._notes_lock:
+                if self._notes.get(key) is notes:
+                    self._notes.pop(key, None)
+
+    def _patch_group(self, key: GroupKey, body: Object) -> None:
+        """Write; what the server refuses is given up, what does not reach it comes again."""
         try:
             changed = self._transport.patch(resources.POD_GROUPS, *key, body)
-        except LeaseLost:
-            raise
-        except KubeError as error:
+        except ApiError as error:
             LOG.warning("annotation not written", extra={"podGroup": str(key), "error": str(error)})
             return
         if changed is not None:
@@ -413,10 +440,17 @@ def _last_start(group: Object) -> float:
         return -math.inf
 
 
-def with_annotation(item: Object, name: str, value: str | None) -> Object:
-    """The object with an annotation that it will soon have; None changes nothing."""
-    if value is None:
+def _has(item: Object, annotations: Mapping[str, str | None]) -> bool:
+    present = api_objects.annotations_of(item)
+    return all(present.get(name) == value for name, value in annotations.items())
+
+
+def with_annotations(item: Object, annotations: Mapping[str, str | None]) -> Object:
+    """The object with annotations (None: without them) that it will soon have."""
+    if _has(item, annotations):
         return item
-    annotations = {**api_objects.annotations_of(item), name: value}
-    version = f"{item['metadata'].get('resourceVersion', '')}-{value}"
-    return {**item, "metadata": {**item["metadata"], "annotations": annotations, "resourceVersion": version}}
+    merged = {**api_objects.annotations_of(item), **annotations}
+    kept = {name: value for name, value in merged.items() if value is not None}
+    # What is read of an object is kept by its version.
+    version = f"{item['metadata'].get('resourceVersion', '')}-{sorted(annotations.items())}"
+    return {**item, "metadata": {**item["metadata"], "annotations": kept, "resourceVersion": version}}

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 
-from kai_cp_models.snapshot import ACTIVE_USED, GroupKey, Plan, PodGroup, PodStatus, Snapshot, Subgroup
+from kai_cp_models.snapshot import (
+    ACTIVE_USED,
+    GroupKey,
+    Plan,
+    PodGroup,
+    PodKey,
+    PodStatus,
+    Snapshot,
+    Subgroup,
+)
 
 
 def stale_groups(snapshot: Snapshot, plan: Plan) -> frozenset[GroupKey]:
     """Groups that are stale once the plan is carried out: some pod active, the minimum not reached."""
     placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
-    return frozenset(
-        group.key for group in snapshot.groups if _is_stale(snapshot, group, {key for key in placed})
-    )
+    return frozenset(group.key for group in snapshot.groups if _is_stale(snapshot, group, placed))
 
 
-def _is_stale(snapshot: Snapshot, group: PodGroup, placed: set[tuple[str, str]]) -> bool:
+def _is_stale(snapshot: Snapshot, group: PodGroup, placed: Set[PodKey]) -> bool:
     members = snapshot.members[group.key]
     if any(pod.status is PodStatus.SUCCEEDED for pod in members):
         return False

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
+
+import pytest
+
 from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api import resources as r
-from kai_cp_models.snapshot import GroupKey, Plan
+from kai_cp.kube.api.cluster import WriteResult
+from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
-from tests.kai_cp.kube.samples import bind, evict, group, node, pod
+from tests.kai_cp.kube.samples import Object, bind, evict, group, node, pod
 from tests.kai_cp.kube.scheduler.conftest import Setup
 from tests.kai_cp.kube.stub import StubServer
 
@@ -50,9 +56,14 @@ def test_starts_and_evictions_are_stamped(setup: Setup) -> None:
     )
     assert annotations == {"kai.scheduler/last-start-timestamp": "1970-01-01T00:16:40Z"}
     setup.live.apply(Plan(decisions=(evict("p1", "n", triggers=(GroupKey("ns", "high"),)),)))
-    found = setup.server.get(r.POD_GROUPS, "ns", "g")
-    assert found is not None
-    assert "kai.scheduler/last-eviction-timestamp" in found["metadata"]["annotations"]
+    shown = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"]["annotations"]
+    assert "kai.scheduler/last-eviction-timestamp" in shown
+    until(
+        lambda: (
+            "kai.scheduler/last-eviction-timestamp"
+            in (setup.server.get(r.POD_GROUPS, "ns", "g") or {})["metadata"]["annotations"]
+        )
+    )
     event = until(lambda: [e for e in setup.server.requests("POST", "/events") if e["reason"] == "Evict"])[0]
     assert event["metadata"]["annotations"] == {
         "num-evicted-pods": "1",
@@ -237,3 +248,67 @@ def test_a_decision_that_cannot_be_written_is_one_failed_decision(setup: Setup) 
     results = setup.live.apply(Plan(decisions=tuple(bind(f"p{i}", "n") for i in range(3))))
     assert [result.outcome for result in results] == ["done", "failed", "done"]
     assert results[1].message == 'metadata.annotations[gpu-fraction]: "half" is not a number'
+
+
+def held_writer(setup: Setup) -> threading.Event:
+    """Background writes wait for the event."""
+    gate = threading.Event()
+
+    def hold() -> None:
+        gate.wait(PATIENCE_SECONDS)
+
+    for i in range(2):
+        setup.writer.submit(("held", i), hold)
+    until(lambda: not setup.writer.waiting())
+    return gate
+
+
+def test_annotations_show_before_they_are_written_and_the_latest_wins(setup: Setup) -> None:
+    """No cycle waits for the write of a promise, and none decides without it."""
+    gate = held_writer(setup)
+    key = GroupKey("ns", "g")
+    setup.live.annotate(key, {"kai-cp/a": "1", "kai-cp/b": "1"})
+    setup.live.annotate(key, {"kai-cp/a": "2", "kai-cp/b": None})
+
+    def shown() -> Object:
+        found: Object = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"]["annotations"]
+        return found
+
+    assert shown() == {"kai-cp/a": "2"}
+    assert not setup.server.requests("PATCH", "podgroups")
+    gate.set()
+    until(lambda: setup.server.requests("PATCH", "podgroups"))
+    assert setup.writer.drain(PATIENCE_SECONDS)
+    assert len(setup.server.requests("PATCH", "podgroups")) == 1
+    assert shown() == {"kai-cp/a": "2"}
+    setup.live.annotate(key, {"kai-cp/a": None})
+    assert not shown()
+
+
+def test_an_annotation_that_the_writer_dropped_is_written_by_a_later_cycle(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(setup.writer, "submit", lambda *_args, **_more: None)
+        setup.live.annotate(GroupKey("ns", "g"), {"kai-cp/a": "1"})
+    setup.live.snapshot()
+    until(lambda: setup.server.requests("PATCH", "podgroups"))
+
+
+def test_a_thousand_binds_of_one_namespace_stand_before_no_others(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[PodKey] = []
+
+    def act(decision: Decision) -> WriteResult:
+        written.append(decision.pod)
+        return WriteResult(decision, "done")
+
+    monkeypatch.setattr(setup.live, "_act", act)
+    evil = [replace(bind(f"p{i:04}", "n"), pod=PodKey("evil", f"p{i:04}")) for i in range(1000)]
+    victim = [replace(bind(f"v{i}", "n"), pod=PodKey("victim", f"v{i}")) for i in range(4)]
+    results = setup.live.apply(Plan(decisions=(*evil, *victim)))
+    assert [result.decision for result in results] == [*evil, *victim]
+    places = [i for i, pod in enumerate(written) if pod.namespace == "victim"]
+    # Eight threads may each be one behind.
+    assert max(places) < 2 * len(victim) + 2 * 8
