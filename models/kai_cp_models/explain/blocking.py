@@ -10,15 +10,18 @@ takes longer than all deletions together.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
+from kai_cp_models.explain.cells import Cells, Extent
 from kai_cp_models.explain.families import Families, Family, kind_of, ordered, set_key
 from kai_cp_models.explain.feasibility import Feasibility
-from kai_cp_models.explain.own import own_faults
+from kai_cp_models.explain.question import Question
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.solver import cp_model
@@ -30,8 +33,8 @@ _MOST_FAMILIES: Final = 16
 _WORK: Final = 4.0
 """Deterministic time of one solve at most, in the solver's unit."""
 _RANDOM_SEED: Final = 0
-_MOST_CELLS: Final = 60
-"""Cells of the part of a large cluster that is looked at first."""
+_MOST_CELLS: Final = (12, 60)
+"""Cells of the parts of a large cluster that are looked at first."""
 _PATIENCE: Final = 20.0
 """Wall time per second of counted work, at most."""
 _UNIT_SECONDS: Final = 2.5
@@ -93,12 +96,12 @@ class Blocking:
         return [family for family in self.families if family not in named] if self.complete else []
 
 
-def blocking(model: Feasibility, seconds: float = ALL_SECONDS, *, one_action: bool = False) -> Blocking:
-    """The minimal blocking sets of the model's pod group, as many as ``seconds`` of counted work allow.
+def blocking(question: Question, seconds: float = ALL_SECONDS, *, one_action: bool = False) -> Blocking:
+    """The minimal blocking sets of a question, as many as ``seconds`` of counted work allow.
 
     ``one_action``: whatever is disturbed is disturbed by one action.
     """
-    return _Search([model], Work(seconds), one_action).run()
+    return _Search(_Ladder(question, Work(seconds)), one_action).run()
 
 
 def blocking_of(situation: Situation, group: PodGroup, seconds: float = ALL_SECONDS) -> Blocking:
@@ -115,29 +118,64 @@ def blocking_of_all(
     work equally, and what one does not need goes to those after it.
     """
     work = Work(seconds)
-    questions = [_Question(situation, group) for group in groups]
-    for question in questions:
-        question.decide(work)
-    open_ = sum(question.refused for question in questions)
+    sought = [_Sought(situation, group) for group in groups]
+    for one in sought:
+        one.decide(work)
+    open_ = sum(one.refused for one in sought)
     found = []
-    for question in questions:
-        share = Work(max(0.0, work.left) / open_ if question.refused else 0.0)
+    for one in sought:
+        share = Work(max(0.0, work.left) / open_ if one.refused else 0.0)
         work.left -= share.left
-        found.append(question.answer(share))
+        found.append(one.answer(share))
         work.left += share.left
-        open_ -= question.refused
+        open_ -= one.refused
     return found
 
 
-class _Question:
+class _Ladder:
+    """Looks at one question, the cheap ones first, each built when it is asked first: sums refuse, parts of
+    the cluster admit, the whole does both. A small cluster has the whole alone.
+    """
+
+    def __init__(self, question: Question, work: Work) -> None:
+        self.work = work
+        self._question = question
+        self.looks: list[Cells] = [question.cells]
+        if not question.cells.exact:
+            few, some = (question.part(most) for most in _MOST_CELLS)
+            by_domain = [question.sums(domains=True)] if question.together else []
+            looks = [question.sums(domains=False), few, *by_domain, some, question.cells]
+            whole = len(question.cells.nodes)
+            self.looks = [look for look in looks if look.extent != "part" or len(look.nodes) < whole]
+        self.whole = len(self.looks) - 1
+        self._built: dict[int, Feasibility] = {}
+
+    def __getitem__(self, i: int) -> Feasibility:
+        found = self._built.get(i)
+        if found is None:
+            found = self._built[i] = self.work.built(Feasibility(self._question, self.looks[i]))
+        return found
+
+    def counts(self, i: int, answer: bool) -> bool:
+        """Whether what a look answers holds for the whole."""
+        look = self.looks[i]
+        return look.extent != "part" if answer is False else not look.summed
+
+    @cached_property
+    def families(self) -> Families:
+        """All that have a row; the first look has all but those of topology and of stateful rules."""
+        first = self[0]
+        found = {*first.literals, *(family for family, _ in first.rules)} if self.whole else {*first.literals}
+        return frozenset(found | ({"topology"} if self._question.together else set()))
+
+
+class _Sought:
     """What blocks one pod group: as if actions could be mixed; where that is feasible, with one action at a
-    time, as a cycle has it. Of a large cluster a part is looked at first: where that is enough for a plan, so
-    is the whole.
+    time, as a cycle has it.
     """
 
     def __init__(self, situation: Situation, group: PodGroup) -> None:
-        self._situation = situation
-        self._group = group
+        self._question = Question(situation, group)
         self._mixed: _Search | None = None
         self._alone: _Search | None = None
         self.refused = False
@@ -146,24 +184,20 @@ class _Question:
         """Whether the group is refused at all; nothing is known when no work is left."""
         if work.left <= 0:
             return
-        situation, group = self._situation, self._group
-        batch, given = situation.batch(group.key), own_faults(situation, group)
-        models = [work.built(Feasibility(situation, group, batch, given, most_cells=_MOST_CELLS))]
-        everything = frozenset(models[0].literals)
-        mixed = self._mixed = _Search(models, work)
-        alone = self._alone = _Search(models, work, one_action=True)
-        if not models[0].cells.whole:
-            if alone.feasible(everything):
-                return
-            models.append(work.built(Feasibility(situation, group, batch, given)))
-            everything = frozenset(models[-1].literals)
-        self.refused = mixed.feasible(everything) is False or alone.feasible(everything) is False
+        ladder = _Ladder(self._question, work)
+        mixed = self._mixed = _Search(ladder)
+        alone = self._alone = _Search(ladder, one_action=True)
+        everything = ladder.families
+        if mixed.within(everything, "sum") is False:
+            self.refused = True
+        elif not alone.within(everything, "part"):
+            self.refused = mixed.feasible(everything) is False or alone.feasible(everything) is False
 
     def answer(self, work: Work) -> Blocking:
         """The sets, once it is decided."""
         if self._mixed is None or self._alone is None:
             return Blocking(sure=False)
-        self._mixed.work = self._alone.work = work
+        self._mixed.ladder.work = work
         if self.refused:
             found = self._mixed.run()
             if found.sets or not found.sure:
@@ -188,22 +222,19 @@ def solver_for(seconds: float) -> cp_model.CpSolver:
 
 @dataclass
 class _Search:
-    """``models``: of growing parts of the cluster, the last one of the whole."""
-
-    models: list[Feasibility]
-    work: Work
+    ladder: _Ladder
     one_action: bool = False
     solves: int = 0
     sure: bool = True
     sets: list[Families] = field(default_factory=list)
     corrections: list[Families] = field(default_factory=list)
-    fits: list[Families] = field(default_factory=list)
-    blocks: list[Families] = field(default_factory=list)
-    """Sets that were found to be feasible, and infeasible: they decide what lies below and above."""
+    _fits: dict[int, list[Families]] = field(default_factory=lambda: defaultdict(list))
+    _blocks: dict[int, list[Families]] = field(default_factory=lambda: defaultdict(list))
+    """By look, sets that are feasible, and infeasible: they decide what lies below and above."""
 
     def run(self) -> Blocking:
         began = time.process_time()
-        families = ordered(self.models[-1].literals)
+        families = ordered(self.ladder.families)
         everything = frozenset(families)
         fits = self.feasible(everything)
         if fits is not False:
@@ -230,31 +261,44 @@ class _Search:
         )
 
     def feasible(self, enforced: Families) -> bool | None:
-        """Whether the batch has a place with these families; None when time ended first."""
-        if any(enforced <= one for one in self.fits):
-            return True
-        if any(one <= enforced for one in self.blocks):
-            return False
-        found = None
-        for model in self.models:
-            found = self._solved(model, enforced)
-            if found is True:
-                self.fits.append(enforced)
-                return True
-        if found is False and self.models[-1].cells.whole:
-            self.blocks.append(enforced)
-            return False
+        """Whether the batch has a place with these families; None when the work ended first."""
+        return self.within(enforced, "whole")
+
+    def within(self, enforced: Families, extent: Extent) -> bool | None:
+        """The same by the cheaper looks and those of an extent; None when they leave it open."""
+        ladder = self.ladder
+        known = self._known(ladder.whole, enforced)
+        if known is not None:
+            return known
+        for look, cells in enumerate(ladder.looks):
+            if extent == "whole" or cells.extent == extent:
+                answer = self._asked(look, enforced)
+                if answer is not None and ladder.counts(look, answer):
+                    (self._fits if answer else self._blocks)[ladder.whole].append(enforced)
+                    return answer
         return None
 
-    def _solved(self, model: Feasibility, enforced: Families) -> bool | None:
-        if self.work.left <= 0:
-            return None
-        self.solves += 1
-        model.enforce(enforced, one_action=self.one_action)
-        status = self.work.solve(model)
-        if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    def _known(self, look: int, enforced: Families) -> bool | None:
+        if any(enforced <= one for one in self._fits[look]):
             return True
-        return False if status == cp_model.INFEASIBLE else None
+        return False if any(one <= enforced for one in self._blocks[look]) else None
+
+    def _asked(self, look: int, enforced: Families) -> bool | None:
+        """What one look says; None when the work ended first."""
+        known = self._known(look, enforced)
+        if known is not None or self.ladder.work.left <= 0:
+            return known
+        self.solves += 1
+        model = self.ladder[look]
+        model.enforce(enforced, one_action=self.one_action)
+        status = self.ladder.work.solve(model)
+        if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            self._fits[look].append(enforced)
+            return True
+        if status == cp_model.INFEASIBLE:
+            self._blocks[look].append(enforced)
+            return False
+        return None
 
     def _only(self, everything: Families) -> bool:
         """Whether there is one minimal set, and no other.
@@ -263,6 +307,11 @@ class _Search:
         correction by itself. Where these families block, they are the only minimal set; where they do not,
         the search needs the same answers.
         """
+        refused = everything
+        for family in reversed(ordered(everything)):
+            # Few families that the sums refuse answer most of the questions below.
+            if self.within(refused - {family}, "sum") is False:
+                refused -= {family}
         self.feasible(everything - {f for f in everything if kind_of(f) == "room" and f != _SCARCE})
         needed = frozenset(f for f in ordered(everything) if self.feasible(everything - {f}))
         if self.feasible(needed) is not False:
@@ -291,7 +340,7 @@ class _Search:
         open_ = np.ones(1 << count, dtype=bool)
         bit = {family: 1 << i for i, family in enumerate(families)}
         everything = (1 << count) - 1
-        while self.work.left > 0:
+        while self.ladder.work.left > 0:
             left = by_size[open_[by_size]]
             if not len(left):
                 return True

@@ -29,6 +29,11 @@ class CapacityRows:
         self._here: dict[int, list[int]] = {}
         for i, leaver in enumerate(self.m.cells.leavers):
             self._here.setdefault(leaver.cell, []).append(i)
+        if self.m.cells.summed:
+            for n, nodes in enumerate(self.m.cells.nodes):
+                for d in range(self.m.free.shape[1]):
+                    self._sum_row(n, nodes, d)
+            return
         self._share_members()
         for n, nodes in enumerate(self.m.cells.nodes):
             for d in range(self.m.free.shape[1]):
@@ -38,23 +43,41 @@ class CapacityRows:
             elif self._sharing(n):
                 self._shares(n, nodes[0])
 
-    def _room_row(self, n: int, nodes: Sequence[int], d: int) -> None:
-        """What enters less what leaves fits what is free; in pieces the parts of shared GPUs count too."""
-        free = int(self.m.free[nodes[0], d])
-        pieces = [y[d][n] for y in self.m.y if d in y]
-        moving = [
+    def _sum_row(self, n: int, nodes: Sequence[int], d: int) -> None:
+        """What enters unlike nodes, whole or in pieces, fits what is free on all of them and what leaves."""
+        shares = self._shares_moving(n, nodes) if d == GPU else []
+        entering = [y[d][n] for y in self.m.y if d in y] + self._entering_whole(n, d)
+        if entering or shares:
+            parts = sum(part * count * pods for part, count, pods in shares)
+            row = self.m.cp.add(
+                sum(entering) + parts - sum(self._gives(n, d)) <= int(self.m.cells.room[n, d])
+            )
+            self.m.under(row, self.m.room(d))
+
+    def _entering_whole(self, n: int, d: int) -> list[Linear]:
+        """What moves to a cell, but for shares of GPUs."""
+        return [
             request_of(self.m.cells.movers[m].example)[d] * to[n]
             for m, to in self.m.to.items()
             if n in to and request_of(self.m.cells.movers[m].example)[d]
         ]
+
+    def _gives(self, n: int, d: int) -> list[Linear]:
+        """What leaves a cell."""
+        leavers = self.m.cells.leavers
+        return [
+            leavers[i].request[d] * self.m.gone[i] for i in self._here.get(n, ()) if leavers[i].request[d]
+        ]
+
+    def _room_row(self, n: int, nodes: Sequence[int], d: int) -> None:
+        """What enters less what leaves fits what is free; in pieces the parts of shared GPUs count too."""
+        free = int(self.m.free[nodes[0], d])
+        pieces = [y[d][n] for y in self.m.y if d in y]
+        moving = self._entering_whole(n, d)
         shares = self._shares_moving(n, nodes) if d == GPU else []
         if not pieces and not moving and not shares and free >= 0:
             return
-        gives: list[Linear] = [
-            self.m.cells.leavers[i].request[d] * self.m.gone[i]
-            for i in self._here.get(n, ())
-            if self.m.cells.leavers[i].request[d]
-        ]
+        gives = self._gives(n, d)
         bound = len(nodes) * free
         entering = sum(pieces) + sum(moving)
         parts_of_movers = sum(part * count * pods for part, count, pods in shares)
@@ -275,11 +298,7 @@ class CapacityRows:
         for m, to in self.m.to.items():
             if n in to:
                 whole.append(request_of(self.m.cells.movers[m].example)[GPU] * to[n])
-        gives = [
-            self.m.cells.leavers[i].request[GPU] * self.m.gone[i]
-            for i in self._here.get(n, ())
-            if self.m.cells.leavers[i].request[GPU]
-        ]
+        gives = self._gives(n, GPU)
         freed = [MILLI * var for var in self._freed.get(n, {}).values()]
         free = max(0, int(self.m.free[node, GPU]))
         row = self.m.cp.add(MILLI * sum(fresh) + sum(whole) - sum(gives) - sum(freed) <= free)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -21,11 +21,17 @@ from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.joint.victim_candidates import Charges
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting
-from kai_cp_models.snapshot import GPU, MILLI, Pod, PodKey, Subgroup
+from kai_cp_models.snapshot import GPU, Pod, PodKey, Subgroup
 
 MOST_NODES: Final = 64
 MOST_HOLDERS: Final = 400
 """Sizes up to which every node and every eviction unit stands for itself."""
+
+
+Extent = Literal["whole", "part", "domains", "sum"]
+"""``part``: cells are left out, where nothing enters or leaves, which allows less than the rules do. Sums
+over unlike nodes allow more: ``domains`` keeps apart what rules for nodes and domains tell apart, ``sum``
+forgets about topology."""
 
 
 @dataclass
@@ -71,10 +77,16 @@ class Cells:
     nodes: tuple[tuple[int, ...], ...]
     leavers: tuple[Leaver, ...]
     movers: tuple[Mover, ...]
+    room: Ints
+    """[cells, D] what is free on all nodes of every cell together."""
     exact: bool
     """Every node and every unit stands for itself."""
-    whole: bool = True
-    """No cell is left out."""
+    extent: Extent = "whole"
+
+    @property
+    def summed(self) -> bool:
+        """Only the room of all nodes of a cell together counts."""
+        return self.extent in ("domains", "sum")
 
     @property
     def leaver_of(self) -> dict[PodKey, int]:
@@ -98,13 +110,11 @@ def partition(
     queue: str,
     bounded: Sequence[str],
     apart: bool,
-    most_cells: int | None = None,
 ) -> Cells:
     """The cells for an ask of ``queue``.
 
     ``bounded``: queues on its path whose limit or quota matters. ``apart``: nodes are told apart whatever
-    their number (stateful rules, shares). ``most_cells``: keep that many that promise most and leave out the
-    rest: nothing enters or leaves there, which allows less than the rules do.
+    their number (stateful rules, shares).
     """
     exact = len(ledger.idle) <= MOST_NODES and len(holders) <= MOST_HOLDERS
     movers: list[Mover] = []
@@ -123,69 +133,10 @@ def partition(
             found[merged].holders += leaver.holders
         else:
             found[merged] = leaver
-    cells = Cells(of, nodes, tuple(found.values()), tuple(movers), exact)
-    if exact or most_cells is None or len(nodes) <= most_cells:
-        return cells
-    return _part(cells, _promising(ledger, classes, cells, most_cells))
-
-
-def _promising(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: int) -> list[int]:
-    """A sixth where most pods fit once all have gone that may, a sixth where most do once all have gone, the
-    rest with most GPUs free in all, parts of shared ones too: there what moves finds its places. Of a gang
-    that needs one domain, in the domains where most fit.
-    """
-    item = classes[0]
-    first = np.array([nodes[0] for nodes in cells.nodes])
-    sizes = np.array([len(nodes) for nodes in cells.nodes])
-    free = (ledger.idle + ledger.releasing)[first]
-    permitted, every = free.copy(), free.copy()
-    for leaver in cells.leavers:
-        each = np.array(leaver.request) * leaver.count // sizes[leaver.cell]
-        every[leaver.cell] += each
-        if not leaver.kept or leaver.fixed == frozenset():
-            permitted[leaver.cell] += each
-    asked = np.array(request_of(item.example))
-    accepted = accepting(ledger.fixed.table, item.example)[first]
-    domains = [
-        domain[first]
-        for scope in item.scopes
-        for _, domain in (domains_of(ledger, scope),)
-        if domain is not None
-    ]
-    found: dict[int, None] = {}
-    for sixths, room in ((1, permitted), (2, every), (6, free)):
-        fits = np.where(accepted, (room[:, asked > 0] // asked[asked > 0]).min(axis=1), -1)
-        gpus = sizes * (free[:, GPU] + _spare(ledger)[first])
-        keys = [first, -gpus, -fits] if sixths < 6 else [first, -fits, -gpus]
-        for domain in domains:
-            total = np.zeros(domain.max(initial=0) + 2, dtype=np.int64)
-            np.add.at(total, domain, fits.clip(min=0) * sizes)
-            keys += [domain, -total[domain]]
-        for n in np.lexsort(keys).tolist():
-            if len(found) >= sixths * most // 6:
-                break
-            found.setdefault(n)
-    return sorted(found)
-
-
-def _spare(ledger: Ledger) -> Ints:
-    """[N] parts of shared GPUs that are free, in milli-GPUs."""
-    found: Ints = np.zeros(len(ledger.idle), dtype=np.int64)
-    for node, names in ledger.groups_on.items():
-        free = sum(max(0, ledger.device_free_mib(node, name, now=False)) for name in names)
-        found[node] = MILLI * free // int(ledger.fixed.gpu_memory_mib[node])
-    return found
-
-
-def _part(cells: Cells, chosen: Sequence[int]) -> Cells:
-    """The partition with only some of its cells."""
-    number = np.full(len(cells.nodes), -1, dtype=np.int64)
-    number[list(chosen)] = np.arange(len(chosen))
-    leavers = [leaver for leaver in cells.leavers if number[leaver.cell] >= 0]
-    for leaver in leavers:
-        leaver.cell = int(number[leaver.cell])
-    nodes = tuple(cells.nodes[n] for n in chosen)
-    return Cells(number[cells.of], nodes, tuple(leavers), cells.movers, cells.exact, whole=False)
+    first = [mine[0] for mine in nodes]
+    sizes = np.array([len(mine) for mine in nodes], dtype=np.int64)
+    room = (ledger.idle + ledger.releasing)[first] * sizes[:, None]
+    return Cells(of, nodes, tuple(found.values()), tuple(movers), room, exact)
 
 
 def _drafts(

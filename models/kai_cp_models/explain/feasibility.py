@@ -9,36 +9,25 @@ a relaxation, so *infeasible* is always a proof.
 from __future__ import annotations
 
 from kai_cp_models.explain.capacity_rows import CapacityRows
+from kai_cp_models.explain.cells import Cells
 from kai_cp_models.explain.device_rows import DeviceRows
 from kai_cp_models.explain.families import Families
 from kai_cp_models.explain.policy_rows import PolicyRows
-from kai_cp_models.explain.situation import Situation
+from kai_cp_models.explain.question import Question
 from kai_cp_models.explain.variables import Variables
-from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.solver import cp_model
-from kai_cp_models.units import Batch
 
 
 class Feasibility(Variables):
     """The model of one waiting pod group; see the module's docstring."""
 
-    def __init__(
-        self,
-        situation: Situation,
-        group: PodGroup,
-        batch: Batch | None,
-        given: Families,
-        *,
-        most_cells: int | None = None,
-    ) -> None:
-        """``given``: families of ``TAKEN_AS_GIVEN`` that the group breaks.
-
-        ``most_cells``: see ``partition``.
-        """
-        super().__init__(situation, group, batch, given, most_cells=most_cells)
+    def __init__(self, question: Question, cells: Cells | None = None) -> None:
+        """``cells``: a coarser look than that at all cells."""
+        super().__init__(question, cells)
         CapacityRows(self).add()
         PolicyRows(self).add()
-        DeviceRows(self).add()
+        if not self.cells.summed:
+            DeviceRows(self).add()
 
     def enforce(self, families: Families, *, one_action: bool = False) -> None:
         """Enforce these families and relax all others."""

@@ -23,7 +23,8 @@ class PolicyRows:
 
     def add(self) -> None:
         """All rows of this subject."""
-        self._topology()
+        if self.m.cells.extent != "sum":
+            self._topology()
         self._queues()
         self._reclaim_bounds()
         self._consolidation()

@@ -16,7 +16,7 @@ from kai_cp_models.explain.blocking import solver_for
 from kai_cp_models.explain.cells import Leaver
 from kai_cp_models.explain.families import kind_of
 from kai_cp_models.explain.feasibility import Feasibility
-from kai_cp_models.explain.own import own_faults
+from kai_cp_models.explain.question import Question
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.search import Linear
@@ -49,7 +49,7 @@ class Repair(Feasibility):
         self._stopped: dict[int, cp_model.IntVar] = {}
         """By holder where every unit stands for itself, else by leaver."""
         self._shifted: dict[int, cp_model.IntVar] = {}
-        super().__init__(situation, group, situation.batch(group.key), own_faults(situation, group))
+        super().__init__(Question(situation, group))
         changed = _CHANGES if bent else frozenset[str]()
         self.enforce(frozenset(f for f in self.literals if kind_of(f) not in changed))
 

@@ -12,17 +12,18 @@ from functools import cached_property
 from itertools import combinations, pairwise
 from typing import Final
 
+import numpy as np
+
 from kai_cp_models.arrays import Mask
-from kai_cp_models.explain.ask import AskClass, classes_of, device_families
-from kai_cp_models.explain.cells import Cells, Leaver, partition
+from kai_cp_models.explain.ask import AskClass
+from kai_cp_models.explain.cells import Cells, Leaver
 from kai_cp_models.explain.families import TAKEN_AS_GIVEN, Families, Family
-from kai_cp_models.explain.holders import Holders, VictimUnit, groups_of
-from kai_cp_models.explain.situation import Situation
+from kai_cp_models.explain.holders import VictimUnit, groups_of
+from kai_cp_models.explain.question import Question
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import EVICTION_ACTIONS, GPU, UNLIMITED, PodGroup
+from kai_cp_models.snapshot import EVICTION_ACTIONS, GPU
 from kai_cp_models.solver import cp_model
-from kai_cp_models.units import Batch
 
 _SERVED: Final[Families] = frozenset(("order",))
 """What keeps the places of those that were served before."""
@@ -43,41 +44,21 @@ def choices(kinds: Iterable[VariableKind]) -> Iterator[frozenset[VariableKind]]:
 class Variables:
     """Variables and literals of the model of one waiting pod group."""
 
-    def __init__(
-        self,
-        situation: Situation,
-        group: PodGroup,
-        batch: Batch | None,
-        given: Families,
-        *,
-        most_cells: int | None = None,
-    ) -> None:
-        """``given``: families of ``TAKEN_AS_GIVEN`` that the group breaks.
-
-        ``most_cells``: see ``partition``.
-        """
-        self.situation = situation
-        self.group = group
-        self.ledger: Ledger = situation.after
+    def __init__(self, question: Question, cells: Cells | None = None) -> None:
+        """``cells``: a coarser look than that at all cells."""
+        self.situation = question.situation
+        self.group = question.group
+        self.ledger: Ledger = question.ledger
         self.cp = cp_model.CpModel()
         self.literals: dict[Family, cp_model.IntVar] = {}
-        self.batch = batch
-        self.classes: list[AskClass] = classes_of(self.ledger, situation.gang(group.key), batch)
+        self.batch = question.batch
+        self.classes: list[AskClass] = question.classes
         self.free = self.ledger.idle + self.ledger.releasing
-        self.who = Holders(situation, group, batch)
-        self.holders: list[VictimUnit] = self.who.all()
-        self.rules = device_families(self.ledger, self.classes)
-        shares = any(item.example.spec.gpu.shares for item in self.classes)
-        self.cells: Cells = partition(
-            self.ledger,
-            self.classes,
-            self.holders,
-            queue=group.queue,
-            bounded=self._bounded(),
-            apart=bool(self.rules) or shares,
-            most_cells=most_cells,
-        )
-        for family in sorted(given & TAKEN_AS_GIVEN):
+        self.who = question.who
+        self.holders: list[VictimUnit] = question.holders
+        self.cells: Cells = question.cells if cells is None else cells
+        self.rules = question.rules
+        for family in sorted(question.given & TAKEN_AS_GIVEN):
             self.cp.add_bool_or([~self.literal(family)])
         self.one_action = self.cp.new_bool_var("one action")
         """What is disturbed is disturbed by one action, as in a cycle (0.2): consolidation only moves,
@@ -252,21 +233,9 @@ class Variables:
         self.to: dict[int, dict[int, cp_model.IntVar]] = {}
         for m, mine in terms.items():
             mask = self.cells.movers[m].mask
-            cells = [n for n, nodes in enumerate(self.cells.nodes) if mask[nodes[0]]]
+            cells = [n for n in np.unique(self.cells.of[mask]).tolist() if n >= 0]
             self.to[m] = {n: self.cp.new_int_var(0, most[m], f"to[{m},{n}]") for n in cells}
             self.cp.add(sum(self.to[m].values()) == sum(mine))
-
-    def _bounded(self) -> list[str]:
-        """Queues on the group's path with a limit, or a quota that counts for it."""
-        book = self.ledger.book
-        if self.group.queue not in self.ledger.snapshot.queue_by_name:
-            return []
-        found = []
-        for i in book.line(self.group.queue):
-            limited = any(limit != UNLIMITED for limit in book.limit[i])
-            if limited or (not self.group.preemptible and any(q != UNLIMITED for q in book.firm_quota[i])):
-                found.append(book.name(i))
-        return found
 
     def consolidated(self, j: int) -> Linear:
         """Pods of a leaver that the cycle itself moves."""

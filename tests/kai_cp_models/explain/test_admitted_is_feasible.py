@@ -14,7 +14,7 @@ from kai_cp_models.engine import decide
 from kai_cp_models.explain import cells
 from kai_cp_models.explain.blocking import blocking_of, solver_for
 from kai_cp_models.explain.feasibility import Feasibility
-from kai_cp_models.explain.own import own_faults
+from kai_cp_models.explain.question import Question
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.snapshot import GroupKey, Snapshot
 from kai_cp_models.solver import cp_model
@@ -86,8 +86,7 @@ def test_what_is_refused_together_is_refused_one_by_one(seed: int) -> None:
     for group in waiting[:2]:
         with patch.object(cells, "MOST_NODES", 0):
             counted = blocking_of(situation, group)
-        ask = situation.batch(group.key), own_faults(situation, group)
-        exact = Feasibility(situation, group, *ask)
+        exact = Feasibility(Question(situation, group))
         for families in counted.sets:
             exact.enforce(families & exact.literals.keys(), one_action=True)
             assert solver_for(60.0).solve(exact.cp) == cp_model.INFEASIBLE, (str(group.key), sorted(families))

@@ -14,8 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kai_cp_models.explain import cells
-from kai_cp_models.explain.blocking import blocking
-from tests.kai_cp_models.explain.tiny_cases import CLASSES, FEATURES, Case, cases, model_of
+from kai_cp_models.explain.blocking import blocking, solver_for
+from kai_cp_models.explain.cells import Cells
+from kai_cp_models.explain.feasibility import Feasibility
+from kai_cp_models.explain.question import Question
+from kai_cp_models.solver import cp_model
+from tests.kai_cp_models.explain.tiny_cases import CLASSES, FEATURES, Case, cases, question_of
 from tests.support.brute import worlds
 
 MOST_NAMED = 8
@@ -170,7 +174,7 @@ def assert_named(found: set[frozenset[str]], minimal: set[frozenset[str]]) -> No
 @worlds(60)
 @given(cases())
 def test_all_minimal_sets(case: Case) -> None:
-    assert_named(set(blocking(model_of(case)).sets), minimal_sets(case))
+    assert_named(set(blocking(question_of(case)).sets), minimal_sets(case))
 
 
 @pytest.mark.parametrize("feature", sorted(FEATURES))
@@ -178,7 +182,7 @@ def test_all_minimal_sets(case: Case) -> None:
 @given(st.data())
 def test_all_minimal_sets_with_one_feature_more(feature: str, data: st.DataObject) -> None:
     case = data.draw(cases(frozenset((feature,))))
-    found = set(blocking(model_of(case)).sets)
+    found = set(blocking(question_of(case)).sets)
     if "claims" in case.features and case.holders:
         # The model asks for no device where such a pod moves to, so its sets block and may be too large.
         assert [sorted(one) for one in found if feasible(case, one)] == []
@@ -191,7 +195,28 @@ def test_all_minimal_sets_with_one_feature_more(feature: str, data: st.DataObjec
 def test_what_is_counted_together_is_refuted_by_nothing(case: Case) -> None:
     """As in a large cluster equal nodes are one cell and alike pods a number: that only ever allows more."""
     with patch.object(cells, "MOST_NODES", 0):
-        model = model_of(case)
-        found = blocking(model)
-    assert not model.cells.exact
+        question = question_of(case)
+        found = blocking(question)
+    assert not question.cells.exact
     assert [sorted(one) for one in found.sets if feasible(case, one)] == []
+
+
+@worlds(40)
+@given(cases(), st.data())
+def test_sums_allow_more_and_parts_less(case: Case, data: st.DataObject) -> None:
+    """What sums refuse is infeasible; what has a place in a part has one in the whole."""
+    families = data.draw(st.sets(st.sampled_from(families_of(case))))
+    with patch.object(cells, "MOST_NODES", 0):
+        question = question_of(case)
+        whole, total, one = question.cells, question.sums(domains=False), question.part(1)
+    if not fits(question, total, families):
+        assert not feasible(case, frozenset(families))
+    if fits(question, one, families):
+        assert fits(question, whole, families)
+
+
+def fits(question: Question, look: Cells, families: set[str]) -> bool:
+    """Whether the batch has a place in one look at the cluster."""
+    model = Feasibility(question, look)
+    model.enforce(frozenset(families))
+    return solver_for(60.0).solve(model.cp) in (cp_model.OPTIMAL, cp_model.FEASIBLE)

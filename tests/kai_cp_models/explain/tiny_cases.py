@@ -1,4 +1,4 @@
-"""Drawn worlds of a few nodes in which one pod group waits, and the model of its explanation."""
+"""Drawn worlds of a few nodes in which one pod group waits, and the question of its explanation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kai_cp_models.explain.feasibility import Feasibility
+from kai_cp_models.explain.question import Question
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.snapshot import GroupKey, Plan
 from tests.support.devices import (
@@ -130,8 +130,8 @@ def cases(draw: st.DrawFn, features: frozenset[str] = frozenset()) -> Case:
     return replace(case, features=features, chosen=chosen, marked=marked, amount=amount)
 
 
-def model_of(case: Case) -> Feasibility:
-    """The model of the pods that wait. Nothing is decided for them: the world is taken as it stands."""
+def question_of(case: Case) -> Question:
+    """The question of the pods that wait. Nothing is decided for them: the world is taken as it stands."""
     classes = [
         {"metadata": {"name": name, "uid": f"class-{name}"}, "value": value}
         for name, value in CLASSES.items()
@@ -183,7 +183,7 @@ def model_of(case: Case) -> Feasibility:
     )
     situation = Situation(snapshot, ALL_RULES, Plan())
     group = snapshot.group_by_key[GroupKey("default", "x")]
-    return Feasibility(situation, group, situation.batch(group.key), frozenset())
+    return Question(situation, group)
 
 
 def _labels(case: Case, n: int) -> dict[str, str]:
