@@ -24,8 +24,9 @@ class BackgroundWriter:
     So thousands of events of one object delay no other's. A write submitted under a key that still waits
     replaces the older one. Beyond ``limit`` waiting writes the oldest of the namespace that has most is
     dropped: what it said will be said again by the next cycle that still finds it true.
-    While ``busy`` says that pods are being bound, one thread alone writes: reports come soon where there are
-    few, and take a small part of the server's time where there are thousands. Urgent ones never stand back.
+    While ``busy`` says that pods are being decided or bound, one thread alone writes: reports come soon where
+    there are few, and take a small part of the server's time where there are thousands. Urgent ones never
+    stand back.
     """
 
     def __init__(

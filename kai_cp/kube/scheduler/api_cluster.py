@@ -80,7 +80,9 @@ class ApiCluster:
         """Annotations (None: removed) that are decided and not written yet."""
         self._notes_lock = threading.Lock()
         self._writing = threading.Lock()
-        writer.busy = self.binding
+        self.deciding: Callable[[], bool] = lambda: False
+        """Whether a cycle is under way."""
+        writer.busy = lambda: self.deciding() or self.binding()
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
 
     def binding(self) -> bool:

@@ -69,6 +69,7 @@ class Scheduler:
         self._others = threading.Event()
         """Set when a pod came in another namespace than those, or this ends."""
         cache.stores[resources.PODS].listen(self._noticed)
+        cluster.deciding = self.deciding
         self.cycles = log or CycleLog()
         self._busy_since: float | None = None
         self.last_success = 0.0
@@ -83,6 +84,10 @@ class Scheduler:
         """Whether cycles still come to an end."""
         began = self._busy_since
         return began is None or time.monotonic() - began < HUNG_SECONDS
+
+    def deciding(self) -> bool:
+        """Whether a cycle is under way: reports stand back."""
+        return self._busy_since is not None
 
     def stop(self) -> None:
         """End after the present cycle."""

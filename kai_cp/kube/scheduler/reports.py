@@ -17,6 +17,7 @@ from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.cache import ClusterCache
+from kai_cp.kube.scheduler.event_quota import MOST_EVENTS, WINDOW_SECONDS, EventQuota
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions
 from kai_cp.kube.scheduler.staleness import stale_groups
 from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus, Snapshot, Unscheduled
@@ -67,6 +68,7 @@ class Reporter:
         self._told: dict[str, tuple[str, str, float]] = {}
         """By uid of pod or pod group: reason, message and time of its last event here."""
         self._aside: dict[str, str] = {}
+        self._quota = EventQuota(clock)
         self.words: Callable[[Unscheduled], str] = lambda entry: entry.message
         """What is said of a pod group that waits: the cycle's message, or more where more is known."""
 
@@ -95,8 +97,18 @@ class Reporter:
             for key, annotations in promises(snapshot, plan):
                 self._cluster.annotate(key, annotations)
             self._tell_starts(plan)
-        self._report_set_aside(snapshot, plan)
+        again += self._report_set_aside(snapshot, plan)
+        self._tell_left_out()
         return min(again, default=None)
+
+    def _tell_left_out(self) -> None:
+        """One event for all that a namespace was not told in this window."""
+        for objects, about, resource in self._quota.left_out():
+            text = (
+                f"events about {objects} objects of this namespace, of which this is the first, come later: "
+                f"it has at most {MOST_EVENTS} in {WINDOW_SECONDS:g} s; conditions and kai-cp explain tell all"
+            )
+            self._recorder.say(about, resource, "Normal", "EventsLeftOut", text)
 
     def _tell_starts(self, plan: Plan) -> None:
         """An event for every start that is made, moved or given up, with its cause."""
@@ -121,11 +133,10 @@ class Reporter:
         if entry.reason in NO_ROOM_SOUGHT:
             return self._tell(group, resources.POD_GROUPS, "Normal", entry.reason, message)
         members = snapshot.members[entry.group]
-        again: list[float] = []
+        again = self._tell(group, resources.POD_GROUPS, "Warning", "Unschedulable", message)
         for pod in members:
             if pod.status is PodStatus.PENDING and pod.key not in placed:
                 again += self._mark_pod(pod.key, message, condition=record.mark_unschedulable)
-        again += self._tell(group, resources.POD_GROUPS, "Warning", "Unschedulable", message)
         if not any(pod.status in PLACED for pod in members) and not any(p.key in placed for p in members):
             again += self._mark_group(group, entry, message)
         return again
@@ -166,6 +177,9 @@ class Reporter:
         known = last == reason or (last and reason in NO_ROOM_SOUGHT)
         if known and at + REWRITE_SECONDS > self._clock():
             return [at + REWRITE_SECONDS]
+        later = self._quota.admit(about, resource)
+        if later is not None:
+            return [later]
         if len(self._told) > REMEMBERED:
             self._told.clear()
         self._told[uid] = (reason, message, self._clock())
@@ -244,16 +258,24 @@ class Reporter:
             elif group.key not in stale and group.stale_since is not None:
                 self._cluster.annotate(group.key, {names.STALE_SINCE: None})
 
-    def _report_set_aside(self, snapshot: Snapshot, plan: Plan) -> None:
-        """An event on each object that was left out of the cycle, and why."""
+    def _report_set_aside(self, snapshot: Snapshot, plan: Plan) -> list[float]:
+        """An event on each object that was left out of the cycle, and why; when to tell of the others."""
         now = {entry.item: entry.reason for entry in (*snapshot.set_aside, *plan.set_aside)}
-        for item, reason in now.items():
+        again: list[float] = []
+        for item, reason in list(now.items()):
             if self._aside.get(item) == reason:
                 continue
             found = self._find(item)
-            if found is not None:
+            if found is None:
+                continue
+            later = self._quota.admit(*found)
+            if later is None:
                 self._recorder.say(*found, "Warning", "SetAside", reason)
+            else:
+                again.append(later)
+                del now[item]
         self._aside = now
+        return again
 
     def _find(self, item: str) -> tuple[Mapping[str, Any], resources.Resource] | None:
         kind, _, key = item.partition(" ")

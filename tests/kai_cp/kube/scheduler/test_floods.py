@@ -12,6 +12,7 @@ from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
+from kai_cp.kube.scheduler.event_quota import MOST_EVENTS, WINDOW_SECONDS
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions, default_config
 from kai_cp.kube.scheduler.reports import Reporter
 from kai_cp.reader import parse
@@ -28,12 +29,24 @@ class Listener:
 
     def __init__(self) -> None:
         self.written: list[tuple[str, str]] = []
+        self.said: dict[str, str] = {}
+        """The last words by reason."""
 
     def create(self, _resource: Resource, namespace: str, body: Object, **_more: Any) -> None:
         self.written.append((namespace, body["reason"]))
+        self.said[body["reason"]] = body["message"]
 
     def patch(self, resource: Resource, namespace: str, *_more: Any, **_options: Any) -> None:
         self.written.append((namespace, resource.kind))
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def within(namespace: str, item: Object, **spec: Any) -> Object:
@@ -63,15 +76,15 @@ def test_objects_that_each_cost_an_event_delay_no_other_namespace() -> None:
     cache.stores[r.PODS].put(within("victim", pod("p", "gang")))
     snapshot = parse(live.snapshot(), now=NOW)
     waits = Unscheduled(GroupKey("victim", "gang"), "OverLimit", "needs 1, limit 0", True)
-    Reporter(api, cache, live, options, recorder, writer=writer, clock=lambda: NOW).report(
-        snapshot, Plan(unscheduled=(waits,))
-    )
+    clock = Clock()
+    reporter = Reporter(api, cache, live, options, recorder, writer=writer, clock=clock)
+    plan = Plan(unscheduled=(waits,))
+    assert reporter.report(snapshot, plan) == NOW + WINDOW_SECONDS, "the others are told of then"
+    reporter.report(snapshot, plan)
 
-    assert writer.waiting() >= FLOOD
+    assert writer.waiting() >= MOST_EVENTS
     open_gate.set()
     assert writer.drain(PATIENCE_SECONDS)
-    writer.stop()
-    live.close()
     about_victim = [i for i, (namespace, _) in enumerate(api.written) if namespace == "victim"]
     assert sorted({what for namespace, what in api.written if namespace == "victim"}) == [
         "Pod",
@@ -79,4 +92,14 @@ def test_objects_that_each_cost_an_event_delay_no_other_namespace() -> None:
         "Unschedulable",
     ]
     assert max(about_victim) <= 2 * len(about_victim)
-    assert api.written.count(("evil", "SetAside")) == FLOOD
+    assert api.written.count(("evil", "SetAside")) == MOST_EVENTS
+    assert api.written.count(("evil", "EventsLeftOut")) == 1
+    assert f"about {FLOOD - MOST_EVENTS} objects" in api.said["EventsLeftOut"]
+    for _ in range(FLOOD // MOST_EVENTS):
+        clock.now += WINDOW_SECONDS
+        reporter.report(snapshot, plan)
+        assert writer.drain(PATIENCE_SECONDS)
+    assert api.written.count(("evil", "SetAside")) == FLOOD, "each is told of once"
+    assert api.written.count(("evil", "EventsLeftOut")) == FLOOD // MOST_EVENTS - 1
+    writer.stop()
+    live.close()

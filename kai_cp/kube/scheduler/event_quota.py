@@ -1,0 +1,67 @@
+"""How many events a namespace may have in a while, so that a flood of objects is no flood of events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from kai_cp.kube.api.resources import Resource
+
+MOST_EVENTS: Final = 200
+"""Of a namespace in a window: as many as a person reads, and a small part of what an API server stores."""
+WINDOW_SECONDS: Final = 10.0
+
+
+class LeftOut(NamedTuple):
+    """Objects of a namespace that were not told of; ``about`` is the first."""
+
+    objects: int
+    about: Mapping[str, Any]
+    resource: Resource
+
+
+@dataclass
+class _Window:
+    began: float
+    told: int = 0
+    said: bool = False
+    left_out: LeftOut | None = None
+
+
+class EventQuota:
+    """Counts events by namespace. What is beyond the most is told in a later window."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._windows: dict[str, _Window] = {}
+
+    def admit(self, about: Mapping[str, Any], resource: Resource) -> float | None:
+        """None: an event may be written about the object now. Otherwise when to ask again."""
+        now = self._clock()
+        namespace = str(about["metadata"].get("namespace") or "")
+        window = self._windows.get(namespace)
+        if window is None or window.began + WINDOW_SECONDS <= now:
+            window = self._windows[namespace] = _Window(now)
+        if window.told < MOST_EVENTS:
+            window.told += 1
+            return None
+        before = window.left_out
+        window.left_out = LeftOut(
+            1 + (before.objects if before else 0), *(before or (0, about, resource))[1:]
+        )
+        return window.began + WINDOW_SECONDS
+
+    def left_out(self) -> Iterator[LeftOut]:
+        """What was left out since the last call, by namespace; of each window once."""
+        now = self._clock()
+        self._windows = {
+            namespace: window
+            for namespace, window in self._windows.items()
+            if window.began + WINDOW_SECONDS > now
+        }
+        for window in self._windows.values():
+            if window.left_out is not None and not window.said:
+                window.said = True
+                yield window.left_out
+            window.left_out = None
