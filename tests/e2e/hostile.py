@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from kai_cp.kube.api import resources as r
@@ -49,9 +50,12 @@ class Attacker:
     def close(self) -> None:
         for kind in (r.PODS, r.POD_GROUPS, r.RESOURCE_CLAIMS):
             # Listed as our processes list: what was sent may be more than a plain reader takes.
-            for item in self.world.api.list_pages(kind)[0]:
-                if item["metadata"]["namespace"] == self.namespace:
-                    self.world.api.delete(kind, self.namespace, item["metadata"]["name"], grace=0)
+            listed = [item["metadata"] for item in self.world.api.list_pages(kind)[0]]
+            names = [meta["name"] for meta in listed if meta["namespace"] == self.namespace]
+            with ThreadPoolExecutor(CREATORS) as removers:
+                remove = partial(self.world.api.delete, kind, self.namespace, grace=0)
+                for _ in removers.map(remove, names):
+                    pass
         self.world.api.delete(NAMESPACE, "", self.namespace)
         self.api.close()
 
