@@ -105,8 +105,8 @@ class Reporter:
         """One event for all that a namespace was not told in this window."""
         for objects, about, resource in self._quota.left_out():
             text = (
-                f"events about {objects} objects of this namespace, of which this is the first, come later: it "
-                f"has at most {MOST_EVENTS} in {WINDOW_SECONDS:g} s; conditions and kai-cp explain tell all"
+                f"events about {objects} objects of this namespace, of which this is the first, come later: "
+                f"it has {MOST_EVENTS} in {WINDOW_SECONDS:g} s at most; kai-cp explain tells all"
             )
             self._recorder.say(about, resource, "Normal", "EventsLeftOut", text)
 
