@@ -13,7 +13,7 @@ from kai_cp.files import MOST_BYTES
 from kai_cp.instants import from_rfc3339 as from_rfc3339
 from kai_cp.instants import rfc3339 as rfc3339
 from kai_cp.reader.notes import IGNORED
-from kai_cp.starts import estimate_document, read_reservation, reservation_document
+from kai_cp.starts import estimate_document, read_reservation, reservation_document, rollout_document
 from kai_cp_models.snapshot import (
     GPU,
     MILLI,
@@ -130,6 +130,8 @@ def to_json(
         document["localities"] = [_locality(*item) for item in sorted(plan.localities.items())]
     if plan.reservations is not None:
         document["reservations"] = [reservation_document(entry) for entry in plan.reservations]
+    if plan.rollouts:
+        document["rollouts"] = [rollout_document(entry) for entry in plan.rollouts]
     if plan.defrag is not None:
         document["defrag"] = {
             "goal": plan.defrag.goal,

@@ -9,7 +9,8 @@ from typing import Any, Final
 from kai_cp.decisions import rfc3339, version
 from kai_cp.reader.notes import IGNORED
 from kai_cp.reader.recorded_usage import FETCHED_AT
-from kai_cp_models.queries.cluster import kind_holdings, mig_advice, unread_notes
+from kai_cp.starts import rollout_document
+from kai_cp_models.queries.cluster import kind_holdings, mig_advice, rollouts_now, unread_notes
 from kai_cp_models.queries.shares import Waiter, queue_shares, waiting_line
 from kai_cp_models.queries.times import RunTimes
 from kai_cp_models.settings import Settings
@@ -66,6 +67,8 @@ def inspection(snapshot: Snapshot, sha256: str = "", settings: Settings | None =
     if settings is not None:
         unread = unread_notes(snapshot, settings.rules)
         document["setAside"] += [{"object": one.item, "reason": one.reason} for one in unread]
+        if entries := rollouts_now(snapshot, settings.rules):
+            document["rollouts"] = [rollout_document(entry) for entry in entries]
     if settings is not None and settings.reservations.enabled:
         _in_time(document, RunTimes(snapshot, settings))
     if (fetched_at := snapshot.extras[FETCHED_AT]) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, get_args
 
 from kai_cp.instants import from_rfc3339, rfc3339
-from kai_cp_models.snapshot import Estimate, GroupKey, HoldState, IdleSoFar, Reservation
+from kai_cp_models.snapshot import Estimate, GroupKey, HoldState, IdleSoFar, Reservation, RolloutHolding
 
 _STATES: Final[dict[str, HoldState]] = {state: state for state in get_args(HoldState)}
 
@@ -16,6 +16,20 @@ def estimate_document(estimate: Estimate) -> dict[str, Any]:
         "kind": estimate.kind,
         "start": _instant(estimate.start),
         "unknownEnds": estimate.unknown_ends,
+    }
+
+
+def rollout_document(entry: RolloutHolding) -> dict[str, Any]:
+    """One entry of ``rollouts``."""
+    return {
+        "namespace": entry.namespace,
+        "workload": entry.workload,
+        "queue": entry.queue,
+        "revision": entry.revision,
+        "until": _instant(entry.until),
+        "oldGpus": _whole(entry.old_gpus),
+        "newGpus": _whole(entry.new_gpus),
+        "lentGpus": _whole(entry.lent_gpus),
     }
 
 

@@ -123,6 +123,20 @@ class Cluster(TypedDict):
 
 
 @with_config(CLOSED)
+class RolledOut(TypedDict):
+    """A workload in rollout: what its newest revision and all others hold."""
+
+    namespace: str
+    workload: Annotated[str, Field(description="Kind and name.")]
+    queue: str
+    revision: Annotated[str, Field(description="The newest.")]
+    until: Annotated[Time, Field(description="When its queue lends no more.")]
+    oldGpus: Gpus
+    newGpus: Gpus
+    lentGpus: Annotated[Gpus, Field(description="What quotas do not count.")]
+
+
+@with_config(CLOSED)
 class Decisions(TypedDict):
     """What one cycle does: ``kai-cp solve -o json``, ``/debug/cycles``; ``kai-cp check`` reads it."""
 
@@ -141,6 +155,9 @@ class Decisions(TypedDict):
     localities: NotRequired[list[Locality]]
     reservations: NotRequired[
         Annotated[list[Reservation], Field(description="Absent where nothing is planned beyond now.")]
+    ]
+    rollouts: NotRequired[
+        Annotated[list[RolledOut], Field(description="Absent where nothing is in rollout.")]
     ]
     defrag: NotRequired[Annotated[Goal, Field(description="Absent without a goal.")]]
     ignoredFields: NotRequired[Annotated[dict[str, int], Field(description="Unknown fields, counted.")]]
@@ -245,6 +262,9 @@ class Inspection(TypedDict):
     setAside: Annotated[list[Skipped], Field(description="Objects that were skipped.")]
     reservations: NotRequired[
         Annotated[list[StoredReservation], Field(description="Absent where reservations are off.")]
+    ]
+    rollouts: NotRequired[
+        Annotated[list[RolledOut], Field(description="Absent where nothing is in rollout.")]
     ]
     usage: NotRequired[UsageRead]
     migPartition: NotRequired[dict[str, Any]]

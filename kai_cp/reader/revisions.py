@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -24,6 +25,15 @@ _OWNED: Final = "controller-revision-hash"
 """Label of the revision where the owner is the workload."""
 
 
+_RAY_CLUSTER: Final = "ray.io/cluster"
+_RAY_SERVES: Final = "ray.io/serve"
+"""Label that KubeRay puts on the pods of clusters that it makes for a RayService, and on no others."""
+_RAY_MADE: Final = re.compile(r"(.+?)(?:-raycluster)?-[a-z0-9]{5}")
+"""Name of such a cluster: the service, in older versions ``-raycluster``, five random characters."""
+_RAY_ORIGIN: Final = ("ray.io/originated-from-crd", "ray.io/originated-from-cr-name")
+"""Labels with kind and name of what a cluster was made for, where pods carry them."""
+
+
 def revision_of(metadata: Json, labels: Mapping[str, str]) -> Revision | None:
     """The pod's revision; None where nothing tells it. The first kind that fits counts.
 
@@ -32,6 +42,8 @@ def revision_of(metadata: Json, labels: Mapping[str, str]) -> Revision | None:
     for kind, workload, revision in _NAMED:
         if labels.get(workload) and labels.get(revision):
             return Revision(f"{kind}/{labels[workload]}", labels[revision])
+    if (found := _ray_service(labels)) is not None:
+        return found
     kind, name = _controller(metadata)
     for made_by, label in HASHED:
         ending = labels.get(label)
@@ -39,6 +51,16 @@ def revision_of(metadata: Json, labels: Mapping[str, str]) -> Revision | None:
             return Revision(f"{made_by}/{name.removesuffix(f'-{ending}')}", ending)
     revision = labels.get(_OWNED, "")
     return Revision(f"{kind}/{name}", revision) if kind and revision else None
+
+
+def _ray_service(labels: Mapping[str, str]) -> Revision | None:
+    """A RayService makes a whole new Ray cluster for every revision."""
+    cluster = labels.get(_RAY_CLUSTER, "")
+    kind, name = (labels.get(label, "") for label in _RAY_ORIGIN)
+    if cluster and kind == "RayService" and name:
+        return Revision(f"RayService/{name}", cluster)
+    made = _RAY_MADE.fullmatch(cluster) if _RAY_SERVES in labels else None
+    return None if made is None else Revision(f"RayService/{made[1]}", cluster)
 
 
 def _controller(metadata: Json) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from kai_cp.json_types import Document
 from kai_cp.report.headline import as_of, headline
 from kai_cp.report.partition import partition
 from kai_cp.report.reserved import estimated, over_time, reserved
+from kai_cp.report.rolled_out import rolled_out
 from kai_cp.report.section import ROWS_SHOWN, Cell, Names, Section, Shortening, ignored, skipped
 from kai_cp.report.terminal import age, amount, is_whole
 from kai_cp.worker import End
@@ -62,6 +63,7 @@ def _sections(document: Document, stages: bool) -> Iterator[Section]:
     yield _starting(of["Bind"], [d for d in of["Nominate"] if _pod(d) not in evicted])
     yield reserved(document.get("reservations") or (), document.get("now", ""))
     yield over_time(document.get("reservations") or (), document.get("now", ""))
+    yield rolled_out(document.get("rollouts") or (), document.get("now", ""))
     yield _localities(document.get("localities", ()))
     yield _queues(document["queues"])
     yield skipped([(entry["object"], entry["reason"]) for entry in document["setAside"]])

@@ -13,6 +13,7 @@ from kai_cp.report.headline import as_of
 from kai_cp.report.kinds import by_kind
 from kai_cp.report.partition import partition
 from kai_cp.report.reserved import longest_wait, over_time, reserved
+from kai_cp.report.rolled_out import rolled_out
 from kai_cp.report.section import ROWS_SHOWN, Section, Shortening, ignored, skipped
 from kai_cp.report.select import Selection
 from kai_cp.report.terminal import age, amount, is_whole, plural
@@ -57,6 +58,7 @@ class _Report:
             reserved(document.get("reservations") or (), document["now"]),
             over_time(document.get("reservations") or (), document["now"]),
             _queues(document["queues"], self._resource),
+            rolled_out(document.get("rollouts") or (), document["now"]),
             by_kind(document["queues"]),
             _nodes(document["nodes"]),
             _partition(document.get("migPartition")),

@@ -322,6 +322,7 @@ class _Engine:
             self._aside,
             _first(next_instant(self._times, starts), self._looked.again_at),
             self._looked.report,
+            rollouts.holdings(self._cycle.ledger.rules),
         )
         if self._emit is not None:
             self._emit(plan)

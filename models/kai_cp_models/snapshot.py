@@ -688,6 +688,27 @@ class IdleSoFar:
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutHolding:
+    """A workload in rollout (3.8): GPUs of its newest revision, of all others, and what quotas lend to it.
+
+    ``until``: when that ends.
+    """
+
+    namespace: str
+    workload: str
+    queue: str
+    revision: str
+    until: float
+    old_gpus: float
+    new_gpus: float
+
+    @property
+    def lent_gpus(self) -> float:
+        """What quotas do not count: the old revision gives it back."""
+        return min(self.old_gpus, self.new_gpus)
+
+
+@dataclass(frozen=True, slots=True)
 class Reservation:
     """What became of a pod group's start in the future in this cycle.
 
@@ -791,3 +812,5 @@ class Plan:
     """When time alone may change what the time axis decides."""
     defrag: DefragReport | None = None
     """Of a goal of defragmentation; None: there is none."""
+    rollouts: tuple[RolloutHolding, ...] = ()
+    """Workloads in rollout as the plan leaves them, where the rule is on."""

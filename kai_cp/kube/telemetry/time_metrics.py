@@ -129,6 +129,12 @@ class TimeMetrics:
         self._wanted = ReplacingGauge(
             registry, "kai_cp_defrag_wanted", "How much defrag.goal asks for.", ("goal",)
         )
+        self._rolled_out = ReplacingGauge(
+            registry,
+            "kai_cp_rollout_gpus",
+            "GPUs of workloads in rollout: of the new revision, of the old ones, lent by quotas.",
+            ("queue", "side"),
+        )
         self._running: dict[GroupKey, tuple[PodGroup, float]] = {}
 
     def observe(self, cycle: CycleRecord) -> None:
@@ -138,6 +144,12 @@ class TimeMetrics:
         goal = cycle.plan.defrag
         self._free.show({} if goal is None else {(goal.goal,): goal.value})
         self._wanted.show({} if goal is None else {(goal.goal,): goal.wanted})
+        sides: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        for one in cycle.plan.rollouts:
+            sides[one.queue, "new"] += one.new_gpus
+            sides[one.queue, "old"] += one.old_gpus
+            sides[one.queue, "lent"] += one.lent_gpus
+        self._rolled_out.show(sides)
         if cycle.plan.reservations is None:
             self._holds.show({})
             return

@@ -13,7 +13,7 @@ from kai_cp_models.rules.stateful import gpu_kinds as kinds
 from kai_cp_models.rules.stateful import rollouts
 from kai_cp_models.rules.stateful.dra.hardware import gpus_by_node, shared_attributes
 from kai_cp_models.settings import OptionalRules, Settings
-from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Plan, SetAside, Snapshot
+from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Plan, RolloutHolding, SetAside, Snapshot
 from kai_cp_topology.records import NodeFacts
 
 if TYPE_CHECKING:
@@ -58,6 +58,13 @@ def unread_notes(snapshot: Snapshot, options: OptionalRules) -> list[SetAside]:
     """Annotations of queues that options which are on cannot read: kinds of GPUs and rollouts."""
     by_kind = kinds.set_aside(snapshot) if options.gpu_kinds else ()
     return [*by_kind, *rollouts.problems(snapshot, options)]
+
+
+def rollouts_now(snapshot: Snapshot, options: OptionalRules) -> tuple[RolloutHolding, ...]:
+    """Workloads in rollout, and what they hold; nothing where the option is off."""
+    if not rollouts.active(snapshot, options):
+        return ()
+    return rollouts.holdings((rollouts.open(snapshot),))
 
 
 def mig_advice(snapshot: Snapshot) -> MigReport | None:

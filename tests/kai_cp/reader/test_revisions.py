@@ -16,6 +16,9 @@ LWS = {
     "leaderworkerset.sigs.k8s.io/template-revision-hash": "5f4",
 }
 HASH = {"pod-template-hash": "6b7f"}
+RAY = {"ray.io/cluster": "llm-x2b9q", "ray.io/serve": "true"}
+BEFORE = {"ray.io/cluster": "llm-raycluster-x2b9q"}
+ORIGIN = {"ray.io/originated-from-crd": "RayService", "ray.io/originated-from-cr-name": "llm"}
 
 
 def owner(kind: str, name: Any, **more: Any) -> dict[str, Any]:
@@ -26,6 +29,11 @@ def owner(kind: str, name: Any, **more: Any) -> dict[str, Any]:
     ("labels", "owners", "expected"),
     [
         (HASH, [owner("ReplicaSet", "web-6b7f")], Revision("Deployment/web", "6b7f")),
+        (RAY, [owner("RayCluster", "llm-x2b9q")], Revision("RayService/llm", "llm-x2b9q")),
+        ({**RAY, **BEFORE}, [], Revision("RayService/llm", "llm-raycluster-x2b9q")),
+        ({"ray.io/cluster": "mine", **ORIGIN}, [], Revision("RayService/llm", "mine")),
+        ({"ray.io/cluster": "llm-x2b9q"}, [owner("RayCluster", "llm-x2b9q")], None),
+        ({**RAY, "ray.io/cluster": "mine"}, [owner("RayCluster", "mine")], None),
         (HASH, [owner("ReplicaSet", "my-web-6b7f")], Revision("Deployment/my-web", "6b7f")),
         (
             {"rollouts-pod-template-hash": "6b7f"},

@@ -18,7 +18,17 @@ from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.records.annotations import Unreadable, duration
 from kai_cp_models.rules.stateful.protocol import LeavingState, Lent, RuleState
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Pod, PodKey, Queue, SetAside, Snapshot
+from kai_cp_models.snapshot import (
+    ACTIVE_ALLOCATED,
+    GPU,
+    MILLI,
+    Pod,
+    PodKey,
+    Queue,
+    RolloutHolding,
+    SetAside,
+    Snapshot,
+)
 
 NAME: Final = "rollouts"
 NOTE: Final = "kai-cp/rollout"
@@ -66,6 +76,11 @@ def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
 def problems(snapshot: Snapshot, options: OptionalRules) -> tuple[SetAside, ...]:
     """``set_aside`` where the option is on."""
     return tuple(set_aside(snapshot)) if active(snapshot, options) else ()
+
+
+def holdings(rules: Iterable[RuleState]) -> tuple[RolloutHolding, ...]:
+    """What workloads in rollout hold in the state of a ledger; nothing where the rule is off."""
+    return tuple(one for rule in rules if isinstance(rule, RolloutState) for one in rule.holdings())
 
 
 def lending(snapshot: Snapshot, problems: list[SetAside]) -> Mapping[str, float]:
@@ -126,6 +141,8 @@ class RolloutState(LeavingState):
         self._holds: dict[tuple[RolledOut, int], Amounts] = {}
         self._old_on: dict[tuple[RolledOut, int], int] = {}
         """How many old pods are on a node."""
+        self._running: dict[RolledOut, tuple[str, float]] = {}
+        """Newest revision of every workload in rollout, and when its time is over."""
         times = lending(snapshot, [])
         workloads: dict[RolledOut, list[Pod]] = {}
         for workload, pod in _members(snapshot):
@@ -141,9 +158,11 @@ class RolloutState(LeavingState):
                 self._count(pod, node, 1)
 
     def _enter(self, workload: RolledOut, rollout: Rollout, pods: Iterable[Pod], seconds: float) -> None:
+        age = self._snapshot.now - rollout.began
+        if age <= seconds:
+            self._running[workload] = rollout.revision, rollout.began + seconds
         for pod in pods:
             new = pod.revision is not None and pod.revision.name == rollout.revision
-            age = self._snapshot.now - rollout.began
             if age <= seconds:
                 self._sides[pod.key] = workload, _NEW if new else _OLD
             elif new:
@@ -186,6 +205,12 @@ class RolloutState(LeavingState):
             for queue in self._snapshot.queue_path.get(workload.queue, ()):
                 found[queue] = amounts.add(found.get(queue, NOTHING), given)
         return Lent(found)
+
+    def holdings(self) -> Iterator[RolloutHolding]:
+        """What the workloads in rollout hold, by name."""
+        for workload, (revision, until) in sorted(self._running.items()):
+            old, new = (self._holds.get((workload, side), NOTHING)[GPU] / MILLI for side in (_OLD, _NEW))
+            yield RolloutHolding(*workload, revision, until, old, new)
 
     # --- accounting ------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from kai_cp_models.snapshot import (
     Plan,
     PodKey,
     Reservation,
+    RolloutHolding,
 )
 from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
 from tests.kai_cp.kube.telemetry.test_metrics import NOW, Watched
@@ -57,6 +58,18 @@ def test_what_stands_idle_is_counted_by_the_holders_queue() -> None:
     assert watched("kai_cp_reserved_idle_gpu_seconds_total", queue="q") == 40.0
     assert watched("kai_cp_reserved_idle_gpus", queue_name="q") is None
     assert watched("kai_cp_reservations", queue="q", state="made") is None
+
+
+def test_what_is_in_rollout_is_summed_by_queue() -> None:
+    watched = Watched()
+    web = RolloutHolding("ns", "Deployment/web", "q", "r2", NOW + 60, 4, 1)
+    watched.cycle(
+        raw(), Plan(rollouts=(web, replace(web, workload="Deployment/api", old_gpus=2, new_gpus=3)))
+    )
+    sides = {side: watched("kai_cp_rollout_gpus", queue="q", side=side) for side in ("old", "new", "lent")}
+    assert sides == {"old": 6.0, "new": 4.0, "lent": 3.0}
+    watched.cycle(raw(), Plan())
+    assert watched("kai_cp_rollout_gpus", queue="q", side="old") is None
 
 
 CAME = [

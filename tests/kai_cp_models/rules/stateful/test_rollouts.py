@@ -131,6 +131,26 @@ def test_the_shortest_time_on_the_path_counts(top: DecisionNotes, leaf: Decision
     assert ("x" in placed(plan)) == starts
 
 
+def test_what_is_in_rollout_is_shown_before_and_after_the_plan() -> None:
+    """Three old and one new hold 4 of 4; one more starts: two are lent, for an hour in all."""
+    found = world([*old(3), *new(1), X])
+    shown = {
+        "namespace": "ns",
+        "workload": "Deployment/web",
+        "queue": "q",
+        "revision": "r2",
+        "until": "1970-01-12T14:45:40Z",
+        "oldGpus": 3,
+        "newGpus": 1,
+        "lentGpus": 1,
+    }
+    assert inspection(found, settings=ON)["rollouts"] == [shown]
+    assert "rollouts" not in inspection(found, settings=SETTINGS)
+    after = solved(found, ON).rollouts
+    assert [(one.old_gpus, one.new_gpus, one.lent_gpus) for one in after] == [(3, 2, 2)]
+    assert solved(found, SETTINGS).rollouts == ()
+
+
 def test_what_cannot_be_read_is_named() -> None:
     found = world([*old(4), X], (serving(notes=(("kai-cp/rollout", "soon"),)),))
     why = 'metadata.annotations[kai-cp/rollout]: "soon" is not a duration such as 90m or 1h30m; read as never'
