@@ -321,7 +321,11 @@ CAPACITY: Final = Dashboard(
             "How far is defragmentation from its goal?",
             (("{{goal}} now", "kai_cp_defrag_value"), ("{{goal}} wanted", "kai_cp_defrag_wanted")),
             "What defrag.goal asks for, as it is and as it shall be.",
-            columns=24,
+        ),
+        Panel(
+            "What do rollouts hold beyond their quota?",
+            (("{{queue}}, {{side}}", "kai_cp_rollout_gpus"),),
+            "GPUs of workloads in rollout: of the new revision, of the old ones, and lent by quotas.",
         ),
     ),
 )

@@ -34,7 +34,13 @@ POLICIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "one holder": {"enabled": True, "most": 1},
     "the default": {"enabled": True},
     "the default, at once": {"enabled": True, "after_seconds": 0},
-    "at once, no backfill": {"enabled": True, "after_seconds": 0, "backfill": "none"},
+    "large gangs first": {
+        "enabled": True,
+        "after_seconds": 0,
+        "backfill": "none",
+        "min_gpus": 16,
+        "most": 6,
+    },
 }
 """Settings of ``reservations`` by name. EASY: the first that does not fit has a start, whatever its size."""
 

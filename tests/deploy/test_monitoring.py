@@ -33,7 +33,7 @@ from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import DefragReport, GroupKey, Plan, Reservation, Stage
+from kai_cp_models.snapshot import DefragReport, GroupKey, Plan, Reservation, RolloutHolding, Stage
 from tests.deploy.helm import CHART, Object
 from tests.kai_cp.kube.stub import StubServer
 
@@ -58,6 +58,7 @@ def on_the_time_axis(plan: Plan) -> Plan:
         decisions=tuple(replace(d, action="reservation") if d is lost else d for d in plan.decisions),
         reservations=(held, kept),
         defrag=DefragReport("nodes=4", 2, 4, "closed", ""),
+        rollouts=(RolloutHolding("ns", "Deployment/web", "q", "r2", 0.0, 4, 1),),
     )
 
 
