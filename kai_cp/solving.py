@@ -30,7 +30,7 @@ LEAST_GRACE_SECONDS: Final = 1.0
 SHORT_BUDGET_SECONDS: Final = 5.0
 """Of a shorter budget the time in which CP-SAT is loaded would be too large a share."""
 
-MEMORY: Final = "it takes more memory than there may be used (limits.memory_bytes)"
+MEMORY: Final = "it takes more memory than is allowed (limits.memory_bytes)"
 _LATE: Final = "it could not be read within the budget (--budget, solver.budget_seconds)"
 
 

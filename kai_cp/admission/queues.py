@@ -107,7 +107,7 @@ def _total(quotas: Iterable[float]) -> float:
 
 
 def _exceeds(quota: float, limit: float) -> bool:
-    """-1 is no amount but no limit: nothing exceeds it, and it exceeds everything else."""
+    """-1 is not an amount but no limit: nothing exceeds it, and it exceeds everything else."""
     if limit == UNLIMITED:
         return False
     return quota == UNLIMITED or quota - limit > _TOLERANCE

@@ -62,7 +62,7 @@ def settings_or_exit(
 
     for name, value in overrides.items():
         if isinstance(value, float) and not math.isfinite(value):
-            fail(f"{name}: {value} is no amount", WRONG_USAGE)
+            fail(f"{name}: {value} is not an amount", WRONG_USAGE)
     try:
         settings = load(path, overrides, defaults)
     except BadSettings as error:
@@ -80,7 +80,7 @@ def instant_or_exit(text: str | None) -> float | None:
     try:
         return from_rfc3339(text)
     except ValueError:
-        fail(f"--now: {text!r} is no RFC 3339 time such as 2026-11-20T12:00:00Z", WRONG_USAGE)
+        fail(f"--now: {text!r} is not an RFC 3339 time such as 2026-11-20T12:00:00Z", WRONG_USAGE)
 
 
 def part_or_exit(text: str | None) -> tuple[int, int]:

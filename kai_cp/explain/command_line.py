@@ -54,7 +54,7 @@ def _number(text: str) -> float | int:
     except ValueError:
         raise BadOperation(f"{text!r} is no number") from None
     if value != value or abs(value) > 2**53:
-        raise BadOperation(f"{text!r} is no amount")
+        raise BadOperation(f"{text!r} is not an amount")
     return int(value) if value == int(value) else value
 
 
@@ -237,14 +237,14 @@ def _at(value: str, now: float) -> list[Object]:
     try:
         return [{"op": "at", "now": rfc3339(from_rfc3339(value))}]
     except (ValueError, OverflowError):
-        raise BadOperation(f"{value!r} is no RFC 3339 time such as 2026-11-20T12:00:00Z") from None
+        raise BadOperation(f"{value!r} is not an RFC 3339 time such as 2026-11-20T12:00:00Z") from None
 
 
 def _seconds(text: str) -> float:
     try:
         found = go_duration(text, days=True)
     except ValueError:
-        raise BadOperation(f"{text!r} is no duration such as 30m or 1h30m") from None
+        raise BadOperation(f"{text!r} is not a duration such as 30m or 1h30m") from None
     if found < 0:
         raise BadOperation(f"{text!r} lies in the past")
     return found

@@ -101,7 +101,7 @@ def fixes_of(trials: Trials, start: Start, kinds: Sequence[str] = FIX_KINDS) -> 
             continue
         wall = in_the_way(trials.blocking.sets, kind) if trials.blocking.proved else None
         if wall is not None:
-            result.add(kind, None, f"{words(wall)} would still be in the way")
+            result.add(kind, None, f"{words(wall)} would still block it")
         elif kind == "wait":
             result.add(kind, _wait(trials, start), start.because if start.tried else _NOT_TRIED)
         else:
@@ -141,9 +141,9 @@ def _tried(kind: str, trials: Trials) -> str:
     sentences = {
         "uncordon": "no node is cordoned or tainted whose return would be enough",
         "enable-action": "no action that is switched off would find a plan",
-        "move": "no moves to capacity that is free would be enough",
+        "move": "no moves to free capacity would be enough",
         "stop": "no set of running pods that was tried would free enough",
-        "raise-limit": "no limit is in the way",
+        "raise-limit": "no limit blocks it",
         "raise-quota": "no quota that was tried would be enough",
         "raise-priority": "no priority up to the highest class plus one would be enough",
         "relax-topology": "no wider level would be enough",
@@ -152,7 +152,7 @@ def _tried(kind: str, trials: Trials) -> str:
         "reduce-request": "no smaller request of GPUs would be enough",
         "tolerate": "no taint that it could tolerate would be enough",
         "drop-selector": "no node selector that it could give up would be enough",
-        "repair": f"nothing that {group.key} lacks could be mended from here",
+        "repair": f"nothing that {group.key} lacks can be repaired from here",
     }
     return sentences[kind]
 

@@ -24,10 +24,10 @@ _KEPT: Final = {
     "priority": "what runs in its queue has no lower priority",
     "non-preemptible": "what runs there cannot be preempted",
     "fair-share": "its queue may not take from others (fair share)",
-    "min-runtime": "what could go is protected by its minimum runtime",
-    "pdb": "a PodDisruptionBudget protects what could go",
+    "min-runtime": "what could be evicted is protected by its minimum runtime",
+    "pdb": "a PodDisruptionBudget protects what could be evicted",
     "delay": "it may not evict others yet (preemption delay)",
-    "consolidation": "more pod groups would have to move than may",
+    "consolidation": "more pod groups would have to move than is allowed",
     "order": "the free capacity of this cycle goes to those ahead of it",
 }
 
@@ -36,7 +36,7 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
     """Why the group waits; what the cycle says where nothing is proved about its room."""
     engine = why.message if why is not None else ""
     if not found.sure:
-        note = "which rules block it was not worked out in time"
+        note = "there was no time to find out which rules block it"
         return f"{engine}; {note}" if engine else note
     if not found.proved:
         return engine or "no plan was found"

@@ -65,7 +65,7 @@ def _proof(entry: Json) -> str:
     if entry["proof"] != "proved":
         return "none: no plan was found; that there is none is not proved"
     if not entry["blocking"]:
-        return "by the cycle; which rules block it was not worked out in time"
+        return "by the cycle; there was no time to find out which rules block it"
     sets = " and with ".join("{" + ", ".join(one) + "}" for one in entry["blocking"])
     words = f"INFEASIBLE with {sets}"
     if not entry["minimal"]:

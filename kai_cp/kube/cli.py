@@ -168,7 +168,7 @@ def crds(
     transport = connect(connection, "admin", Lifecycle())
     try:
         for name, created in install(transport).items():
-            typer.echo(f"{name}: {'created' if created else 'there already, left as it is'}")
+            typer.echo(f"{name}: {'created' if created else 'exists already, left unchanged'}")
     except KubeError as problem:
         typer.echo(str(problem), err=True)
         raise typer.Exit(1) from None

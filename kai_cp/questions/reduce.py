@@ -44,7 +44,7 @@ class Fact:
         subject, _, reason = rest.strip().partition(" ")
         if kind not in KINDS or not subject or (reason and kind != "waiting"):
             raise BadFact(
-                f"{text!r} is no fact; write 'waiting NS/GROUP [REASON]', 'served NS/GROUP', "
+                f"{text!r} is not a fact; write 'waiting NS/GROUP [REASON]', 'served NS/GROUP', "
                 "'evicted NS/POD' or 'skipped OBJECT'"
             )
         return Fact(kind, subject, reason)

@@ -164,7 +164,7 @@ def _loaded(text: bytearray, label: str, memory_bytes: int) -> Loaded:
         needed = 2 * len(text) + _VALUE_BYTES * values
         if needed > memory_bytes:
             raise UnreadableSnapshot(
-                f"{label}: it holds {values} values, which take some {needed} bytes; there may be used "
+                f"{label}: it holds {values} values, which take some {needed} bytes; the limit is "
                 f"{memory_bytes} (limits.memory_bytes)."
             )
     try:
@@ -172,7 +172,7 @@ def _loaded(text: bytearray, label: str, memory_bytes: int) -> Loaded:
     except orjson.JSONDecodeError as problem:
         raise UnreadableSnapshot(f"{label}: {_json_problem(problem, text)}.") from None
     if not isinstance(raw, dict) or not isinstance(raw.get("rawObjects"), dict):
-        raise UnreadableSnapshot(f"{label}: this is not a KAI snapshot, for it has no rawObjects.")
+        raise UnreadableSnapshot(f"{label}: this is not a KAI snapshot: it has no rawObjects.")
     return Loaded(raw, hashlib.sha256(text).hexdigest())
 
 

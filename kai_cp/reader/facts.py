@@ -55,7 +55,7 @@ class PodFacts:
     gpu_groups: tuple[str, ...]
     numa_zones: ZoneRows
     warnings: tuple[str, ...] = ()
-    """Annotations that were read as absent, and why."""
+    """Annotations that were treated as absent, and why."""
     started: float | None = None
     deadline: float | None = None
     revision: Revision | None = None
@@ -97,7 +97,7 @@ class FactReader:
         try:
             zones = annotated_zones(annotations)
         except Malformed as problem:
-            warnings = (f"{problem}; read as absent",)
+            warnings = (f"{problem}; treated as absent",)
         return PodFacts(
             key=PodKey(namespace, name),
             uid=text_at(metadata, "uid", "metadata"),

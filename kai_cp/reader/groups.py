@@ -169,7 +169,7 @@ def _state(annotations: Mapping[str, str], name: str, key: GroupKey, notes: Note
     try:
         return instant(text, entry("metadata.annotations", name))
     except Malformed as problem:
-        notes.aside(title("PodGroup", key), f"{problem}; read as absent")
+        notes.aside(title("PodGroup", key), f"{problem}; treated as absent")
         return None
 
 

@@ -58,7 +58,7 @@ def reason_to_refuse(item: Any) -> str:
     try:
         orjson.dumps([[[item]]])
     except (TypeError, RecursionError) as error:
-        return TOO_DEEP if "ecursion" in str(error) else f"it is no JSON: {error}"
+        return TOO_DEEP if "ecursion" in str(error) else f"it is not JSON: {error}"
     return ""
 
 
@@ -95,7 +95,7 @@ def _problem(value: bytes) -> str:
         return reason_to_refuse(orjson.loads(value))
     except orjson.JSONDecodeError as error:
         problem = str(error).partition(":")[0]
-        return TOO_DEEP if "depth" in problem or "ecursion" in problem else f"it is no JSON: {problem}"
+        return TOO_DEEP if "depth" in problem or "ecursion" in problem else f"it is not JSON: {problem}"
 
 
 def _metadata_of(value: bytes) -> dict[str, Any]:

@@ -77,14 +77,14 @@ def _terms(queue: Queue, notes: Notes) -> dict[str, Terms]:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        notes.aside(f"Queue {queue.name}", f"{field}: is not a JSON object of users; read as absent")
+        notes.aside(f"Queue {queue.name}", f"{field}: is not a JSON object of users; treated as absent")
         return {}
     found: dict[str, Terms] = {}
     for user, entry in sorted(document.items()):
         try:
             found[user] = _read(entry, f"{field}.{user}")
         except Malformed as problem:
-            notes.aside(f"Queue {queue.name}", f"{problem}; read as absent")
+            notes.aside(f"Queue {queue.name}", f"{problem}; treated as absent")
     return found
 
 

@@ -100,7 +100,7 @@ def _short(value: object) -> str:
 def knobs(space: Space) -> str:
     """What decides, and what of it can be set."""
     return (
-        "Goals are asked one after the other (admission in fair order, victims, lost work, moves, ...) "
+        "Goals are pursued one after the other (admission in fair order, victims, lost work, moves, ...) "
         "and never traded against each other; the keys searched change what a goal counts or caps: "
         f"{', '.join(space.parameters)}. `kai-cp config explain` lists every key."
     )

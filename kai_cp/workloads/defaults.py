@@ -38,7 +38,7 @@ def read_defaults(config_map: Json | None) -> KindDefaults:
     try:
         entries = json.loads(text)
     except (ValueError, RecursionError) as problem:
-        raise ValueError(f"data.types: no JSON: {problem}") from None
+        raise ValueError(f"data.types: not JSON: {problem}") from None
     if not isinstance(entries, list):
         raise ValueError("data.types: not a list")
     found: dict[str, KindDefault] = {}

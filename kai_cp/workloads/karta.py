@@ -369,7 +369,7 @@ def _member(entry: Json, where: str, components: Mapping[str, Component]) -> Mem
 def _known(entry: Json, where: str, components: Mapping[str, Component]) -> str:
     name = text_at(entry, "componentName", where)
     if name not in components:
-        raise Malformed(f"{where}.componentName", f"{shown(name)} is no component")
+        raise Malformed(f"{where}.componentName", f"{shown(name)} is not a component")
     return name
 
 

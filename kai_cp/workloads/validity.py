@@ -29,14 +29,14 @@ def refuse_invalid(body: Json, group: Group) -> None:
 def _metadata_problem(meta: Json) -> tuple[str, str] | None:
     name = meta["name"]
     if len(name) > _LONGEST_NAME or not _SUBDOMAIN.fullmatch(name):
-        return "metadata.name", f"{shown(name)} is no name of an object"
+        return "metadata.name", f"{shown(name)} is not a name of an object"
     for key, value in (meta.get("labels") or {}).items():
         prefix, _, short = key.rpartition("/")
         good = _LABEL_NAME.fullmatch(short) and len(short) <= _LONGEST_LABEL
         if not good or (prefix and not _SUBDOMAIN.fullmatch(prefix)):
-            return f"metadata.labels[{key}]", "is no name of a label"
+            return f"metadata.labels[{key}]", "is not a name of a label"
         if len(value) > _LONGEST_LABEL or not _LABEL_VALUE.fullmatch(value):
-            return f"metadata.labels[{key}]", f"{shown(value)} is no value of a label"
+            return f"metadata.labels[{key}]", f"{shown(value)} is not a value of a label"
     return None
 
 
@@ -49,7 +49,10 @@ def spec_problem(spec: Json) -> tuple[str, str] | None:
     for i, subgroup in enumerate(spec.get("subGroups") or ()):
         name = subgroup["name"]
         if len(name) > _LONGEST_LABEL or not _SUBGROUP.fullmatch(name):
-            return f"spec.subGroups[{i}].name", f"{shown(name)} is no name of a subgroup: a-z, 0-9 and - only"
+            return (
+                f"spec.subGroups[{i}].name",
+                f"{shown(name)} is not a name of a subgroup: a-z, 0-9 and - only",
+            )
         if name in by_name:
             return f"spec.subGroups[{i}].name", f"{shown(name)} names two subgroups"
         by_name[name] = subgroup
@@ -68,7 +71,7 @@ def _tree_problem(by_name: dict[str, Json]) -> tuple[str, str] | None:
             if above not in by_name:
                 return f"{where}.parent", f"{shown(above)} is no subgroup"
             if above in seen:
-                return f"{where}.parent", f"{shown(above)} is its own parent in the end"
+                return f"{where}.parent", f"{shown(above)} is its own ancestor"
             seen.add(above)
             above = by_name[above].get("parent")
         key = "minMember" if name in parents else "minSubGroup"

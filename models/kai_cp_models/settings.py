@@ -24,8 +24,8 @@ class SolverSettings(Frozen):
     budget_seconds: float = Field(
         1.0,
         gt=0,
-        description="Time for one cycle; the best checked answer counts. Offline commands read a snapshot "
-        "before it begins; reading and deciding together take at most a fifth longer, or one second.",
+        description="Time for one cycle; after it the best checked answer is used. Offline commands read a "
+        "snapshot before it begins; reading and deciding together take at most a fifth longer, or one second.",
     )
     patience: float = Field(
         0.5,
@@ -68,14 +68,18 @@ def goals_of(entry: str) -> tuple[GoalName, ...]:
 class GoalWeights(Frozen):
     """What one unit of a goal is worth where goals are added up."""
 
-    lost_work: float = Field(1.0, gt=0, le=10_000, description="Worth of a GPU-hour of lost work in a sum.")
-    lost_gpus: float = Field(1.0, gt=0, le=10_000, description="Worth of a lost GPU in a sum of goals.")
-    stopped_groups: float = Field(
-        1.0, gt=0, le=10_000, description="Worth of a pod group that is stopped in a sum of goals."
+    lost_work: float = Field(
+        1.0, gt=0, le=10_000, description="Weight of a GPU-hour of lost work in a sum of goals."
     )
-    moved_pods: float = Field(1.0, gt=0, le=10_000, description="Worth of a restarted pod in a sum of goals.")
+    lost_gpus: float = Field(1.0, gt=0, le=10_000, description="Weight of a lost GPU in a sum of goals.")
+    stopped_groups: float = Field(
+        1.0, gt=0, le=10_000, description="Weight of a pod group that is stopped in a sum of goals."
+    )
+    moved_pods: float = Field(
+        1.0, gt=0, le=10_000, description="Weight of a restarted pod in a sum of goals."
+    )
     moved_groups: float = Field(
-        1.0, gt=0, le=10_000, description="Worth of a pod group with restarted pods in a sum of goals."
+        1.0, gt=0, le=10_000, description="Weight of a pod group with restarted pods in a sum of goals."
     )
 
     def of(self, name: str) -> float:
@@ -109,7 +113,7 @@ class ObjectiveSettings(Frozen):
     lost_work_cap_seconds: int = Field(
         604_800,
         ge=0,
-        description="Lost work of a pod is GPU-seconds since its group's last start, capped at this age [s].",
+        description="Lost work of a pod is GPU-seconds since its group's last start, counted up to this age.",
     )
     max_moved_gpus_per_admitted_gpu: float = Field(
         -1.0,
@@ -119,8 +123,8 @@ class ObjectiveSettings(Frozen):
     lost_beyond_step_gpus: int = Field(
         8,
         ge=1,
-        description="GPUs lost beyond those admitted count in steps of so many; a step weighs more than "
-        "the age of pod groups, so a large gang is not stopped for a small one because it is younger.",
+        description="GPUs lost beyond those admitted are counted in steps of this size; a step weighs more "
+        "than the age of pod groups, so a large gang is not stopped for a small one because it is younger.",
     )
     close_gangs: bool = Field(
         True,
@@ -234,15 +238,19 @@ class TimeSettings(Frozen):
     """How long pod groups run, where they do not say it themselves."""
 
     default_runtime_seconds: int = Field(
-        0, ge=0, description="Estimate for pod groups and queues that say nothing; 0: unknown."
+        0,
+        ge=0,
+        description="Run time of pod groups that declare none, and whose queues declare none; 0: unknown.",
     )
     longest_runtime_seconds: int = Field(
-        2_592_000, gt=0, description="No declared run time counts for more, so a wrong one does bounded harm."
+        2_592_000,
+        gt=0,
+        description="A declared run time counts as at most this, so that a wrong one does little harm.",
     )
-    margin_seconds: int = Field(0, ge=0, description="Added to every end that is known.")
+    margin_seconds: int = Field(0, ge=0, description="Time added to every known end of a run.")
     overrun: Literal["double", "unknown"] = Field(
         "double",
-        description="What an estimate is worth that has passed: it doubles, or the end is unknown.",
+        description="What becomes of an estimate that has passed: it doubles, or the end is unknown.",
     )
 
 
@@ -251,7 +259,9 @@ class MaxRuntimeSettings(Frozen):
 
     enforce: bool = Field(False, description="Evict a pod group whole when it has run for its maximum.")
     requeue_delay_seconds: int = Field(
-        0, ge=0, description="How long a pod group that was ended so waits before it may start again."
+        0,
+        ge=0,
+        description="How long a pod group that was evicted for its maximum waits before it may start again.",
     )
 
 
@@ -262,7 +272,9 @@ class ReservationSettings(Frozen):
     most: int = Field(4, ge=0, description="Most pod groups that hold capacity at the same time.")
     min_gpus: int = Field(8, ge=1, description="Smallest gang that may hold capacity.")
     after_seconds: int = Field(
-        3600, ge=-1, description="A gang holds capacity by itself after waiting so long; -1: never."
+        3600,
+        ge=-1,
+        description="A gang that did not ask for it holds capacity after it has waited this long; -1: never.",
     )
     horizon_seconds: int = Field(604_800, gt=0, description="No start is promised later than this from now.")
     within: Literal["fair_share", "limit"] = Field(
@@ -274,7 +286,7 @@ class ReservationSettings(Frozen):
         "without a run time, which are evicted at the start.",
     )
     max_idle_gpu_hours: float = Field(
-        -1.0, ge=-1, description="Most GPU-hours that may stand idle for one start; -1: any number."
+        -1.0, ge=-1, description="Most GPU-hours that may stay idle for one start; -1: any number."
     )
     max_backfill_loss_gpu_hours: float = Field(
         -1.0,
@@ -283,11 +295,13 @@ class ReservationSettings(Frozen):
     )
     without_ends: Literal["none", "drain"] = Field(
         "none",
-        description="Where no end is known: no capacity is kept, or the places with the fewest busy GPUs are "
-        "closed until they are empty or max_idle_gpu_hours is used up.",
+        description="What happens if no end is known: no capacity is kept, or the places with the fewest busy GPUs "
+        "are closed until they are empty or max_idle_gpu_hours is used up.",
     )
     max_overdue_seconds: int = Field(
-        3600, ge=0, description="A start that is overdue by more is given up, for as long again."
+        3600,
+        ge=0,
+        description="A start that is overdue by more is given up, and not promised again for the same time.",
     )
     charge_idle: bool = Field(
         False,
@@ -309,14 +323,18 @@ class ReservationSettings(Frozen):
 class AgingSettings(Frozen):
     """Priority that grows with waiting, inside a leaf queue."""
 
-    step_seconds: int = Field(0, ge=0, description="Waiting time that is worth one point; 0: none ever.")
-    most_points: int = Field(0, ge=0, description="Most points that waiting is worth.")
+    step_seconds: int = Field(
+        0, ge=0, description="Waiting time that adds one point of priority; 0: waiting adds none."
+    )
+    most_points: int = Field(0, ge=0, description="Most points of priority that waiting can add.")
 
 
 class DefragSettings(Frozen):
     """Defragmentation: moving pods so that nodes, domains or room for gangs become free."""
 
-    mode: Literal["report", "act"] = Field("report", description="Say what could be had, or carry it out.")
+    mode: Literal["report", "act"] = Field(
+        "report", description="`report`: say what moves could free; `act`: carry them out."
+    )
     goal: str = Field(
         "",
         description="What `act` works for, and how much of it: `nodes=4`, `rack=1` or `gang=8x8@rack=2`.",
@@ -354,7 +372,7 @@ class UserSettings(Frozen):
     label: str = Field(
         "",
         description="Label of pod groups that names their user, such as `user`: each user of a leaf queue is "
-        "a queue of its own below it (docs/users.md). Empty: users are not told apart.",
+        "a queue of its own below it (docs/users.md). Empty: users are not distinguished.",
     )
 
 

@@ -119,7 +119,7 @@ class TestUsage:
             (("solve",), "Missing argument"),
             (("solve", DEMO, "--now", "yesterday"), "--now: 'yesterday' is no RFC 3339 time"),
             (("solve", DEMO, "--budget", "-1"), "solver.budget_seconds: input should be greater than 0"),
-            (("solve", DEMO, "--budget", "inf"), "solver.budget_seconds: inf is no amount"),
+            (("solve", DEMO, "--budget", "inf"), "solver.budget_seconds: inf is not an amount"),
             (("solve", DEMO, "--workers", "0"), "solver.workers"),
             (("solve", DEMO, "--format", "xml"), "xml"),
             (("solve", DEMO, "--config", "none.yaml"), "none.yaml: cannot be read"),

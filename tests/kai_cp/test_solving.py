@@ -137,7 +137,7 @@ def test_a_small_file_that_fills_the_memory_is_named(tmp_path: Path) -> None:
 def test_what_takes_more_memory_than_there_may_be_used_is_named() -> None:
     with Worker(worker_jobs.solve_with_a_reader_that_takes_memory) as worker:
         result = solve(worker, task(60))
-    assert result.problem == f"{DEMO}: it takes more memory than there may be used (limits.memory_bytes)"
+    assert result.problem == f"{DEMO}: it takes more memory than is allowed (limits.memory_bytes)"
 
 
 def test_progress_is_told_to_whoever_watches() -> None:

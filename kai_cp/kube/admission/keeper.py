@@ -264,7 +264,7 @@ class Keeper:
                 self._shown = material
                 self.ends_at = ends_at(material.certificate)
         except (BadCertificate, KubeError) as problem:
-            LOG.warning("certificate not looked after", extra={"error": str(problem)})
+            LOG.warning("the certificate could not be checked or renewed", extra={"error": str(problem)})
             return False
         return well
 

@@ -48,11 +48,14 @@ class AdmissionMetrics:
             registry=registry,
         )
         self.latency = Histogram(
-            "kai_cp_admission_review_seconds", "Time of a verdict.", buckets=SECONDS, registry=registry
+            "kai_cp_admission_review_seconds",
+            "Time for checking one object.",
+            buckets=SECONDS,
+            registry=registry,
         )
         self.certificate = Gauge(
             "kai_cp_admission_certificate_end_timestamp_seconds",
-            "When the certificate shown ends.",
+            "Time at which the certificate in use expires.",
             registry=registry,
         )
 

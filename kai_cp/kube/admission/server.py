@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "")
         if not length.isdigit() or "chunked" in self.headers.get("Transfer-Encoding", ""):
-            self._refuse(411, "the length must be said")
+            self._refuse(411, "the request needs a Content-Length")
             return
         if int(length) > MOST_BYTES:
             self._refuse(413, f"more than {MOST_BYTES} bytes")
@@ -163,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
                 pieces.append(piece)
                 missing -= len(piece)
         except TimeoutError:
-            self._refuse(408, f"the body did not come within {READ_SECONDS:g} s")
+            self._refuse(408, f"the body did not arrive within {READ_SECONDS:g} s")
             return None
         self.connection.settimeout(IDLE_SECONDS)
         return b"".join(pieces)

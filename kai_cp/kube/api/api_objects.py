@@ -17,7 +17,7 @@ from kai_cp.reader.shares import read_gpu
 from kai_cp_models.snapshot import Decision, GpuKind, GpuRequest
 
 MOST_DIGITS: Final = 15
-"""A number of more digits is no amount of memory."""
+"""A number of more digits is not an amount of memory."""
 RECEIVED: Final = {
     GpuKind.REGULAR: "Regular",
     GpuKind.FRACTION: "Fraction",

@@ -88,7 +88,7 @@ class Reflector:
                 failures = 0
                 continue
             except Gone:
-                LOG.info("watch expired, listing anew", extra={"resource": self.resource.plural})
+                LOG.info("watch expired, listing again", extra={"resource": self.resource.plural})
                 self._version = ""
                 failures = failures + 1 if time.monotonic() - started < STEADY_SECONDS else 1
             except Unauthorized:
@@ -112,7 +112,9 @@ class Reflector:
                 return
             except Exception:
                 # Whatever was sent, the thread lives on and lists anew.
-                LOG.exception("watch ended badly, listing anew", extra={"resource": self.resource.plural})
+                LOG.exception(
+                    "watch ended with an error, listing again", extra={"resource": self.resource.plural}
+                )
                 self._version = ""
                 failures = failures + 1 if time.monotonic() - started < STEADY_SECONDS else 1
             self._stopping.wait(self._backoff.pause(failures - 1))

@@ -178,7 +178,9 @@ class Store:
                 try:
                     listener(old, new)
                 except Exception:
-                    LOG.exception("news of an object not taken", extra={"object": _name_of(new or old)})
+                    LOG.exception(
+                        "an event of an object could not be processed", extra={"object": _name_of(new or old)}
+                    )
         if not ours and any(self._matters(old, new) for old, new in changes):
             self._changed()
 
@@ -188,7 +190,7 @@ class Store:
         try:
             return self._relevant(old, new)
         except Exception:
-            LOG.exception("change of an object not weighed", extra={"object": _name_of(new)})
+            LOG.exception("a change of an object could not be compared", extra={"object": _name_of(new)})
             return True
 
 

@@ -165,7 +165,7 @@ class Binder:
                 self._queue.failed(key)
                 continue
             except Exception:
-                LOG.exception("bind attempt ended badly", extra={"pod": "/".join(key)})
+                LOG.exception("bind attempt failed", extra={"pod": "/".join(key)})
             state.paused = pause is not None and state.wait is None
             if pause is None:
                 del self._states[key]

@@ -159,7 +159,7 @@ class UsageClient:
         """Begin, and wait for the first answer for at most ``wait``."""
         self._thread.start()
         if not self._first.wait(self._options.wait):
-            LOG.warning("no usage data yet, fair shares go by the present alone")
+            LOG.warning("no usage data yet: fair shares count present use alone")
 
     def stop(self) -> None:
         """End."""

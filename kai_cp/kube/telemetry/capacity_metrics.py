@@ -74,7 +74,7 @@ class CapacityMetrics(Collector):
         gpus = GaugeMetricFamily("kai_cp_gpus", "GPUs of the pool by state.", labels=["state"])
         gangs = GaugeMetricFamily(
             "kai_cp_largest_gang",
-            "Most pods of a size that one domain of a level takes now.",
+            "Most pods of one size that a domain of the level can take now.",
             labels=["level", "pod_gpus"],
         )
         with self._lock:

@@ -80,8 +80,12 @@ class SchedulerMetrics:
         self._binds = counter("binds_total", "Bind orders by outcome.", "result")
         self.bind_retries = counter("bind_retries_total", "Bind orders for a pod whose last one failed.")
         self.foreign = counter("foreign_orders_total", "Our pods ordered or bound by another program.")
-        self._mismatch = counter("state_mismatch_total", "Decisions the cluster had overtaken.", "kind")
-        self._observed = counter("observed_total", "Others' placements against our plan.", "outcome")
+        self._mismatch = counter(
+            "state_mismatch_total", "Decisions that no longer fitted the cluster when they were sent.", "kind"
+        )
+        self._observed = counter(
+            "observed_total", "Placements of another scheduler, compared with our plan.", "outcome"
+        )
         self._aside = gauge("set_aside_objects", "Objects that cannot be used.")
         # From the start at 0: what appears first with 1 is no increase to an alert.
         for result in ("done", "failed"):

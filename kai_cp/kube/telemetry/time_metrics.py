@@ -109,7 +109,9 @@ class TimeMetrics:
         self._holds = ReplacingGauge(
             registry, "kai_cp_reservations", "Pod groups that hold reservations.", ("queue", "state")
         )
-        self._promises = counter("promises_total", "Promised starts that came.", "queue", "result", "cause")
+        self._promises = counter(
+            "promises_total", "Promised starts whose time came, by result.", "queue", "result", "cause"
+        )
         self._backfilled = counter(
             "backfilled_pods_total", "Pods started on places held for others.", "queue"
         )
@@ -118,13 +120,13 @@ class TimeMetrics:
         )
         self._error = Histogram(
             "kai_cp_runtime_error_ratio",
-            "Actual run time of pod groups by the one that they declared.",
+            "Actual run time of pod groups divided by the declared one.",
             ("queue",),
             buckets=RATIOS,
             registry=registry,
         )
         self._free = ReplacingGauge(
-            registry, "kai_cp_defrag_value", "What defrag.goal asks for, as it is.", ("goal",)
+            registry, "kai_cp_defrag_value", "Present value of what defrag.goal asks for.", ("goal",)
         )
         self._wanted = ReplacingGauge(
             registry, "kai_cp_defrag_wanted", "How much defrag.goal asks for.", ("goal",)

@@ -32,7 +32,7 @@ def window(text: str) -> Window:
     """
     found = _WINDOW.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no window such as 'Mon-Fri 02:00-05:00'")
+        raise ValueError(f"{text!r} is not a window such as 'Mon-Fri 02:00-05:00'")
     first, last = found[1], found[2] or found[1]
     if any(day is not None and day not in DAYS for day in (first, last)):
         raise ValueError(f"{text!r}: days are {', '.join(DAYS)}")

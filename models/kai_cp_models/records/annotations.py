@@ -85,5 +85,5 @@ class Fields:
             return parse(text)
         except Unreadable as problem:
             field = f"metadata.annotations[{name}]"
-            self._aside.append(SetAside(self._item, f"{field}: {problem}; read as absent", field))
+            self._aside.append(SetAside(self._item, f"{field}: {problem}; treated as absent", field))
             return None

@@ -137,7 +137,7 @@ def test_an_unreadable_numa_placement_is_named_and_ignored() -> None:
     raw = pod(node="n1", annotations={"kai.scheduler/numa-placement-observed": "{"})
     found = parse(snapshot(pods=[raw]), now=NOW)
     assert found.pods[0].numa_zones == ()
-    assert aside(found)["Pod default/p"].endswith("is not JSON; read as absent")
+    assert aside(found)["Pod default/p"].endswith("is not JSON; treated as absent")
 
 
 def test_a_malformed_node_takes_its_pods_along() -> None:

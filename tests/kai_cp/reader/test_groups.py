@@ -137,7 +137,7 @@ def test_an_unreadable_state_annotation_is_named_and_read_as_absent() -> None:
     assert found.groups[0].last_start is None
     assert found.set_aside[0].reason == (
         'metadata.annotations[kai.scheduler/last-start-timestamp]: "yesterday" is not an RFC 3339 time;'
-        " read as absent"
+        " treated as absent"
     )
 
 

@@ -27,8 +27,8 @@ def item(name: str, inside: bytes = b"1") -> bytes:
 BAD = {
     "deep": (nested(2000), salvage.TOO_DEEP),
     "too deep to hand on": (nested(700), salvage.TOO_DEEP),
-    "half a character": (b'"\\ud800"', "it is no JSON: no low surrogate in string"),
-    "endless number": (b"1e999", "it is no JSON: number is infinity when parsed as double"),
+    "half a character": (b'"\\ud800"', "it is not JSON: no low surrogate in string"),
+    "endless number": (b"1e999", "it is not JSON: number is infinity when parsed as double"),
 }
 
 
@@ -56,7 +56,7 @@ def test_what_is_not_an_object_spoils_the_text() -> None:
 
 def test_a_bad_object_without_a_name() -> None:
     assert salvage.loads(b'{"items":[{"metadata":{"name":1e999}}]}', 2)["items"] == [
-        {"setAside": "it is no JSON: number is infinity when parsed as double"}
+        {"setAside": "it is not JSON: number is infinity when parsed as double"}
     ]
 
 

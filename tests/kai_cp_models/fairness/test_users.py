@@ -192,7 +192,7 @@ def test_what_cannot_be_read_is_said_and_stops_no_one(terms: str, words: str) ->
     found = users(THREE, terms=terms)
     assert set(bound(solved(found))) == {"a0", "b0"}
     said = [one.reason for one in found.set_aside if one.item == "Queue q"]
-    assert said == [f"metadata.annotations[kai-cp/users]{words}; read as absent"]
+    assert said == [f"metadata.annotations[kai-cp/users]{words}; treated as absent"]
 
 
 def test_a_bad_entry_costs_itself_only() -> None:

@@ -111,7 +111,7 @@ def read(snapshot: Snapshot, problems: list[SetAside]) -> QueueBounds:
             try:
                 bounds[kind] = _bounds(entry)
             except Unreadable as problem:
-                problems.append(SetAside(item, f"{field}: {problem}; read as absent", field))
+                problems.append(SetAside(item, f"{field}: {problem}; treated as absent", field))
                 continue
             if kind not in known:
                 there = ", ".join(sorted(known - {UNKNOWN})) or "none that is known"

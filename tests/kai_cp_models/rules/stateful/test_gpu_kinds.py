@@ -212,7 +212,7 @@ def test_a_bind_waits_until_the_victim_is_gone() -> None:
     assert violations(found, later, ON.rules) == []
 
 
-ABSENT = "; read as absent"
+ABSENT = "; treated as absent"
 NO_AMOUNT = " is not a number of GPUs; -1 is any number" + ABSENT
 
 
