@@ -30,8 +30,8 @@ class SolverSettings(Frozen):
     patience: float = Field(
         0.5,
         gt=0,
-        description="How long an action searches in vain (for capacity, better plans, proofs of refusals): "
-        "so many times the work of the cycle otherwise, at least 0.2. Work is counted, not timed (a unit is "
+        description="How long an action goes on searching without success (for capacity, better plans, proofs of "
+        "refusals): this many times the other work of the cycle, at least 0.2. Work is counted, not timed (a unit is "
         "about a second of a quiet core), so the machine's load decides nothing. All searches together do "
         "half a unit for every second of the budget.",
     )
@@ -295,8 +295,8 @@ class ReservationSettings(Frozen):
     )
     without_ends: Literal["none", "drain"] = Field(
         "none",
-        description="What happens if no end is known: no capacity is kept, or the places with the fewest busy GPUs "
-        "are closed until they are empty or max_idle_gpu_hours is used up.",
+        description="What happens if no end is known: no capacity is kept, or the places with the fewest busy "
+        "GPUs are closed until they are empty or max_idle_gpu_hours is used up.",
     )
     max_overdue_seconds: int = Field(
         3600,
