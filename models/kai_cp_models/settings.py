@@ -25,15 +25,16 @@ class SolverSettings(Frozen):
         1.0,
         gt=0,
         description="Time for one cycle; after it the best checked answer is used. Offline commands read a "
-        "snapshot before it begins; reading and deciding together take at most a fifth longer, or one second.",
+        "snapshot before it begins; reading and deciding together take at most a fifth longer, or one "
+        "second.",
     )
     patience: float = Field(
         0.5,
         gt=0,
-        description="How long an action goes on searching without success (for capacity, better plans, proofs of "
-        "refusals): this many times the other work of the cycle, at least 0.2. Work is counted, not timed (a unit is "
-        "about a second of a quiet core), so the machine's load decides nothing. All searches together do "
-        "half a unit for every second of the budget.",
+        description="How long an action goes on searching without success (for capacity, better plans, "
+        "proofs of refusals): this many times the other work of the cycle, at least 0.2. Work is counted, "
+        "not timed (a unit is about a second of a quiet core), so the machine's load decides nothing. All "
+        "searches together do half a unit for every second of the budget.",
     )
     workers: int = Field(
         2,
@@ -295,8 +296,8 @@ class ReservationSettings(Frozen):
     )
     without_ends: Literal["none", "drain"] = Field(
         "none",
-        description="What happens if no end is known: no capacity is kept, or the places with the fewest busy "
-        "GPUs are closed until they are empty or max_idle_gpu_hours is used up.",
+        description="What happens if no end is known: no capacity is kept, or the places with the fewest "
+        "busy GPUs are closed until they are empty or max_idle_gpu_hours is used up.",
     )
     max_overdue_seconds: int = Field(
         3600,
