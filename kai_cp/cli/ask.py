@@ -24,7 +24,7 @@ from kai_cp.cli.output import CommandResult, OutputFormat, answer
 from kai_cp.cli.world import DecisionsArgument, world_or_exit
 
 if TYPE_CHECKING:
-    from kai_cp.questions.question import Question, SnapshotDetails
+    from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -103,7 +103,7 @@ def _question(module: str) -> Answered:
     def answered(facts: SnapshotDetails, everything: bool) -> CommandResult:
         from importlib import import_module
 
-        question: Question = getattr(import_module(f"kai_cp.questions.{module}"), module.upper())
+        question: SnapshotQuestion = getattr(import_module(f"kai_cp.questions.{module}"), module.upper())
         document = question.ask(facts)
         rows = document[question.rows]
         return CommandResult(
@@ -117,7 +117,12 @@ def _question(module: str) -> Answered:
 
 
 def _show(
-    question: Question, document: dict[str, Any], facts: SnapshotDetails, *, everything: bool, wide: bool
+    question: SnapshotQuestion,
+    document: dict[str, Any],
+    facts: SnapshotDetails,
+    *,
+    everything: bool,
+    wide: bool,
 ) -> None:
     """The answer in words and tables."""
     from rich.text import Text

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kai_cp.json_types import Document
-from kai_cp.questions.question import Question, SnapshotDetails
+from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount, plural
 from kai_cp_models.reasons import NOT_FOR_SHARES
@@ -148,4 +148,4 @@ def sections(document: Document) -> list[Section]:
     ]
 
 
-AUDIT = Question("pairs", "queue/{owed}", ask, headline, sections)
+AUDIT = SnapshotQuestion("pairs", "queue/{owed}", ask, headline, sections)

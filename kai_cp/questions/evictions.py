@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kai_cp.json_types import Document
-from kai_cp.questions.question import Question, SnapshotDetails
+from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
 from kai_cp.report.section import Names, Section
 from kai_cp.report.terminal import amount, plural
 
@@ -72,4 +72,4 @@ def sections(document: Document) -> list[Section]:
     ]
 
 
-EVICTIONS = Question("evictions", "pod/{pod}", ask, headline, sections)
+EVICTIONS = SnapshotQuestion("evictions", "pod/{pod}", ask, headline, sections)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from kai_cp.json_types import Document
-from kai_cp.questions.question import Question, SnapshotDetails
+from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import age, amount, plural
 
@@ -77,4 +77,4 @@ def sections(document: Document) -> list[Section]:
     ]
 
 
-PENDING = Question("pending", "podgroup/{podGroup}", ask, headline, sections)
+PENDING = SnapshotQuestion("pending", "podgroup/{podGroup}", ask, headline, sections)

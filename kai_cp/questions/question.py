@@ -24,8 +24,11 @@ class SnapshotDetails:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A question. ``rows``: key of the list in its document; ``label``: how ``-o name`` calls a row."""
+class SnapshotQuestion:
+    """A question about a snapshot.
+
+    ``rows``: key of the list in its document; ``label``: the name of a row under ``-o name``.
+    """
 
     rows: str
     label: str

@@ -7,7 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from kai_cp.json_types import Document
-from kai_cp.questions.question import Question, SnapshotDetails
+from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
 from kai_cp.report.kinds import by_kind
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount, plural
@@ -71,4 +71,4 @@ def sections(document: Document) -> list[Section]:
     return [tree, by_kind([{**queue, "name": queue["queue"]} for queue in document["queues"]])]
 
 
-QUEUES = Question("queues", "queue/{queue}", ask, headline, sections)
+QUEUES = SnapshotQuestion("queues", "queue/{queue}", ask, headline, sections)

@@ -14,7 +14,8 @@ _NAMES = re.compile(r"[^\s,:;()']+")
 
 
 def raised_for(problem: BaseException) -> GroupKey | None:
-    """The pod group that the code was busy with when it raised, as its innermost frames know; None: none."""
+    """The pod group that the code worked on when it raised, taken from its innermost frames; None:
+    unknown."""
     frames: list[TracebackType] = []
     here = problem.__traceback__
     while here is not None:
@@ -44,7 +45,8 @@ def named_in(
     """The pod groups that the checker's sentences name: those that got places, else those that are disturbed.
 
     ``decisions``: the refused plan; ``before``: the plan that it was built on. A sentence about a node or a
-    queue only names the group that got its place there last; one about nothing known the last of all.
+    queue means the group that got its place there last; a sentence about nothing known means the group that
+    got the last place of all.
     """
     known = {(d.kind, d.pod, d.node, d.action) for d in before}
     new = [d for d in decisions if (d.kind, d.pod, d.node, d.action) not in known and d.group is not None]

@@ -2,7 +2,7 @@
 
 Whether a search goes on is decided by work alone, so that the same snapshot gives the same answer however
 busy the machine is. Work is CP-SAT's deterministic time, weighted, and estimates from sizes and counts for
-everything else; one unit is about what a quiet core does in a second. The clock only ends what would miss
+everything else; one unit is about what a quiet core does in a second. The clock only stops what would miss
 the deadline, and then ``cut`` says so.
 """
 
@@ -17,13 +17,13 @@ from kai_cp_models.settings import SolverSettings
 from kai_cp_models.snapshot import Snapshot
 
 SEARCH_SHARE: Final = 0.5
-"""Work of all searches of a cycle per second of its budget; the rest is for everything that is no search."""
+"""Work of all searches of a cycle per second of its budget; the rest is for everything else."""
 
 LEAST_VAIN_WORK: Final = 0.2
-"""Work that an action may always spend in vain."""
+"""Work that an action may always spend without success."""
 
 LEAST_PART_WORK: Final = 0.05
-"""The same of each part of an action, such as a queue under preempt: enough for a small model."""
+"""The same for each part of an action, such as a queue under preempt: enough for a small model."""
 
 POD_WORK: Final = 0.0004
 """Work of a cycle without searches, per pod: reading, ranking, placing and checking it."""
@@ -39,7 +39,7 @@ class Budget:
     deadline: float
     """Value of ``time.monotonic()`` by which the cycle must end."""
     patience: float
-    """Work in vain per unit of useful work, see ``SolverSettings.patience``."""
+    """Work without success per unit of useful work, see ``SolverSettings.patience``."""
     work: float
     """Work that all searches of the cycle may do."""
     plain_work: float = 0.0
@@ -50,7 +50,7 @@ class Budget:
     _vain: float = 0.0
     _allowed: float = inf
     _part: tuple[float, float] = (inf, inf)
-    """What ``_spent`` and ``_vain`` may come to in the present part of the action."""
+    """Upper limits of ``_spent`` and ``_vain`` in the present part of the action."""
 
     @staticmethod
     def of(settings: SolverSettings, snapshot: Snapshot, deadline: float) -> Budget:
@@ -59,7 +59,8 @@ class Budget:
         return Budget(deadline, settings.patience, SEARCH_SHARE * settings.budget_seconds, plain)
 
     def begin(self, share: float) -> None:
-        """Give the action that starts now ``share`` of the work that is left; what it saves carries over."""
+        """Give the action that starts now ``share`` of the work that is left; what it does not use is left
+        for the next."""
         self._allowed = self._spent + share * max(0.0, self.work - self._spent)
         self._vain = 0.0
         self._part = inf, inf
@@ -67,7 +68,7 @@ class Budget:
     def begin_part(self, left: int) -> None:
         """Share the work and the patience of the action among the parts that are ``left``, this one included.
 
-        What a part saves is for those that follow.
+        What a part does not use is left for the later parts.
         """
         self._part = inf, inf
         if left > 1:
@@ -79,7 +80,7 @@ class Budget:
         self._spent += work
 
     def in_vain(self, work: float) -> None:
-        """Count work, spent already, that served no group and proved nothing."""
+        """Note that this work, which is counted as spent already, served no group and proved nothing."""
         self._vain += work
 
     @property
@@ -92,19 +93,19 @@ class Budget:
         return max(0.0, min(self.work, self._allowed, self._part[0]) - self._spent)
 
     def work_worth(self) -> float:
-        """Work that one more search may do: what is left, as far as patience goes; never negative.
+        """Work that one more search may do: what is left, limited by patience; never negative.
 
         Patience grows with the work of the cycle, less what the action has spent in vain.
         """
         return max(0.0, min(self.work_left(), min(self._patience_ends(), self._part[1]) - self._vain))
 
     def _patience_ends(self) -> float:
-        """The work in vain that the action may come to."""
+        """The most work that the action may spend without success."""
         useful = self.plain_work + self._spent - self._vain
         return max(LEAST_VAIN_WORK, self.patience * useful)
 
     def ended(self, least: float) -> bool:
-        """Whether no search may begin any more that needs ``least`` work."""
+        """Whether too little work is left for a search that needs ``least``."""
         return self.work_worth() < least or self.passed()
 
     def seconds_left(self) -> float:

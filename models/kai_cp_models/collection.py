@@ -1,4 +1,5 @@
-"""Reading and deciding without garbage collection: they make millions of objects and hardly any cycles."""
+"""Reading and deciding without garbage collection: they make millions of objects, hardly any of them in
+reference cycles."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_held() -> Iterator[None]:
-    """Hold the collector while a cycle is decided, of which hardly anything remains; may be nested."""
+    """Stop the collector while a cycle is decided, after which hardly any object remains; may be nested."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -21,7 +22,7 @@ def collector_held() -> Iterator[None]:
 
 @contextmanager
 def no_collection(*, for_good: bool = False) -> Iterator[None]:
-    """Hold the collector while a snapshot is read, which takes half the time; may be nested.
+    """Stop the collector while a snapshot is read, which halves the time; may be nested.
 
     ``for_good``: it never looks at what was made; for processes that read a few snapshots and end.
     """

@@ -51,9 +51,9 @@ class Eviction:
 
 
 class MustStay(Exception):
-    """An action took back places that cannot be taken back; it is to be run again without.
+    """An action took back places that must stay; it has to run again without them.
 
-    ``groups``: whose places those are.
+    ``groups``: the pod groups that have these places.
     """
 
     def __init__(self, groups: frozenset[GroupKey]) -> None:
@@ -74,20 +74,22 @@ class Cycle:
     waiting: dict[GroupKey, Refusal] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     sequence: dict[tuple[ActionName, GroupKey], int] = field(default_factory=dict)
-    """Triggers of each action in the order in which it admitted them; their claims are tested in it."""
+    """Triggers of each action in the order in which it admitted them; their claims are tested in this
+    order."""
     turns: tuple[GroupKey, ...] = ()
     """What was popped in allocate, in order."""
     kept: frozenset[GroupKey] = frozenset()
     """Pod groups whose places of this cycle are not taken back."""
     left_out: dict[GroupKey, str] = field(default_factory=dict)
-    """Pod groups that the present action neither serves nor disturbs, and why: plans with them failed."""
+    """Pod groups that the present action neither serves nor disturbs, with the reason: plans with them
+    failed."""
     refused: dict[ActionName, frozenset[GroupKey]] = field(default_factory=dict)
     """The pod groups that every eviction action refused."""
     dropped: set[ActionName] = field(default_factory=set)
-    """Actions of which nothing came, so that what they refused is not known."""
+    """Actions that were dropped, so that it is not known what they refuse."""
     _budget: Budget | None = None
     time: Any = None
-    """What the cycle knows of the time axis (``reservations``), never changed but replaced; None: off."""
+    """What the cycle knows of the time axis (``reservations``); it is replaced, never changed. None: off."""
 
     @property
     def budget(self) -> Budget:

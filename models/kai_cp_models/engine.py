@@ -69,7 +69,7 @@ _MOST_SHOWN: Final = 3
 logger = logging.getLogger(__name__)
 
 _ADVICE_SECONDS: Final = 0.5
-"""Most time for advice once everything is decided."""
+"""Most time for advice after everything is decided."""
 
 _LEAST_SECONDS: Final = 1.0
 """Processor time for a plan of defragmentation, however late it is."""
@@ -162,7 +162,8 @@ class _Engine:
         return better
 
     def _settle(self) -> None:
-        """Once more, when all actions have run: what was evicted in vain comes home, idle room is offered."""
+        """Once more, when all actions have run: needless evictions are taken back, idle capacity is
+        offered."""
         acting = [name for name in self._snapshot.policy.actions if name != "stalegangeviction"]
         if self._decisions and acting and not self._cycle.out_of_time():
             last = acting[-1]
@@ -184,7 +185,7 @@ class _Engine:
             self._looked = looked
 
     def _prove(self) -> None:
-        """The proofs of the refusals that stand, and what they say about the admission of every action."""
+        """The proofs of the refusals, and what they say about the admission of every action."""
         self._cycle.budget.begin(1.0)
         self._proofs = Refuter(self._cycle, self._base).proofs()
         stages = self._cycle.stages
@@ -202,14 +203,14 @@ class _Engine:
             )
 
     def _explained(self) -> tuple[Unscheduled, ...]:
-        """Why groups wait; proved is what there is a proof of, which before the end only few have."""
+        """Why groups wait. Only refusals with a proof count as proved; before the end few have one."""
         return tuple(
             replace(row, proved=row.group in self._proofs or row.reason in UNCONDITIONAL)
             for row in estimated(self._cycle, unscheduled(self._cycle), self._first)
         )
 
     def _allocate(self) -> None:
-        """The greedy pass first: it is an answer soon, and the answer where it admits everything."""
+        """The greedy pass first: it is an early answer, and the final one if it admits everything."""
         saved = self._cycle.save()
         first: AdmissionPass | None = None
 
@@ -229,10 +230,10 @@ class _Engine:
             self._cycle, self._decisions = plain, decisions
 
     def _act(self, action: ActionName, run: Callable[[Cycle], object]) -> bool:
-        """Run one action and check what it leads to; False when nothing came of it.
+        """Run one action and check its plan; False if the action was dropped.
 
-        What fails for one pod group is run again without it: a rule that raises, and a plan that the checker
-        refuses, cost the group they name and no other.
+        If the action fails because of one pod group, it runs again without that group: a rule that raises, or
+        a plan that the checker refuses, costs no other group.
         """
         saved = self._cycle.save()
         saved.left_out.clear()

@@ -19,7 +19,7 @@ _NONE: Final[Mapping[str, Any]] = {}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Key(Generic[T]):
-    """A name in :class:`Extras` and the type of its value. ``default``: what holds where none was given."""
+    """A name in :class:`Extras` and the type of its value. ``default``: the value if none was given."""
 
     name: str
     default: T

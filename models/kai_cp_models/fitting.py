@@ -24,9 +24,9 @@ NOWHERE: Final = np.iinfo(np.int64).min
 """The rank of a node without room."""
 
 _LONGEST = 20_000
-"""Touches after which everything is forgotten, so that copies stay cheap."""
+"""Number of changes of nodes after which the cache is emptied, so that copies stay cheap."""
 _MANY: Final = 64
-"""Touched nodes from which on looking at all of them at once is quicker."""
+"""From this number of changed nodes on, it is faster to look at all nodes at once."""
 
 
 class NodeView:
@@ -164,7 +164,7 @@ class NodeView:
 
     @property
     def _may_join(self) -> bool:
-        """Whether such pods could join a shared device at all: shares, and pods without GPUs (6)."""
+        """Whether pods of this spec could join a shared device at all: shares, and pods without GPUs (6)."""
         gpu = self._pod.spec.gpu
         return gpu.kind is not GpuKind.MIG and not (gpu.devices and not gpu.shares)
 
@@ -197,7 +197,7 @@ class FeasibilityCache:
         self._touched.append(node)
 
     def view(self, ledger: Ledger, pod: Pod) -> NodeView:
-        """The nodes as pods of this spec see them now. Of what a pod has only its spec counts here."""
+        """The nodes as pods of this spec see them now; nothing but the spec of a pod matters here."""
         view = self._views.get(id(pod.spec))
         touches = len(self._touched)
         if view is None:

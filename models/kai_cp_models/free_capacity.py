@@ -1,7 +1,7 @@
 """What every node has free, idle and promised. Rows for single nodes, columns for all of them.
 
-Rows are plain numbers and never changed in place, so copies share them; columns follow the rows when they
-are asked for.
+Rows are plain numbers and never changed in place, so copies share them; columns are updated from the rows
+when they are needed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ NodeAmounts = tuple[int, ...]
 
 
 class FreeCapacity:
-    """Idle and releasing amounts of all nodes; ``touched`` counts changes.
-
-    Arrays that it gives are [N, D] and read-only, and as they are at that moment.
+    """Idle and releasing amounts of all nodes; ``touched`` counts changes. The arrays that it returns are [N,
+    D] and read-only, and show the present moment.
     """
 
     def __init__(self, idle: Ints, releasing: Ints) -> None:

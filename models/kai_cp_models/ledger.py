@@ -64,7 +64,7 @@ class Held:
 
 
 _Done = tuple[Callable[..., None], Pod, Held | None]
-"""An operation, its pod, and the place that the pod gave up in it."""
+"""An operation, its pod, and the place that the pod lost in it."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +98,15 @@ class Fixed:
         return Shapes(self.snapshot)
 
     chains: dict[GroupKey, object] = field(default_factory=dict)
-    """What groups give up while their pods are as read, see ``joint.offers``."""
+    """Eviction units of groups whose pods are as in the snapshot, see ``joint.offers``."""
     waiting: list[Any] = field(default_factory=list)
-    """How groups that wait stand while their pods are as read, see ``actions.common``."""
+    """States of waiting groups whose pods are as in the snapshot, see ``actions.common``."""
     entries: dict[GroupKey, tuple[Batch, Any]] = field(default_factory=dict)
-    """What groups whose pods are as read ask for, and how that stands in the fair order."""
+    """Batches of groups whose pods are as in the snapshot, and their keys in the fair order."""
     _charges: dict[tuple[object, ...], Amounts] = field(default_factory=dict)
 
     def charge(self, pod: Pod, node: int) -> Amounts:
-        """What the pod is charged in its queue when it is on ``node`` (2.3); alike pods once."""
+        """What the pod is charged in its queue when it is on ``node`` (2.3); computed once for equal pods."""
         by_node = self.mib_on[node] if pod.spec.gpu.kind is GpuKind.MEMORY else None
         claims = self.snapshot.extras[CLAIM_MILLI_GPUS]
         kind = (id(pod.spec), by_node, pod.key if claims and pod.key in claims else None)
@@ -224,7 +224,7 @@ class Ledger:
         rules = self.rules
         while self._saved and self._saved[-1][0] >= length:
             rules = self._saved.pop()[1]
-        # Rules may have answered differently by now, so they are as they were, not reversed.
+        # Rules may have answered differently since, so their old state is restored instead of reversed.
         self.rules = ()
         marks, self._marks = self._marks, []
         for operation, pod, held in reversed(self._log[length:]):
@@ -271,7 +271,8 @@ class Ledger:
         return self.changed.get(pod.key, pod.status)
 
     def state(self, gang: Gang) -> GangState:
-        """How the gang stands at this moment; one whose pods are as read is looked at once a cycle."""
+        """The state of the gang at this moment; if its pods are as in the snapshot, it is computed once a
+        cycle."""
         if self.untouched(gang):
             return gang.at_first
         state, self._tallies[gang.group.key] = gang.state_of(self.tally(gang), self.status)
@@ -307,7 +308,7 @@ class Ledger:
         return self.fixed.shapes.of(batch).pessimistic
 
     def shape(self, batch: Batch) -> BatchShape:
-        """What the batch asks for, whichever batch asks."""
+        """The shape of the batch: equal batches have the same one."""
         return self.fixed.shapes.of(batch)
 
     def place_of(self, pod: Pod) -> tuple[int, tuple[str, ...]] | None:
@@ -346,7 +347,7 @@ class Ledger:
         return mask
 
     def slots(self, pod: Pod, *, now: bool) -> Ints:
-        """[N] pods like this one that each node takes as far as room tells: 0 where ``fits`` says no."""
+        """[N] how many pods like this one each node takes by its free capacity; 0 where ``fits`` is False."""
         if any(rule.concerns(pod) for rule in self.rules):
             slots = self._fitting.view(self, pod).slots_of(self, now=now)
             return np.where(self.fits(pod, now=now), slots, 0)
@@ -439,7 +440,7 @@ class Ledger:
         return sum(found[1:], start=found[0]) if found else None
 
     def lent(self, pods: Sequence[Pod], asked: Amounts, *, beside: Amounts = NOTHING) -> Lent | None:
-        """What quotas lend to a batch (3.8); None where no rule has a say."""
+        """What quotas lend to a batch (3.8); None if no rule lends anything."""
         answers = (rule.lent(pods, asked, beside=beside) for rule in self.rules)
         return next((lent for lent in answers if lent is not None), None)
 

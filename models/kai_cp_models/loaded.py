@@ -1,4 +1,4 @@
-"""Importing this loads CP-SAT: for the server that forks the workers of a program that lives long."""
+"""Importing this loads CP-SAT: for the server that forks the workers of a long-lived program."""
 
 from kai_cp_models.solver import load
 

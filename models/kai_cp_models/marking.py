@@ -1,4 +1,5 @@
-"""Specs that tell pods apart by more than the pods say: classes and counts of pods go by spec."""
+"""Specs with a mark, so that pods with equal objects can still be different classes (classes are made by
+spec)."""
 
 from __future__ import annotations
 

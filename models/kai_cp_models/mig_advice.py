@@ -1,8 +1,8 @@
 """Would another MIG partition of the same GPUs admit more pending pods? Advice, never a decision.
 
 KAI schedules onto the instances that exist (2.4); which instances exist is for an administrator to
-say. Here every GPU of a MIG node with strategy ``mixed`` may be cut anew, as long as the instances in
-use remain. Only room counts (instances, cpu, memory, pod slots, static node rules), not queues.
+say. Here every GPU of a MIG node with strategy ``mixed`` may be partitioned again, as long as the instances
+in use remain. Only room counts (instances, cpu, memory, pod slots, static node rules), not queues.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _STARTS: Final[Mapping[tuple[int, int], tuple[int, ...]]] = {
 }
 """Where an instance may start, in eighths of the GPU's memory, by (compute slices, eighths)."""
 _MOST_NODES: Final = 64
-"""Nodes that may be cut anew: those with most room outside the instances in use."""
+"""Most nodes that are partitioned again: those with most free capacity outside the instances in use."""
 _SHOWN: Final = 3
 """Nodes that a message names."""
 Shape = tuple[int, int]
@@ -75,13 +75,13 @@ class Repartition:
 
 @dataclass(frozen=True)
 class MigReport:
-    """What cutting GPUs anew would bring: admitted pods now and then, and the changes of nodes."""
+    """What another partition would bring: admitted pods now and with it, and the changes of nodes."""
 
     admitted_now: int
     admitted_then: int
     changes: tuple[Repartition, ...]
     admitted: Mapping[str, tuple[PodKey, ...]]
-    """Pods that find room then, by node; with the present instances fewer do."""
+    """Pods that fit with the new partition, by node; with the present instances fewer do."""
 
     def __str__(self) -> str:
         shown = [f"{change.node}: {change}" for change in self.changes[:_SHOWN]]
@@ -94,7 +94,8 @@ class MigReport:
 
 
 def advised(snapshot: Snapshot, plan: Plan, *, seconds: float) -> Plan:
-    """The plan, with the pod groups told that another partition would help; itself when there are none.
+    """The plan, in which pod groups that another partition would help say so; the same plan if there are
+    none.
 
     Their messages say so, and ``details["migPartition"]`` holds the numbers. ``seconds``: time that may
     be used.
@@ -186,7 +187,7 @@ def _shapes(snapshot: Snapshot, node: Node) -> dict[int, Shape]:
 
 @lru_cache(maxsize=256)
 def patterns(shapes: tuple[Shape, ...]) -> tuple[MigPattern, ...]:
-    """All ways to cut one GPU into instances of these shapes that leave no room for another one."""
+    """All ways to divide one GPU into instances of these shapes so that no other instance fits."""
     cells = [
         (s, sum(1 << cell for cell in range(start, min(start + shape[1], _EIGHTHS))))
         for s, shape in enumerate(shapes)
@@ -237,7 +238,7 @@ class _Model:
         for _, pods in self._classes:
             mask = np.ones(len(snapshot.nodes), dtype=np.bool_)
             for rule in STATIC_RULES:
-                # Larger than any node is what a new partition may change.
+                # A request larger than any node is what a new partition may help.
                 allowed = None if rule.NAME == "size" else rule.mask(table, pods[0])
                 mask = mask if allowed is None else mask & allowed
             self._accepting.append(mask)
@@ -297,7 +298,8 @@ class _Model:
             model.add_hint(var, known.places.get(key, 0) if known is not None else 0)
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = seconds
-        # The same advice whatever the load: what is worth it takes far less than the time.
+        # The limit is counted work, so that the advice does not depend on the load; useful advice needs far
+        # less.
         solver.parameters.max_deterministic_time = _MOST_WORK
         solver.parameters.num_workers = 1
         admitted = cp_model.LinearExpr.sum(list(x.values()))
@@ -317,7 +319,7 @@ class _Model:
         return found
 
     def _room(self, spec: PodSpec, i: int, shapes: Mapping[int, Shape]) -> int:
-        """Most pods of a class that a node takes if its instances of ``shapes`` were no matter."""
+        """Most pods of a class that a node takes if its instances of ``shapes`` did not matter."""
         left = self._snapshot.nodes[i].allocatable - self._used[i]
         return min(
             (

@@ -1,4 +1,5 @@
-"""Names of MIG instances as extended resources; light, because texts need no engine."""
+"""Names of MIG instances as extended resources; a module without other imports, because texts need no
+engine."""
 
 from __future__ import annotations
 

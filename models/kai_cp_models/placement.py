@@ -36,7 +36,7 @@ from kai_cp_models.units import Batch, Gang
 class NoPlace:
     """Why a batch has no place: the first pod that found no node, or a message.
 
-    The words for a pod are made later (``explain``), only for what is still waiting in the end.
+    The message for a pod is made later (``explain``), only for groups that still wait at the end.
     """
 
     message: str
@@ -112,13 +112,13 @@ class Placer:
     gang: Gang
     pipeline_only: bool = False
     _filled: tuple[Floats, Mask] | None = field(default=None, init=False)
-    """The place that is filled at present: scores of nodes, and its nodes."""
+    """The place that is being filled: scores of nodes, and its nodes."""
 
     def place(self, ledger: Ledger, batch: Batch, *, consume: bool = False) -> Ledger | NoPlace:
         """The ledger with the batch placed, or why it has no place.
 
-        The input is not changed; with ``consume`` it is the one that is returned, and unchanged only where
-        the batch found no place.
+        The given ledger is not changed. With ``consume`` it is changed and returned, and stays unchanged only
+        if the batch found no place.
         """
         target = ledger if consume else ledger.copy()
         failure = self._subtree(target, batch, _Area())
@@ -223,7 +223,7 @@ class Placer:
         return found
 
     def _members(self, ledger: Ledger, batch: Batch, area: _Area) -> NoPlace | None:
-        """Place pods or parts one after the other; a single one that finds no place has changed nothing."""
+        """Place pods or parts one after the other; one that finds no place changes nothing."""
         several = len(batch.pods) + len(batch.parts) > 1
         if several:
             ledger.mark()
@@ -308,7 +308,7 @@ class Placer:
             self.pipeline_if_torn(ledger, batch.all_pods)
 
     def pipeline_if_torn(self, ledger: Ledger, pods: Sequence[Pod]) -> None:
-        """Nominate ``pods`` where some gang has promised places and too few solid ones to start."""
+        """Nominate ``pods`` if a gang has promised places and too few solid ones to start."""
         gang = self.gang
         tally = ledger.tally(gang)
         for leaf in gang.group.root.leaves():

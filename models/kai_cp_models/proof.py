@@ -1,10 +1,10 @@
 """Proofs of refusals: that no permitted plan serves a pod group beside all that come before it.
 
-Proofs are made at the end of the cycle, for the plan as it is then, and from the snapshot alone: what an
-action left out to be quick, which groups it refused and what a later action changed cannot enter. Every
-certificate is a relaxation. The groups that got a place and come before this one keep one, wherever it is;
-all that this one, and those that evict for their place, could ever take is gone at once; what could be moved
-may go anywhere. If there is no place even so, there is none in any permitted plan.
+Proofs are made at the end of the cycle, for the plan as it is then, and from the snapshot alone: shortcuts of
+an action, its other refusals and changes by later actions cannot influence them. Every certificate is a
+relaxation. The groups that got a place and come before this one keep one, wherever it is; all that this one,
+and those that evict for their place, could ever take is gone at once; what could be moved may go anywhere. If
+there is no place even so, there is none in any permitted plan.
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ from kai_cp_models.snapshot import (
 from kai_cp_models.units import Batch
 
 _Source = tuple[str, str, float, int]
-"""Running pods that may leave: action, queue, seconds that groups run undisturbed, priority below which."""
+"""Running pods that may leave: action, queue, minimum runtime in seconds, and the priority that they must be
+below."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Why a pod group cannot be served: the certificates that together leave no way."""
+    """Why a pod group cannot be served: certificates that together exclude every plan."""
 
     certificates: tuple[str, ...]
 
@@ -111,7 +112,7 @@ class _Total:
 
 
 class Refuter:
-    """Proofs for one cycle that is over; ``base``: the ledger it began with."""
+    """Proofs for one finished cycle; ``base``: the ledger that it began with."""
 
     def __init__(self, cycle: Cycle, base: Ledger) -> None:
         self._cycle = cycle
@@ -122,9 +123,10 @@ class Refuter:
         self._rooms: dict[tuple[frozenset[_Source], bool], Ints] = {}
         self._gives: dict[frozenset[_Source], list[Amounts]] = {}
         self._refuted: dict[tuple[object, ...], int] = {}
-        """Beside how many of the served it was shown that such a batch has no places."""
+        """The number of served groups beside which such a batch was shown to have no places."""
         self._open: dict[tuple[object, ...], int] = {}
-        """Beside how many of the served nothing was shown; beside fewer there is more room."""
+        """The number of served groups beside which nothing could be shown; beside fewer there is more free
+        capacity."""
         self._without: tuple[frozenset[_Source], Ledger] | None = None
         self._moved: dict[frozenset[_Source], Sequence[Pod]] = {}
         self._alone: dict[tuple[object, ...], bool] = {}
@@ -199,7 +201,7 @@ class Refuter:
 
     @cached_property
     def _turns(self) -> Mapping[GroupKey, int]:
-        """The fair order of all that wait, with what was given in the cycle charged in its turn."""
+        """The fair order of all waiting groups; what the cycle gave is charged at its position."""
         book = self._base.book.copy()
         given = {one.key for one in self._given}
         entries = entries_of(self._base, self._batches)
@@ -285,7 +287,8 @@ class Refuter:
         return within(least, book.fair_share_floor[i])
 
     def _reclaimable(self, queue: str, asked: Amounts) -> frozenset[_Source]:
-        """The victims that the filter might let a batch of this size look at, whatever was given and lost."""
+        """The victims that the filter might permit for a batch of this size, whatever was given and lost
+        before."""
         known = self._victims.get((queue, asked))
         if known is None:
             seconds = {
@@ -330,7 +333,7 @@ class Refuter:
 
     @cached_property
     def _kinds(self) -> Sequence[int]:
-        """How many kinds of evicting groups are among the first served, by how many these are."""
+        """For each number of first served groups, how many kinds of evicting groups are among them."""
         kinds = set[object]()
         found = [0]
         for one in self._served:
@@ -410,7 +413,7 @@ class Refuter:
                     yield from (pod for pod in unit.pods if pod.status in ACTIVE_USED)
 
     def _lost(self, sources: frozenset[_Source]) -> list[Amounts]:
-        """Per queue what it holds less when all of these have left."""
+        """For each queue, how much less it holds when all of these have left."""
         known = self._gives.get(sources)
         if known is None:
             book = self._base.book
@@ -436,7 +439,7 @@ class Refuter:
 
     @cached_property
     def _pods_of_served(self) -> Sequence[int]:
-        """How many pods the first served have that got places, by how many these are."""
+        """For each number of first served groups, how many of their pods got places."""
         sizes = (sum(len(ask.pods) for ask in one.asks) for one in self._served)
         return list(accumulate(sizes, initial=0))
 
@@ -450,7 +453,7 @@ class Refuter:
     # --- certificates ----------------------------------------------------------------------------
 
     def _impossible(self, ask: Ask) -> str:
-        """What is wrong with the request itself, whatever leaves; "" if nothing."""
+        """What makes the request itself impossible, whichever pods leave; "" if nothing does."""
         topology = self._snapshot.policy.plugin("topology")
         for scopes, _ in leaves_with_scopes(ask.batch):
             for scope in scopes if topology else ():
@@ -464,7 +467,7 @@ class Refuter:
         return "dependency missing" if any(dead_end(self._base, pod) for pod in ask.pods) else ""
 
     def _over_limit(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
-        """Limits and quotas of what cannot be preempted, with everything gone that may go."""
+        """Limits, and quotas of work that cannot be preempted, when everything that may leave has left."""
         book = self._base.book
         asked = amounts.optimistic_batch(self._snapshot, ask.pods)
         lost = self._lost(taken)
@@ -517,7 +520,8 @@ class Refuter:
         return bool((wanted > room)[part][own[part] > 0].any())
 
     def _no_node(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
-        """A pod of the group that no node takes, alone there with everything gone that may leave or move."""
+        """A pod of the group that no node takes, even alone, when everything that may leave or move has
+        left."""
         leaving = self._gone(taken, moves)
         if len(leaving) > LIMITS.proof_leaving:
             return False
@@ -540,7 +544,7 @@ class Refuter:
     ) -> Mask:
         """[N] nodes that may take the pod when ``leaving`` are gone; with ``company`` others come as well.
 
-        A stateful rule has its say where no pod that leaves is its concern; those that come only take room.
+        A stateful rule counts if no leaving pod matters to it; pods that come only take free capacity.
         """
         mask = accepting(self._base.fixed.table, pod).copy()
         for rule in self._base.rules:
@@ -561,7 +565,8 @@ class Refuter:
         return fits
 
     def _alone_over(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
-        """Sums over the nodes that accept the pods of the group, everything gone that may leave or move."""
+        """Sums over the nodes that accept the pods of the group, when everything that may leave or move has
+        left."""
         specs = tuple(sorted({id(pod.spec) for pod in ask.pods}))
         key = (specs, len(ask.pods), taken, moves)
         known = self._alone.get(key)
@@ -580,7 +585,7 @@ class Refuter:
 
     def _without_model(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
         """CP-SAT: no places for this and all earlier ones, everything gone that may go, moves free."""
-        # What cannot be placed beside fewer cannot beside more.
+        # What cannot be placed beside fewer groups cannot be placed beside more.
         key = (signature(self._base, ask), taken, moves)
         if key in self._refuted and self._refuted[key] <= before:
             return True

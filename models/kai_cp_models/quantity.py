@@ -21,7 +21,7 @@ _LONGEST: Final = 64
 _SMALLEST_EXPONENT: Final = -60
 
 LARGEST: Final = 2**53
-"""Largest amount that is taken: beyond it sums over a cluster would leave 64 bits."""
+"""Largest amount that is accepted: sums of larger ones over a cluster would not fit into 64 bits."""
 
 
 class _Parts(NamedTuple):

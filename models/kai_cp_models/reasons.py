@@ -1,6 +1,6 @@
-"""What would end a reason to wait, stated once: sets of the engine's reasons (docs/reasons.md).
+"""Sets of the engine's reasons (docs/reasons.md) by what would not help against them.
 
-The sets say what would not help, so that a reason that is new counts as one that may be helped.
+A reason that is in none of the sets counts as one that may be helped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNCONDITIONAL: Final = frozenset(
         "RequeueDelay",
     )
 )
-"""They lie in the object itself, whatever the plan is."""
+"""The reason lies in the object itself, whatever the plan is."""
 
 BY_ITS_QUEUE: Final = frozenset(("OverLimit", "OverGpuKind", "NonPreemptibleOverQuota"))
 """The queue's limits, and its quota for what cannot be preempted, are used up by its own work."""
@@ -27,11 +27,11 @@ NOT_FOR_CAPACITY: Final = UNCONDITIONAL | BY_ITS_QUEUE | {"DependencyMissing"}
 """More free capacity would not help, of whatever kind."""
 
 NOT_FOR_SHARES: Final = NOT_FOR_CAPACITY | {"NoNodeAccepts"}
-"""Neither would the GPUs that there are, were they given to others than now."""
+"""Giving the existing GPUs to other groups would not help either."""
 
 NOT_FOR_MOVES: Final = NOT_FOR_SHARES | {
     "WaitingForReservation",
     "ReservationBeyondShare",
     "ReservationTooDear",
 }
-"""Neither would moving what runs: a reservation says when these start."""
+"""Moving running pods would not help either: a reservation says when these groups start."""

@@ -29,7 +29,7 @@ CPU_NODE: Final = 10
 PACKED: Final = 9
 """``nodeplacement``: the fullest candidate under binpack; an empty node under spread scores 1."""
 _ROOM: Final = 2**44
-"""More than any node has of milli-CPUs or milli-GPUs."""
+"""More milli-CPUs or milli-GPUs than any node has."""
 
 
 def scores(

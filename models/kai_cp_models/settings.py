@@ -67,7 +67,7 @@ def goals_of(entry: str) -> tuple[GoalName, ...]:
 
 
 class GoalWeights(Frozen):
-    """What one unit of a goal is worth where goals are added up."""
+    """Weight of one unit of a goal where goals are added up."""
 
     lost_work: float = Field(
         1.0, gt=0, le=10_000, description="Weight of a GPU-hour of lost work in a sum of goals."
@@ -236,7 +236,7 @@ class Limits(Frozen):
 
 
 class TimeSettings(Frozen):
-    """How long pod groups run, where they do not say it themselves."""
+    """How long pod groups run that do not declare it."""
 
     default_runtime_seconds: int = Field(
         0,
@@ -267,7 +267,7 @@ class MaxRuntimeSettings(Frozen):
 
 
 class ReservationSettings(Frozen):
-    """Starts in the future for large gangs, and what may use the room that is kept for them."""
+    """Starts in the future for large gangs, and what may use the capacity that is kept for them."""
 
     enabled: bool = Field(False, description="Keep capacity for gangs that cannot start yet.")
     most: int = Field(4, ge=0, description="Most pod groups that hold capacity at the same time.")

@@ -1,4 +1,4 @@
-"""Shapes: what batches ask for, whichever batch asks. There are many batches and few shapes."""
+"""Shapes: what batches ask for; equal batches share one. There are many batches and few shapes."""
 
 from __future__ import annotations
 

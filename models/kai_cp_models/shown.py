@@ -13,7 +13,7 @@ _GIB: Final = 2**30
 
 
 def shown(value: object) -> str:
-    """A value as short JSON; the name of its type where it is none."""
+    """A value as short JSON; the name of its type if it is not JSON."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):

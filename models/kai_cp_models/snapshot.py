@@ -1,4 +1,4 @@
-"""What the engine is told: one frozen picture of the cluster, ready to use.
+"""The input of the engine: one frozen picture of the cluster, ready to use.
 
 Everything is parsed before it gets here (``kai_cp/reader``): quantities are integers, labels that
 mean something are fields, references resolve. Sequences are sorted by name, so equal clusters give
@@ -265,7 +265,7 @@ class Pod:
     started: float | None = None
     """``status.startTime``."""
     deadline_seconds: float | None = None
-    """``spec.activeDeadlineSeconds``: the kubelet ends the pod so long after ``started``."""
+    """``spec.activeDeadlineSeconds``: the kubelet ends the pod this long after ``started``."""
     revision: Revision | None = None
     """Of which revision of which workload it is; None where nothing tells it."""
 
@@ -348,7 +348,7 @@ class Queue:
 
     @property
     def firm_quota(self) -> Shares:
-        """What its non-preemptible pods may hold (3.7); of users only the queues above say it."""
+        """What its non-preemptible pods may hold (3.7); a user's queue has none of its own."""
         return Shares(UNLIMITED, UNLIMITED, UNLIMITED) if self.user else self.quota
 
 
@@ -609,7 +609,7 @@ class Snapshot:
 
 
 class Placement(NamedTuple):
-    """Where a pod shall be: node name and, for a share, one GPU group id per device."""
+    """Where a pod goes: node name and, for a share, one GPU group id for each device."""
 
     node: str
     gpu_groups: tuple[str, ...] = ()
@@ -619,7 +619,7 @@ class Placement(NamedTuple):
 class Decision:
     """One decision of a cycle; the list of them in order is the plan (``decisions/1``).
 
-    ``kind`` Bind: the room is free now. Nominate: it is promised but not free yet. Evict: the pod is
+    ``kind`` Bind: the place is free now. Nominate: it is promised but not free yet. Evict: the pod is
     deleted. A moved pod has an Evict and a Nominate.
     """
 
@@ -631,7 +631,7 @@ class Decision:
     message: str = ""
     gpu_groups: tuple[str, ...] = ()
     triggers: tuple[GroupKey, ...] = ()
-    """Evict only: the pod groups it makes room for."""
+    """Evict only: the pod groups that the pod is evicted for."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What the binder needs beyond the place: ``resourceClaimAllocations``, ``numaZones`` …"""
 
@@ -653,8 +653,9 @@ class Unscheduled:
 class Estimate:
     """When a pod group that waits might start.
 
-    ``reserved``: at ``start``. ``notBefore``: it would fit alone at ``start``, all that waits or holds room
-    ignored. ``none``: not even when all known ends have passed. ``unknown_ends``: running groups without one.
+    ``reserved``: at ``start``. ``notBefore``: it would fit alone at ``start``, if all waiting groups and
+    holders are ignored. ``none``: not even when all known ends have passed. ``unknown_ends``: running groups
+    without one.
     """
 
     kind: Literal["reserved", "notBefore", "none"]
@@ -676,7 +677,7 @@ HoldState = Literal["made", "kept", "earlier", "later", "started", "dropped", "o
 
 @dataclass(frozen=True, slots=True)
 class IdleSoFar:
-    """What stands idle on closed places: ``gpu_hours`` until ``since``, and ``gpus`` at a time since then."""
+    """Idle time on closed places: ``gpu_hours`` until ``since``, and ``gpus`` that are idle since then."""
 
     since: float
     gpus: float
@@ -745,7 +746,7 @@ DefragState = Literal["met", "report", "closed", "waits", "rate", "moved", "stuc
 class DefragReport:
     """How far the goal of defragmentation is met, and what was done for it in this cycle.
 
-    ``value``: how much of ``goal`` (``defrag.goal`` in words) there is now, ``wanted``: how much shall be.
+    ``value``: how much of ``goal`` (``defrag.goal`` in words) there is now, ``wanted``: how much is wanted.
     """
 
     goal: str
@@ -803,13 +804,13 @@ class Plan:
     localities: Mapping[GroupKey, Locality] = field(default_factory=dict)
     """How close the GPUs of pod groups are that got places, where they are on several nodes."""
     turns: tuple[GroupKey, ...] = ()
-    """What was popped in allocate, in order (3.5): before which others it was served, or refused."""
+    """Pod groups in the order in which allocate took them (3.5), served or refused."""
     reservations: tuple[Reservation, ...] | None = None
     """Starts in the future; None: they are switched off."""
     set_aside: tuple[SetAside, ...] = ()
     """What settings asked for and could not be read, beyond what the snapshot set aside."""
     again_at: float | None = None
-    """When time alone may change what the time axis decides."""
+    """The next time at which the decisions of the time axis may change although nothing else does."""
     defrag: DefragReport | None = None
     """Of a goal of defragmentation; None: there is none."""
     rollouts: tuple[RolloutHolding, ...] = ()

@@ -1,8 +1,8 @@
 """CP-SAT, imported when the first model is built, and without pandas.
 
 Its Python interface imports pandas for series of variables, which nothing here uses: it would take three
-quarters of the time of loading. Many a snapshot is decided and proved without a model, and need not wait for
-the rest either. A process that lives long calls ``load`` at its start instead.
+quarters of the time of loading. Many snapshots are decided and proved without a model, and need not wait for
+it. A long-lived process calls ``load`` at its start instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class _WithoutPandas(Loader):
 
 @contextmanager
 def _stand_in() -> Iterator[None]:
-    """An import of pandas meanwhile gives a stand-in, afterwards the real one; one that is there stays."""
+    """Until then an import of pandas gives a stand-in, afterwards the real package; a pandas that is already
+    imported stays."""
     if _UNUSED in sys.modules:
         yield
         return

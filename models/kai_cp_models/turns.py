@@ -1,4 +1,4 @@
-"""Whose pod groups a cycle looks at when all that wait cost more than it has: what causes the cost waits.
+"""Which waiting pod groups a cycle looks at if all together cost more than it has: the costly ones wait.
 
 What it takes to prepare and decide a pod group is estimated from what it asks for, in steps of about ten
 microseconds: a count, so that a busy machine changes nothing. While all fit into the cycle, all are looked
@@ -37,9 +37,10 @@ STEPS_PER_SECOND: Final = 100_000
 QUICK: Final = 10_000
 """Steps that all who ask for little may take together when they are looked at first."""
 QUIET_SECONDS: Final = 0.3
-"""What costs much is looked at when nothing new has come for so long: the pods of a gang come one by one."""
+"""Costly groups are looked at when nothing new has come for this time, because the pods of a gang come one by
+one."""
 GIVES_WAY: Final = 4
-"""Times in succession that it gives way to what is new."""
+"""How many times in succession costly groups wait for new ones."""
 
 _POD: Final = 12
 _GROUP: Final = 20
@@ -66,7 +67,7 @@ class Turn(NamedTuple):
     waiting: tuple[Unscheduled, ...] = ()
     again_at: float | None = None
     dear: frozenset[str] = frozenset()
-    """Namespaces that cost much, beside which others are looked at first."""
+    """Costly namespaces; the others are looked at first."""
 
 
 class Turns:
@@ -75,12 +76,12 @@ class Turns:
     def __init__(self) -> None:
         self._credit: dict[str, int] = {}
         self._seen: dict[GroupKey, int] = {}
-        """Cycle in which a waiting pod group was looked at last; 0: it waited, and was not."""
+        """Cycle in which a waiting pod group was last looked at; 0: it waits and never was."""
         self._cycle = 0
         self._way = _Way()
 
     def take(self, snapshot: Snapshot, seconds: float) -> Turn:
-        """Whose turn it is in a cycle that may take so long."""
+        """Which groups have their turn in a cycle that may take this time."""
         allowance = int(seconds * STEPS_PER_SECOND)
         costs = costs_of(snapshot)
         namespaces: dict[str, dict[GroupKey, int]] = defaultdict(dict)
@@ -138,13 +139,13 @@ class Turns:
 
 
 class _Way:
-    """When namespaces that cost much give way to what is new in the others."""
+    """When costly namespaces wait for new groups of the others."""
 
     def __init__(self) -> None:
         self._costs: Mapping[GroupKey, int] = {}
         self._nodes: tuple[Node, ...] = ()
         self._occupied: frozenset[PodKey] = frozenset()
-        """Pods that held room at the last look, while something costs much."""
+        """Pods that held capacity at the last look, while some namespace is costly."""
         self._again_at = 0.0
         self._times = 0
 
@@ -166,7 +167,7 @@ class _Way:
         return self._again_at
 
     def _room_to_offer(self, snapshot: Snapshot, dear: frozenset[str]) -> bool:
-        """Whether room became free since the last look, or a namespace that costs much holds some."""
+        """Whether capacity became free since the last look, or a costly namespace holds some."""
         occupied = frozenset(pod.key for pod in snapshot.pods if pod.status in ACTIVE_USED)
         left, self._occupied = self._occupied - occupied, occupied
         nodes, self._nodes = self._nodes, snapshot.nodes

@@ -1,4 +1,4 @@
-"""Units: what a pod group offers to be placed next, and what it offers to give up next (5.1 to 5.5).
+"""Units: which pods a pod group gets next, and which it would give up next (5.1 to 5.5).
 
 A pod group is a tree of subgroups. What it gets is always a whole *batch*: first everything missing
 for its minimum, then one increment at a time (one elastic pod, or one extra subgroup). What it loses
@@ -54,7 +54,7 @@ class Batch:
 
 
 class GangState(NamedTuple):
-    """How a gang stands at one moment; ``batch`` is the next one (5.3), None where nothing can be placed."""
+    """The state of a gang at one moment; ``batch`` is the next one (5.3), None if no pod can be placed."""
 
     pending: bool
     ready: bool
@@ -74,7 +74,7 @@ class Unit(NamedTuple):
 
 
 class StatusCounts(NamedTuple):
-    """Pods of a gang by status, kept up to date by :meth:`moved` where counting anew would be too dear."""
+    """Pods of a gang by status, updated by :meth:`moved` where counting again would cost too much."""
 
     pending: int
     active: int
@@ -130,7 +130,7 @@ class _Queue:
         return tuple(pods[i] for i in found)
 
     def leave(self, name: str) -> None:
-        """Have the first of a pod set wait no longer, whatever its status is."""
+        """Remove the first waiting pod of a pod set, whatever its status is."""
         self.first(name, 1)
         counts = self.tally[name]
         self.tally = {**self.tally, name: counts._replace(first=counts.first + 1)}
@@ -185,7 +185,7 @@ class Gang:
         return self.satisfied(self.group.root, _as_read)
 
     def state(self, status_of: StatusOf) -> GangState:
-        """How the gang stands when its pods have these statuses."""
+        """The state of the gang when its pods have these statuses."""
         return self.state_of(self.tally(status_of), status_of)[0]
 
     def tally(self, status_of: StatusOf) -> GangTally:
@@ -193,7 +193,7 @@ class Gang:
         return {name: StatusCounts.of(map(status_of, pods)) for name, pods in self.by_leaf.items()}
 
     def state_of(self, tally: GangTally, status_of: StatusOf) -> tuple[GangState, GangTally]:
-        """``state`` when its pods are counted, and the tally from now on: none is looked at twice in vain."""
+        """``state`` from counted pods, and the tally to use from now on."""
         if self._only_leaf is not None:
             return self._state_of_one(self._only_leaf, tally, status_of)
         pending = any(counts.pending for counts in tally.values())
@@ -249,7 +249,7 @@ class Gang:
         )
 
     def _met(self, counts: Mapping[str, int]) -> Met:
-        """How far every subgroup meets its minimum with so many pods in each pod set."""
+        """How far every subgroup meets its minimum with these numbers of pods in each pod set."""
         met: Met = {}
         for subgroup in self._upwards:
             if subgroup.leaf:
@@ -381,7 +381,7 @@ class Gang:
         return self._shrink(root, met, active) or self._all_of(root, active)
 
     def _take(self, pods: Iterable[Pod], met: Met, active: Mapping[str, list[Pod]]) -> None:
-        """Have an eviction unit leave what is left: of each pod set its last pod, or all of them."""
+        """Remove an eviction unit from ``left``: the last pod of each pod set, or all of them."""
         for pod in pods:
             path = self._paths[pod.subgroup or "default"]
             active[path[0].name].pop()
@@ -453,7 +453,7 @@ def _as_read(pod: Pod) -> PodStatus:
 
 
 class Gangs(Mapping[GroupKey, Gang]):
-    """The gang of every pod group, built when it is first asked for: most groups just run."""
+    """The gang of every pod group, built when it is first needed: most groups just run."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
