@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kai_cp.kube.api.access import ControllerName
+
 Quantity = Annotated[str, Field(pattern=r"^[0-9.]+(m|k|M|G|T|Ki|Mi|Gi|Ti)?$")]
 Free = dict[str, Any]
 """A fragment of a Kubernetes object, put into the manifest as it is."""
@@ -122,16 +124,7 @@ class Controllers(Process):
     """`kai-cp controllers`."""
 
     enabled: Annotated[
-        list[
-            Literal[
-                "podgrouper",
-                "podgroup-controller",
-                "queue-controller",
-                "shards",
-                "node-scale-adjuster",
-                "provisioning-requests",
-            ]
-        ],
+        list[ControllerName],
         Field(description="What runs, in place of KAI's part of the same name; empty: nothing is installed."),
     ] = []
     resources: Annotated[Resources, Field(description="CPU and memory.")] = Resources(

@@ -10,6 +10,8 @@ from pathlib import Path
 import yaml
 
 from kai_cp.kube.api.access import ACCESS, IMPLIED, OWNERS, WITH_OPTIONS, Grant, permits
+from kai_cp.kube.controllers.base import Factory
+from kai_cp.kube.controllers.catalogue import CONTROLLERS
 from kai_cp.kube.install import definitions
 from kai_cp.kube.scheduler.process import SchedulerSetup
 
@@ -62,7 +64,16 @@ CALLS = {
     "patch": "patch",
     "delete": "delete",
 }
-MODULES = {
+BESIDE = {"podgrouper": ("controllers/owners",)}
+"""Modules that act for a controller beside its own."""
+
+
+def module_of(factory: Factory) -> str:
+    """The module that a controller is in, below ``kai_cp/kube``."""
+    return factory.__module__.removeprefix("kai_cp.kube.").replace(".", "/")
+
+
+MODULES: dict[str, tuple[str, ...]] = {
     "scheduler": (
         "scheduler/api_cluster",
         "scheduler/reports",
@@ -84,13 +95,7 @@ MODULES = {
     "admin": ("install",),
     "admission": ("admission/keeper",),
     "controllers": ("api/recorder", "api/lease"),
-    "podgrouper": ("controllers/podgrouper", "controllers/owners"),
-    "podgroup-controller": ("controllers/podgroup",),
-    "queue-controller": ("controllers/queue",),
-    "shards": ("controllers/shards",),
-    "node-scale-adjuster": ("controllers/scaler",),
-    "provisioning-requests": ("controllers/provisioning",),
-}
+} | {name: (module_of(factory), *BESIDE.get(name, ())) for name, factory in CONTROLLERS.items()}
 OWNER_READS = {("get", plural) for plural in ("pods", *(kind.plural for kind in OWNERS))}
 """Reads of whatever kind a pod's owner has: no constant names it in the source."""
 
