@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import resources as r
-from kai_cp.kube.api.access import grants
+from kai_cp.kube.api.access import grants, listed
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import ObjectKey
@@ -63,7 +63,7 @@ def count_of(server: StubServer) -> str | None:
 
 def test_a_controller_is_a_class_with_its_rights(server: StubServer) -> None:
     server.put(r.QUEUES, {"metadata": {"name": "team"}, "spec": {}})
-    transport = server.transport("controllers", access=RIGHTS)
+    transport = server.transport("controllers", access=lambda _process, *call: listed(RIGHTS, *call))
     writer = BackgroundWriter(1)
     host = Host(
         {"group-counter": GroupCounter},
