@@ -1,6 +1,7 @@
-"""Limits of searches: one frozen record in which every number has its unit and its reason.  No limit decides
-what a plan may do. If a limit ends a search, the result is not proved; models/README.md says what is
-approximated then. Time and work of a cycle are in ``budget``.
+"""Limits of searches: one frozen record in which every number has its unit and its reason.
+
+No limit decides what a plan may do. If a limit ends a search, the result is not proved; models/README.md
+says what is approximated then. Time and work of a cycle are in ``budget``.
 """
 
 from __future__ import annotations
