@@ -10,7 +10,6 @@ import typer
 
 from kai_cp.cli.common import WRONG_USAGE, fail, instant_or_exit, settings_or_exit, snapshot_or_exit
 from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument
-from kai_cp_models.snapshot import UNLIMITED
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -72,8 +71,8 @@ def defrag(
         found,
         settings,
         question,
-        most=UNLIMITED if most is None else most,
-        max_moves=UNLIMITED if max_moves is None else max_moves,
+        most=most,
+        max_moves=max_moves,
         seconds=budget,
     )
     content = orjson.dumps(to_json(answer), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

@@ -72,14 +72,18 @@ def frontier(
     settings: Settings,
     question: DefragQuestion,
     *,
-    most: int = UNLIMITED,
-    max_moves: int = UNLIMITED,
+    most: int | None = None,
+    max_moves: int | None = None,
     seconds: float = 60.0,
 ) -> Frontier:
-    """The frontier of a snapshot. ``most``: more is not asked for; ``seconds``: of processor time."""
+    """The frontier of a snapshot.
+
+    ``most``: more is not asked for. ``max_moves``: restarts of a plan; None: as the settings say.
+    ``seconds``: of processor time.
+    """
     started = time.monotonic()
     problem = Problem(snapshot, settings, question)
-    limit = settings.defrag.max_moves if max_moves == UNLIMITED else max_moves
+    limit = settings.defrag.max_moves if max_moves is None else max_moves
     search = _Search(problem, limit, Budget(started + 2 * seconds, inf_patience(), seconds))
     already = problem.value({})
     points, because, proved = search.run(already, most)
@@ -119,13 +123,13 @@ class _Search:
         self._forbidden: list[tuple[int, ...]] = []
         self._bounds: Sequence[float] = ()
 
-    def run(self, already: int, most: int) -> tuple[list[Point], Because, bool]:
+    def run(self, already: int, most: int | None) -> tuple[list[Point], Because, bool]:
         """Points of the frontier, why it ends, and whether that is proved."""
         found: list[Point] = []
         value = already + 1
         least = 0
         while True:
-            if most != UNLIMITED and value > most:
+            if most is not None and value > most:
                 return found, "most", all(point.proved for point in found)
             outcome = self.point(value, least)
             if isinstance(outcome, str):
