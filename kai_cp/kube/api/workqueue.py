@@ -16,6 +16,9 @@ FIRST_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 60.0
 """Pauses after failures, as KAI's: doubled from the first to the longest, with jitter."""
 
+HUNG_SECONDS: Final = 600.0
+"""A key that is worked on for longer will not end: each step asks the server, which answers or is given up."""
+
 
 class WorkQueue:
     """A queue of keys for several threads.
@@ -30,7 +33,8 @@ class WorkQueue:
         self._ready: FairQueue[ObjectKey] = FairQueue()
         self._due: dict[ObjectKey, float] = {}
         self._later: list[tuple[float, ObjectKey]] = []
-        self._working: set[ObjectKey] = set()
+        self._working: dict[ObjectKey, float] = {}
+        """Since when."""
         self._again: set[ObjectKey] = set()
         self._failures: dict[ObjectKey, int] = {}
         self._stopped = False
@@ -58,7 +62,7 @@ class WorkQueue:
                 pause = self._promote()
                 key = self._ready.take()
                 if key is not None:
-                    self._working.add(key)
+                    self._working[key] = self._monotonic()
                     return key, self._failures.get(key, 0)
                 self._condition.wait(pause)
         return None
@@ -94,8 +98,15 @@ class WorkQueue:
         with self._condition:
             return not (self._ready or self._working or self._due)
 
+    def hung(self) -> str:
+        """What is wrong with the work, "" if nothing is: a key that is worked on for too long."""
+        with self._condition:
+            key, since = min(self._working.items(), key=lambda entry: entry[1], default=(("", ""), None))
+        late = since is not None and self._monotonic() - since > HUNG_SECONDS
+        return f"the work on {'/'.join(filter(None, key))} does not end" if late else ""
+
     def _finish(self, key: ObjectKey, after: float | None) -> None:
-        self._working.discard(key)
+        self._working.pop(key, None)
         if key in self._again:
             self._again.discard(key)
             if self._settle:

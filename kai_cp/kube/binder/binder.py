@@ -123,6 +123,10 @@ class Binder:
         """Whether pods are being bound now, or were just: reports can wait meanwhile."""
         return time.monotonic() - self._bound_at < BINDING_SECONDS
 
+    def hung(self) -> str:
+        """Which bind does not end, or ""."""
+        return self._queue.hung()
+
     def stop(self) -> None:
         """Begin nothing new; what is being written is written."""
         self._queue.stop()

@@ -95,7 +95,7 @@ def _run(setup: BinderSetup, life: Lifecycle, parts: ExitStack) -> None:
     RequestMetrics(registry, transport, writer)
     reservations = GpuReservations(transport, stores[r.PODS], stores[r.BIND_REQUESTS], options)
     binder = _binder(options, transport, stores, reservations, writer, metrics=BinderMetrics(registry))
-    listen(parts, service.listen_address, probes(registry, informers.silent))
+    listen(parts, service.listen_address, probes(registry, informers.silent, binder.hung))
     parts.callback(writer.stop)
     parts.callback(binder.stop)
     parts.callback(informers.stop)

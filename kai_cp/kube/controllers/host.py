@@ -101,6 +101,11 @@ class Host:
         for thread in self._threads:
             thread.join(2.0)
 
+    def hung(self) -> str:
+        """Which controllers' work does not end, or ""."""
+        found = {name: queue.hung() for name, queue in self._queues.items()}
+        return "; ".join(f"{name}: {why}" for name, why in found.items() if why)
+
     def followed(self) -> list[Resource]:
         """Kinds that the controllers want."""
         return [want.resource for controller in self._controllers.values() for want in controller.wants()]

@@ -95,7 +95,7 @@ def _run(setup: ControllersSetup, life: Lifecycle, parts: ExitStack) -> None:
     recorder = Recorder(transport, writer, "kai-cp-controllers")
     factories: dict[str, Factory] = {name: CONTROLLERS[name] for name in setup.controllers}
     host = Host(factories, transport, recorder, registry, setup.options, lost=life.lease_lost)
-    listen(parts, service.listen_address, probes(registry, host.informers.missing))
+    listen(parts, service.listen_address, probes(registry, host.informers.missing, host.hung))
     parts.callback(writer.stop)
     parts.callback(lambda: life.status or writer.drain(2.0))
     parts.callback(host.stop)

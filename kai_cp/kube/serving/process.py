@@ -156,8 +156,19 @@ def serving(life: Lifecycle) -> Iterator[ExitStack]:
         life.end(1)
 
 
-def probes(registry: CollectorRegistry, missing: Callable[[], Sequence[str]]) -> dict[str, Route]:
-    """``/metrics``, ``/healthz`` and ``/readyz`` of a process that is ready once nothing is ``missing``."""
+def probes(
+    registry: CollectorRegistry,
+    missing: Callable[[], Sequence[str]],
+    hung: Callable[[], str] = lambda: "",
+) -> dict[str, Route]:
+    """``/metrics``, ``/healthz`` and ``/readyz`` of a process that is ready once nothing is ``missing``.
+
+    ``hung`` says what does not end, or "": a process that hangs is started anew.
+    """
+
+    def healthz(_rest: str) -> Response:
+        why = hung()
+        return Response(f"{why}\n".encode(), status=500) if why else OK
 
     def readyz(_rest: str) -> Response:
         kinds = ", ".join(missing())
@@ -167,7 +178,7 @@ def probes(registry: CollectorRegistry, missing: Callable[[], Sequence[str]]) ->
 
     return {
         "/metrics": lambda _rest: Response(generate_latest(registry), CONTENT_TYPE_LATEST),
-        "/healthz": lambda _rest: OK,
+        "/healthz": healthz,
         "/readyz": readyz,
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kai_cp.kube.api.workqueue import WorkQueue
+from kai_cp.kube.api.workqueue import HUNG_SECONDS, WorkQueue
 
 A, B = ("ns", "a"), ("ns", "b")
 
@@ -83,3 +83,17 @@ def test_who_waits_is_told_of_the_end() -> None:
     queue = WorkQueue()
     queue.stop()
     assert queue.get() is None
+
+
+def test_work_that_does_not_end_is_told() -> None:
+    clock = Clock()
+    queue = WorkQueue(monotonic=clock)
+    queue.add([A, B])
+    queue.get()
+    clock.now = HUNG_SECONDS
+    queue.get()
+    assert not queue.hung()
+    clock.now += 1.0
+    assert queue.hung() == "the work on ns/a does not end"
+    queue.done(A)
+    assert not queue.hung()
