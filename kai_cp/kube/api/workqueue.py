@@ -17,7 +17,7 @@ LONGEST_SECONDS: Final = 60.0
 """Pauses after failures, as KAI's: doubled from the first to the longest, with jitter."""
 
 HUNG_SECONDS: Final = 600.0
-"""A key that is worked on for longer will not end: each step asks the server, which answers or is given up."""
+"""Work that takes longer will not end: it asks the server, which answers or is given up."""
 
 
 class WorkQueue:

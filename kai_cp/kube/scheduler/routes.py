@@ -15,7 +15,7 @@ from kai_cp.kube.scheduler.loop import Scheduler
 from kai_cp.kube.scheduler.snapshot_file import archive
 from kai_cp.kube.scheduler.view_routes import Explain, LastView, view_routes
 from kai_cp.kube.serving.http import Response, Route, as_json
-from kai_cp.kube.serving.process import OK, probes
+from kai_cp.kube.serving.process import probes
 from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp_models.settings import Settings
 
