@@ -166,7 +166,7 @@ def _by_backfill(times: Times, pod: Pod, group: PodGroup, nodes: Mapping[str, fl
         pod.status in ACTIVE_ALLOCATED
         and pod.node in nodes
         and group.preemptible
-        and times.start(group) >= made
+        and times.entered(group) >= made
     )
 
 

@@ -92,7 +92,7 @@ def _backfilled(
             {
                 one.key: (one, sum(size for other, size in there if other.key == one.key))
                 for one, _ in there
-                if one.preemptible and one.key != holder.key and times.start(one) >= stored.made
+                if one.preemptible and one.key != holder.key and times.entered(one) >= stored.made
             }.values(),
             key=lambda entry: (-times.start(entry[0]), entry[0].key),
         )

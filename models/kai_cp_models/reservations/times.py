@@ -122,6 +122,11 @@ class Times:
         started = (pod.started for pod in self._active(group))
         return min((one for one in started if one is not None), default=self.now)
 
+    def entered(self, group: PodGroup) -> float:
+        """When a running group took its places: its annotation cannot say before its first pod started."""
+        started = [pod.started for pod in self._active(group) if pod.started is not None]
+        return max(self.start(group), min(started, default=0.0))
+
     def end(self, key: GroupKey | None) -> float:
         """When the room of a running group is free again; infinite where unknown."""
         group = None if key is None else self.snapshot.group_by_key.get(key)

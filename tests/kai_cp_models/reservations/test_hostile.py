@@ -12,7 +12,7 @@ import pytest
 
 from tests.kai_cp_models.reservations.test_starts import TWO, solved
 from tests.support.plans import bound, evicted
-from tests.support.times import entry, holds, runs, settings, stored, waits, world, written
+from tests.support.times import at, entry, holds, runs, settings, stored, waits, world, written
 from tests.support.worlds import cluster, gpu_bound, node, queue
 
 HOSTILE = [
@@ -194,3 +194,63 @@ def test_an_accepted_price_evicts_nobody_where_the_queue_has_no_heroes() -> None
         plan = solved(cluster(nodes=TWO, queues=[queue("q"), queue("other")], **members), chosen)
         assert evicted(plan) == set()
         assert holds(plan)["big"] == ("made", 30.0, ["n1", "n2"])
+
+
+def test_backfill_that_says_it_was_there_before_leaves_all_the_same() -> None:
+    """s came five minutes ago, and writes that it started an hour ago, before hero's places were promised."""
+    running, its_pods = runs("s", "n2", lasts="2h", since=5, preemptible=True, priority=50)
+    members = world(
+        (replace(running, last_start=at(-60)), its_pods),
+        waits("hero", 2, lasts="1h", reserve=True, waited=60, stored=stored(0, {"n1": 8, "n2": 8}, made=-30)),
+    )
+    assert evicted(solved(cluster(nodes=TWO, **members))) == {"s-0"}
+
+
+@pytest.mark.parametrize("name", ["kai-cp/expected-runtime", "kai-cp/max-runtime"])
+def test_a_run_time_of_a_second_gives_nothing_that_lasts(name: str) -> None:
+    """liar says a second: preemptible, it is let in and counts as gone at the start; not preemptible, a word
+    that no limit enforces lets it in nowhere.
+    """
+    held = stored(30, {"n1": 8, "n2": 8})
+    for preemptible in (True, False):
+        members = world(
+            runs("a", "n2", lasts="30m"),
+            waits("hero", 2, lasts="1h", reserve=True, waited=60, stored=held),
+            waits("liar", 1, waited=90, preemptible=preemptible, notes=((name, "1s"),)),
+        )
+        plan = solved(cluster(nodes=TWO, **members))
+        assert holds(plan)["hero"] == ("kept", 30.0, ["n1", "n2"])
+        assert bound(plan) == ({"liar-0": "n1"} if preemptible else {})
+
+
+def test_a_run_time_of_a_century_counts_for_no_more_than_the_longest() -> None:
+    members = world(
+        runs("a", "n1", lasts="900000h", since=0, preemptible=True),
+        waits("hero", 1, lasts="1h", reserve=True, waited=60),
+    )
+    chosen = settings(time={"longest_runtime_seconds": 3600})
+    assert holds(solved(cluster(nodes=(node("n1"),), **members), chosen))["hero"] == ("made", 60.0, ["n1"])
+
+
+def test_asking_for_reservations_brings_no_more_than_the_settings_let_hold() -> None:
+    """Five gangs ask at once: two hold, in the order in which they came."""
+    gangs = [waits(f"g{k}", 1, lasts="1h", reserve=True, waited=50 - k) for k in range(5)]
+    members = world(runs("a", "n1", lasts="30m"), runs("b", "n2", lasts="40m"), *gangs)
+    plan = solved(cluster(nodes=TWO, **members), settings(reservations={"most": 2}))
+    assert holds(plan) == {"g0": ("made", 30.0, ["n1"]), "g1": ("made", 40.0, ["n2"])}
+
+
+def test_what_a_queue_says_is_not_heard_of_a_pod_group() -> None:
+    """Patience, heroes and default run times belong to who owns the queue."""
+    notes = (
+        ("kai-cp/default-runtime", "1m"),
+        ("kai-cp/hero", "true"),
+        ("kai-cp/hero-price-gpu-hours", "1000"),
+        ("kai-cp/reserve-after", "1s"),
+    )
+    members = world(
+        runs("a", "n1", lasts="30m", since=10, preemptible=True, priority=10),
+        waits("big", 1, waited=5, notes=notes),
+    )
+    plan = solved(cluster(nodes=(node("n1"),), **members), settings(reservations={"hero": True}))
+    assert (holds(plan), [d for d in plan.decisions if d.action == "reservation"]) == ({}, [])
