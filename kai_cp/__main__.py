@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 _SOLVE: Final = "solve"
-"""Its worker imports the engine while this process imports what reads the options and shows the answer."""
+"""The worker imports the engine, while this process imports what parses the options and shows the answer."""
 
 
 def main() -> None:

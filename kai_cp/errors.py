@@ -1,4 +1,4 @@
-"""Errors that every part of the program may raise, and that the command line ends with in one sentence."""
+"""Errors that every part of the program may raise; the command line turns them into one sentence."""
 
 from __future__ import annotations
 

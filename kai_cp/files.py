@@ -1,4 +1,4 @@
-"""Files of any author, as commands read them: to a size, and for no longer than agreed."""
+"""Reading files from unknown authors: up to a size, and within a time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kai_cp import yaml_text
 
 STDIN: Final = "-"
 MOST_BYTES: Final = 256 * 1024**2
-"""Of a document of ours (decisions, objects); an answer for 100,000 pods has a tenth."""
+"""Most bytes of a document (decisions, objects); an answer for 100,000 pods has a tenth of it."""
 _AGAIN_SECONDS: Final = 1.0
 """What swallows the alarm meets it again."""
 
 
 class TooLarge(OSError):
-    """A file has more bytes than are read of its kind; the text says how many are."""
+    """A file is larger than its kind may be; the text names the limit."""
 
     def __init__(self, most_bytes: int) -> None:
         super().__init__(f"larger than {most_bytes} bytes")
@@ -29,7 +29,7 @@ class TooLarge(OSError):
 
 
 class TooLate(Exception):
-    """Something was not done in time; the text says how much it had."""
+    """Something was not finished in time; the text names the limit."""
 
 
 class _Alarm(BaseException):
@@ -55,7 +55,7 @@ def read_text(path: Path, most_bytes: int = yaml_text.LONGEST) -> str:
 
 @contextlib.contextmanager
 def within(seconds: float, subject: object) -> Iterator[None]:
-    """Have what is done inside end with ``TooLate``, which names the subject, when it takes longer.
+    """Stop the block with ``TooLate``, which names the subject, when it takes longer.
 
     For the main thread of a command, where the system has alarms; elsewhere nothing ends it. One call of C
     code is not interrupted: what is read is bounded by size first.

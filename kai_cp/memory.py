@@ -1,4 +1,4 @@
-"""A process takes no more memory than it may, whatever it is given to read."""
+"""Limits the memory of a process, whatever it reads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 _SHARE: Final = 0.6
-"""Of a container's memory for one of the processes in it; the kernel ends all of them when it is used up."""
+"""Share of a container's memory for one of its processes; the kernel kills all of them when it is used up."""
 
 
 def bound(most_bytes: int) -> int:
-    """Let this process allocate so much at most, and less in a small container; what it is now.
+    """Let this process allocate at most this much, and less in a small container; returns the limit.
 
     Beyond it Python raises ``MemoryError``, and a solver ends its process. Where the system knows no such
     limit, there is none.

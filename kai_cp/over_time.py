@@ -1,4 +1,4 @@
-"""What is where over time, as pictures of reservations draw it."""
+"""Which pod groups are on which nodes over time, as pictures of reservations draw it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Bar:
 
 
 def bars(snapshot: Snapshot, plan: Plan, times: RunTimes) -> list[Bar]:
-    """What is where over time, by node: what runs and stays, what starts now, what is reserved."""
+    """For each node over time: which pod groups run and stay, start now, or are reserved."""
     found: dict[tuple[str, GroupKey, PlannedPart], Bar] = {}
 
     def add(

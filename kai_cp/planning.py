@@ -57,7 +57,7 @@ class Planned:
         }
 
     def bars(self) -> list[Bar]:
-        """What is where over time: what runs, what starts now, what is reserved."""
+        """Which pod groups are where over time: those that run, start now, or are reserved."""
         return bars(self.snapshot, self.plan, self.times)
 
 

@@ -1,15 +1,16 @@
-"""Text of any author, as a terminal or a log may have it."""
+"""Text from unknown authors, made safe for a terminal, a log or a plot."""
 
 from __future__ import annotations
 
 
 def one_line(text: str) -> str:
-    """The text with what would move a terminal or begin another line escaped."""
+    """The text with control characters and line breaks escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def in_plot(text: str) -> str:
-    """The text as it is, in a plot: between two dollars it would be a formula, and an odd one an error."""
+    """The text escaped for a plot, in which text between two dollars would be a formula, and an invalid one
+    an error."""
     return text.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""A snapshot from the bytes that a user names to the engine's records."""
+"""Reads a snapshot: from the input that a user names to the engine's records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z").fullmatch
 
 
 def inputs(arguments: Iterable[str]) -> tuple[list[Source], list[str]]:
-    """The inputs that the arguments stand for, and a line for every argument that stands for none."""
+    """The inputs that the arguments mean, and a line for every argument that means none."""
     usable: list[str] = []
     problems: list[str] = []
     for argument in arguments:
@@ -69,7 +69,7 @@ def loaded(source: str | bytes | Path, settings: Settings) -> Loaded:
 
 
 def decided_at(source: str | bytes) -> float | None:
-    """The time of the cycle whose ``decisions.json`` lies beside the snapshot in a zip, if one does."""
+    """The time of the cycle whose ``decisions.json`` is beside the snapshot in a zip, if there is one."""
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
         return from_rfc3339(orjson.loads(recorded(file))["now"])

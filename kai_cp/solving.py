@@ -24,11 +24,11 @@ from kai_cp_models.snapshot import Plan, PodKey, PodStatus, Snapshot, Stage, Uns
 ENGINE: Final = 0.95
 """Share of the budget after which the engine itself ends; the rest is for writing."""
 GRACE: Final = 0.2
-"""Share of the budget by which the answer may be late, reading included; then the worker is ended."""
+"""Share of the budget by which the answer may be late, reading included; then the worker is killed."""
 LEAST_GRACE_SECONDS: Final = 1.0
-"""It may always be so late: a small budget is no budget for reading."""
+"""The answer may always be this late, because a small budget leaves no time for reading."""
 SHORT_BUDGET_SECONDS: Final = 5.0
-"""Of a shorter budget the time in which CP-SAT is loaded would be too large a share."""
+"""For a shorter budget, the time to load CP-SAT would be too large a share."""
 
 MEMORY: Final = "it takes more memory than is allowed (limits.memory_bytes)"
 _LATE: Final = "it could not be read within the budget (--budget, solver.budget_seconds)"
@@ -51,7 +51,7 @@ class SolvingTask:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a decision has come: the last action that ended (empty: none), and what its plan does."""
+    """Progress of a decision: the last finished action (empty: none), and what its plan does."""
 
     action: str
     gpus_admitted: float
@@ -90,7 +90,7 @@ class SolvingResult:
 
 
 def solve(worker: Worker, task: SolvingTask, watch: Watch | None = None) -> SolvingResult:
-    """Have the worker solve one snapshot; ``watch`` is told how it goes."""
+    """Let the worker solve one snapshot; ``watch`` gets its progress."""
     return _result(task.source, worker.run(task, watch=watch))
 
 
@@ -170,7 +170,8 @@ def progress(snapshot: Snapshot, plan: Plan) -> Progress:
 
 
 def interim(snapshot: Snapshot, plan: Plan) -> Plan:
-    """``plan`` as it stands if time ends now: what was not looked at is named, and no stage is left out."""
+    """``plan`` as the answer if time ends now: groups that were not looked at are named, and no stage is left
+    out."""
     decided = {decision.group for decision in plan.decisions if decision.kind != "Evict"}
     explained = {entry.group for entry in plan.unscheduled}
     waiting = {

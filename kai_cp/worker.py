@@ -1,4 +1,4 @@
-"""A long-lived process that answers tasks in time: the deadline is held from outside the solver.
+"""A long-lived process that answers tasks in time: the deadline is enforced from outside the solver.
 
 CP-SAT can overrun its own time limit (inside presolve, for one), so the parent never waits longer than
 agreed: it keeps the last answer the worker sent, kills the worker when its time is up, and has another
@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, Self
 ENGINE: Final = ("kai_cp.preload",)
 """Imported once, before any worker is forked: all that reads and decides, except CP-SAT."""
 ENGINE_AND_SOLVER: Final = (*ENGINE, "kai_cp_models.loaded")
-"""For a program that lives long; one that answers once begins sooner without."""
+"""For a long-lived program; one that answers a single task starts faster without it."""
 
 _STOP_SECONDS: Final = 5.0
 _LONGEST_POLL_SECONDS: Final = 86_400.0
@@ -58,7 +58,7 @@ class Channel:
         self._connection = connection
 
     def until(self, deadline: float) -> None:
-        """The parent shall wait until ``deadline`` (``time.monotonic()``: one clock for all processes)."""
+        """The parent waits until ``deadline`` (``time.monotonic()``: one clock for all processes)."""
         self._connection.send(("until", deadline))
 
     def answer(self, value: Any) -> None:
@@ -85,7 +85,8 @@ def warm_up(preload: Sequence[str] = ENGINE_AND_SOLVER) -> None:
 
 @contextlib.contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """What starts in here never gets Ctrl-C; the parent decides what it means, and gets it afterwards."""
+    """Processes started in this block never get Ctrl-C; the parent gets it afterwards and decides what it
+    means."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -140,7 +141,7 @@ class Worker:
     ) -> Reply:
         """Do ``task``; return when it is done, at the latest at the deadline (given here or by the job).
 
-        ``watch`` gets what the job says of its progress.
+        ``watch`` gets the progress that the job reports.
         """
         answer: Any = None
         try:

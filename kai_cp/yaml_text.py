@@ -1,4 +1,4 @@
-"""YAML from any author: what cannot be read is one error, whatever is wrong with it."""
+"""YAML from unknown authors: whatever is wrong with it, the error is the same."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def _read(text: str, parse: Callable[[str], Value]) -> Value:
     except RecursionError:
         raise yaml.YAMLError("it is nested too deep") from None
     except ValueError as error:
-        # A date or number that looks like one and is none: 2026-13-45.
+        # Text that looks like a date or number but is not one: 2026-13-45.
         raise yaml.YAMLError(f"a value cannot be read: {error}") from None
