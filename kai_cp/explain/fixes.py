@@ -16,9 +16,7 @@ from kai_cp.explain.disturb import add_nodes, move, shapes, stop
 from kai_cp.explain.kinds import (
     drop_selector,
     enable_action,
-    raise_limit,
     raise_priority,
-    raise_quota,
     reduce_gang,
     reduce_request,
     relax_topology,
@@ -27,6 +25,7 @@ from kai_cp.explain.kinds import (
     tolerate,
     uncordon,
 )
+from kai_cp.explain.raises import raise_limit, raise_quota
 from kai_cp.explain.start import Start
 from kai_cp.explain.trials import Fix, NoTime, Trials
 from kai_cp.json_types import Object
@@ -35,18 +34,20 @@ from kai_cp_models.settings import FIX_KINDS
 
 _SIZE: Final = frozenset(("room", "fragmentation", "topology", "limit", "quota", "fair-share", "order"))
 _PLACES: Final = DEVICE_RULES | {"fragmentation", "topology"}
+_SHARES: Final = frozenset(("fair-share", "order"))
+"""What capacity, limits and quotas of queues decide, so that changing these may change it."""
 RELAXES: Final[Mapping[str, frozenset[str]]] = {
     "repair": frozenset(("queue", "readiness", "backoff", "dependency")),
     "wait": VICTIM_RULES,
-    "uncordon": frozenset(("node-condition", "taint")),
+    "uncordon": frozenset(("node-condition", "taint")) | _SHARES,
     "enable-action": frozenset(("action",)),
     "move": _PLACES | {"selector", "taint", "node-condition", "gpu-kind", "worker"},
     "stop": VICTIM_RULES,
-    "raise-limit": frozenset(("limit",)),
-    "raise-quota": frozenset(("quota", "fair-share")),
+    "raise-limit": frozenset(("limit",)) | _SHARES,
+    "raise-quota": frozenset(("quota",)) | _SHARES,
     "raise-priority": frozenset(("priority", "order")),
     "relax-topology": frozenset(("topology",)),
-    "add-nodes": _PLACES | {"room", "node-condition", "fair-share", "order"},
+    "add-nodes": _PLACES | {"room", "node-condition"} | _SHARES,
     "reduce-gang": DEVICE_RULES | _SIZE | {"readiness"},
     "reduce-request": _SIZE | {"numa", "selector", "taint"},
     "tolerate": frozenset(("taint",)),
@@ -76,6 +77,10 @@ _PART: Final = 0.5
 """Part of the time left that a kind with many candidates may take, so that later kinds get their turn."""
 _ALONE: Final = frozenset(("wait", "combined", "enable-action"))
 """Kinds that are not joined with others."""
+_OF_ALL: Final = frozenset(
+    ("uncordon", "enable-action", "move", "stop", "raise-limit", "raise-quota", "add-nodes")
+)
+"""Kinds that change what the cycle does for others, which may leave more for the group."""
 
 
 @dataclass
@@ -99,7 +104,7 @@ def fixes_of(trials: Trials, start: Start, kinds: Sequence[str] = FIX_KINDS) -> 
     for kind in kinds:
         if kind == "combined":
             continue
-        wall = in_the_way(trials.blocking.sets, kind) if trials.blocking.proved else None
+        wall = _wall(trials, kind)
         if wall is not None:
             result.add(kind, None, f"{words(wall)} would still block it")
         elif kind == "wait":
@@ -119,6 +124,15 @@ def fixes_of(trials: Trials, start: Start, kinds: Sequence[str] = FIX_KINDS) -> 
 def in_the_way(sets: Sequence[Families], kind: str) -> Families | None:
     """The first blocking set that the kind relaxes nothing of."""
     return next((s for s in sets if not any(kind_of(f) in RELAXES[kind] for f in s)), None)
+
+
+def _wall(trials: Trials, kind: str) -> Families | None:
+    """A blocking set that the kind can do nothing about, for the group or through what others get."""
+    sets = trials.blocking.sets if trials.blocking.proved else ()
+    others = any(group.key != trials.key for group in trials.snapshot.waiting_groups)
+    if kind in _OF_ALL and others:
+        sets = tuple(s for s in sets if not any(kind_of(f) in VICTIM_RULES for f in s))
+    return in_the_way(sets, kind)
 
 
 def words(families: Families) -> str:

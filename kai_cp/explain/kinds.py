@@ -6,29 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import combinations
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from kai_cp.explain.raw import alive, group_of, notes_of, spec_of
-from kai_cp.explain.trials import Fix, FixCandidate, Trials
+from kai_cp.explain.trials import Fix, FixCandidate, Trials, smallest
 from kai_cp.json_types import Object
-from kai_cp_models.queries.why import (
-    free_after,
-    kind_of,
-    own_faults,
-    refuses,
-    shortages,
-    subject_of,
-    victims_below,
-)
-from kai_cp_models.snapshot import EVICTION_ACTIONS, MILLI, GpuKind, PodStatus, Subgroup
+from kai_cp_models.queries.why import free_after, own_faults, refuses
+from kai_cp_models.snapshot import EVICTION_ACTIONS, GpuKind, PodStatus, Subgroup
 
 _MOST_QUEUES: Final = 8
 """Queues that are tried for a pod group whose queue does not exist."""
 _MOST_TOGETHER: Final = 3
 """Taints or selector keys that are given up together at most."""
-_UNIT: Final = {"gpu": MILLI, "cpu": 1, "memory": 1_000_000}
-"""One of a queue's field in the units of ``Amounts``."""
-_RESOURCES: Final = ("cpu", "memory", "gpu")
 _HUNDREDTHS: Final = 100
 
 
@@ -172,52 +161,6 @@ def enable_action(trials: Trials) -> Fix | None:
     )
 
 
-def raise_limit(trials: Trials) -> Fix | None:
-    """Raise the limits on the queue's path that stand in the way."""
-    return _raised(trials, "limit")
-
-
-def raise_quota(trials: Trials) -> Fix | None:
-    """Raise the quotas on the queue's path that stand in the way."""
-    return _raised(trials, "quota")
-
-
-def _raised(trials: Trials, field: Literal["limit", "quota"]) -> Fix | None:
-    group = trials.group
-    if group.queue not in trials.snapshot.queue_by_name:
-        return None
-    named = {subject_of(f) for s in trials.blocking.sets for f in s if kind_of(f) == field}
-    fair = any(kind_of(f) == "fair-share" for s in trials.blocking.sets for f in s)
-    ops: list[Object] = []
-    total = 0.0
-    for short in shortages(trials.situation, group, field):
-        if short.queue not in named and trials.blocking.sets and not (fair and field == "quota"):
-            continue
-        queue = trials.snapshot.queue_by_name[short.queue]
-        if queue.user:
-            continue
-        resource = _RESOURCES[short.resource]
-        now = float(getattr(queue, field)[short.resource])
-        now *= 1 if resource != "memory" else 1 / _UNIT["memory"]
-        needed = _rounded(short.needed / _UNIT[resource], resource)
-        total += needed - now
-        op = {"op": "set-queue", "queue": short.queue, "resource": resource, "field": field}
-        ops.append({**op, "value": needed})
-    if not ops:
-        return None
-    # What may be evicted below the queue would let a smaller raise do.
-    alone = not victims_below(trials.situation, group)
-    return trials.first(
-        f"raise-{field}", "sum of the fields", [FixCandidate(tuple(ops), total)], complete=alone
-    )
-
-
-def _rounded(value: float, resource: str) -> float:
-    if resource == "gpu":
-        return int(value) if value == int(value) else round(value, 3)
-    return -int(-value // 1)
-
-
 def raise_priority(trials: Trials) -> Fix | None:
     """The least priority that admits the group; never above the highest class by more than one."""
     group, snapshot = trials.group, trials.snapshot
@@ -335,17 +278,11 @@ def reduce_request(trials: Trials) -> Fix | None:
 
 
 def _smallest(trials: Trials, make: Callable[[int], FixCandidate], most: int) -> Fix | None:
-    """The smallest step from 1 to ``most`` that helps, when larger ones help whenever smaller ones do."""
+    """The smallest step from 1 to ``most`` that helps."""
     if most < 1 or trials.admits(make(most).ops) is None:
         return None
-    low, high = 0, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        if trials.admits(make(middle).ops) is None:
-            low = middle
-        else:
-            high = middle
-    return trials.first("reduce-request", "GPUs per pod", [make(high)])
+    steps, proved = smallest(lambda count: trials.admits(make(count).ops) is not None, most)
+    return trials.first("reduce-request", "GPUs per pod", [make(steps)], complete=proved)
 
 
 def tolerate(trials: Trials) -> Fix | None:

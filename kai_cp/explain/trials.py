@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -17,6 +17,9 @@ from kai_cp.explain.operations import applied
 from kai_cp.json_types import Object
 from kai_cp_models.queries.why import Blocking, Situation
 from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot
+
+MOST_BELOW: Final = 12
+"""Smaller amounts that are all tried, so that none of them helps."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,34 @@ class Fix:
 
 class NoTime(Exception):
     """The time for trials is over."""
+
+
+def smallest(helps: Callable[[int], bool], most: int) -> tuple[int, bool]:
+    """The smallest number from 1 to ``most`` that helps, and whether every smaller one was seen not to.
+
+    ``most`` is known to help. As a rule more helps whenever less does, so the range is halved; where few are
+    left below, all are tried. ``helps`` may raise ``NoTime``: what was found by then is the answer.
+    """
+    useless: set[int] = set()
+    low, high = 0, most
+    middle = most - 1  # Often nothing less helps.
+    try:
+        while high - low > 1:
+            if helps(middle):
+                high = middle
+            else:
+                useless.add(middle)
+                low = middle
+            middle = (low + high) // 2
+        rest = [k for k in range(high - 1, 0, -1) if k not in useless]
+        for k in rest if len(rest) <= MOST_BELOW else ():
+            if helps(k):
+                high = k
+            else:
+                useless.add(k)
+    except NoTime:
+        pass
+    return high, useless.issuperset(range(1, high))
 
 
 class Trials:

@@ -6,6 +6,7 @@ are named as in the documents. Everything else here answers one question about a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -22,7 +23,6 @@ from kai_cp_models.explain.families import (
     ordered,
     subject_of,
 )
-from kai_cp_models.explain.holders import Holders
 from kai_cp_models.explain.own import own_faults
 from kai_cp_models.explain.position import FairLine, Position
 from kai_cp_models.explain.repair import PodChanges, Repair
@@ -61,6 +61,7 @@ __all__ = [
     "blocking_of",
     "blocking_of_all",
     "changes",
+    "charge_steps",
     "delay_seconds",
     "free_after",
     "gpu_bound",
@@ -74,7 +75,6 @@ __all__ = [
     "refuses",
     "shortages",
     "subject_of",
-    "victims_below",
     "wanted_below",
 ]
 
@@ -164,10 +164,15 @@ def wanted_below(situation: Situation, queue: str) -> amounts.Amounts:
     return found
 
 
-def victims_below(situation: Situation, group: PodGroup) -> bool:
-    """Whether a pod group of some queue could be evicted for this one, as things are."""
-    holders = Holders(situation, group, situation.batch(group.key)).all()
-    return any(not one.kept and one.group.queue in situation.snapshot.queue_path for one in holders)
+def charge_steps(situation: Situation, group: PodGroup) -> amounts.Amounts:
+    """What every charge of a pod, and of the next batch, is a multiple of: milli-CPUs, bytes, milli-GPUs."""
+    snapshot, batch = situation.snapshot, situation.batch(group.key)
+    found = amounts.optimistic_batch(snapshot, batch.all_pods if batch else ())
+    for pod in snapshot.pods:
+        if pod.group is not None:
+            cpu, memory, gpu = amounts.optimistic(snapshot, pod)
+            found = math.gcd(found[0], cpu), math.gcd(found[1], memory), math.gcd(found[2], gpu)
+    return found
 
 
 def delay_seconds(snapshot: Snapshot, group: PodGroup) -> float | None:

@@ -7,7 +7,8 @@ from kai_cp.explain.draft import Draft
 from kai_cp_models.settings import ExplainSettings, FixKind, Settings
 from kai_cp_models.snapshot import GroupKey
 from tests.kai_cp.explain.clusters import NOW, cluster
-from tests.support.tiny import node, pod
+from tests.support.objects import Object
+from tests.support.tiny import node, pod, queue
 
 X = GroupKey("default", "x")
 
@@ -31,3 +32,43 @@ def test_the_settings_say_what_is_cheapest() -> None:
 
 def test_a_kind_that_is_left_out_is_not_looked_for() -> None:
     assert kinds_with("add-nodes") == ["add-nodes"]
+
+
+def fixes(raw: Object) -> dict[str, Object]:
+    """The fixes for x, by kind."""
+    entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0).explain(X)
+    assert entry["state"] == "pending"
+    return {fix["kind"]: fix for fix in entry["fixes"]}
+
+
+def test_a_limit_is_raised_by_no_more_than_what_the_queue_cannot_take_from_its_own_work() -> None:
+    """x asks for six GPUs, the queue may have four; four of lower priority go, so a limit of six will do."""
+    raw = cluster(
+        [node("n0", gpus=8)],
+        [pod("r0", "n0", gpus=4, priority="train"), pod("x", gpus=6, priority="build")],
+        groups={"r0": {"preemptibility": "preemptible"}, "x": {"preemptibility": "preemptible"}},
+        queues=[queue("q", limit={"gpu": 4})],
+        priorityClasses=[
+            {"metadata": {"name": name, "uid": name}, "value": value}
+            for name, value in (("train", 50), ("build", 60))
+        ],
+    )
+    found = fixes(raw)["raise-limit"]
+    assert (found["amount"], found["least"]) == (2, "proved")
+    assert found["ops"][0]["value"] == 6
+
+
+def test_nodes_that_return_are_tried_where_fair_shares_are_in_the_way() -> None:
+    """b holds both nodes. With one cordoned, a's half is four GPUs; with it back, eight."""
+    raw = cluster(
+        [node("n0", gpus=8), node("n1", gpus=8, unschedulable=True)],
+        [pod("rb", "n0", gpus=8, queue="b"), pod("rc", "n1", gpus=8, queue="b"), pod("x", gpus=8, queue="a")],
+        groups={
+            "rb": {"preemptibility": "preemptible"},
+            "rc": {"preemptibility": "non-preemptible"},
+            "x": {"preemptibility": "preemptible"},
+        },
+        queues=[queue("a", quota={"gpu": 0}), queue("b", quota={"gpu": 0})],
+    )
+    found = fixes(raw)
+    assert found["uncordon"]["lose"] == ["default/rb"]
