@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+from kai_cp.explain.choices import all_plain, least_of, move_operation, moves, others_wait, stops
+from kai_cp.explain.cycle import DecidedCycle
 from kai_cp.explain.raw import metadata, spec_of
 from kai_cp.explain.trials import Fix, FixCandidate, Trials
 from kai_cp.json_types import Object
@@ -22,36 +25,44 @@ _MOVES: Final = 32
 
 
 def move(trials: Trials) -> Fix | None:
-    """Move the fewest pods, each to a node that takes it as things are."""
-    found = _changes(trials, "move")
+    """Move the fewest pods, each to a node that takes it as things are; nothing is disturbed on top."""
+    every = all_plain(trials)
+    found, proved = _moved(trials)
+    if proved and not others_wait(trials):
+        return found if found is None else replace(found, proved=every or found.amount == 1)
+
+    def takes(decided: DecidedCycle) -> bool:
+        return not decided.disturbs_for(trials.key)
+
+    return least_of(trials, found, moves, takes, every=every)
+
+
+def _moved(trials: Trials) -> tuple[Fix | None, bool]:
+    """Moves that the model proposes, and whether it has none with fewer pods."""
     complete = True
-    for change in found:
+    for change in _changes(trials, "move"):
         if not change.pods or len(change.pods) > _MOVES:
             continue
         if not moves_fit(trials.situation, change.pods, change.nodes):
             complete = False
             continue
-        nodes = trials.snapshot.nodes
-        moves = [
-            {"pod": str(pod.key), "node": nodes[n].name}
-            for pod, n in zip(change.pods, change.nodes, strict=True)
-        ]
         amount = len(change.pods)
-        decided = trials.admits([{"op": "move", "moves": moves}])
+        op = move_operation(trials, change.pods, change.nodes)
+        decided = trials.admits([op])
         if decided is not None and not decided.disturbs_for(trials.key):
-            proved = amount == 1 or (complete and change.bound >= amount)
-            return Fix("move", amount, "pods", ({"op": "move", "moves": moves},), proved, decided)
-    return None
+            proved = amount == 1 or (complete and change.bound >= amount and not others_wait(trials))
+            return Fix("move", amount, "pods", (op,), proved, decided), proved
+    return None, complete
 
 
 def stop(trials: Trials) -> Fix | None:
     """Stop the fewest pods, in whole eviction units."""
-    best: tuple[int, Fix] | None = None
+    best: Fix | None = None
     tried: set[frozenset[PodKey]] = set()
     for bent in (False, True):
         for change in _changes(trials, "stop", bent=bent):
             amount = len(change.pods)
-            if best is not None and amount >= best[0]:
+            if best is not None and amount >= best.amount:
                 break
             chosen = frozenset(pod.key for pod in change.pods)
             if not chosen or chosen in tried:
@@ -59,15 +70,13 @@ def stop(trials: Trials) -> Fix | None:
             tried.add(chosen)
             fix = _stopped(trials, change.pods)
             if fix is not None:
-                best = amount, fix
+                best = fix
                 break
-        if best is not None and best[0] == 1:
-            break
-    if best is None:
-        return None
-    amount, fix = best
-    proved = amount == 1 or _none_less(trials, amount, tried)
-    return Fix("stop", amount, "pods", fix.ops, proved, fix.decided)
+        if best is not None and best.amount == 1:
+            return replace(best, proved=True)
+    if not others_wait(trials) and (best is None or _none_less(trials, int(best.amount), tried)):
+        return replace(best, proved=True) if best is not None else None
+    return least_of(trials, best, stops, lambda decided: True)
 
 
 def _stopped(trials: Trials, pods: Sequence[Pod]) -> Fix | None:

@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Final
 
 from kai_cp.decisions import rfc3339
+from kai_cp.explain.choices import others_wait
 from kai_cp.explain.disturb import add_nodes, move, shapes, stop
 from kai_cp.explain.kinds import (
     drop_selector,
@@ -72,7 +73,7 @@ _FIND: Final[Mapping[str, Callable[[Trials], Fix | None]]] = {
     "drop-selector": drop_selector,
 }
 _NOT_TRIED: Final = "not tried: the time for fixes was over"
-_SEARCHING: Final = frozenset(("move", "stop"))
+_SEARCHING: Final = frozenset(("move", "stop", "raise-limit", "raise-quota", "reduce-request"))
 _PART: Final = 0.5
 """Part of the time left that a kind with many candidates may take, so that later kinds get their turn."""
 _ALONE: Final = frozenset(("wait", "combined", "enable-action"))
@@ -129,8 +130,7 @@ def in_the_way(sets: Sequence[Families], kind: str) -> Families | None:
 def _wall(trials: Trials, kind: str) -> Families | None:
     """A blocking set that the kind can do nothing about, for the group or through what others get."""
     sets = trials.blocking.sets if trials.blocking.proved else ()
-    others = any(group.key != trials.key for group in trials.snapshot.waiting_groups)
-    if kind in _OF_ALL and others:
+    if kind in _OF_ALL and others_wait(trials):
         sets = tuple(s for s in sets if not any(kind_of(f) in VICTIM_RULES for f in s))
     return in_the_way(sets, kind)
 

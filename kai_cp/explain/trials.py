@@ -18,7 +18,7 @@ from kai_cp.json_types import Object
 from kai_cp_models.queries.why import Blocking, Situation
 from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot
 
-MOST_BELOW: Final = 12
+MOST_BELOW: Final = 32
 """Smaller amounts that are all tried, so that none of them helps."""
 
 

@@ -20,6 +20,7 @@ from kai_cp_models.explain.question import Question
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.search import Linear
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import GroupKey, Pod, PodGroup
 from kai_cp_models.solver import cp_model
 
@@ -82,7 +83,7 @@ class Repair(Feasibility):
         if self._kind_of_repair != "move" or leaver.placed_now:
             return super()._may_move(i, leaver, lost)
         # What the next cycle would move on top counts as well, so it moves nothing.
-        if leaver.fixed is None or _special(self, leaver.pods[0]):
+        if leaver.fixed is None or has_devices(self.ledger, leaver.pods[0]):
             return None
         self._shifted[i] = self.cp.new_int_var(0, leaver.count, f"moved[{i}]")
         return self._shifted[i]
@@ -175,9 +176,9 @@ class Repair(Feasibility):
         self.cp.add_bool_or(differs)
 
 
-def _special(model: Feasibility, pod: Pod) -> bool:
-    """Pods that hold more than room on their node are not proposed to be moved."""
+def has_devices(ledger: Ledger, pod: Pod) -> bool:
+    """Whether a pod holds more than room on its node, so that it is not proposed to be moved."""
     spec = pod.spec
     return bool(spec.gpu.shares or spec.claims or spec.volume_claims or pod.numa_zones) or any(
-        rule.name == "dra" and rule.concerns(pod) for rule in model.ledger.rules
+        rule.name == "dra" and rule.concerns(pod) for rule in ledger.rules
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from kai_cp_models.arrays import Ints
+from kai_cp_models.explain import repair
 from kai_cp_models.explain.ask import AskClass, classes_of
 from kai_cp_models.explain.blocking import Blocking, blocking_of, blocking_of_all
 from kai_cp_models.explain.bound import GpuBound, gpu_bound
@@ -63,8 +64,10 @@ __all__ = [
     "changes",
     "charge_steps",
     "delay_seconds",
+    "eviction_units",
     "free_after",
     "gpu_bound",
+    "has_devices",
     "kind_of",
     "levelled_queues",
     "moves_fit",
@@ -217,6 +220,16 @@ def changes(
     candidates at most.
     """
     return Repair(situation, group, kind, bent=bent).candidates(deadline, most)
+
+
+def has_devices(situation: Situation, pod: Pod) -> bool:
+    """Whether a pod holds more than room on its node, so that no move of it is proposed."""
+    return repair.has_devices(situation.before, pod)
+
+
+def eviction_units(situation: Situation, key: GroupKey) -> list[tuple[Pod, ...]]:
+    """The pods of every eviction unit of a pod group (5.4), in the order in which they go."""
+    return [unit.pods for unit in situation.gang(key).units_at_first]
 
 
 def moves_fit(situation: Situation, pods: Sequence[Pod], nodes: Sequence[int]) -> bool:

@@ -72,3 +72,32 @@ def test_nodes_that_return_are_tried_where_fair_shares_are_in_the_way() -> None:
     )
     found = fixes(raw)
     assert found["uncordon"]["lose"] == ["default/rb"]
+
+
+def test_fewer_stops_are_found_where_another_job_that_waits_takes_what_is_freed() -> None:
+    """y stands before x, and each needs a whole node: with both jobs stopped, y takes one and x the other."""
+    firm: Object = {"preemptibility": "non-preemptible"}
+    raw = cluster(
+        [node("n0", gpus=4), node("n1", gpus=4)],
+        [pod("r0", "n0", gpus=4), pod("r1", "n1", gpus=4), pod("y", gpus=4), pod("x", gpus=4)],
+        groups={"r0": firm, "r1": firm},
+    )
+    found = fixes(raw)["stop"]
+    assert (found["amount"], found["least"]) == (2, "proved")
+
+
+def test_a_least_move_is_not_called_proved_where_moves_are_left_out() -> None:
+    """r1 shares a GPU, so no move of it is proposed, although that alone would leave six CPUs on n0."""
+    raw = cluster(
+        [node("n0", gpus=2), node("n1", gpus=2)],
+        [
+            pod("r1", "n0", requests={"cpu": "2"}, notes={"gpu-fraction": "0.5"}, shares=["g1"]),
+            pod("r2", "n0", requests={"cpu": "1"}),
+            pod("r3", "n0", requests={"cpu": "1"}),
+            pod("x", requests={"cpu": "6"}),
+            pod("r4", "n1", requests={"cpu": "5"}),
+        ],
+        groups={name: {"preemptibility": "non-preemptible"} for name in ("r1", "r2", "r3", "r4")},
+    )
+    found = fixes(raw)["move"]
+    assert (found["amount"], found["least"]) == (2, "not proved")

@@ -1,0 +1,130 @@
+"""Every small choice of pods to stop or to move: what proves that less does not help where no model can.
+
+The model of a fix holds still what the cycle does for other pod groups that wait. Where some do, another
+choice may change that, so all smaller choices are tried while they are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, islice, product
+from typing import Final
+
+from kai_cp.explain.cycle import DecidedCycle
+from kai_cp.explain.trials import Fix, FixCandidate, NoTime, Trials
+from kai_cp.json_types import Object
+from kai_cp_models.queries.why import eviction_units, has_devices, moves_fit
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Pod, Subgroup
+
+_MOST_CHOICES: Final = 64
+"""Choices that are tried at most."""
+
+BySize = Callable[[Trials, int], Iterator[FixCandidate]]
+"""All choices of so many pods."""
+
+
+def others_wait(trials: Trials) -> bool:
+    """Whether another pod group may get what a change leaves free."""
+    return any(group.key != trials.key for group in trials.snapshot.waiting_groups)
+
+
+def least_of(
+    trials: Trials,
+    found: Fix | None,
+    choices: BySize,
+    takes: Callable[[DecidedCycle], bool],
+    *,
+    every: bool = True,
+) -> Fix | None:
+    """``found``, or a choice of fewer pods that helps; proved when every smaller choice was tried.
+
+    ``takes``: whether a cycle that admits the group counts. ``every``: no choice is left out.
+    Raises ``NoTime`` while there is nothing to tell.
+    """
+    left = _MOST_CHOICES
+    pods = sum(pod.status in ACTIVE_ALLOCATED for pod in trials.snapshot.pods)
+    for size in range(1, pods + 1):
+        if found is not None and size >= found.amount:
+            return replace(found, proved=every or found.amount == 1)
+        some = list(islice(choices(trials, size), left + 1))
+        if len(some) > left:
+            return found
+        left -= len(some)
+        for choice in some:
+            try:
+                decided = trials.admits(choice.ops)
+            except NoTime:
+                if found is None:
+                    raise
+                return found
+            if decided is not None and takes(decided):
+                kind = str(choice.ops[0]["op"])
+                return Fix(kind, choice.amount, "pods", choice.ops, every or size == 1, decided)
+    return found
+
+
+def stops(trials: Trials, size: int) -> Iterator[FixCandidate]:
+    """Choices of whole eviction units (5.4), each after those of its pod group that go before it."""
+    groups = (group.key for group in trials.snapshot.groups if group.key != trials.key)
+    chains = [eviction_units(trials.situation, key) for key in groups]
+
+    def chosen(i: int, left: int) -> Iterator[tuple[Pod, ...]]:
+        if not left:
+            yield ()
+        elif i < len(chains):
+            pods: tuple[Pod, ...] = ()
+            for unit in ((), *chains[i]):
+                pods = (*pods, *unit)
+                if len(pods) > left:
+                    break
+                for rest in chosen(i + 1, left - len(pods)):
+                    yield (*pods, *rest)
+
+    for pods in chosen(0, size):
+        yield FixCandidate(({"op": "stop", "pods": sorted(str(pod.key) for pod in pods)},), size)
+
+
+def moves(trials: Trials, size: int) -> Iterator[FixCandidate]:
+    """Choices of pods that run, each with another node that takes it."""
+    nodes_now = trials.snapshot.nodes
+    going = [pod for pod in _running(trials) if _plain(trials, pod)]
+    for pods in combinations(going, size):
+        others = ([n for n, node in enumerate(nodes_now) if node.name != pod.node] for pod in pods)
+        for nodes in product(*others):
+            if moves_fit(trials.situation, pods, nodes):
+                yield FixCandidate((move_operation(trials, pods, nodes),), size)
+
+
+def all_plain(trials: Trials) -> bool:
+    """Whether every pod that runs is one that moves are proposed for."""
+    return all(_plain(trials, pod) for pod in _running(trials))
+
+
+def _running(trials: Trials) -> list[Pod]:
+    """Pods of other pod groups that run."""
+    return [
+        pod
+        for pod in trials.snapshot.pods
+        if pod.group not in (None, trials.key) and pod.node is not None and pod.status in ACTIVE_ALLOCATED
+    ]
+
+
+def _plain(trials: Trials, pod: Pod) -> bool:
+    """Whether a pod holds nothing but room on its node, and may lie on any."""
+    assert pod.group is not None
+    root = trials.snapshot.group_by_key[pod.group].root
+    return not has_devices(trials.situation, pod) and not _bound_to_domain(root)
+
+
+def move_operation(trials: Trials, pods: Sequence[Pod], nodes: Sequence[int]) -> Object:
+    """The operation that moves pods to nodes, by position."""
+    pairs = zip(pods, nodes, strict=True)
+    names = trials.snapshot.nodes
+    return {"op": "move", "moves": [{"pod": str(pod.key), "node": names[n].name} for pod, n in pairs]}
+
+
+def _bound_to_domain(part: Subgroup) -> bool:
+    """Whether a pod set below ``part`` must stay in the domain that it is in."""
+    required = part.constraint is not None and bool(part.constraint.required)
+    return required or any(_bound_to_domain(child) for child in part.children)
