@@ -47,7 +47,8 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
         or "room" not in kinds
     ):
         return engine or " + ".join(ordered(first))
-    return "; ".join(part for part in (_room(situation, group, first), _victims(first)) if part)
+    more = "" if found.complete else "other sets of rules may block it, too"
+    return "; ".join(part for part in (_room(situation, group, first), _victims(first), more) if part)
 
 
 def _room(situation: Situation, group: PodGroup, families: Families) -> str:

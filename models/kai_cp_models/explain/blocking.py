@@ -2,9 +2,9 @@
 
 A set of families is *blocking* when the batch cannot be placed while they are enforced, all others
 relaxed. The search keeps what is known of every subset: one that is feasible decides all below it, one
-that is not all above it. A set that blocks is shrunk by deletion, from the end of the order of families,
-and every member is tested. The solver is not asked for cores: while families are free to choose, one solve
-takes longer than all deletions together.
+that is not all above it. Mostly there is one minimal set, and as many questions as it has members show it;
+else sets are found smallest first, each the least that meets all corrections known so far. The solver is not
+asked for cores: while families are free to choose, one solve takes longer than all of this.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-import numpy as np
-
 from kai_cp_models.explain.cells import Cells, Extent
 from kai_cp_models.explain.families import Families, Family, kind_of, ordered, set_key
 from kai_cp_models.explain.feasibility import Feasibility
@@ -28,10 +26,13 @@ from kai_cp_models.solver import cp_model
 
 MOST_SETS: Final = 8
 """Blocking sets that are named at most."""
-_MOST_FAMILIES: Final = 16
-"""Families up to which all sets are looked for; beyond, some are."""
+_MOST_BITS: Final = 40
+"""Families up to which ties are broken by their order: a cost has 63 bits."""
 _WORK: Final = 4.0
 """Deterministic time of one solve at most, in the solver's unit."""
+_MOST_WORK: Final = {"whole": 1.5, "domains": 1.5, "sum": 1.5, "part": 0.2}
+"""The same for one look at a question: what the whole does not answer so fast takes a lot longer, and a part
+need not answer."""
 _RANDOM_SEED: Final = 0
 _MOST_CELLS: Final = (12, 60)
 """Cells of the parts of a large cluster that are looked at first."""
@@ -63,6 +64,8 @@ class Work:
     def solve(self, model: Feasibility) -> cp_model.CpSolverStatus:
         """Solve within what is left."""
         solver = solver_for(self.left)
+        limits = solver.parameters
+        limits.max_deterministic_time = min(_MOST_WORK[model.cells.extent], limits.max_deterministic_time)
         status = solver.solve(model.cp)
         self.left -= _ROW_SECONDS * len(model.cp.proto.constraints)
         self.left -= _UNIT_SECONDS * solver.response_proto.deterministic_time
@@ -244,16 +247,13 @@ class _Search:
                 solves=self.solves,
                 seconds=time.process_time() - began,
             )
-        if self._only(everything):
-            complete = True
-        else:
-            complete = self._all(families) if len(families) <= _MOST_FAMILIES else self._some(everything)
+        complete = self._only(everything) or self._by_size(families)
         return Blocking(
             tuple(sorted(self.sets, key=set_key)[:MOST_SETS]),
             tuple(sorted(self.corrections, key=set_key)[:MOST_SETS]),
             True,
             self.sure,
-            complete and self.sure and len(self.sets) <= MOST_SETS,
+            complete,
             tuple(families),
             True,
             self.solves,
@@ -321,53 +321,87 @@ class _Search:
         return True
 
     def shrink(self, enforced: Families) -> Families:
-        """A minimal blocking set within one that blocks; what stands first in the order survives."""
+        """A blocking set within one that blocks, minimal unless the work ends; what stands first survives."""
         kept = enforced
         for family in reversed(ordered(enforced)):
-            found = self.feasible(kept - {family})
-            if found is False:
+            if self.feasible(kept - {family}) is False:
                 kept -= {family}
-            elif found is None:
-                self.sure = False
         return kept
 
-    def _all(self, families: list[Family]) -> bool:
-        """Every minimal set; False when time ended first."""
-        count = len(families)
-        subsets = np.arange(1 << count, dtype=np.int64)
-        sizes = sum((subsets >> i) & 1 for i in range(count))
-        by_size = subsets[np.argsort(-sizes, kind="stable")]
-        open_ = np.ones(1 << count, dtype=bool)
-        bit = {family: 1 << i for i, family in enumerate(families)}
-        everything = (1 << count) - 1
-        while self.ladder.work.left > 0:
-            left = by_size[open_[by_size]]
-            if not len(left):
+    def _by_size(self, families: list[Family]) -> bool:
+        """Minimal sets, the smallest first; whether these are all.
+
+        The least set that meets every correction and holds no set found so far is asked about. Whatever lies
+        below it has a place, so where it blocks it is minimal, and none that is left is smaller. Where it has
+        a place, as much as possible is enforced with it, and what is not is one more correction.
+        """
+        everything = frozenset(families)
+        some = self.shrink(everything)
+        least = _LeastSets(families)
+        for known in self._fits[self.ladder.whole]:
+            least.meet(everything - known)
+        while len(self.sets) <= MOST_SETS:
+            seed = least.next(self.ladder.work)
+            found = None if seed is None else self.feasible(seed)
+            if seed is None and self.ladder.work.left > 0:
                 return True
-            seed = frozenset(family for family in families if int(left[0]) & bit[family])
-            found = self.feasible(seed)
-            if found is None:
-                self.sure = False
-                return False
+            if seed is None or found is None:
+                break
             if found:
-                # Larger subsets are looked at first, so nothing open lies above this one.
-                chosen = sum(bit[family] for family in seed)
-                self.corrections.append(frozenset(families) - seed)
-                open_ &= (subsets & ~chosen & everything) != 0
+                grown, tested = self._grow(seed, families)
+                if tested:
+                    self.corrections.append(everything - grown)
+                least.meet(everything - grown)
             else:
-                least = self.shrink(seed)
-                self.sets.append(least)
-                mask = sum(bit[family] for family in least)
-                open_ &= (subsets & mask) != mask
-                if not self.sure:
-                    return False
+                self.sets.append(seed)
+                least.leave_out(seed)
+        if not self.sets:
+            self.sets.append(some)
+            self.sure = all(self.feasible(some - {family}) for family in some)
         return False
 
-    def _some(self, everything: Families) -> bool:
-        """Minimal sets one after the other, each without a member of those before it."""
-        rest = everything
-        while len(self.sets) < MOST_SETS and self.feasible(rest) is False:
-            least = self.shrink(rest)
-            self.sets.append(least)
-            rest -= {ordered(least)[-1]}
-        return False
+    def _grow(self, seed: Families, families: list[Family]) -> tuple[Families, bool]:
+        """A largest set with a place around one that has a place, and whether nothing more was left open."""
+        grown = max((one for one in self._fits[self.ladder.whole] if seed <= one), key=len)
+        tested = True
+        for family in families:
+            if family not in grown:
+                found = self.feasible(grown | {family})
+                grown |= {family} if found else frozenset()
+                tested = tested and found is not None
+        return grown, tested
+
+
+class _LeastSets:
+    """The least set of families, by ``set_key``, that meets some sets and holds none of others."""
+
+    def __init__(self, families: list[Family]) -> None:
+        self._cp = cp_model.CpModel()
+        self._in = {family: self._cp.new_bool_var(family) for family in families}
+        bits = min(len(families), _MOST_BITS)
+        self._cp.minimize(
+            sum(
+                var * ((1 << bits) - (1 << (bits - 1 - i) if i < bits else 0))
+                for i, var in enumerate(self._in.values())
+            )
+        )
+
+    def meet(self, families: Families) -> None:
+        """One of these is in the set."""
+        self._cp.add_bool_or([self._in[family] for family in sorted(families)])
+
+    def leave_out(self, families: Families) -> None:
+        """Not all of these are in the set."""
+        self._cp.add_bool_or([~self._in[family] for family in sorted(families)])
+
+    def next(self, work: Work) -> Families | None:
+        """The set; None when there is none, or no work is left."""
+        if work.left <= 0:
+            return None
+        solver = solver_for(work.left)
+        status = solver.solve(self._cp)
+        work.left -= _UNIT_SECONDS * solver.response_proto.deterministic_time
+        if status != cp_model.OPTIMAL:
+            work.left = min(work.left, 0.0) if status != cp_model.INFEASIBLE else work.left
+            return None
+        return frozenset(family for family, var in self._in.items() if solver.boolean_value(var))
