@@ -27,7 +27,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.fairness.reclaim import victim_conceivable, within
+from kai_cp_models.fairness.reclaim import reclaim_conceivable, victim_conceivable
 from kai_cp_models.fairness.runtime import delayed, granted, protected
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting
@@ -280,11 +280,9 @@ class Refuter:
 
     def _may_reclaim(self, ask: Ask, asked: Amounts, before: int) -> bool:
         """Whether its queue may stay within its fair share, having lost all that others could take."""
-        book, i = self._base.book, self._base.book.index(ask.group.queue)
-        earlier = self._sums.up_to(i, before).asked
-        lost = self._lost(self._reclaimed)[i]
-        least = amounts.add(amounts.subtract(book.held[i], lost), amounts.add(earlier, asked))
-        return within(least, book.fair_share_floor[i])
+        book, queue = self._base.book, ask.group.queue
+        with_earlier = amounts.add(self._sums.up_to(book.index(queue), before).asked, asked)
+        return reclaim_conceivable(book, queue, with_earlier, lost=self._lost(self._reclaimed))
 
     def _reclaimable(self, queue: str, asked: Amounts) -> frozenset[_Source]:
         """The victims that the filter might permit for a batch of this size, whatever was given and lost

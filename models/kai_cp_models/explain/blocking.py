@@ -30,7 +30,7 @@ _MOST_BITS: Final = 40
 """Families up to which ties are broken by their order: a cost has 63 bits."""
 _WORK: Final = 4.0
 """Deterministic time of one solve at most, in the solver's unit."""
-_MOST_WORK: Final = {"whole": 1.5, "domains": 1.5, "sum": 1.5, "part": 0.2}
+_MOST_WORK: Final = {"whole": 0.5, "domains": 0.5, "sum": 0.5, "part": 0.2}
 """The same for one look at a question: what the whole does not answer so fast takes a lot longer, and a part
 need not answer."""
 _RANDOM_SEED: Final = 0
@@ -234,6 +234,8 @@ class _Search:
     _fits: dict[int, list[Families]] = field(default_factory=lambda: defaultdict(list))
     _blocks: dict[int, list[Families]] = field(default_factory=lambda: defaultdict(list))
     """By look, sets that are feasible, and infeasible: they decide what lies below and above."""
+    _open: set[tuple[int, Families]] = field(default_factory=set)
+    """What a look left open; it would again."""
 
     def run(self) -> Blocking:
         began = time.process_time()
@@ -286,7 +288,7 @@ class _Search:
     def _asked(self, look: int, enforced: Families) -> bool | None:
         """What one look says; None when the work ended first."""
         known = self._known(look, enforced)
-        if known is not None or self.ladder.work.left <= 0:
+        if known is not None or self.ladder.work.left <= 0 or (look, enforced) in self._open:
             return known
         self.solves += 1
         model = self.ladder[look]
@@ -298,6 +300,7 @@ class _Search:
         if status == cp_model.INFEASIBLE:
             self._blocks[look].append(enforced)
             return False
+        self._open.add((look, enforced))
         return None
 
     def _only(self, everything: Families) -> bool:

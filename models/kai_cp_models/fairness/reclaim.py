@@ -33,6 +33,15 @@ def can_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool
     return None
 
 
+def reclaim_conceivable(book: QueueBook, queue: str, amounts: Amounts, *, lost: Sequence[Amounts]) -> bool:
+    """Whether ``can_reclaim`` may hold in some state on the way; False is a proof that it never does.
+
+    ``lost``: per queue what it may hold less than in ``book`` at most.
+    """
+    i = book.index(queue)
+    return within(add(subtract(book.held[i], lost[i]), amounts), book.fair_share_floor[i])
+
+
 def levelled(book: QueueBook, trigger_queue: str, victim_queue: str) -> tuple[str, str]:
     """The first pair that differs on the two root paths: siblings under the lowest common ancestor."""
     trigger, victim = _levelled(book, trigger_queue, victim_queue)

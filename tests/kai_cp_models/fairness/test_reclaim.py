@@ -13,6 +13,7 @@ from kai_cp_models.fairness.reclaim import (
     can_reclaim,
     levelled,
     may_reclaim,
+    reclaim_conceivable,
     validate,
     victim_allowed,
     victim_conceivable,
@@ -153,6 +154,8 @@ def test_what_an_explanation_lets_go_no_proof_calls_inconceivable(
         taken_from[i] = gpus(min(a, lost_by_a))
     if may_reclaim(after, "a", gpus(needs), True, "b"):
         assert victim_conceivable(before, "a", gpus(needs), "b", lost=taken_from, gained=given_to)
+    if can_reclaim(after, "a", gpus(needs), True) is None:
+        assert reclaim_conceivable(before, "a", gpus(needs), lost=taken_from)
 
 
 def test_units_are_taken_while_the_victim_is_above_its_share() -> None:
