@@ -117,7 +117,7 @@ class TestUsage:
             ((), "COMMAND"),
             (("slove",), "Did you mean 'solve'?"),
             (("solve",), "Missing argument"),
-            (("solve", DEMO, "--now", "yesterday"), "--now: 'yesterday' is no RFC 3339 time"),
+            (("solve", DEMO, "--now", "yesterday"), "--now: 'yesterday' is not an RFC 3339 time"),
             (("solve", DEMO, "--budget", "-1"), "solver.budget_seconds: input should be greater than 0"),
             (("solve", DEMO, "--budget", "inf"), "solver.budget_seconds: inf is not an amount"),
             (("solve", DEMO, "--workers", "0"), "solver.workers"),
