@@ -135,6 +135,7 @@ class Refuter:
         self._absent: dict[tuple[frozenset[_Source], bool], Mapping[PodKey, Pod]] = {}
         self._demands: dict[bool, list[Ints]] = {}
         self._sources: dict[int, frozenset[_Source]] = {}
+        self._accepted: dict[int, bool] = {}
         self._charges = Charges(base)
 
     def proofs(self) -> dict[GroupKey, Proof]:
@@ -457,12 +458,19 @@ class Refuter:
             for scope in scopes if topology else ():
                 if scope.constraint is not None and scope.constraint.error:
                     return "topology"
-        for pod in {id(pod.spec): pod for pod in ask.pods}.values():
-            table = self._base.fixed.table
-            request = [0 if d == GPU and pod.spec.gpu.shares else x for d, x in enumerate(pod.spec.requests)]
-            if not (accepting(table, pod) & (table.allocatable >= request).all(axis=1)).any():
+        for spec, pod in {id(pod.spec): pod for pod in ask.pods}.items():
+            known = self._accepted.get(spec)
+            if known is None:
+                known = self._accepted[spec] = self._accepted_somewhere(pod)
+            if not known:
                 return "no node accepts"
         return "dependency missing" if any(dead_end(self._base, pod) for pod in ask.pods) else ""
+
+    def _accepted_somewhere(self, pod: Pod) -> bool:
+        """Whether a node that is empty takes the pod; the same for all pods of one spec."""
+        table = self._base.fixed.table
+        request = [0 if d == GPU and pod.spec.gpu.shares else x for d, x in enumerate(pod.spec.requests)]
+        return bool((accepting(table, pod) & (table.allocatable >= request).all(axis=1)).any())
 
     def _over_limit(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
         """Limits, and quotas of work that cannot be preempted, when everything that may leave has left."""

@@ -31,11 +31,10 @@ class WaitingGroup(NamedTuple):
 def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
     """The next batch of every pod group that ``action`` may serve (4.1); refusals are recorded."""
     snapshot, ledger = cycle.snapshot, cycle.ledger
-    changed = {snapshot.pod_by_key[key].group for key in ledger.changed}
     found: dict[GroupKey, Batch] = {}
     for group, state, refusal in _lines(ledger):
-        if group.key in changed:
-            gang = ledger.fixed.gangs[group.key]
+        gang = ledger.fixed.gangs[group.key]
+        if not ledger.untouched(gang):
             state = gang.state(ledger.status)
             refusal = _refusal(snapshot, gang, state, ledger.status)
         if not state.pending:
@@ -132,14 +131,13 @@ def entry_of(ledger: Ledger, group: PodGroup, batch: Batch) -> Entry:
 
 def entries_of(ledger: Ledger, batches: Mapping[GroupKey, Batch]) -> dict[GroupKey, Entry]:
     """The same of every group with the batch that it asks for."""
-    groups, known = ledger.snapshot.group_by_key, ledger.fixed.entries
-    changed = {ledger.snapshot.pod_by_key[key].group for key in ledger.changed}
+    groups, gangs, known = ledger.snapshot.group_by_key, ledger.fixed.gangs, ledger.fixed.entries
     found: dict[GroupKey, Entry] = {}
     for key, batch in batches.items():
-        one = known.get(key)
-        if one is None or one[0] is not batch or key in changed:
+        one, as_read = known.get(key), ledger.untouched(gangs[key])
+        if one is None or one[0] is not batch or not as_read:
             one = batch, entry_of(ledger, groups[key], batch)
-            if key not in changed:
+            if as_read:
                 known[key] = one
         found[key] = one[1]
     return found

@@ -50,6 +50,8 @@ class _Run:
     fallback: EvictionPlan | None = None
     """A plan without a solver that serves some of the first triggers, where the solver finds none."""
     refused: set[GroupKey] = field(default_factory=set)
+    failed: dict[frozenset[GroupKey], NoPlan] = field(default_factory=dict)
+    """What was tried in vain together, those admitted before included."""
 
     @property
     def cycle(self) -> Cycle:
@@ -235,17 +237,17 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
     many = run.found is not None and len(run.found.asks) > LIMITS.beside
     # In reclaim the fair order ends the admission, and halving finds where.
     fewest = 1 if many or run.policy.by_share else LIMITS.optional_chunk
-    result = attempt(run.victims, run.found, chunk)
+    result = _beside(run, chunk, many)
     while isinstance(result, NoPlan) and len(chunk) > fewest and not result.unneeded:
         # Half of them; the first alone where none has its place in the plan that failed.
         alone = result.served is not None and result.served.isdisjoint(ask.group.key for ask in chunk)
         chunk = chunk[: 1 if alone else len(chunk) // 2]
-        result = attempt(run.victims, run.found, chunk)
+        result = _beside(run, chunk, many)
     if isinstance(result, NoPlan) and len(chunk) > 1 and not result.unneeded:
         result = attempt(run.victims, run.found, chunk, optional=True)
         if isinstance(result, NoPlan) and not result.why.proved:
             chunk = chunk[:1]
-            result = attempt(run.victims, run.found, chunk)
+            result = _beside(run, chunk, many)
     if run.fallback is not None and _beats(run, run.fallback, result):
         chunk, result = list(run.fallback.asks), run.fallback
     run.fallback = None
@@ -259,6 +261,22 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
         elif ask.group.key in (result.served or ()):
             _refuse(run, ask, result.why)
     return LIMITS.optional_chunk
+
+
+def _beside(run: _Run, chunk: list[Ask], many: bool) -> EvictionPlan | NoPlan:
+    """A plan for the chunk and all that is admitted, unless the same was tried in another order.
+
+    Under reclaim one group that a first plan of many leaves out waits: a model of all of them costs too much.
+    """
+    if many and run.policy.by_share and len(chunk) == 1:
+        return NoPlan(OUT_OF_TIME)
+    together = frozenset(ask.group.key for ask in (*(run.found.asks if run.found else ()), *chunk))
+    if together in run.failed:
+        return run.failed[together]
+    result = attempt(run.victims, run.found, chunk)
+    if isinstance(result, NoPlan) and result.why is not OUT_OF_TIME:
+        run.failed[together] = result
+    return result
 
 
 def _beats(run: _Run, fallback: EvictionPlan, result: EvictionPlan | NoPlan) -> bool:

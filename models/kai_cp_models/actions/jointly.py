@@ -99,7 +99,11 @@ def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
 
 def _finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
     budget = victims.cycle.budget
-    too_large = found.variables > LIMITS.finished_variables or len(found.ranked) > LIMITS.weighed_units
+    too_large = (
+        found.variables > LIMITS.finished_variables
+        or len(found.ranked) > LIMITS.weighed_units
+        or len(found.asks) > LIMITS.finished_asks
+    )
     if found.complete or too_large or budget.ended(LIMITS.model_work):
         return found
     useful = victims.taken_by(found.asks) | found.disturbed

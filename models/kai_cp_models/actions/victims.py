@@ -37,6 +37,7 @@ class Victims:
     takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
     """Ranks of the units by entitlement, for those that ``takes_of`` was asked about."""
     _scopes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
+    _of_queue: dict[tuple[str, float], frozenset[int]] = field(default_factory=dict)
     _rooms: dict[tuple[object, ...], Ints] = field(default_factory=dict)
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
 
@@ -88,7 +89,7 @@ class Victims:
             scope = reach.scope(self._victim_queues)
             found = self._scopes.get(scope)
             if found is None:
-                found = reach.takes_all(self._by_queue)
+                found = reach.takes_all(self._by_queue, self._of_queue)
                 self._scopes[scope] = found
             self.takes[key] = found
         return found

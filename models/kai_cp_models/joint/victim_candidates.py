@@ -262,21 +262,37 @@ class VictimFilter:
             return False
         if not unit.whole or unit.placed_now:
             return True
-        group, snapshot = unit.group, self._ledger.snapshot
-        seconds = self._granted.get(group.queue)
-        if seconds is None:
-            seconds = granted(snapshot, group.queue, self._policy.name, self._group.queue)
-            self._granted[group.queue] = seconds
-        return not protected(snapshot, group, seconds)
+        return not protected(self._ledger.snapshot, unit.group, self._undisturbed(unit.group.queue))
 
-    def takes_all(self, by_queue: Mapping[str, Sequence[VictimCandidate]]) -> frozenset[int]:
-        """Ranks of the units that may be taken, of those that each queue has."""
-        found: set[int] = set()
+    def _undisturbed(self, queue: str) -> float:
+        """Seconds that groups of the queue run undisturbed by this one (4.6)."""
+        seconds = self._granted.get(queue)
+        if seconds is None:
+            seconds = granted(self._ledger.snapshot, queue, self._policy.name, self._group.queue)
+            self._granted[queue] = seconds
+        return seconds
+
+    def takes_all(
+        self,
+        by_queue: Mapping[str, Sequence[VictimCandidate]],
+        known: dict[tuple[str, float], frozenset[int]],
+    ) -> frozenset[int]:
+        """Ranks of the units that may be taken, of those that each queue has.
+
+        ``known``: those that reclaim may take of a queue, by the seconds that it runs undisturbed; added to.
+        """
+        if not self._policy.by_share:
+            return frozenset(
+                item.rank for mine in by_queue.values() for item in mine if self.takes(item.unit)
+            )
+        parts: list[frozenset[int]] = []
         for queue, mine in by_queue.items():
-            if self._policy.by_share and not self.reclaims_from(queue):
-                continue
-            found.update(item.rank for item in mine if self.takes(item.unit))
-        return frozenset(found)
+            if self.reclaims_from(queue):
+                key = queue, self._undisturbed(queue)
+                if key not in known:
+                    known[key] = frozenset(item.rank for item in mine if self.takes(item.unit))
+                parts.append(known[key])
+        return frozenset[int]().union(*parts)
 
     def scope(self, queues: Iterable[str]) -> tuple[object, ...]:
         """What decides over takes: asks with equal scopes may take the same units of ``queues``."""
