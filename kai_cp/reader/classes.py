@@ -15,18 +15,21 @@ from kai_cp_models.snapshot import LabelSelector
 Term = tuple[LabelSelector, tuple[str, ...] | None]
 
 
+def terms_of(draft: SpecDraft) -> frozenset[Term]:
+    """The terms of a pod about other pods; those that select none are left out."""
+    spec = draft.spec
+    terms = {(term.selector, term.namespaces) for term in (*spec.pod_affinity, *spec.pod_anti_affinity)}
+    terms |= {(row.selector, None) for row in spec.spread}
+    return frozenset((selector, names) for selector, names in terms if selector is not None)
+
+
 class SchedulingKeys:
     """Keys over the terms of all pods of a snapshot."""
 
     def __init__(self, drafts: Iterable[SpecDraft]) -> None:
-        found: set[Term] = set()
-        for draft in drafts:
-            spec = draft.spec
-            for term in (*spec.pod_affinity, *spec.pod_anti_affinity):
-                if term.selector is not None:
-                    found.add((term.selector, term.namespaces))
-            found |= {(row.selector, None) for row in spec.spread if row.selector is not None}
-        self._terms = sorted(found, key=repr)
+        self._terms = sorted(set().union(*map(terms_of, drafts)), key=repr)
+        self._read = {need.key for selector, _ in self._terms for need in selector.requirements}
+        """Keys of labels that some term looks at: pods that differ in others alone are told apart by none."""
         self._known: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
 
     def key(self, draft: SpecDraft, namespace: str, labels: Mapping[str, str]) -> str:
@@ -35,7 +38,7 @@ class SchedulingKeys:
         return f"{home}{self._matched(namespace, labels)}" if self._terms else home
 
     def _matched(self, namespace: str, labels: Mapping[str, str]) -> str:
-        identity = (namespace, tuple(sorted(labels.items())))
+        identity = (namespace, tuple(sorted(item for item in labels.items() if item[0] in self._read)))
         known = self._known.get(identity)
         if known is None:
             numbers = (

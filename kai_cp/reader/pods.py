@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kai_cp.json_types import Json
 from kai_cp.reader.binds import Promise
+from kai_cp.reader.classes import terms_of
 from kai_cp.reader.facts import GROUP_ANNOTATION, SUBGROUP_LABEL, FactReader, PodFacts
 from kai_cp.reader.fields import Malformed, shown
 from kai_cp.reader.nodes import NodeDraft
@@ -208,7 +210,36 @@ def few_names(
     Every name is a dimension of every vector, so a namespace has so many of them and not more.
     """
     offered = {name for draft in nodes.values() for name in draft.amounts}
-    named: dict[str, set[str]] = defaultdict(set)
+    most = limits.unknown_resources_per_namespace
+    why = (
+        f"spec.containers: the waiting pods of its namespace name more than {most} resources "
+        "that no node has (limits.unknown_resources_per_namespace)"
+    )
+    return _few(placed, lambda draft: draft.amounts.keys() - offered, most, why, notes)
+
+
+def few_terms(placed: Sequence[PlacedFacts], limits: Limits, notes: Notes) -> list[PlacedFacts]:
+    """The pods without those that bring too many terms about other pods.
+
+    Every term is held against the labels of every pod, so a namespace has so many of them and not more.
+    """
+    most = limits.terms_per_namespace
+    why = (
+        f"spec.affinity: the waiting pods of its namespace have more than {most} different terms about other "
+        "pods (limits.terms_per_namespace)"
+    )
+    return _few(placed, terms_of, most, why, notes)
+
+
+def _few(
+    placed: Sequence[PlacedFacts],
+    things_of: Callable[[SpecDraft], AbstractSet[object]],
+    most: int,
+    why: str,
+    notes: Notes,
+) -> list[PlacedFacts]:
+    """The pods without those that wait and whose things make more than ``most`` in their namespace."""
+    taken: dict[str, set[object]] = defaultdict(set)
     fine: dict[tuple[str, int], bool] = {}
     kept = []
     for row in placed:
@@ -216,17 +247,12 @@ def few_names(
             namespace = row.facts.key.namespace
             place = (namespace, id(row.draft))
             if place not in fine:
-                unknown = named[namespace] | (row.draft.amounts.keys() - offered)
-                fine[place] = len(unknown) <= limits.unknown_resources_per_namespace
+                fresh = things_of(row.draft) - taken[namespace]
+                fine[place] = len(taken[namespace]) + len(fresh) <= most
                 if fine[place]:
-                    named[namespace] = unknown
+                    taken[namespace] |= fresh
             if not fine[place]:
-                most = limits.unknown_resources_per_namespace
-                notes.aside(
-                    title("Pod", row.facts.key),
-                    f"spec.containers: the waiting pods of its namespace name more than {most} resources "
-                    "that no node has (limits.unknown_resources_per_namespace)",
-                )
+                notes.aside(title("Pod", row.facts.key), why)
                 continue
         kept.append(row)
     return kept

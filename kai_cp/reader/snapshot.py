@@ -20,7 +20,7 @@ from kai_cp.reader.memo import ReadingMemo
 from kai_cp.reader.nodes import NodeDraft, count_dra_gpus, read_nodes
 from kai_cp.reader.notes import IGNORED, Identity, Notes, raw_list, title, unique
 from kai_cp.reader.objects import KINDS, Lists, lists_of, read_objects
-from kai_cp.reader.pods import PodResolver, few_names
+from kai_cp.reader.pods import PodResolver, few_names, few_terms
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.policy import read_policy, stuck_threshold_seconds
 from kai_cp.reader.pools import in_pool
@@ -157,7 +157,7 @@ def _parse(
         raw_list(objects, "pods", notes), "Pod", "pods", notes, namespaced=True, prefer=_has_node
     )
     placed = resolver.resolve(raw_pods, memo.reader(_namespaces(lists, notes), limits))
-    placed = few_names(placed, node_drafts, limits, notes)
+    placed = few_terms(few_names(placed, node_drafts, limits, notes), limits, notes)
     records = memo.aligned = Aligned.of(node_drafts, placed, policy, memo.aligned)
     nodes = tuple(node for _, node in records.nodes.values())
     report_outside(fabrics, nodes, notes)

@@ -215,6 +215,12 @@ class Limits(Frozen):
         description="Resources that no node has and that the waiting pods of a namespace may name together; "
         "pods that name further ones are skipped.",
     )
+    terms_per_namespace: int = Field(
+        500,
+        ge=1,
+        description="Different terms of affinity and spread about other pods that the waiting pods of a "
+        "namespace may have together; pods that bring further ones are skipped.",
+    )
     subgroups_per_pod_group: int = Field(
         2_000, ge=1, description="Subgroups of a pod group; one with more is skipped."
     )

@@ -10,7 +10,9 @@ import copy
 import sys
 import time
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -71,18 +73,40 @@ def test_a_large_group_costs_no_more_than_its_size(attack: hostile.Attack) -> No
     assert twice - none < 2.5 * (once - none)
 
 
+@pytest.mark.parametrize("attack", hostile.ATTACKS, ids=lambda attack: str(attack.__name__))
+def test_reading_costs_no_more_than_there_is_to_read(attack: hostile.Attack) -> None:
+    """What one pod brings is not held against what each of the others has."""
+    size = max(8, hostile.ATTACKS[attack] // 100)
+    none, once, twice = (called(partial(read, hostile.world(attack, n * size, nodes=2))) for n in range(3))
+    assert twice - none < 2.5 * (once - none)
+
+
+def test_terms_beyond_the_share_of_a_namespace_are_set_aside_with_a_sentence() -> None:
+    seen = read(hostile.world(hostile.own_terms, 5))
+    found = {one.item: one.reason for one in seen.set_aside if one.item.startswith("Pod ")}
+    assert list(found) == ["Pod evil/p2", "Pod evil/p3", "Pod evil/p4"]
+    assert all(
+        "500 different terms about other pods (limits.terms_per_namespace)" in why for why in found.values()
+    )
+
+
 def calls(seen: Snapshot) -> int:
     """Functions of Python that are called to decide."""
+    return called(lambda: decide(seen, SETTINGS, deadline=time.monotonic() + 600))
+
+
+def called(work: Callable[[], object]) -> int:
+    """Functions of Python that the work calls."""
     count = 0
 
-    def called(_frame: object, event: str, _argument: object) -> None:
+    def noted(_frame: object, event: str, _argument: object) -> None:
         nonlocal count
         count += event == "call"
 
     before = sys.getprofile()
-    sys.setprofile(called)
+    sys.setprofile(noted)
     try:
-        decide(seen, SETTINGS, deadline=time.monotonic() + 600)
+        work()
     finally:
         sys.setprofile(before)
     return count

@@ -116,6 +116,23 @@ def anti_affinity(lists: Lists, size: int) -> None:
         pod(lists, f"p{i}", f"g{i}", labels={f"k{i % 7}-{j}": "y" for j in range(50)}, affinity=rule)
 
 
+def own_terms(lists: Lists, size: int) -> None:
+    """Pods that each want terms of their own, which every pod satisfies."""
+    for i in range(size):
+        terms = [
+            {
+                "labelSelector": {"matchExpressions": [{"key": f"k{i}-{j}", "operator": "DoesNotExist"}]},
+                "topologyKey": "kubernetes.io/hostname",
+                "namespaceSelector": {},
+            }
+            for j in range(250)
+        ]
+        rule = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        group(lists, f"g{i}")
+        labels = {f"k{i}-0": "x", "n": str(i)}
+        pod(lists, f"p{i}", f"g{i}", labels=labels, affinity=rule)
+
+
 def preferences(lists: Lists, size: int) -> None:
     """Preferred affinities, which only score."""
     for i in range(size):
@@ -262,6 +279,7 @@ ATTACKS: Final[dict[Attack, int]] = {
     many_kinds: 3_000,
     affinity: 3_000,
     anti_affinity: 300,
+    own_terms: 300,
     preferences: 300,
     spread: 1_000,
     node_terms: 300,
