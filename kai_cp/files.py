@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import select
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -16,6 +21,9 @@ from kai_cp import yaml_text
 STDIN: Final = "-"
 MOST_BYTES: Final = 256 * 1024**2
 """Most bytes of a document (decisions, objects); an answer for 100,000 pods has a tenth of it."""
+SILENT_SECONDS: Final = 30.0
+"""Longest wait for something in a pipe, such as the output of a command that is given as a file."""
+_PIECE_BYTES: Final = 1024**2
 _AGAIN_SECONDS: Final = 1.0
 """What swallows the alarm meets it again."""
 
@@ -37,15 +45,33 @@ class _Alarm(BaseException):
 
 
 def read(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
-    """The bytes of a file (``-``: standard input), also of a pipe; raises ``OSError``, ``TooLarge``."""
+    """The bytes of a file (``-``: standard input), also of a pipe.
+
+    A pipe that stays silent for ``SILENT_SECONDS`` is given up, on every thread. Raises ``OSError``,
+    ``TooLarge``.
+    """
     if str(path) == STDIN:
         found = sys.stdin.buffer.read(most_bytes + 1)
     else:
-        with Path(path).open("rb") as file:
-            found = file.read(most_bytes + 1)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+            found = b"".join(_pieces(file, most_bytes + 1))
     if len(found) > most_bytes:
         raise TooLarge(most_bytes)
     return found
+
+
+def _pieces(file: FileIO, most_bytes: int) -> Iterator[bytes]:
+    """What is in the file, at most so much; raises ``OSError`` when nothing more comes."""
+    pipe = stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
+    left = most_bytes
+    while left:
+        if pipe and not select.select([file], [], [], SILENT_SECONDS)[0]:
+            raise TimeoutError(errno.ETIMEDOUT, f"nothing came for {SILENT_SECONDS:g} s")
+        piece = file.read(min(left, _PIECE_BYTES))
+        if not piece:
+            return
+        left -= len(piece)
+        yield piece
 
 
 def read_text(path: Path, most_bytes: int = yaml_text.LONGEST) -> str:

@@ -11,31 +11,76 @@ LONGEST: Final = 4 * 1024**2
 """Characters. Settings, usage and search spaces are some kilobytes."""
 MOST_VALUES: Final = 200_000
 """Keys and values with aliases written out; an alias to itself never ends."""
+_LONGEST_NUMBER: Final = 400
 
 Value = TypeVar("Value")
 
 
+class _Loader(yaml.SafeLoader):
+    """Ends at the first value too many: what is counted bounds the time, on every thread."""
+
+    values = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.values += 1
+        if self.values > MOST_VALUES:
+            raise _too_many()
+        found: yaml.Node | None = super().compose_node(parent, index)
+        return found
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        return int(super().construct_yaml_int(_short(node)))
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        return float(super().construct_yaml_float(_short(node)))
+
+
+def _short(node: yaml.ScalarNode) -> yaml.ScalarNode:
+    """The number, where it is one: 1:59:59… is a number of any length to YAML, and takes its square."""
+    if len(node.value) > _LONGEST_NUMBER:
+        raise yaml.YAMLError(f"a number has more than {_LONGEST_NUMBER} characters")
+    return node
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
+
+
 def load(text: str) -> Any:
     """The document of a YAML text; raises ``yaml.YAMLError`` for everything that is none."""
-    compose(text)
-    return _read(text, yaml.safe_load)
+    return _read(text, lambda loader: _value(loader, loader.get_single_node()))
 
 
 def load_all(text: str) -> list[Any]:
     """Every document of a YAML text; errors as of :func:`load`."""
-    return _read(text, lambda whole: list(yaml.safe_load_all(whole)))
+
+    def documents(loader: _Loader) -> list[Any]:
+        found = []
+        while loader.check_node():
+            found.append(_value(loader, loader.get_node()))
+        return found
+
+    return _read(text, documents)
 
 
 def compose(text: str) -> yaml.Node | None:
-    """The document with the places of its keys; raises ``yaml.YAMLError`` as :func:`load` does."""
-    root: yaml.Node | None = _read(text, lambda whole: yaml.compose(whole, Loader=yaml.SafeLoader))
+    """The document with the places of its keys; errors as of :func:`load`."""
+    return _read(text, lambda loader: _counted(loader.get_single_node()))
+
+
+def _value(loader: _Loader, root: yaml.Node | None) -> Any:
+    return None if _counted(root) is None else loader.construct_document(root)
+
+
+def _counted(root: yaml.Node | None) -> yaml.Node | None:
+    """The document itself, where it is small enough with aliases written out."""
     waiting = [root] if root is not None else []
     values = 0
     while waiting:
         node = waiting.pop()
         values += 1
         if values > MOST_VALUES:
-            raise yaml.YAMLError(f"it has more than {MOST_VALUES} values, or an alias refers to itself")
+            raise _too_many()
         if isinstance(node, yaml.MappingNode):
             waiting += [part for pair in node.value for part in pair]
         elif isinstance(node, yaml.SequenceNode):
@@ -43,13 +88,22 @@ def compose(text: str) -> yaml.Node | None:
     return root
 
 
-def _read(text: str, parse: Callable[[str], Value]) -> Value:
+def _too_many() -> yaml.YAMLError:
+    return yaml.YAMLError(f"it has more than {MOST_VALUES} values, or an alias refers to itself")
+
+
+def _read(text: str, parse: Callable[[_Loader], Value]) -> Value:
     if len(text) > LONGEST:
         raise yaml.YAMLError(f"it is longer than {LONGEST} characters")
+    loader = None
     try:
-        return parse(text)
+        loader = _Loader(text)
+        return parse(loader)
     except RecursionError:
         raise yaml.YAMLError("it is nested too deep") from None
     except ValueError as error:
         # Text that looks like a date or number but is not one: 2026-13-45.
         raise yaml.YAMLError(f"a value cannot be read: {error}") from None
+    finally:
+        if loader is not None:
+            loader.dispose()

@@ -16,8 +16,9 @@ from typing import Any
 
 import orjson
 import pytest
+import yaml
 
-from kai_cp import files
+from kai_cp import files, yaml_text
 from kai_cp.cli.streams import guarded
 from tests.kai_cp.test_cli import DEMO, NOW, run
 
@@ -143,6 +144,61 @@ def test_a_deep_or_long_file_is_one_sentence(tmp_path: Path, option: str, text: 
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert str(file) in done.stderr
+
+
+WORST_YAML: dict[str, str] = {
+    "values": "[" + "a," * 1_000_000 + "a]",
+    "a number by sixties": "1" + ":59" * 1_000_000,
+    "aliases of aliases": "a: &a [x, x]\n"
+    + "".join(f"a{i}: &a{i} [*a{i - 1 or ''}, *a{i - 1 or ''}]\n" for i in range(1, 40)),
+    "depth": "- " * 3000,
+}
+
+
+@pytest.mark.parametrize("name", WORST_YAML)
+@pytest.mark.parametrize("read", [yaml_text.load, yaml_text.load_all])
+def test_what_would_take_long_is_refused_by_count(name: str, read: Callable[[str], Any]) -> None:
+    """On every thread, with no clock: values, depth and digits are counted while they are read."""
+    found: list[str] = []
+
+    def body() -> None:
+        try:
+            read(WORST_YAML[name].replace("*a0", "*a"))
+        except yaml.YAMLError as problem:
+            found.append(str(problem))
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert len(found) == 1
+    assert "more than" in found[0] or "nested too deep" in found[0]
+
+
+def test_a_silent_pipe_is_given_up_on_every_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "SILENT_SECONDS", 0.05)
+    pipe = tmp_path / "settings.yaml"
+    os.mkfifo(pipe)
+    found: list[str] = []
+
+    def body() -> None:
+        try:
+            files.read(pipe)
+        except OSError as problem:
+            found.append(str(problem))
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert found == ["[Errno 110] nothing came for 0.05 s"]
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    pipe = tmp_path / "settings.yaml"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"x" * 300_000,))
+    writer.start()
+    assert files.read(pipe) == b"x" * 300_000
+    writer.join()
 
 
 def test_a_device_without_an_end_is_read_to_the_limit() -> None:
