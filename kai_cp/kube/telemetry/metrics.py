@@ -83,9 +83,7 @@ class SchedulerMetrics:
         self._mismatch = counter(
             "state_mismatch_total", "Decisions that no longer fitted the cluster when they were sent.", "kind"
         )
-        self._observed = counter(
-            "observed_total", "Placements of another scheduler, compared with our plan.", "outcome"
-        )
+        self._observed = counter("observed_total", "Others' placements, compared with our plan.", "outcome")
         self._aside = gauge("set_aside_objects", "Objects that cannot be used.")
         # From the start at 0: what appears first with 1 is no increase to an alert.
         for result in ("done", "failed"):
