@@ -1,8 +1,8 @@
-"""Allocate: admit batches along the fair order, place them together (4.2, formulation 1.1).
+"""Allocate: admit batches in the fair order and place them together (4.2, formulation 1.1).
 
-A batch is admitted if and only if it can be placed together with all admitted before it, whose places
-are free to change. The greedy pass gives order and places; where it finds no room, the joint model
-decides, and a refusal is then a proof. Nothing that runs is touched.
+A batch is admitted if and only if it can be placed together with all batches admitted before it. Those may
+get other places for it. The greedy pass gives order and places. Where it finds no place, the joint model
+decides, and its refusal is a proof. Pods that run are not touched.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ class AdmissionPass:
     """Refusals, as the cycle knows them."""
     refused: int = 0
     turns: list[GroupKey] = field(default_factory=list)
-    """What was popped, in order: what stands before another was served or refused before it."""
+    """The batches that were looked at, in that order."""
 
     def before(self, key: GroupKey, refused: int) -> AdmissionPass:
-        """An independent copy of what led to the first refusal without a proof, of ``key``.
-
-        ``refused``: how many were refused before it.
+        """An independent copy of the pass as it was before ``key`` was refused, the first refusal without a
+        proof. ``refused``: how many batches were refused before it.
         """
         ledger = self.ledger.copy()
         order = self.order.fork(ledger.book)
@@ -55,8 +54,8 @@ def allocate(
 ) -> AdmissionPass | None:
     """Run the action on the cycle; ``joint`` False is the greedy pass alone.
 
-    Returns what a greedy pass had done when it met the first refusal that carries no proof, for a joint pass
-    to be ``resumed`` there; None when there is none, so that nothing is left to solve.
+    Returns what the greedy pass had done before its first refusal without a proof; a joint pass is
+    ``resumed`` from there. Returns None when every refusal is proved, so that nothing is left to solve.
     """
     started = time.monotonic()
     run = resumed or _begun(cycle, joint=joint)
@@ -88,7 +87,7 @@ def allocate(
         if batch is not None:
             run.batches[key] = batch
             order.push(key, entry_of(run.ledger, group, batch))
-    # What was not looked at when time ended is refused without a proof.
+    # Batches that were not looked at before time ended are refused without a proof.
     run.refused += len(order)
     admission.unproved += len(order)
     if admission.placed_jointly:

@@ -1,9 +1,9 @@
-"""Room that the evictions of a cycle leave over: victims come home, then it is offered in the fair order.
+"""Backfill: offer what a cycle's evictions leave free, first to its victims, then to others in fair order.
 
-An eviction whose room stays unused is taken back, pod by pod where the gang allows it. What is idle then is
-offered to all that wait, whatever refused them and whether or not they may take from others, and to
-those that were evicted: KAI's next allocate would give it to the first of them, and waiting for that would
-leave the room unpromised for a cycle.
+An eviction that frees more than is used is taken back, pod by pod where the gang allows it. What is idle then
+is offered to all pod groups that wait and to those that were evicted. It does not matter what refused them,
+or whether they may take from others. KAI's next allocate would give this capacity to the first of them;
+offering it now saves that cycle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from kai_cp_models.units import Batch
 
 
 def backfill(cycle: Cycle, action: ActionName) -> None:
-    """Bring home what was evicted in vain, and offer what is idle; places are those of ``action``."""
+    """Take back evictions that nothing needs, then offer what is idle; new places are recorded as those of
+    ``action``.
+    """
     _come_home(cycle)
     if "allocate" in cycle.snapshot.policy.actions:
         _offer(cycle, action)
@@ -48,7 +50,7 @@ def _come_home(cycle: Cycle) -> None:
 
 
 def _in_fair_order(cycle: Cycle, evicted: Mapping[GroupKey, Sequence[Pod]]) -> Iterator[GroupKey]:
-    """Those that lost pods in the fair order, then those that only move."""
+    """The pod groups that lost pods, in the fair order, then those that only move."""
     ledger = cycle.ledger
     found = {key: missing(ledger, key, pods) for key, pods in evicted.items()}
     batches = {key: batch for key, batch in found.items() if batch is not None}
@@ -59,7 +61,9 @@ def _in_fair_order(cycle: Cycle, evicted: Mapping[GroupKey, Sequence[Pod]]) -> I
 
 
 def _homeward(cycle: Cycle, key: GroupKey, pods: Sequence[Pod]) -> Iterator[Pod]:
-    """The pods of a group that run where they ran again: each alone, what must start together at once."""
+    """The pods of a group that can run again where they ran: each pod alone, but pods that must start
+    together only together.
+    """
     gang = cycle.ledger.fixed.gangs[key]
     for pod in pods:
         if pod.key in cycle.ledger.held and has_room_at_home(cycle.ledger, pod):
@@ -82,22 +86,22 @@ def _homeward(cycle: Cycle, key: GroupKey, pods: Sequence[Pod]) -> Iterator[Pod]
         together = batch.all_pods
         if come_home(ledger, together):
             if not gang.satisfied(gang.group.root, ledger.status):
-                # The rest of what must start together has no room.
+                # The other pods of the gang have no place.
                 for pod in together:
                     ledger.evict(pod)
                 return
             yield from together
             left = [pod for pod in left if pod not in together]
         else:
-            # Together they do not fit; without the last of them others of the gang may.
+            # They do not fit together; without the last of them the others may.
             left.remove(together[-1])
 
 
 def _offer(cycle: Cycle, action: ActionName) -> None:
-    """Give what is idle to those that wait and those that were evicted, in the fair order."""
+    """Give what is idle to pod groups that wait or were evicted, in the fair order."""
     ledger, snapshot = cycle.ledger, cycle.snapshot
     victims = _lost(cycle)
-    # What was not looked at, because its queue is too deep, is not looked at here.
+    # A group beyond the depth limit of its queue is not looked at here either.
     refused = set(cycle.waiting)
     batches: dict[GroupKey, Batch] = {
         key: batch
@@ -109,7 +113,8 @@ def _offer(cycle: Cycle, action: ActionName) -> None:
         if batch is not None:
             batches[key] = batch
     order = line_of(ledger, batches)
-    # Here as in allocate: what is given only grows, so an ask without room refuses all that ask for no less.
+    # As in allocate: free capacity only shrinks, so where one ask finds no place, asks for as much or more
+    # find none.
     refusals = RefusalCache(ledger, None)
     while not cycle.out_of_time() and (popped := order.pop()) is not None:
         key = popped
@@ -137,7 +142,9 @@ def _offer(cycle: Cycle, action: ActionName) -> None:
 
 
 def _lost(cycle: Cycle) -> dict[GroupKey, list[Pod]]:
-    """Pods that the cycle stops and that may be moved instead, by pod group; none where moves are limited."""
+    """By pod group, the pods that the cycle stops and that may be moved instead; none where moves are
+    limited.
+    """
     if cycle.settings.objective.max_moved_gpus_per_admitted_gpu != UNLIMITED:
         return {}
     ledger = cycle.ledger
@@ -156,7 +163,9 @@ def _served(cycle: Cycle, key: GroupKey) -> bool:
 
 
 def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:
-    """The ledger with the batch in the room left; None: no room, or it would run below its minimum."""
+    """The ledger with the batch placed in what is idle; None where it has no place or would run below its
+    minimum.
+    """
     if quota_check(ledger, ask.group, ask.batch, lending=True) is not None:
         return None
     placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch)

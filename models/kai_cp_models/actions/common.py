@@ -1,4 +1,4 @@
-"""Which pod groups an action considers, and with what they stand in the fair order (4.1)."""
+"""Which pod groups an action considers, and which batch each has in the fair order (4.1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ DELAYED: Final = "PreemptionDelayNotElapsed"
 
 
 class WaitingGroup(NamedTuple):
-    """A pod group that waits, how it stands, and what refuses it in every action."""
+    """A pod group that waits, its position in the fair order, and the refusal that holds in every action, if
+    any.
+    """
 
     group: PodGroup
     state: GangState
@@ -46,7 +48,8 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
         refusal = refusal or _may_not_evict(snapshot, group, action)
         if refusal is not None:
             before = cycle.waiting.get(group.key)
-            # No action may take for it until the delay is over: that decides, not the room that is missing.
+            # No action may evict for it until the delay is over, so the delay is the reason and not the
+            # missing capacity.
             if before is None or (refusal.reason == DELAYED and before.reason == "NodeFragmented"):
                 cycle.waiting[group.key] = refusal
             continue
@@ -56,7 +59,7 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
 
 
 def _lines(ledger: Ledger) -> list[WaitingGroup]:
-    """All that wait in the snapshot, as they stand there; looked at once a cycle."""
+    """All pod groups that wait in the snapshot; computed once a cycle."""
     known: list[WaitingGroup] = ledger.fixed.waiting
     if not known:
         snapshot, read = ledger.snapshot, attrgetter("status")
@@ -69,7 +72,7 @@ def _lines(ledger: Ledger) -> list[WaitingGroup]:
 
 
 def _refusal(snapshot: Snapshot, gang: Gang, state: GangState, status_of: StatusOf) -> Refusal | None:
-    """What refuses the group whatever the action is."""
+    """The refusal of the group that holds in every action."""
     group = gang.group
     if group.queue not in snapshot.queue_by_name:
         return Refusal("QueueDoesNotExist", f"queue {group.queue or '(none)'} does not exist", True)
@@ -96,7 +99,7 @@ def _refusal(snapshot: Snapshot, gang: Gang, state: GangState, status_of: Status
 
 
 def _may_not_evict(snapshot: Snapshot, group: PodGroup, action: ActionName) -> Refusal | None:
-    """What keeps the group from disturbing others in the action."""
+    """Why the group may not disturb others in the action."""
     evicting = POLICIES.get(action)
     if evicting is None:
         return None
@@ -109,13 +112,13 @@ def _may_not_evict(snapshot: Snapshot, group: PodGroup, action: ActionName) -> R
 
 
 def no_place(failure: NoPlace) -> Refusal:
-    """The refusal of a batch that found no place on the nodes, without a proof."""
+    """The refusal, without a proof, of a batch that found no place on the nodes."""
     reason = "TopologyFragmented" if failure.pod is None else "NodeFragmented"
     return Refusal(reason, failure.message, pod=failure.pod)
 
 
 def _bad_topology(snapshot: Snapshot, batch: Batch) -> str:
-    """What is wrong with a constraint of the batch, so that no node is in its domains; "" if nothing."""
+    """Why a topology constraint of the batch has no domain with nodes; "" if it has one."""
     scoped = [scope for scopes, _ in leaves_with_scopes(batch) for scope in scopes]
     if not scoped or not snapshot.policy.plugin("topology"):
         return ""
@@ -124,7 +127,7 @@ def _bad_topology(snapshot: Snapshot, batch: Batch) -> str:
 
 
 def entry_of(ledger: Ledger, group: PodGroup, batch: Batch) -> Entry:
-    """How the pod group stands in the fair order with its next batch (3.5, 3.6)."""
+    """The pod group's entry in the fair order, with its next batch (3.5, 3.6)."""
     state = ledger.state(ledger.fixed.gangs[group.key])
     return group_sort_key(group, state.elastic_state), ledger.asked(batch)
 
@@ -144,12 +147,12 @@ def entries_of(ledger: Ledger, batches: Mapping[GroupKey, Batch]) -> dict[GroupK
 
 
 def line_of(ledger: Ledger, batches: Mapping[GroupKey, Batch]) -> FairOrder:
-    """The groups in the fair order of the ledger's queues, each with the batch that it asks for."""
+    """The groups in the fair order, as the ledger's queues give it, each with the batch that it asks for."""
     return FairOrder(ledger.snapshot, ledger.book, entries_of(ledger, batches))
 
 
 def _within_depth(cycle: Cycle, action: ActionName, found: dict[GroupKey, Batch]) -> dict[GroupKey, Batch]:
-    """Keep ``queueDepthPerAction`` best groups of every leaf queue (4.1)."""
+    """The first ``queueDepthPerAction`` groups of every leaf queue (4.1)."""
     depth = cycle.snapshot.policy.queue_depth.get(action)
     if not depth:
         return found

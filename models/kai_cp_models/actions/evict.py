@@ -1,8 +1,9 @@
 """Reclaim, preempt and consolidation: place waiting groups by evicting or moving others (4.3 to 4.7).
 
-Triggers are admitted in fair order (formulation 1.3, 1.4). A step tries all at once that counting does
-not refuse, fewer where that fails, and doubles while it succeeds; of the next few one solve decides
-which are admitted. Refusals of a class of equal triggers are proved once.
+Triggers are admitted in the fair order (formulation 1.3, 1.4). A step tries all triggers together that
+counting does not refuse. Where that fails it tries fewer, and it doubles their number while it succeeds. When
+few are left, one solve decides which of them are admitted. One proof of refusal serves a whole class of equal
+triggers.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from kai_cp_models.units import Batch
 
 @dataclass
 class _Run:
-    """One run of an eviction action; ``open``: what is not decided yet."""
+    """One run of an eviction action; ``open``: the triggers that are not decided yet."""
 
     victims: Victims
     refusals: RefusalCache
@@ -48,10 +49,10 @@ class _Run:
     entries: dict[GroupKey, Entry]
     found: EvictionPlan | None = None
     fallback: EvictionPlan | None = None
-    """A plan without a solver that serves some of the first triggers, where the solver finds none."""
+    """A plan made without a solver for some of the first triggers; it is used where the solver finds none."""
     refused: set[GroupKey] = field(default_factory=set)
     failed: dict[frozenset[GroupKey], NoPlan] = field(default_factory=dict)
-    """What was tried in vain together, those admitted before included."""
+    """Sets of triggers, those admitted before included, for which no plan was found."""
 
     @property
     def cycle(self) -> Cycle:
@@ -68,14 +69,14 @@ class _Run:
 
 
 def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
-    """Run the action: serve waiting groups, in the fair order, by evicting or moving what it lets them."""
+    """Run the action: serve waiting groups in the fair order by evicting or moving what the action allows."""
     if not policy.may_lose and not cycle.snapshot.policy.consolidates:
         return
     started = time.monotonic()
     waiting = waiting_groups(cycle, policy.name)
     runs: list[_Run] = []
     if cycle.out_of_time() or not (policy.may_lose or _worth_moving(cycle, waiting)):
-        # Time ended before the action began: nothing about it is decided.
+        # Time ended before the action began, so it decides nothing.
         for key in waiting:
             _note(cycle, key, OUT_OF_TIME)
         _record(cycle, policy.name, frozenset(waiting), (), time.monotonic() - started)
@@ -98,7 +99,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
 
 
 def _worth_moving(cycle: Cycle, waiting: Mapping[GroupKey, Batch]) -> bool:
-    """Whether moves come before evictions: not where time is short and next to nothing is idle."""
+    """Whether moves are tried before evictions: no when time is short and almost nothing is idle."""
     if cycle.budget.plain_work <= cycle.settings.solver.budget_seconds:
         return True
     ledger = cycle.ledger
@@ -108,7 +109,7 @@ def _worth_moving(cycle: Cycle, waiting: Mapping[GroupKey, Batch]) -> bool:
 
 
 def _finish(run: _Run, found: EvictionPlan) -> None:
-    """Carry out the admission at the least disruption; nothing where none is needed."""
+    """Carry out the admission with the least disruption; nothing is disturbed where that is not needed."""
     best = finish(run.victims, found)
     if isinstance(best, EvictionPlan):
         run.found = best
@@ -125,8 +126,8 @@ def _parts(
 ) -> Sequence[Mapping[GroupKey, Batch]]:
     """The waiting groups that are decided together.
 
-    Preempt works queue by queue: what a queue loses goes to its own triggers, and whether other queues
-    would come first in the room it gives up is no reason to keep its priorities waiting (4.5).
+    Preempt works queue by queue: what a queue loses goes to its own triggers. They do not wait because
+    another queue comes first in the fair order (4.5).
     """
     if not policy.own_queue:
         return [waiting] if waiting else []
@@ -145,7 +146,7 @@ def _parts(
 def _admit_all(run: _Run) -> None:
     chunk = _greedily(run)
     if not run.policy.may_lose and len(run.victims.ranked_so_far) > LIMITS.cleared_units:
-        # Moves for a few more are not worth the time that taking back what is owed will need.
+        # Reclaim will need the time that moves for a few more triggers would take.
         for ask in list(run.open.values()):
             _refuse(run, ask, OUT_OF_TIME)
         return
@@ -163,9 +164,11 @@ def _admit_all(run: _Run) -> None:
 
 
 def _greedily(run: _Run) -> list[Ask]:
-    """A first plan without a solver where many wait or may go: an answer, however little time is left.
+    """A first plan without a solver, where many groups wait or may be disturbed: an answer however little
+    time is left.
 
-    Returns the triggers to try together where there is no such plan; none where they are to be chosen.
+    Returns the triggers to try together where there is no such plan; none where the next step shall choose
+    them.
     """
     if run.cycle.out_of_time():
         return []
@@ -173,7 +176,7 @@ def _greedily(run: _Run) -> list[Ask]:
     found = first_plan(run.victims, chunk) if chunk else None
     if found is None:
         return chunk
-    # A plan that leaves out an earlier trigger stands at once only where there are many.
+    # A plan that leaves out an earlier trigger is accepted at once only where there are many triggers.
     many = len(chunk) > LIMITS.optional_chunk or len(run.victims.ranked) > LIMITS.first_plan_units
     if many or len(found.asks) == len(chunk):
         _accept(run, found, list(found.asks))
@@ -183,14 +186,14 @@ def _greedily(run: _Run) -> list[Ask]:
 
 
 def _next(run: _Run, step: int) -> list[Ask]:
-    """The next triggers in fair order, as if all of them had their places; at most ``step``.
+    """The next triggers, at most ``step``, in the fair order that holds if each gets its place.
 
-    What arithmetic refuses beside the admitted ones is refused; what it refuses beside others of the
-    chunk only is passed over, and looked at again once those have their places.
+    A trigger that counting refuses beside the admitted ones is refused. A trigger that counting refuses only
+    beside others of the chunk is passed over, and looked at again once those have their places.
     """
     snapshot, ledger = run.cycle.snapshot, run.ledger
     counted: Counted | None = None
-    # What a queue loses to others is no reason that it may reclaim itself.
+    # A queue that loses pods to others does not become entitled to reclaim by that.
     book = run.victims.base.book.copy()
     for ask in run.found.asks if run.found else ():
         book.charge(ask.group.queue, run.ledger.asked(ask.batch), ask.group.preemptible)
@@ -206,7 +209,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
             continue
         why = static_refusal(ledger, book, ask, run.policy)
         if why is None and (not run.policy.may_lose or not (chunk or run.found)):
-            # Later ones may live on what the victims of those before them leave over.
+            # Later triggers may fit in what the victims of earlier ones leave over.
             why = run.victims.refused_by_sums(ask)
         if why is None and counted is None:
             counted = run.victims.counted(run.found)
@@ -215,7 +218,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
         if why is None and counted is not None and not counted.fits(ask):
             why = TOO_LITTLE
         if why is not None:
-            # What is held only grows, so asks for the same fare alike.
+            # Free capacity only shrinks, so all triggers with the same ask are refused alike.
             if chunk:
                 passed.add(kind)
             else:
@@ -225,7 +228,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
         chunk.append(ask)
         assert counted is not None
         counted.hold(ask)
-        # What is tried next counts as served already, as KAI's order would see it.
+        # A trigger that is tried counts as served for the order of the next ones, as in KAI.
         asked = ledger.asked(ask.batch)
         book.charge(ask.group.queue, asked, ask.group.preemptible)
         order.charged(ask.group.queue)
@@ -235,11 +238,11 @@ def _next(run: _Run, step: int) -> list[Ask]:
 def _step(run: _Run, chunk: list[Ask]) -> int:
     """Decide the first triggers of the fair order; returns how many to try next."""
     many = run.found is not None and len(run.found.asks) > LIMITS.beside
-    # In reclaim the fair order ends the admission, and halving finds where.
+    # In reclaim the fair order decides where admission ends; halving finds that point.
     fewest = 1 if many or run.policy.by_share else LIMITS.optional_chunk
     result = _beside(run, chunk, many)
     while isinstance(result, NoPlan) and len(chunk) > fewest and not result.unneeded:
-        # Half of them; the first alone where none has its place in the plan that failed.
+        # Try half of them, or only the first where none had its place in the plan that failed.
         alone = result.served is not None and result.served.isdisjoint(ask.group.key for ask in chunk)
         chunk = chunk[: 1 if alone else len(chunk) // 2]
         result = _beside(run, chunk, many)
@@ -264,9 +267,10 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
 
 
 def _beside(run: _Run, chunk: list[Ask], many: bool) -> EvictionPlan | NoPlan:
-    """A plan for the chunk and all that is admitted, unless the same was tried in another order.
+    """A plan for the chunk and all admitted triggers, unless the same set was tried in another order.
 
-    Under reclaim one group that a first plan of many leaves out waits: a model of all of them costs too much.
+    Under reclaim, a single group that the first plan for many leaves out keeps waiting: a model of all of
+    them costs too much.
     """
     if many and run.policy.by_share and len(chunk) == 1:
         return NoPlan(OUT_OF_TIME)
@@ -280,7 +284,7 @@ def _beside(run: _Run, chunk: list[Ask], many: bool) -> EvictionPlan | NoPlan:
 
 
 def _beats(run: _Run, fallback: EvictionPlan, result: EvictionPlan | NoPlan) -> bool:
-    """Whether the plan without a solver is the better answer: there is no other, or it is worth more."""
+    """Whether the plan made without a solver is the better answer: there is no other, or it is worth more."""
     if isinstance(result, NoPlan):
         return not result.why.proved
     same = {ask.group.key for ask in fallback.asks} == {ask.group.key for ask in result.asks}
@@ -306,7 +310,7 @@ def _refuse(run: _Run, ask: Ask, why: Refusal) -> None:
 
 
 def _note(cycle: Cycle, key: GroupKey, why: Refusal) -> None:
-    # What one action may not take, another may: the missing room stays the reason.
+    # Another action may take what this one may not, so the missing capacity stays the reason.
     cycle.waiting.setdefault(key, why)
 
 
@@ -349,7 +353,8 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
         )
         for pod_key, eviction in cycle.evicted_by.items():
             if eviction.action == action and pod_key in cycle.ledger.held:
-                # The move was inherited, so its new place is this action's as well.
+                # An earlier action moved the pod; this action changed its new place, so the place is recorded
+                # as its own.
                 cycle.placed_by[pod_key] = action
 
 
@@ -368,10 +373,11 @@ def _users(found: EvictionPlan) -> dict[str, tuple[GroupKey, ...]]:
 def _named(
     policy: EvictionPolicy, takers: tuple[GroupKey, ...], here: tuple[GroupKey, ...]
 ) -> tuple[GroupKey, ...]:
-    """The triggers an eviction is reported for: those that needed it, not those that use what is left.
+    """The triggers that an eviction is reported for: those that needed it, and not those that use what is
+    left over.
 
-    ``takers``: the triggers that the unit is lost to, the first answers for it under reclaim; ``here``: those
-    that use the room. A move may serve several.
+    ``takers``: the triggers that the unit is lost to; under reclaim the first of them is named. ``here``:
+    those that use the freed place. A move may serve several.
     """
     if policy.by_share:
         return takers[:1]
@@ -390,13 +396,13 @@ def _record(
     cycle.refused[action] = refused
     # Proofs of refusals follow at the end of the cycle.
     rows: dict[str, tuple[float, float, bool]] = {"admission": (len(refused), 0.0, not refused)}
-    # Runs are independent of each other, so their values add up.
+    # Runs do not depend on each other, so their values are added.
     for one in found:
         for stage in one.stages:
             objective, bound, proved = rows.get(stage.name, (0.0, 0.0, True))
             rows[stage.name] = objective + stage.objective, bound + stage.bound, proved and stage.proved
     if any(not one.complete for one in found):
-        # A plan that looked at some of the goals says nothing about the others.
+        # A plan made for some of the goals has no value for the others.
         rows["further goals"] = (1.0, 0.0, False)
     for position, (name, (objective, bound, proved)) in enumerate(rows.items()):
         cycle.stages.append(

@@ -1,4 +1,4 @@
-"""What an attempt of an eviction action comes to: a plan, or why there is none."""
+"""The result of one attempt of an eviction action: a plan, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUT_OF_TIME: Final = Refusal(
 
 @dataclass(frozen=True)
 class EvictionPlan:
-    """A plan that holds: the ledger it leads to and how it was reached."""
+    """A plan that passed simulation: the ledger after it and how it was reached."""
 
     ledger: Ledger
     asks: tuple[Ask, ...]
@@ -35,9 +35,9 @@ class EvictionPlan:
     variables: int
     constraints: int
     complete: bool
-    """All goals were pursued."""
+    """Whether the solver looked at all goals."""
     caps: Mapping[str, int] = field(default_factory=dict)
-    """What the fair order lets queues lose; it lets them lose no more when more is admitted."""
+    """What the fair order lets queues lose; this does not grow when more is admitted."""
 
     @property
     def disturbed(self) -> set[int]:
@@ -53,8 +53,8 @@ class EvictionPlan:
 class NoPlan:
     """An attempt that led to no plan.
 
-    ``served``: asks that have their place in the last plan tried; None: there was none to try.
-    ``unneeded``: the asks fit as it is, so no unit is to be disturbed for them.
+    ``served``: asks that have their place in the last plan tried; None where there was no plan to try.
+    ``unneeded``: the asks fit without disturbing any unit.
     """
 
     why: Refusal

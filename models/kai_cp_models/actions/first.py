@@ -1,8 +1,8 @@
 """First plans of the eviction actions, without a solver: an answer, however little time there is.
 
-Reclaim and preempt lose the units that counting opens and place everything in the fair order;
-consolidation clears nodes, ask by ask. What such a plan loses or moves is stated beside the least that
-arithmetic allows, so it is not taken for proved.
+Reclaim and preempt evict the units that counting selects and place everything in the fair order.
+Consolidation clears nodes, one ask at a time. The answer states what such a plan loses or moves beside the
+least that counting allows as its bound, so it is not called proved.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from kai_cp_models.limits import LIMITS
 
 
 def first_plan(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
-    """A plan for those of the chunk that find room so; None when none does."""
+    """A plan for the asks of the chunk that find a place in this way; None when no ask does."""
     return _cleared(victims, chunk) if not victims.policy.may_lose else _counted(victims, chunk)
 
 
 def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
-    """The units that counting opens leave; more of them while that serves more, as counts are no places."""
+    """Evict the units that counting selects, and then more while that serves more: capacity that is enough in
+    sum may have no place for a pod.
+    """
     best: EvictionPlan | None = None
     served: list[bool] = []
     again: list[Ask] = []
@@ -51,7 +53,9 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
 
 
 def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> EvictionPlan | None:
-    """The plan for those of the chunk that find room; ``again`` counts once more for what leaves."""
+    """The plan for the asks of the chunk that find a place; asks in ``again`` are counted twice when units
+    are selected.
+    """
     base, policy = victims.base, victims.policy
     asks = list(chunk)
     while asks and not victims.cycle.out_of_time():
@@ -83,7 +87,7 @@ def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> Evi
 
 
 def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], ledger: Ledger) -> EvictionPlan:
-    """The plan that ``ledger`` shows, its losses shared out among the asks."""
+    """The plan that leads to ``ledger``, with each loss assigned to an ask."""
     base = victims.base
     plan = victims.disruption(ledger, ranked, asks)
     lost, moved = list(plan.lost), plan.moved
@@ -92,8 +96,8 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
     answer = Answer({}, (True,) * len(asks), tuple(lost), moved)
     gone = [item for item, yes in zip(ranked, lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.unit.pods]
-    # By the sum of GPUs no plan loses less, wherever a victim could move; which units go is best when they
-    # are the first of all.
+    # The sum of GPUs bounds the loss of any plan. The choice of units is best when they are the first in the
+    # reverse fair order.
     spare = victims.counting.spare_milli_gpus(asks, leaving) + victims.counting.elsewhere_milli_gpus
     best = not moved and not spare and len(gone) == len(ranked)
     given = float(sum(item.weight for item in gone))
@@ -115,7 +119,7 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
 
 
 def _cleared(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
-    """Nodes drained in the fair order; then those that were missed come first, while that serves more."""
+    """Drain nodes for the asks in the fair order; then try the missed asks first, while that serves more."""
     best: NodeDrain | None = None
     served: list[bool] = []
     order = list(chunk)
@@ -134,7 +138,7 @@ def _cleared(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
 
 
 def _drain(victims: Victims, order: Sequence[Ask]) -> NodeDrain:
-    # A group that asks for more gives up nothing of what it has.
+    # A group that asks for more gives up none of its pods.
     asking = {ask.group.key for ask in order}
     cycle = victims.cycle
     drain = NodeDrain(
@@ -147,7 +151,7 @@ def _drain(victims: Victims, order: Sequence[Ask]) -> NodeDrain:
     for ask in order:
         if cycle.budget.passed():
             break
-        # An ask for no less than one that was missed is not worth the time.
+        # An ask for as much as a missed one is not worth the time.
         if missed.find(ask) is None and not drain.serve(ask):
             missed.add(ask, OUT_OF_TIME)
     return drain

@@ -1,8 +1,8 @@
 """Plans of the joint model: everything admitted so far and the next triggers, solved together.
 
-An answer is played through as KAI would, and cut where that does not hold. Small problems get all goals at
-once. In large ones an attempt only looks for room at little loss; the goals follow once, when the admission
-is settled (``finish``).
+An answer is simulated as KAI would carry it out; one that does not hold is cut off. Small problems are solved
+for all goals at once. In large ones an attempt only looks for places at little loss, and the goals follow
+once, when the admission is settled (``finish``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def attempt(
     *,
     optional: bool = False,
 ) -> EvictionPlan | NoPlan:
-    """Place everything admitted before and ``chunk``; with ``optional``, as much of it as can be.
+    """Place everything admitted before and ``chunk``; with ``optional``, as much of ``chunk`` as possible.
 
     Only units that the chunk may take, or that are disturbed already, may be disturbed (formulation 1.3).
     """
@@ -72,7 +72,7 @@ def attempt(
 def _prefixes(
     victims: Victims, asks: Sequence[Ask], useful: set[int], before: EvictionPlan | None
 ) -> Iterator[set[int]]:
-    """Ever more of the useful units, least deserving first, found by counting (formulation 1.4)."""
+    """Growing prefixes of the useful units in the reverse fair order, found by counting (formulation 1.4)."""
     if victims.policy.may_lose and len(useful) > LIMITS.open_units and victims.goals.by_policy:
         ranked = [item for item in victims.ranked if item.rank in useful]
         bounds = reclaim_bounds(victims.base, victims.policy, asks, ranked, victims.takes)
@@ -88,7 +88,7 @@ def _prefixes(
 def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
     """The same admission with all goals pursued; ``found`` itself when there is no time for that.
 
-    Fails only where it turns out that no unit has to be disturbed for these asks.
+    Returns ``NoPlan`` only where no unit has to be disturbed for these asks.
     """
     budget = victims.cycle.budget
     began = budget.spent
@@ -108,7 +108,7 @@ def _finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
         return found
     useful = victims.taken_by(found.asks) | found.disturbed
     if victims.policy.may_lose and len(useful) > LIMITS.policy_units and victims.goals.by_policy:
-        # The threshold need not be deeper than it is (formulation 1.4).
+        # The new plan needs no unit beyond the present threshold (formulation 1.4).
         deepest = max(found.disturbed)
         useful = {rank for rank in useful if rank <= deepest}
     for threshold in (True, False):
@@ -123,7 +123,7 @@ def _finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
         )
         best = _solved(victims, task)
         if isinstance(best, EvictionPlan):
-            # What the model is sure of may turn out otherwise when it is played through.
+            # A simulation may refuse what the model proved.
             return best if victims.values(best) <= victims.values(found) else found
         if best.unneeded:
             return best
@@ -132,12 +132,13 @@ def _finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What one model is asked for: places for ``asks``, the first ``required`` of them in any case.
+    """What one model is asked for: places for ``asks``; the first ``required`` of them must get one.
 
-    ``useful``: ranks of the units that may be disturbed. ``whole``: nothing else may, so that a refusal is a
-    proof. ``final``: the goals are what is asked for; unless ``threshold`` those that lead the list are
-    rough; ``rough_again``: a model too large for all goals is solved for the rough one. ``known``: a plan for
-    these asks to start from. ``caps``: the most that a leaf queue may lose, as earlier cuts have shown.
+    ``useful``: ranks of the units that may be disturbed. ``whole``: no other unit may be, so that a refusal
+    is a proof. ``final``: the admission is settled and the goals are solved for; without ``threshold`` the
+    leading goals are rough ones. ``rough_again``: a model too large for all goals is solved for the rough
+    one. ``known``: a plan for these asks to start from. ``caps``: the most that a leaf queue may lose, as
+    earlier cuts have shown.
     """
 
     asks: Sequence[Ask]
@@ -166,7 +167,7 @@ def _solved(victims: Victims, task: _Task) -> EvictionPlan | NoPlan:
 
 
 def _candidates(victims: Victims, task: _Task) -> tuple[list[VictimCandidate], bool]:
-    """The units that the model knows, and whether some that might move better are left out."""
+    """The units in the model, and whether units whose moves might be better are left out."""
     ranked = [item for item in victims.ranked if item.rank in task.useful]
     if victims.policy.may_lose or len(ranked) <= LIMITS.moving_units:
         return ranked, False
@@ -175,7 +176,7 @@ def _candidates(victims: Victims, task: _Task) -> tuple[list[VictimCandidate], b
 
 
 class _Search:
-    """The model of one task, and what the plans that did not hold have taught it."""
+    """The model of one task, with the cuts from plans that did not hold."""
 
     def __init__(
         self, victims: Victims, task: _Task, ranked: Sequence[VictimCandidate], *, pruned: bool
@@ -202,11 +203,11 @@ class _Search:
             self._model.cap_loss(queue, most)
         most = LIMITS.finished_variables if task.final else LIMITS.full_variables
         self.complete = len(self._model.cp.proto.variables) <= most
-        """All goals are pursued."""
+        """Whether all goals are solved for."""
         self._short = self.complete and (task.final or len(ranked) > LIMITS.open_units)
-        """The fair order is asked of a short solve first; the other goals hardly ever change its verdict."""
+        """A short solve checks the fair order first; the other goals hardly ever change whether it holds."""
         self._sure = True
-        """No cut refused a plan that might hold after all."""
+        """Whether every cut is exact: none refused a plan that might hold."""
         self._served: frozenset[GroupKey] | None = None
 
     def run(self) -> EvictionPlan | NoPlan:
