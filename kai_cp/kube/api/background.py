@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Final
+from typing import Final, NamedTuple
 
 from kai_cp.kube.api.errors import KubeError, LeaseLost
 from kai_cp.kube.api.fair_queue import FairQueue
@@ -18,12 +18,17 @@ MOST_WRITES: Final = 20_000
 LOOK_SECONDS: Final = 0.1
 
 
+class _Waiting(NamedTuple):
+    write: Write
+    dropped: Write
+
+
 class BackgroundWriter:
     """Carries writes out, namespaces in turn, those of each in the order of their first submission.
 
     So thousands of events of one object delay no other's. A write submitted under a key that still waits
     replaces the older one. Beyond ``limit`` waiting writes the oldest of the namespace that has most is
-    dropped: what it said will be said again by the next cycle that still finds it true.
+    dropped, and who submitted it is told, so that it is said again while it is still true.
     While ``busy`` says that pods are being decided or bound, one thread alone writes: reports come soon where
     there are few, and take a small part of the server's time where there are thousands. Urgent ones never
     stand back.
@@ -32,8 +37,8 @@ class BackgroundWriter:
     def __init__(
         self, workers: int, *, limit: int = MOST_WRITES, busy: Callable[[], bool] = lambda: False
     ) -> None:
-        self._urgent: OrderedDict[Hashable, Write] = OrderedDict()
-        self._waiting: FairQueue[Write] = FairQueue()
+        self._urgent: OrderedDict[Hashable, _Waiting] = OrderedDict()
+        self._waiting: FairQueue[_Waiting] = FairQueue()
         self.busy = busy
         self._limit = limit
         self._writing = 0
@@ -47,28 +52,40 @@ class BackgroundWriter:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, key: Hashable, write: Write, *, namespace: str = "", urgent: bool = False) -> None:
-        """Have ``write`` called soon; errors are logged, not raised. ``namespace``: of what it is about."""
+    def submit(
+        self,
+        key: Hashable,
+        write: Write,
+        *,
+        namespace: str = "",
+        urgent: bool = False,
+        dropped: Write = lambda: None,
+    ) -> None:
+        """Have ``write`` called soon; errors are logged, not raised. ``namespace``: of what it is about.
+
+        ``dropped`` is called instead, by the thread of a later submission, if too much waits.
+        """
+        item = _Waiting(write, dropped)
+        victim: _Waiting | None = None
         with self._condition:
             if self._stopping:
                 return
             if urgent or key in self._urgent:
                 self._waiting.discard(namespace, key)
-                self._urgent[key] = write
+                self._urgent[key] = item
             else:
-                self._waiting.put(namespace, key, write)
+                self._waiting.put(namespace, key, item)
             if self.waiting() > self._limit:
-                self._drop()
+                victim = self._drop()
             self._condition.notify()
+        if victim is not None:
+            victim.dropped()
 
-    def _drop(self) -> None:
-        if self._waiting:
-            self._waiting.drop()
-        else:
-            self._urgent.popitem(last=False)
+    def _drop(self) -> _Waiting:
         self.dropped += 1
+        return self._waiting.drop() if self._waiting else self._urgent.popitem(last=False)[1]
 
-    def _next(self) -> Write | None:
+    def _next(self) -> _Waiting | None:
         return self._urgent.popitem(last=False)[1] if self._urgent else self._waiting.take()
 
     def waiting(self) -> int:
@@ -97,11 +114,11 @@ class BackgroundWriter:
                 if self._writing and not self._urgent and self.busy():
                     self._condition.wait(LOOK_SECONDS)
                     continue
-                write = self._next()
-                assert write is not None, "something waits"
+                item = self._next()
+                assert item is not None, "something waits"
                 self._writing += 1
             try:
-                write()
+                item.write()
             except LeaseLost:
                 LOG.info("report not written: the lease is gone")
             except KubeError as error:

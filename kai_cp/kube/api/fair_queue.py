@@ -41,9 +41,9 @@ class FairQueue(Generic[Item]):
         self._waiting.move_to_end(namespace)
         return self._oldest(namespace)
 
-    def drop(self) -> None:
-        """Forget the oldest item of the namespace that has most."""
-        self._oldest(max(self._waiting, key=lambda namespace: len(self._waiting[namespace])))
+    def drop(self) -> Item:
+        """Forget the oldest item of the namespace that has most, and return it."""
+        return self._oldest(max(self._waiting, key=lambda namespace: len(self._waiting[namespace])))
 
     def discard(self, namespace: str, key: Hashable) -> None:
         """Forget an item, if it waits."""

@@ -22,7 +22,8 @@ class Recorder:
     """Writes events about objects for one component.
 
     The last thing said about an object by reason family is remembered, so saying it again costs nothing;
-    after a restart the equal name makes the server refuse the repetition.
+    after a restart the equal name makes the server refuse the repetition. What the writer dropped is
+    forgotten, and so said again.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Recorder:
         ``again``: what happened now happened anew, although it reads the same as before. ``urgent``: it does
         not stand back.
         """
-        key = (about["metadata"].get("uid") or about["metadata"]["name"], topic or reason)
+        key = _key(about, topic or reason)
         with self._lock:
             if not again and self._said.get(key) == (reason, message):
                 return
@@ -82,7 +83,17 @@ class Recorder:
             lambda: self._write(body, refresh=changed or again),
             namespace=body["metadata"]["namespace"],
             urgent=urgent,
+            dropped=lambda: self._forget(key),
         )
+
+    def has_said(self, about: Mapping[str, Any], topic: str) -> tuple[str, str] | None:
+        """Reason and message of the last event about the object's topic that was written, or waits to be."""
+        with self._lock:
+            return self._said.get(_key(about, topic))
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        with self._lock:
+            self._said.pop(key, None)
 
     def _write(self, body: Object, *, refresh: bool) -> None:
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
@@ -96,3 +107,7 @@ class Recorder:
             if refresh:
                 later = {"lastTimestamp": body["lastTimestamp"]}
                 self._transport.patch(resources.EVENTS, namespace, name, later)
+
+
+def _key(about: Mapping[str, Any], topic: str) -> tuple[str, str]:
+    return about["metadata"].get("uid") or about["metadata"]["name"], topic

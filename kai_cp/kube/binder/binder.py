@@ -243,7 +243,12 @@ class Binder:
         self._bound(self._bound_at - started)
         self._say_bound(pod, node_name)
         namespace = pod["metadata"]["namespace"]
-        self._writer.submit(("bound", *key_of(pod)), lambda: self._report(request, pod), namespace=namespace)
+        self._writer.submit(
+            ("bound", *key_of(pod)),
+            lambda: self._report(request, pod),
+            namespace=namespace,
+            dropped=lambda: self._queue.add([key_of(request)]),
+        )
         return None
 
     def _post(self, request: Object, pod: Object, node: str) -> None:

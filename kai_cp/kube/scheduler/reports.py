@@ -67,7 +67,6 @@ class Reporter:
         self._written: dict[tuple[str, ...], float] = {}
         self._told: dict[str, tuple[str, str, float]] = {}
         """By uid of pod or pod group: reason, message and time of its last event here."""
-        self._aside: dict[str, str] = {}
         self._quota = EventQuota(clock)
         self.words: Callable[[Unscheduled], str] = lambda entry: entry.message
         """What is said of a pod group that waits: the cycle's message, or more where more is known."""
@@ -172,7 +171,7 @@ class Reporter:
         """An event; one that says little new, or only "later", waits until the last one is old enough."""
         uid = str(about["metadata"].get("uid"))
         last, words, at = self._told.get(uid, ("", "", 0.0))
-        if (last, words) == (reason, message):
+        if (last, words) == (reason, message) and self._recorder.has_said(about, "scheduling"):
             return []
         known = last == reason or (last and reason in NO_ROOM_SOUGHT)
         if known and at + REWRITE_SECONDS > self._clock():
@@ -260,21 +259,17 @@ class Reporter:
 
     def _report_set_aside(self, snapshot: Snapshot, plan: Plan) -> list[float]:
         """An event on each object that was left out of the cycle, and why; when to tell of the others."""
-        now = {entry.item: entry.reason for entry in (*snapshot.set_aside, *plan.set_aside)}
+        reasons = {entry.item: entry.reason for entry in (*snapshot.set_aside, *plan.set_aside)}
         again: list[float] = []
-        for item, reason in list(now.items()):
-            if self._aside.get(item) == reason:
-                continue
+        for item, reason in reasons.items():
             found = self._find(item)
-            if found is None:
+            if found is None or self._recorder.has_said(found[0], "SetAside") == ("SetAside", reason):
                 continue
             later = self._quota.admit(*found)
             if later is None:
                 self._recorder.say(*found, "Warning", "SetAside", reason)
             else:
                 again.append(later)
-                del now[item]
-        self._aside = now
         return again
 
     def _find(self, item: str) -> tuple[Mapping[str, Any], resources.Resource] | None:

@@ -14,7 +14,7 @@ from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
 from kai_cp.kube.scheduler.event_quota import MOST_EVENTS, WINDOW_SECONDS
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions, default_config
-from kai_cp.kube.scheduler.reports import Reporter
+from kai_cp.kube.scheduler.reports import REWRITE_SECONDS, Reporter
 from kai_cp.reader import parse
 from kai_cp_models.snapshot import GroupKey, Plan, Unscheduled
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
@@ -101,5 +101,68 @@ def test_objects_that_each_cost_an_event_delay_no_other_namespace() -> None:
         assert writer.drain(PATIENCE_SECONDS)
     assert api.written.count(("evil", "SetAside")) == FLOOD, "each is told of once"
     assert api.written.count(("evil", "EventsLeftOut")) == FLOOD // MOST_EVENTS - 1
+    writer.stop()
+    live.close()
+
+
+def test_what_was_dropped_is_said_again_while_it_is_true() -> None:
+    api: Any = Listener()
+    writer = BackgroundWriter(1, limit=1)
+    open_gate = threading.Event()
+    writer.submit("held", lambda: open_gate.wait(PATIENCE_SECONDS))
+    until(lambda: not writer.waiting())
+    recorder = Recorder(api, writer, "kai-scheduler")
+    lost, kept = within("evil", group("lost")), within("evil", group("kept"))
+    for about in (lost, kept):
+        recorder.say(about, r.POD_GROUPS, "Warning", "SetAside", "it is odd")
+    assert recorder.has_said(lost, "SetAside") is None
+    assert recorder.has_said(kept, "SetAside") == ("SetAside", "it is odd")
+    open_gate.set()
+    assert writer.drain(PATIENCE_SECONDS)
+    for _ in range(2):
+        for about in (lost, kept):
+            recorder.say(about, r.POD_GROUPS, "Warning", "SetAside", "it is odd")
+            assert writer.drain(PATIENCE_SECONDS)
+    assert (api.written, writer.dropped) == ([("evil", "SetAside")] * 2, 1), "each once"
+    writer.stop()
+
+
+def test_a_reason_that_was_dropped_is_told_by_a_later_cycle() -> None:
+    api: Any = Listener()
+    writer = BackgroundWriter(1, limit=6)
+    open_gate = threading.Event()
+    writer.submit("held", lambda: open_gate.wait(PATIENCE_SECONDS))
+    until(lambda: not writer.waiting())
+    options = SchedulerOptions(mode=Mode.ENFORCE)
+    cache = ClusterCache(api, options, default_config())
+    recorder = Recorder(api, writer, "kai-scheduler")
+    live = ApiCluster(api, cache, options, recorder, writer, backoff=BindBackoff())
+    for store, item in ((r.NODES, node("n")), (r.QUEUES, queue())):
+        cache.stores[store].put(item)
+    for i in range(3):
+        cache.stores[r.POD_GROUPS].put(within("evil", group(f"odd{i}"), preemptibility="perhaps"))
+        cache.stores[r.POD_GROUPS].put(within("evil", group(f"g{i}")))
+    snapshot = parse(live.snapshot(), now=NOW)
+    waits = tuple(
+        Unscheduled(GroupKey("evil", f"g{i}"), "WaitsForItsTurn", "others come first", False)
+        for i in range(3)
+    )
+    clock = Clock()
+    reporter = Reporter(api, cache, live, options, recorder, writer=writer, clock=clock)
+    for _ in range(2):
+        assert reporter.report(snapshot, Plan(unscheduled=waits)) is None
+    assert (writer.waiting(), writer.dropped) == (6, 0)
+    for i in range(6):
+        writer.submit(("other", i), lambda: None, namespace="evil")
+    assert writer.dropped == 6, "the reasons are older"
+    open_gate.set()
+    assert writer.drain(PATIENCE_SECONDS)
+    assert api.written == []
+    for _ in range(3):
+        clock.now += REWRITE_SECONDS
+        reporter.report(snapshot, Plan(unscheduled=waits))
+        assert writer.drain(PATIENCE_SECONDS)
+    reasons = ["SetAside"] * 3 + ["WaitsForItsTurn"] * 3
+    assert sorted(reason for _, reason in api.written) == reasons, "each once"
     writer.stop()
     live.close()
