@@ -275,7 +275,9 @@ class _Search:
     def _held(
         self, answer: Answer, stages: Sequence[StageResult], solver: cp_model.CpSolver
     ) -> EvictionPlan | None:
-        """The plan of an answer that holds when it is played through; None: it was short, or it is cut."""
+        """The plan of an answer that holds when it is simulated; None after a short solve, or when the answer
+        is cut off.
+        """
         victims, asks, ranked = self._victims, self._task.asks, self._ranked
         placed = _admitted(asks, answer)
         owners = _owners(self._model, self._bounds, answer, solver)
@@ -323,15 +325,15 @@ def _all_proved(stages: Sequence[StageResult]) -> bool:
 
 
 def _cut(model: EvictingModel, answer: Answer, simulated: Simulated, policy: EvictionPolicy) -> bool:
-    """Forbid an answer that played through does not hold; whether the cut may be part of a proof."""
+    """Forbid an answer that does not hold when simulated; returns whether the cut may be part of a proof."""
     if simulated.early and policy.own_queue:
-        # In another plan they might find no place to come back to.
+        # In another plan these victims might find no place to come back to, so the cut is not exact.
         model.keep_some(answer, simulated.early, simulated.served)
         return False
     if simulated.early:
         model.keep_more(answer, simulated.early, simulated.served)
         return True
-    # The counts were right; if the places were not, others might be.
+    # The counts hold. Where only the places failed, other places for the same losses might not.
     model.forbid(answer, simulated.served)
     return simulated.ledger is not None
 
@@ -339,7 +341,7 @@ def _cut(model: EvictingModel, answer: Answer, simulated: Simulated, policy: Evi
 def _owners(
     model: EvictingModel, bounds: Sequence[ReclaimBound], answer: Answer, solver: cp_model.CpSolver
 ) -> dict[int, tuple[GroupKey, ...]]:
-    """For every disturbed unit the admitted triggers that take it, or may move it."""
+    """The admitted triggers that take each disturbed unit, or may move it."""
     moved = {
         o for o, item in enumerate(model.ranked) if any(pod.key in answer.moved for pod in item.unit.pods)
     }
@@ -355,7 +357,7 @@ def _owners(
 
 
 def _lost_to(ranked: Sequence[VictimCandidate], owners: Owners) -> dict[GroupKey, frozenset[GroupKey]]:
-    """For every disturbed pod group the triggers that answer for its units."""
+    """The first trigger of every unit, by disturbed pod group."""
     found: dict[GroupKey, frozenset[GroupKey]] = {}
     for o, takers in owners.items():
         key = ranked[o].unit.group.key
@@ -364,7 +366,7 @@ def _lost_to(ranked: Sequence[VictimCandidate], owners: Owners) -> dict[GroupKey
 
 
 def _choices(model: EvictingModel, known: EvictionPlan) -> list[tuple[cp_model.IntVar, bool]]:
-    """What a plan for all asks of the model decides: what is admitted, lost and moved."""
+    """The values that a plan for all asks gives to the variables for admitted, lost and moved."""
     lost = {item.rank for item, yes in zip(known.ranked, known.answer.lost, strict=True) if yes}
     return [
         *((admitted, True) for admitted in model.admitted),

@@ -1,7 +1,7 @@
-"""Gangs closer together: what the solver placed is placed again where that brings pods of a gang closer.
+"""Locality: place again what the solver placed, where that brings the pods of a gang closer together.
 
-The solver decides what is admitted and knows nothing of distances. A group with a place keeps one, and what
-is bound stays bound.
+The solver decides what is admitted and knows nothing of distances. Every group that has a place still has one
+afterwards, and bound pods stay bound.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _Asks = Mapping[GroupKey, Sequence[Ask]]
 def draw_together(base: Ledger, asks: Sequence[Ask], made: Ledger, *, pipeline_only: bool = False) -> Ledger:
     """``made``, in which ``asks`` have places that they lacked in ``base``, with gangs closer together.
 
-    All are placed anew, the largest first; where that leaves some out, or binds fewer, gang by gang.
+    All are placed again, the largest first. Where that leaves some out or binds fewer pods, gangs are placed
+    one by one.
     """
     fabric = base.fixed.close_fabric
     gangs: dict[GroupKey, list[Ask]] = defaultdict(list)
@@ -73,7 +74,7 @@ def _part_drawn_together(
 
 
 def _as_good(ledger: Ledger, made: Ledger, ask: Ask) -> bool:
-    """Whether all pods of the ask are bound that were."""
+    """Whether every pod of the ask that was bound still is."""
     bound = PodStatus.ALLOCATED
     return all(ledger.status(pod) is bound for pod in ask.pods if made.status(pod) is bound)
 

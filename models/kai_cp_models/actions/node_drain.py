@@ -1,7 +1,7 @@
-"""Consolidation without a solver: ask by ask, clear the nodes where the least has to move.
+"""Consolidation without a solver: for one ask at a time, clear the nodes where the least has to move.
 
-It is an answer within a second or two on 1,000 nodes, however little time the budget leaves; which
-further asks can be served, and with fewer moves, is for the joint model to find.
+It answers within a second or two on 1,000 nodes, however little time the budget leaves. The joint model then
+looks for a plan that serves more asks or needs fewer moves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEVER: Final = np.inf
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Leaving:
-    """Pods that leave a node together, what that gives, and what it costs."""
+    """Pods that leave a node together, what they free, and what that costs."""
 
     pods: tuple[Pod, ...]
     gives: Ints
@@ -50,7 +50,7 @@ class NodeDrain:
     most_ratio: float = UNLIMITED
     served: list[Ask] = field(default_factory=list)
     taken_by: dict[PodKey, GroupKey] = field(default_factory=dict)
-    """For every moved pod the ask it moved for first."""
+    """The ask that each moved pod moved for first."""
 
     def __post_init__(self) -> None:
         self.ledger = self.base
@@ -79,7 +79,7 @@ class NodeDrain:
         return False
 
     def _allowed(self, ask: Ask, leaving: Sequence[Pod]) -> bool:
-        """The limits on moves, counting only what did not move before."""
+        """Whether the limits on moves allow it; pods that moved before count once."""
         fresh = [pod for pod in leaving if pod.key not in self.taken_by]
         if self.most_groups != UNLIMITED and len({pod.group for pod in fresh}) > self.most_groups:
             return False
@@ -87,9 +87,10 @@ class NodeDrain:
         return within_ceiling(self.most_ratio, moved, (*self.served, ask))
 
     def _made(self, ask: Ask, leaving: Sequence[Pod]) -> tuple[Ledger, tuple[Pod, ...]] | None:
-        """The ledger with ``leaving`` moved and the ask placed, and all that moved, or None.
+        """The ledger with ``leaving`` moved and the ask placed, and all moved pods; or None.
 
-        A pod that finds no other place has a node drained for it in its turn, of less than it needs itself.
+        For a pod that finds no other place another node is drained; the pods that leave there are smaller
+        than this pod.
         """
         trial = self.ledger.copy()
         touched = self._nodes_of(self.ledger, leaving)
@@ -102,7 +103,7 @@ class NodeDrain:
         touched |= self._nodes_of(placed, ask.pods)
         moved = list(leaving)
         while left:
-            # The largest first: small ones fit the room that is left.
+            # The largest first: small ones fit in what is left.
             key = max(left, key=lambda key: (max(map(gpu_weight, left[key])), key))
             pods = left.pop(key)
             back = _put_back(placed, key, pods)
@@ -124,7 +125,9 @@ class NodeDrain:
         return placed, tuple(moved)
 
     def _room_for(self, pods: Sequence[Pod], touched: set[int]) -> list[Pod]:
-        """Pods to move from nodes outside ``touched``, which grows, so that ``pods`` fit there; or none."""
+        """Pods to move so that ``pods`` fit on nodes outside ``touched``; empty if there are none. Adds to
+        ``touched``.
+        """
         found: list[Pod] = []
         for pod in sorted(pods, key=lambda pod: -gpu_weight(pod)):
             costs, sets = self._costs_of(pod)
@@ -157,7 +160,7 @@ class NodeDrain:
         self.served.append(ask)
 
     def settled(self) -> Ledger:
-        """The ledger in which a pod that returned to its own place is not touched at all."""
+        """The ledger in which a pod that returned to its own place counts as never moved."""
         result = self.ledger.copy()
         settle_moves(result, [self._movable[key] for key in self.taken_by])
         return result
@@ -165,7 +168,9 @@ class NodeDrain:
     # --- which nodes to clear --------------------------------------------------------------------
 
     def _plans(self, ask: Ask) -> Iterator[tuple[Pod, ...]]:
-        """Pods that make room when they leave: the cheapest nodes of each permitted part of the cluster."""
+        """Pods whose leaving makes room for the ask: those of the cheapest nodes of each permitted part of
+        the cluster.
+        """
         masks = list(self._masks(ask))
         found = [option for mask in masks if (option := self._cheapest(ask, mask)) is not None]
         found.sort(key=lambda option: option[0])
@@ -173,7 +178,7 @@ class NodeDrain:
             yield leaving
         if len(found) != 1:
             return
-        # Another choice of nodes, where those of the first could not be drained.
+        # A second choice of nodes, for the case that the first cannot be drained.
         mask, leaving = masks[0], found[0][1]
         while True:
             mask[list(self._nodes_of(self.ledger, leaving))] = False
@@ -184,7 +189,9 @@ class NodeDrain:
             yield leaving
 
     def _masks(self, ask: Ask) -> Iterator[Mask]:
-        """[N] the domains of the widest required level that all pods of the ask share; else everything."""
+        """[N] masks: one for each domain of the widest required level that all pods of the ask share, or one
+        of all nodes.
+        """
         everywhere = np.ones(len(self.ledger.idle), dtype=bool)
         scopes = [scopes for scopes, _ in leaves_with_scopes(ask.batch)]
         first = scopes[0][0].constraint if scopes and scopes[0] else None
@@ -221,12 +228,15 @@ class NodeDrain:
             chosen.add(node)
             total += float(open_[node])
             leaving.update((victim.key, victim) for victim in sets.get(node, ()))
-            # Exactly this pod's room is counted on; what else the node gives shows when it is placed.
+            # Only what this pod needs is counted as freed; what else becomes free is seen when the ask is
+            # placed.
             left[node] = np.maximum(left[node] - request, 0)
         return total, tuple(leaving.values())
 
     def _costs_of(self, pod: Pod) -> tuple[Floats, Mapping[int, tuple[Pod, ...]]]:
-        """What has to move from each node to make room for such a pod, and which pods; kept up to date."""
+        """The cost of making room for such a pod on each node, and the pods that move; only stale nodes are
+        computed anew.
+        """
         key = id(pod.spec)
         if key not in self._costs:
             self._costs[key] = pod, np.full(len(self.ledger.idle), _NEVER), {}
@@ -247,7 +257,7 @@ class NodeDrain:
         return costs, sets
 
     def _drained(self, node: int, missing: Ints) -> tuple[Pod, ...] | None:
-        """Movable pods of the node that give what is missing, few GPUs in all; None: they do not."""
+        """Movable pods of the node that free what is missing, with few GPUs in all; None if they cannot."""
         if not (missing > 0).any():
             return ()
         pieces = sorted(self._pieces(node), key=lambda piece: piece.weight)
@@ -261,7 +271,7 @@ class NodeDrain:
                 missing = missing - piece.gives
         if (missing > 0).any():
             return None
-        # What turns out not to be needed stays.
+        # Pods that turn out not to be needed stay.
         spare = -missing
         for piece in sorted(found, key=lambda piece: piece.weight):
             if (spare >= piece.gives).all():
@@ -270,7 +280,9 @@ class NodeDrain:
         return tuple(pod for piece in found for pod in piece.pods)
 
     def _pieces(self, node: int) -> Iterator[_Leaving]:
-        """What can leave the node: pods with whole GPUs or none, and all members of a shared device."""
+        """The pieces that can leave the node: a pod with whole GPUs or none, or all members of a shared
+        device.
+        """
         devices: dict[str, list[Pod]] = {}
         for key in sorted(self._on.get(node, ())):
             pod = self._movable[key]
@@ -285,16 +297,17 @@ class NodeDrain:
             if len(pods) == device.active + device.pipelined:
                 gives: Ints = np.array([pod.spec.requests for pod in pods], dtype=np.int64).sum(axis=0)
                 gives[GPU] = MILLI
-                # Its reservation leaves with it.
+                # The device's reservation pod leaves too.
                 gives[PODS] += 1
                 yield _Leaving(tuple(pods), gives, sum(map(gpu_weight, pods)))
 
 
 def fewest_moves(ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[VictimCandidate]) -> int:
-    """Pods that have to move at least so that the asks find whole GPUs, wherever the moved ones go.
+    """A lower bound on the pods that have to move so that the asks find whole GPUs, wherever the moved pods
+    go.
 
-    Of the largest size asked for, so many pods beyond the pieces that are free need nodes on which some
-    leave: no fewer of these, and none of them for less than its fewest largest pods that make up a piece.
+    The pods of the largest size that exceed the free pieces of that size need nodes that other pods leave.
+    The bound takes the cheapest of these nodes; each costs the fewest pods that free a piece there.
     """
     sizes = [pod.spec.requests[GPU] for ask in asks for pod in ask.pods if pod.spec.requests[GPU] >= MILLI]
     if not sizes:
@@ -306,7 +319,7 @@ def fewest_moves(ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[VictimCan
     for pod in (pod for item in ranked if item.unit.movable for pod in item.unit.pods):
         place = ledger.place_of(pod)
         if place is not None:
-            # The last of a shared device gives all of it.
+            # The last pod of a shared device frees all of it.
             given = MILLI * pod.spec.gpu.devices if pod.spec.gpu.shares else pod.spec.requests[GPU]
             movable.setdefault(place[0], []).append(given)
     pieces = max((int(free[node] + sum(all_)) // largest for node, all_ in movable.items()), default=0)
@@ -319,7 +332,7 @@ def fewest_moves(ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[VictimCan
 
 
 def _fewest(size: int, free: int, given: Sequence[int]) -> int:
-    """How many of the pods, the largest first, add a piece of ``size`` to a node; 0: all do not."""
+    """How many of the pods, the largest first, free a piece of ``size`` on a node; 0 if all of them do not."""
     short = (free // size + 1) * size - free
     for count, one in enumerate(sorted(given, reverse=True), start=1):
         short -= one
@@ -329,7 +342,9 @@ def _fewest(size: int, free: int, given: Sequence[int]) -> int:
 
 
 def _by_group(ledger: Ledger, pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]] | None:
-    """The pods give up their places in ``ledger``; by pod group. None: a rule lets one not go."""
+    """Take the pods' places in ``ledger`` away; returns them by pod group, or None where a rule keeps one of
+    them.
+    """
     found: dict[GroupKey, list[Pod]] = {}
     for pod in pods:
         if not may_leave(ledger, (pod,)):
@@ -349,5 +364,5 @@ def _put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ledger | No
 
 
 def _gone(ledger: Ledger, pod: Pod) -> bool:
-    """Whether the pod has neither a new place nor the one it had in the snapshot."""
+    """Whether the pod has no place at all, neither a new one nor that of the snapshot."""
     return pod.key not in ledger.held and (pod.status not in ACTIVE_USED or pod.key in ledger.changed)

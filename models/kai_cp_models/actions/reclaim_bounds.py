@@ -29,7 +29,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import GroupKey, Pod, PodKey
 
 Owners = Mapping[int, tuple[GroupKey, ...]]
-"""For every lost unit, by position, the triggers it is lost to; the first one answers for it."""
+"""The triggers that each lost unit, by position, is lost to; the eviction is charged to the first."""
 
 
 def reclaim_bounds(
@@ -41,8 +41,8 @@ def reclaim_bounds(
 ) -> list[ReclaimBound]:
     """Classes of triggers that may take the same units on the same terms.
 
-    ``takes_of``: ranks of the units each entitlement may take. Totals are tested in the order of the
-    asks, each with all earlier ones charged.
+    ``takes_of``: ranks of the units that each entitlement may take. Totals are tested in the order of the
+    asks, with all earlier asks charged.
     """
     book = base.book.copy()
     position = {item.rank: o for o, item in enumerate(ranked)}
@@ -97,9 +97,11 @@ def shared_out(
     moved: Collection[PodKey],
     takes: Mapping[GroupKey, frozenset[int]],
 ) -> Owners:
-    """Which asks the disturbed units go to: each ask in turn takes what it may, until it has what it needs.
+    """Which asks the disturbed units are lost to: each ask in turn takes what it may, until it has what it
+    needs.
 
-    What no ask needs goes to one that may take it still, and moves to the first that may take the unit.
+    A lost unit that no ask needs goes to one that may still take it; a moved one goes to the first that may
+    take it.
     """
     book = base.book.copy()
     left: dict[str, list[int]] = {}
@@ -112,7 +114,8 @@ def shared_out(
         asked = base.asked(ask.batch)
         need = sum(gpu_weight(pod) for pod in ask.pods)
         while need > 0:
-            # The first unit that it may take of each queue; the first of those whose queue is over its due.
+            # The candidates are the first unit of each queue that the ask may take; of these, the first whose
+            # queue is over its due.
             heads = (next((o for o in units if ranked[o].rank in mine), None) for units in left.values())
             first = next(
                 (
@@ -154,7 +157,7 @@ def _over_bound(book: QueueBook, level: str, bounds: ResourceBounds) -> bool:
 
 
 def _within_quota(book: QueueBook, queue: str, asked: amounts.Amounts) -> tuple[bool, ...]:
-    """For every queue from the leaf up, whether it stays within its quota with the batch."""
+    """Whether each queue, from the leaf up, stays within its quota with the batch."""
     return tuple(within(amounts.add(book.held[i], asked), book.quota[i]) for i in book.line(queue))
 
 
@@ -185,10 +188,10 @@ def may_take(base: Ledger, ask: Ask, pod: Pod, policy: EvictionPolicy) -> bool:
 def overreaching(
     base: Ledger, asks: Sequence[Ask], ranked: Sequence[VictimCandidate], ledger: Ledger, owners: Owners
 ) -> Ask | None:
-    """The first trigger that takes more than it may; what was placed again is no loss (4.4).
+    """The first trigger that takes more than it may; a unit that was placed again is not lost (4.4).
 
-    Trigger by trigger: whether it may reclaim at all, whose pods it may disturb, and the scenario
-    validation on the net losses.
+    For each trigger: whether it may reclaim at all, whose pods it may disturb, and KAI's scenario validation
+    on the net losses.
     """
     snapshot = base.snapshot
     book = base.book.copy()
@@ -197,7 +200,7 @@ def overreaching(
     for o in sorted(owners, key=lambda o: ranked[o].rank):
         pods = ranked[o].unit.pods
         if ranked[o].unit.placed_now:
-            # What is withdrawn never ran: it is gone before anything is tested.
+            # Withdrawn places never ran, so they are gone before the first test.
             if not any(pod.key in ledger.held for pod in pods):
                 group = ranked[o].unit.group
                 book.charge(group.queue, ranked[o].holds, group.preemptible, -1)

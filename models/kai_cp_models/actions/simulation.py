@@ -1,7 +1,7 @@
 """An eviction plan simulated as KAI would carry it out (4.7): evict, then place again in the fair order.
 
-The order matters: a victim that comes before the trigger in the fair order of the state after the
-eviction would take the room back in the next cycle, so such a plan is refused (formulation 1.3 d).
+A plan is refused when a victim comes before the trigger in the fair order of the state after the eviction: it
+would take its place back in the next cycle (formulation 1.3 d).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from kai_cp_models.units import Batch, StatusOf
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The ledger after the plan; None when it does not work out.
+    """The ledger after the plan; None when the plan does not hold.
 
-    ``early``: lost groups that came back before a trigger had its place, because the fair order of the
-    state after the eviction puts them first. ``served``: the asks that got a place all the same.
+    ``early``: lost groups that the fair order after the eviction puts before a trigger, so that they came
+    back first. ``served``: the asks that got a place.
     """
 
     ledger: Ledger | None
@@ -49,11 +49,11 @@ def simulate(
 ) -> Simulated:
     """Evict what the answer names, then place asks and victims in the fair order, greedily.
 
-    ``lost_to``: the triggers that a victim's units were lost to. It stands aside for the others once
-    these have their places: each trigger is weighed against its own victims (4.7).
+    ``lost_to``: the triggers that a victim's units were lost to. Each trigger is compared with its own
+    victims only (4.7), so a victim comes after the other triggers once its own have their places.
 
-    Where the greedy scores do not place every ask although the order is right, or move more than
-    the settings let (``within_ceiling``), the model's own places are taken (formulation 1.4).
+    Where the greedy scores do not place every ask although the order is right, or move more than the settings
+    allow (``within_ceiling``), the model's own places are used (formulation 1.4).
     """
     gone = _leaving(units, answer)
     emptied = base.copy()
@@ -62,7 +62,7 @@ def simulate(
     placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
     replayed = _replay(emptied, placed, gone, waiting, lost_to or {})
     simulated = replayed.ledger
-    # Where what was to move would be lost, the model's own places keep it.
+    # Where a pod that should move would be lost, the model's own places keep it.
     if (
         simulated is not None
         and all(key in simulated.held or key not in simulated.changed for key in answer.moved)
@@ -85,9 +85,9 @@ def simulate_all(
     waiting: Mapping[GroupKey, Batch],
     until: float = inf,
 ) -> Simulated:
-    """Evict all of ``units`` that a rule lets go, then place asks and victims in the fair order (4.7).
+    """Evict all of ``units`` that the rules let go, then place asks and victims in the fair order (4.7).
 
-    The ledger is there as soon as some ask got a place; ``served`` names those that did. ``until``: value of
+    There is a ledger as soon as one ask got a place; ``served`` names the asks that did. ``until``: value of
     ``time.monotonic()`` after which no more asks are placed.
     """
     emptied = base.copy()
@@ -124,10 +124,10 @@ def _replay(
     some: bool = False,
     until: float = inf,
 ) -> Simulated:
-    """Everything placed in the fair order; no ledger when some ask found no place.
+    """Place everything in the fair order; no ledger when an ask found no place.
 
-    ``ledger``: with ``gone`` evicted; the caller must not use it again. ``some``: no ledger only when all of
-    them found none. ``until``: see ``simulate_all``.
+    ``ledger``: with ``gone`` evicted; the caller must not use it again. ``some``: no ledger only when no ask
+    found a place. ``until``: see ``simulate_all``.
     """
     victims: dict[GroupKey, list[Pod]] = {}
     for pod in gone:
@@ -164,7 +164,7 @@ def _replay(
                 ledger = back
                 order.use(ledger.book, queue)
     last += sorted(coming & victims.keys())
-    # A pod that can stay where it is does, before others look for a new place.
+    # Pods that can stay where they are get their places before others look for new ones.
     for key in last:
         first = batches.get(key)
         ledger = put_back(ledger, key, victims[key], stay=True, consume=True, first=first) or ledger
@@ -182,7 +182,7 @@ def _line(
     victims: Mapping[GroupKey, Sequence[Pod]],
     wanted: Mapping[GroupKey, Ask],
 ) -> tuple[dict[GroupKey, Batch], FairOrder]:
-    """What each group that waits or was evicted asks for, and all of them in the fair order."""
+    """The batch of each group that waits or was evicted, and all these groups in the fair order."""
     batches: dict[GroupKey, Batch] = dict(waiting)
     for key, pods in victims.items():
         batch = missing(ledger, key, pods)
@@ -193,7 +193,9 @@ def _line(
 
 
 def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:
-    """The ledger, which is used up, with the ask in its places; None: it has none, nothing has changed."""
+    """The ledger, which the caller must not use again, with the ask placed; None where it has no place and
+    nothing changed.
+    """
     if quota_check(ledger, ask.group, ask.batch) is not None:
         return None
     outcome = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch, consume=True)
@@ -201,13 +203,13 @@ def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:
 
 
 def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Batch | None:
-    """The evicted pods of a group as the batch that stands for it in the order."""
+    """The evicted pods of a group as its batch in the fair order."""
     evicted = {pod.key for pod in pods}
     return ledger.fixed.gangs[key].next_batch(as_pending(ledger, evicted))
 
 
 def as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
-    """Statuses in which only the evicted pods of a group wait."""
+    """Pod statuses in which the group's evicted pods, and no others, wait."""
 
     def status_of(pod: Pod) -> PodStatus:
         status = ledger.status(pod)
@@ -230,8 +232,8 @@ def put_back(
 ) -> Ledger | None:
     """The ledger with as many batches of the evicted pods placed again as fit, or None.
 
-    ``stay``: where they run, nowhere else. ``consume``: the input may be the one that is returned, so the
-    caller must not use it again unless None is. ``first``: their next batch, where that is known.
+    ``stay``: only where they run. ``consume``: the input may be changed and returned; the caller must not use
+    it again unless the result is None. ``first``: their next batch, if known.
     """
     gang = ledger.fixed.gangs[key]
     group = gang.group
@@ -245,7 +247,7 @@ def put_back(
             break
         if _stays(current, batch):
             if gang.satisfied_at_first and not gang.satisfied(group.root, current.status):
-                # The rest of what must run together has no room.
+                # The other pods that must run together with it have no place.
                 for pod in batch.all_pods:
                     current.evict(pod)
                 break
@@ -257,7 +259,7 @@ def put_back(
                 break
             current = outcome
             if not gang.satisfied(group.root, current.status):
-                # It would only start below its minimum elsewhere.
+                # Elsewhere it would start below its minimum.
                 for pod in batch.all_pods:
                     current.unplace(pod)
                 break
@@ -266,7 +268,7 @@ def put_back(
 
 
 def _stays(ledger: Ledger, batch: Batch) -> bool:
-    """Whether the evicted batch stays where it runs; False: its room is taken, nothing has changed."""
+    """Whether the evicted batch stays where it runs; False: its place is taken, and nothing changed."""
     pods = batch.all_pods
     if any(
         pod.status not in ACTIVE_USED
@@ -274,13 +276,13 @@ def _stays(ledger: Ledger, batch: Batch) -> bool:
         or any(rule.concerns(pod) for rule in ledger.rules)
         for pod in pods
     ):
-        # Devices may have been given away, which room alone does not tell.
+        # Its devices may be taken although the node has enough free capacity.
         return False
     return come_home(ledger, pods)
 
 
 def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:
-    """A victim that returned to its own node and devices is never touched (4.7)."""
+    """A victim that returned to its own node and devices counts as never evicted (4.7)."""
     touched: dict[GroupKey, None] = {}
     for pod in gone:
         held = ledger.held.get(pod.key)
@@ -292,7 +294,7 @@ def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:
             ledger.unplace(pod)
             ledger.unevict(pod)
     for key in touched:
-        # A gang whose needed pods move starts together with what it was given earlier in the cycle.
+        # A gang whose needed pods move starts together with the pods that got places earlier in the cycle.
         gang = ledger.fixed.gangs[key]
         given = [pod for pod in gang.pods if pod.key in ledger.held]
         Placer(gang).pipeline_if_torn(ledger, given)

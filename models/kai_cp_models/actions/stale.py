@@ -1,4 +1,4 @@
-"""Stale gang eviction: a gang that runs below its minimum for too long goes as a whole (4.8)."""
+"""Stale gang eviction: a gang that runs below its minimum for too long is evicted as a whole (4.8)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def evict_stale(cycle: Cycle) -> None:
     started = time.monotonic()
     evicted = 0
     for group in cycle.snapshot.groups:
-        # The clock first: it alone spares all but a few groups.
+        # The clock is tested first: it settles all but a few groups at once.
         if not grace_over(group, cycle):
             continue
         gang = cycle.ledger.fixed.gangs[group.key]

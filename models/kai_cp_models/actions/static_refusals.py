@@ -1,4 +1,4 @@
-"""Refusals of eviction actions by arithmetic alone, before any model is built (4.3, 4.4)."""
+"""Refusals of eviction actions by counting alone, before any model is built (4.3, 4.4)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kai_cp_models.rules.static.table import accepting
 def static_refusal(ledger: Ledger, book: QueueBook, ask: Ask, policy: EvictionPolicy) -> Refusal | None:
     """Why no plan can serve the ask in this action, or None. Every refusal here is a proof.
 
-    ``book``: what queues hold when it is the ask's turn.
+    ``book``: what queues hold when the ask is decided.
     """
     if ledger.rules:
         for pod in ask.pods:

@@ -1,4 +1,4 @@
-"""What the waiting groups of one run of an eviction action may disturb, and what counting says of them."""
+"""What the waiting groups of one run of an eviction action may disturb, and what counting says about them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from kai_cp_models.units import Batch
 
 @dataclass
 class Victims:
-    """Who asks in one run of an action, and what each of them may disturb."""
+    """The asks of one run of an action, and what each of them may disturb."""
 
     cycle: Cycle
     policy: EvictionPolicy
     base: Ledger
     waiting: Mapping[GroupKey, Batch]
     takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
-    """Ranks of the units by entitlement, for those that ``takes_of`` was asked about."""
+    """Ranks of the units by entitlement, as far as ``takes_of`` was called."""
     _scopes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
     _of_queue: dict[tuple[str, float], frozenset[int]] = field(default_factory=dict)
     _rooms: dict[tuple[object, ...], Ints] = field(default_factory=dict)
@@ -43,11 +43,11 @@ class Victims:
 
     @cached_property
     def goals(self) -> GoalList:
-        """What makes a plan of this action better."""
+        """The goals by which plans of this action are compared."""
         return GoalList(self.cycle.settings.objective, moves_only=not self.policy.may_lose)
 
     def values(self, found: EvictionPlan) -> Values:
-        """What the plan is worth by the goals, as it was played through and beside all that could go."""
+        """The plan's value of each goal, after simulation and among all units that could go."""
         return self.goals.values(self.disruption(found.ledger, self.ranked, found.asks))
 
     def disruption(
@@ -68,12 +68,12 @@ class Victims:
 
     @cached_property
     def ranked(self) -> tuple[VictimCandidate, ...]:
-        """All that any waiting group may disturb, in the reverse fair order of the action's start."""
+        """All units that any waiting group may disturb, in the reverse fair order of the action's start."""
         return tuple(victim_candidates(self.cycle, list(self.asks.values()), self.policy))
 
     @property
     def ranked_so_far(self) -> tuple[VictimCandidate, ...]:
-        """``ranked`` once it was asked for; nothing before."""
+        """``ranked`` if it was computed; else nothing."""
         return self.ranked if "ranked" in self.__dict__ else ()
 
     def entitlement(self, ask: Ask) -> tuple[object, ...]:
@@ -95,7 +95,7 @@ class Victims:
         return found
 
     def taken_by(self, asks: Iterable[Ask]) -> set[int]:
-        """Ranks of the units that some of the asks may take; there are many asks and few sets."""
+        """Ranks of the units that any of the asks may take; there are many asks and few different sets."""
         return set[int]().union(*{self.takes_of(ask) for ask in asks})
 
     @cached_property
@@ -111,7 +111,7 @@ class Victims:
 
     @cached_property
     def counting(self) -> Counting:
-        """Room and demand at the action's start."""
+        """Free capacity and demand at the action's start."""
         everywhere = not self.policy.may_lose
         shapes = {self.base.shape(batch) for batch in self.waiting.values()}
         asking = (pod for shape in shapes for pod in shape.examples)
@@ -124,9 +124,10 @@ class Victims:
         return CumulativeDemand(self.counting, self.ranked, self.takes, moved=not self.policy.may_lose)
 
     def refused_by_sums(self, ask: Ask) -> Refusal | None:
-        """The refusal of an ask that finds no room by counting even alone, all gone that it may disturb.
+        """The refusal of an ask that counting refuses although it is alone and everything that it may disturb
+        is gone.
 
-        Asked before victims are ranked, which takes longer; it is a proof.
+        The refusal is a proof. It is looked for before victims are ranked, which takes longer.
         """
         wanted = self.counting.demand(ask.pods)
         if not self.policy.may_lose:
@@ -152,7 +153,7 @@ class Victims:
         return TOO_LITTLE if (wanted > room)[wanted > 0].any() else None
 
     def counted(self, before: EvictionPlan | None) -> Counted:
-        """Room by counting, when every unit that may be taken is, beside what was admitted ``before``."""
+        """Counting with every unit taken that may be taken, beside the asks admitted ``before``."""
         counted = Counted(self, self._cumulative.copy())
         for ask in before.asks if before else ():
             counted.hold(ask)
@@ -163,7 +164,7 @@ class Victims:
         return Returning(self.base)
 
     def beside(self, ask: Ask) -> frozenset[int] | None:
-        """Ranks of the units that may be lost while the ask is admitted; None: none is known to be kept."""
+        """Ranks of the units that may be lost while the ask is admitted; None: all of them."""
         if not self.policy.own_queue or len(self.waiting) * len(self.ranked) > LIMITS.requeue_pairs:
             return None
         found = self._beside.get(ask.group.key)
@@ -177,15 +178,15 @@ class Victims:
 
 @dataclass(frozen=True)
 class Counted:
-    """What counting says of more asks, one after the other."""
+    """What counting says about further asks, one after the other."""
 
     victims: Victims
     cumulative: CumulativeDemand
 
     def fits(self, ask: Ask) -> bool:
-        """Whether the ask may have a place beside all held ones; False is a proof."""
+        """Whether the ask may have a place beside all asks held so far; False is a proof."""
         return self.cumulative.fits(ask, self.victims.entitlement(ask), self.victims.beside(ask))
 
     def hold(self, ask: Ask) -> None:
-        """The ask has its place."""
+        """Count the ask as placed."""
         self.cumulative.hold(ask, self.victims.entitlement(ask), self.victims.beside(ask))

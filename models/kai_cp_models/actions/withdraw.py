@@ -1,9 +1,9 @@
 """Withdrawal: when a later action takes back the place of an earlier trigger, its evictions are taken back.
 
-A place that an earlier action of the cycle gave may be withdrawn, never evicted (14.1). What was evicted or
-moved only for it stays where it was; where its room has gone to a new trigger that may take it itself, the
-eviction is for that one (formulation 1.5). No group inherits what it had no right to take: then the place is
-not withdrawn.
+A place that an earlier action of the cycle gave may be withdrawn, never evicted (14.1). A pod evicted or
+moved only for it stays where it was. Where a new trigger now uses that pod's place and may take it itself,
+the eviction is for the new trigger (formulation 1.5). A group does not inherit what it had no right to take;
+in that case the place is not withdrawn.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def restored(ledger: Ledger, pods: Sequence[Pod]) -> Ledger | None:
 
 
 def come_home(ledger: Ledger, pods: Sequence[Pod]) -> bool:
-    """Take back the evictions of pods without another place; False: there is no room, nothing has changed."""
+    """Take back the evictions of pods without another place; False: they do not fit, and nothing changed."""
     home: list[Pod] = []
     for pod in pods:
         if not has_room_at_home(ledger, pod):
@@ -74,9 +74,9 @@ def come_home(ledger: Ledger, pods: Sequence[Pod]) -> bool:
 
 
 def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
-    """Whether limits and its node leave room for the pod where it ran; of shares the devices tell later.
+    """Whether limits and its node have room for the pod where it ran; the devices of shares are tested later.
 
-    Other rules are asked only where the pod has no place elsewhere, which they would count.
+    Other rules would count a place that the pod has elsewhere, so they are asked only where it has none.
     """
     if _beyond_limit(ledger, pod) or _taken(ledger, pod):
         return False
@@ -86,7 +86,7 @@ def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
 
 
 def _taken(ledger: Ledger, pod: Pod) -> bool:
-    """Whether the pod's request no longer fits its node; of shares the devices tell afterwards."""
+    """Whether the pod's request no longer fits its node; the devices of shares are tested later."""
     if pod.spec.gpu.shares:
         return False
     node = ledger.snapshot.node_index[pod.node or ""]

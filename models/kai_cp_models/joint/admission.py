@@ -1,8 +1,9 @@
-"""Admission of one more batch to those already admitted: joint re-placement, or a proof that there is none.
+"""Admission of one more batch beside those already admitted: new places for all of them, or a proof that
+there are none.
 
-Cheap answers come first: a batch no easier than one that was refused before is refused for the same
-reason, because what is admitted only grows (formulation 1.6); what breaks the sums of the action's start
-fits never. Only then is the joint model solved.
+Cheap answers come first. A batch that is at least as hard to place as a refused one is refused for the same
+reason, because more is admitted since (formulation 1.6). A batch that exceeds the sums of the action's start
+never fits. Only then is the joint model solved.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from kai_cp_models.snapshot import Pod
 
 
 class Admission:
-    """What was admitted so far, and what is known to be impossible beside it."""
+    """The batches admitted so far, and those known not to fit beside them."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class Admission:
         *,
         enabled: bool = True,
     ) -> None:
-        """``waiting``: whatever may ask. Unless ``enabled`` no model is solved."""
+        """``waiting``: all groups that may ask. No model is solved unless ``enabled``."""
         self._base = base
         self._settings = settings
         self._budget = budget
@@ -46,7 +47,7 @@ class Admission:
         self.asks: list[Ask] = []
         """All admitted batches, in the order of their admission."""
         self.placed_jointly = False
-        """Whether a model's places were taken, which know nothing of distances."""
+        """Whether places of a model are in use; the model knows nothing of distances."""
         self._refusals = RefusalCache(base, None)
         self._counting = Counting(base, waiting)
         self._held = self._counting.demand(())
@@ -69,7 +70,7 @@ class Admission:
         return result
 
     def enable(self) -> None:
-        """From now on models are solved."""
+        """Allow models to be solved from now on."""
         self._enabled = True
 
     def admitted(self, ask: Ask) -> None:
@@ -78,7 +79,7 @@ class Admission:
         self._held = self._held + self._counting.demand(ask.pods)
 
     def known_refusal(self, ask: Ask) -> Refusal | None:
-        """The refusal of a batch that is no harder to place, which holds for this one too."""
+        """The refusal of a batch that is at most as hard to place; it holds for this one too."""
         found = self._refusals.find(ask)
         if found is None or found.proved:
             return found
@@ -88,7 +89,7 @@ class Admission:
         return found
 
     def _beyond(self, ask: Ask) -> bool:
-        """Whether the sums refuse the batch beside what is admitted; a proof."""
+        """Whether the sums refuse the batch beside the admitted ones; True is a proof."""
         wanted = self._counting.demand(ask.pods)
         return bool((self._held + wanted > self._counting.idle_room)[wanted > 0].any())
 
@@ -109,7 +110,7 @@ class Admission:
 
     def _solve(self, ask: Ask) -> tuple[Ledger | None, bool]:
         if not self.asks and len(ask.pods) == 1:
-            # The greedy pass looked at every node for this pod, and nothing else could be elsewhere.
+            # The greedy pass looked at every node for this pod, and no admitted pod could be elsewhere.
             return None, True
         if not self._enabled or self._budget.ended(LIMITS.admission_work):
             return None, False

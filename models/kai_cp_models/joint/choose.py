@@ -1,4 +1,4 @@
-"""Which encoding of the joint model serves a problem: levels where they are exact, nodes elsewhere."""
+"""The choice of the joint model's encoding: levels where they are exact, else nodes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Room by counting: sums that every placement obeys, so what breaks one is refused without a model.
+"""Counting: sums that hold for every placement, so that an ask that exceeds one is refused without a model.
 
-For every size s that is asked for, the pods of size s and larger, in pieces of s, are no more than the
-pieces of s that the nodes offer; and no resource is promised beyond its sum (formulation 2.1,
-"cumulative rows"). The rows are necessary. Where GPUs alone bind and sizes divide each other they
-nearly suffice, so they also tell which requests and how many victims are worth trying.
+For every size s that is asked for, the pods of size s and larger, in pieces of s, are at most the pieces of s
+that the nodes offer. No resource is promised beyond its sum (formulation 2.1, "cumulative rows"). The rows
+are necessary. Where GPUs alone bind and sizes divide each other they nearly suffice, so they also show which
+requests and how many victims are worth trying.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Leaving:
 
 
 class Counting:
-    """Demand and room of one state of the cluster, row by row."""
+    """Demand and free capacity of one state of the cluster, row by row."""
 
     def __init__(self, ledger: Ledger, asking: Iterable[Pod], *, everywhere: bool = False) -> None:
         """``asking``: all pods whose demand will be compared; their sizes and nodes shape the rows.
@@ -91,7 +91,7 @@ class Counting:
         return found[1]
 
     def _least_milli_gpus(self, pod: Pod) -> int:
-        """What a share takes of its devices at least: memory is given out in whole MiB (2.3)."""
+        """The least that a share takes of its devices: memory is given out in whole MiB (2.3)."""
         memory = self._ledger.fixed.gpu_memory_mib
         known = accepting(self._ledger.fixed.table, pod) & (memory > 0)
         if not known.any():
@@ -144,7 +144,7 @@ class Counting:
 
     @cached_property
     def elsewhere_milli_gpus(self) -> int:
-        """Milli-GPUs on the nodes that no asking pod accepts; what moves there makes room here."""
+        """Milli-GPUs on the nodes that no asking pod accepts; pods that move there free capacity here."""
         gpus = np.maximum(self._free[~self._nodes][:, GPU], 0)
         return int(gpus.sum() + np.ceil(self._shared[~self._nodes].sum()))
 
@@ -181,7 +181,7 @@ class Counting:
         return self._places[pod.key]
 
     def spare_milli_gpus(self, asks: Iterable[Ask], leaving: Iterable[Pod]) -> int:
-        """Milli-GPUs left, by their sum alone, when ``leaving`` are gone and the asks have their places."""
+        """Milli-GPUs left, in sum, when ``leaving`` are gone and the asks have their places."""
         wanted = self.demand(pod for ask in asks for pod in ask.pods)
         return int((self.room(leaving) - wanted)[len(self._sizes) + GPU])
 
@@ -191,11 +191,13 @@ class Counting:
         free: NDArray[np.int64],
         shared: NDArray[np.float64],
     ) -> None:
-        """A shared device whose members all leave is a whole one; else it gains what they held."""
+        """A shared device whose members all leave is whole again; another gains what the leaving members
+        held.
+        """
         devices = self._ledger.devices
         members: dict[tuple[int, str], int] = {}
         for pod, (node, names) in shares:
-            # The reservation of a new device takes a slot of its own, which goes with the last member.
+            # The device's reservation pod has a pod slot of its own, which becomes free with the last member.
             free[node, PODS] += len(names)
             for name in names:
                 members[node, name] = members.get((node, name), 0) + 1
@@ -207,10 +209,11 @@ class Counting:
 
 
 class CumulativeDemand:
-    """Demand against room for asks that may take different units, one after the other.
+    """Demand compared with free capacity, for asks that come one after the other and may take different
+    units.
 
-    Whatever is held must fit into the room that everything leaves that some of it may take. Where an ask
-    keeps units from being lost (``beside``), those may still move, but need a place again.
+    All held asks together must fit when every unit is gone that one of them may take. Where an ask keeps
+    units from being lost (``beside``), these may still move, but then they need a place again.
     """
 
     def __init__(
@@ -253,24 +256,26 @@ class CumulativeDemand:
         )
 
     def hold(self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None) -> None:
-        """The ask has its place."""
+        """Count the ask as placed."""
         self._demand = self._demand + self._counting.demand(ask.pods)
         self._open = self._opened(self._takes[entitlement])
         if beside is not None:
             self._beside |= {beside}
 
     def _opened(self, takes: frozenset[int]) -> frozenset[int]:
-        """What is open together with ``takes``; one object for equal sets, which are large."""
+        """The units open so far and those of ``takes``; equal sets are one object, because they are large."""
         key = (id(self._open), id(takes))
         known = self._unions.get(key)
         if known is None:
             union = self._open | takes
-            # The parts are kept, so that no other sets get their ids.
+            # The parts are kept alive, so that no other set gets the id of one of them.
             known = self._unions[key] = self._open, takes, self._sets.setdefault(union, union)
         return known[2]
 
     def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Ints:
-        """The room when all of ``open_`` leave; what is not in ``lost`` (None: all is) needs one again."""
+        """Free capacity when all of ``open_`` leave; units not in ``lost`` (None: all are in it) need a place
+        again.
+        """
         room = self._rooms.get((open_, lost))
         if room is None:
             leaving: list[Pod] = []

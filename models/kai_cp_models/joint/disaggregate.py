@@ -11,7 +11,7 @@ from kai_cp_models.snapshot import ACTIVE_USED, GpuKind, Pod
 
 
 def leave(ledger: Ledger, pod: Pod) -> None:
-    """The pod gives up its place: evicted if it runs, merely withdrawn if it was placed this cycle."""
+    """Take the pod's place away: it is evicted if it runs, and only withdrawn if it was placed in this cycle."""
     if pod.key in ledger.held:
         ledger.unplace(pod)
     elif pod.status in ACTIVE_USED:
@@ -40,10 +40,9 @@ def disaggregate(
     *,
     pipeline_only: bool,
 ) -> Ledger | None:
-    """A ledger with the answer's evictions and places, or None when a place turns out not to fit.
+    """A ledger with the answer's evictions and places, or None where a place does not fit.
 
-    None happens only where a rule states itself as a relaxation in the model; the caller then keeps
-    what it had.
+    That happens only where the model holds a relaxation of a rule; the caller then keeps its earlier ledger.
     """
     result = ledger.copy()
     moved: list[Pod] = []

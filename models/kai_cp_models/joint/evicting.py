@@ -1,8 +1,8 @@
-"""The joint problem of reclaim, preempt and consolidation: room for the asks, at the least disruption.
+"""The joint problem of reclaim, preempt and consolidation: places for the asks with the least disruption.
 
-On top of the exact placement model: victim units leave in their chain order, queue limits hold with
-the losses counted, and, for reclaim, every unit is taken while its queue still holds more than its
-due (4.4). What is minimised is in ``goals``.
+It adds to the placement model: victim units leave in their chain order; queue limits hold with the losses
+counted; under reclaim, a unit is taken only while its queue still holds more than its due (4.4). ``goals``
+has what is minimised.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kai_cp_models.solver import cp_model
 
 @dataclass(frozen=True, slots=True)
 class ReclaimBound:
-    """How far one trigger class may take from the queues: bounds per levelled victim queue.
+    """How much one class of triggers may take from the queues: bounds per levelled victim queue.
 
     ``bounds``: for every victim leaf queue, (levelled queue, per resource what it must hold more
     than; None: never a reason to take).
@@ -71,11 +71,13 @@ class EvictingModel:
         self.policy = policy
         self._required = required
         self.exact = not policy.by_share or self._one_turn(bounds)
-        """Whether infeasibility is a proof: no row is stricter than the rule it stands for."""
+        """Whether infeasibility is a proof: no row is stricter than the rule that it states."""
         for literal in self.admitted[:required]:
             self.cp.add(literal == 1)
         self.caps: dict[str, int] = {}
-        """What the fair order lets each leaf queue lose, as far as cuts have shown (formulation 1.3)."""
+        """The most that the fair order lets each leaf queue lose, as far as cuts have shown (formulation
+        1.3).
+        """
         self._chains()
         self._asks_stay()
         self._limits()
@@ -87,10 +89,11 @@ class EvictingModel:
         self._moved_gpus(max_moved_ratio)
 
     def _one_turn(self, bounds: Sequence[ReclaimBound]) -> bool:
-        """Whether the totals that reclaim is bounded by are those of the action's start.
+        """Whether the totals that bound reclaim are those of the action's start.
 
-        After another trigger's turn its victims' queues hold less and its own more, so that units may go
-        which the rows keep; so may they, after a loss on one level of the queue tree, on the level above.
+        After another trigger was served, its victims' queues hold less and its own holds more, so that units
+        may go which the rows keep. The same holds one level up in the queue tree after a loss on the level
+        below.
         """
         book = self.ledger.book
         levels = (level for bound in bounds for level, _ in bound.bounds.values())
@@ -111,7 +114,7 @@ class EvictingModel:
             previous[key] = (item.unit.chain, lost)
 
     def _asks_stay(self) -> None:
-        """A pod group that gets a place here gives up none of what it has."""
+        """A pod group that gets a place here gives up none of its pods."""
         asking: dict[GroupKey, list[cp_model.IntVar]] = {}
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
             asking.setdefault(ask.group.key, []).append(admitted)
@@ -150,7 +153,9 @@ class EvictingModel:
                     row.only_enforce_if(some)
 
     def _quotas(self) -> None:
-        """Non-preemptible asks together stay within quota at every level (3.7); none gives any back."""
+        """Non-preemptible asks together stay within quota at every level (3.7). Victims are preemptible, so
+        losses do not count here.
+        """
         ledger = self.ledger
         book = ledger.book
         asked: dict[int, list[tuple[Amounts, cp_model.IntVar]]] = {}
@@ -167,7 +172,7 @@ class EvictingModel:
                     self.cp.add(book.firm[i][r] + sum(wanted) <= quota)
 
     def _stay_before(self) -> None:
-        """No unit is lost that would return into an admitted trigger's place (formulation 1.3)."""
+        """No unit is lost that would come back into an admitted trigger's place (formulation 1.3)."""
         returning = Returning(self.ledger)
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
             first = returning.come_back_first((item.unit for item in self.ranked), ask)
@@ -215,10 +220,10 @@ class EvictingModel:
                 self.cp.add_bool_or([*permits.get(o, ()), ~self.moved[pod.key]])
 
     def _gone_before(self, bound: ReclaimBound, level: str) -> dict[int, Linear]:
-        """Per unit what of it counts when a class of triggers takes from a levelled queue.
+        """The part of each unit that counts when a class of triggers takes from a levelled queue.
 
-        Later triggers do not count, and neither do those inside the queue: what siblings take from each other
-        stays there. The final test is the replay's (``overreaching``).
+        Later triggers do not count. Triggers inside the queue do not count either: what siblings take from
+        each other stays in the queue. ``overreaching`` is the final test, after simulation.
         """
         if len(self._bounds) == 1:
             return dict(enumerate(self.lost))
@@ -263,8 +268,9 @@ class EvictingModel:
     ) -> None:
         """Lost units leave one by one in rank order, each while the queue holds more than a bound.
 
-        With one resource and units of equal size that is a row on their sum. Where many unequal units
-        could go, the sum may exceed the bound by the smallest unit only: safe, but no proof.
+        With one resource and units of equal size that is a row on their sum. Where many unequal units could
+        go, the row lets the sum exceed the bound by the smallest unit only; that is safe but makes
+        infeasibility no proof.
         """
         book = self.ledger.book
         i = book.index(level)
@@ -312,7 +318,7 @@ class EvictingModel:
         for r in useful:
             slack = book.held[i][r] - (bounds[r] or 0) - 1
             if len(useful) == 1:
-                # Implied, but it shows at once when the due of the queue is too little.
+                # This row is implied, but it shows at once that the queue has too little above its due.
                 most = max((self.ranked[o].holds[r] for o in members), default=0)
                 self.cp.add(sum(self.ranked[o].holds[r] * part[o] for o in members) <= slack + most)
             total = sum(self.ranked[o].holds[r] for o in below)
@@ -320,7 +326,7 @@ class EvictingModel:
             done = 0
             cumulative = self.cp.new_int_var(0, max(total, 0), f"taken_before[{level},{r}]")
             self.cp.add(cumulative == 0)
-            # What is withdrawn never ran, so it goes before anything that is lost.
+            # Withdrawn places never ran, so they go before anything is lost.
             for o in sorted(below, key=lambda o: (not self.ranked[o].unit.placed_now, self.ranked[o].rank)):
                 if o in whys[r]:
                     self.cp.add(running + cumulative <= slack).only_enforce_if(whys[r][o])
@@ -347,7 +353,7 @@ class EvictingModel:
         return found
 
     def _moved_gpus(self, ratio: float) -> None:
-        """The settings' ceiling on moved GPUs; ``milli_gpus`` of what moves against what is admitted."""
+        """The settings' ceiling on moved GPUs: ``milli_gpus`` of moved pods against those of admitted ones."""
         if ratio == UNLIMITED:
             return
         given = [
@@ -360,10 +366,10 @@ class EvictingModel:
         self.cp.add(sum(given) <= sum(allowed))
 
     def _left_out(self, answer: Answer, served: frozenset[GroupKey]) -> list[cp_model.BoolVarT]:
-        """That one of the optional asks is not admitted which found no place in the plan of ``answer``.
+        """The condition that an optional ask without a place in the plan of ``answer`` is not admitted.
 
-        ``served``: those that did. Without it the rest may work out: a cut that forgets this refuses earlier
-        asks for the sake of later ones.
+        ``served``: the asks with a place. Without that ask the others may fit, and a cut that forgets this
+        refuses earlier asks for the sake of later ones.
         """
         optional = zip(self.asks, self.admitted, answer.admitted, strict=True)
         return [
@@ -380,11 +386,15 @@ class EvictingModel:
         self.cp.add_bool_or([*literals, *self._left_out(answer, served)])
 
     def disturb_some(self) -> None:
-        """Some unit is lost or moved: what the rows allow without turned out to have no places."""
+        """At least one unit is lost or moved: the simulation found no places without that, although the rows
+        allow it.
+        """
         self.cp.add_bool_or([*self.lost, *self.moved.values()])
 
     def keep_some(self, answer: Answer, early: frozenset[GroupKey], served: frozenset[GroupKey]) -> None:
-        """One of ``early`` loses less than in ``answer``: together they come back (formulation 1.3)."""
+        """One of ``early`` loses less than in ``answer``: with these losses together they come back
+        (formulation 1.3).
+        """
         deepest: dict[GroupKey, cp_model.IntVar] = {}
         for item, var, lost in zip(self.ranked, self.lost, answer.lost, strict=True):
             if lost and item.unit.group.key in early:
@@ -395,7 +405,8 @@ class EvictingModel:
             self.forbid(answer, served)
 
     def keep_more(self, answer: Answer, early: frozenset[GroupKey], served: frozenset[GroupKey]) -> None:
-        """The queues of ``early`` lose less than in ``answer``, or they come first again (formulation 1.3).
+        """The queues of ``early`` lose less than in ``answer``; otherwise they come first again (formulation
+        1.3).
 
         The order of queues depends on what they hold, and a queue that loses more comes earlier, so the
         cut speaks of the amount and not of the units: the loss without the smallest that came back.
@@ -431,7 +442,7 @@ class EvictingModel:
     # --- goals -----------------------------------------------------------------------------------
 
     def admission_goals(self) -> list[Objective]:
-        """Which of the optional asks are admitted: the first in fair order counts more than all after."""
+        """Which optional asks are admitted: each counts more than all later ones in the fair order."""
         optional = self.admitted[self._required :]
         if not optional:
             return []

@@ -1,8 +1,8 @@
 """The exact encoding: every node is a cell, every dimension a row, every shared device modelled.
 
-For every node and dimension: what enters minus what leaves fits what is free in the end. A node that
-is already over its capacity may stay as it is, but nothing enters it. For shares ``w[c,n,j]`` counts
-class c on device j of node n. Exact for any mix of requests; for clusters of up to a few hundred nodes.
+For every node and dimension, what enters minus what leaves is at most what will be free. A node that is
+already over its capacity may stay so, but nothing enters it. For shares ``w[c,n,j]`` counts class c on device
+j of node n. The encoding is exact for any mix of requests, and serves clusters of up to a few hundred nodes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _DeviceVar:
 
 @dataclass
 class _Sharing:
-    """The shares of one node in the making.
+    """The shares of one node while its rows are built.
 
     ``items``: classes of shares with their counts there; ``rows``: their counts per device; ``whole``: whole
     GPUs that shared devices take, or give back where negative.
@@ -126,7 +126,7 @@ class ExactModel(JointModel):
         self._node_rows()
 
     def _share_node(self, node: int) -> None:
-        """Counts per device for the shares of one node: those that are there, then new ones."""
+        """Counts per device for the shares of one node: first its shared devices, then new ones."""
         here = _Sharing(
             node,
             int(self.ledger.fixed.gpu_memory_mib[node]),
@@ -145,7 +145,9 @@ class ExactModel(JointModel):
         self._devices[node] = here.devices
 
     def _share_devices(self, here: _Sharing) -> None:
-        """The devices that have members: room in them, and a whole GPU again when all leave."""
+        """The rows of shared devices that have members: their free memory, and a whole GPU when all members
+        leave.
+        """
         cp, ledger, node = self.cp, self.ledger, here.node
         members: dict[str, list[Pod]] = {}
         for pod in self._leaving.get(node, ()):
@@ -172,7 +174,7 @@ class ExactModel(JointModel):
                 cp.add(sum(load) - sum(freed) <= here.mib - device.active_mib - device.pipelined_mib)
 
     def _share_new_ones(self, here: _Sharing) -> None:
-        """Devices that are not shared yet, one after the other; each takes a whole GPU and a pod slot."""
+        """The rows of devices that are not shared yet, in order; each takes a whole GPU and a pod slot."""
         cp, node = self.cp, here.node
         demand = sum(item.most * item.example.spec.gpu.devices for _, item, _ in here.items)
         gpus = int(self.ledger.fixed.table.allocatable[node, GPU]) // MILLI
@@ -187,7 +189,7 @@ class ExactModel(JointModel):
             self._slot_extra.setdefault(node, []).append(used)
 
     def _loaded(self, here: _Sharing, var: _DeviceVar, there: Linear) -> list[Linear]:
-        """Counts of each class on the device, which is ``there``; the MiB that they take."""
+        """Counts of each class on the device while ``there`` holds, and the MiB that they take."""
         load: list[Linear] = []
         for key, item, x in here.items:
             need = self.ledger.share_mib_on(item.example, here.node)

@@ -1,9 +1,9 @@
 """The goals of the eviction actions: each is a record with a name, a unit, an expression and a value.
 
-Which of them count, in which order, and which are added up is configuration (``objective.goals``). Every
-proposer obeys that list: the joint model minimises its expressions one after the other, and plans from
-wherever are compared by its values, which are worked out from what is disturbed and share nothing with the
-model. What is a rule is no goal: what is admitted, and what each may take, comes before all of them.
+The setting ``objective.goals`` says which of them count, in which order, and which are added up. Every
+proposer follows that list. The joint model minimises its expressions one after the other. Plans of every
+proposer are compared by its values, which are computed from the disruption and share nothing with the model.
+Rules are not goals: which asks are admitted, and what each may take, comes before all goals.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from kai_cp_models.snapshot import MILLI, GroupKey, Pod, PodKey
 _MOST_BEYOND: Final = 10_000_000
 """Steps that ``lost_beyond`` counts at most."""
 _FINEST_WEIGHT: Final = 100
-"""Weights of a sum are taken to so many parts of one."""
+"""Parts of one to which the weights of a sum are rounded."""
 SECONDS_PER_HOUR: Final = 3_600
 
 
 @dataclass(frozen=True)
 class Disruption:
-    """What a plan disturbs: all units that could be, in reverse fair order, and what gets a place for it.
+    """What a plan disturbs, among all units that it could disturb in reverse fair order, and what gets a
+    place for it.
 
-    ``lost``: for every unit of ``ranked`` whether it is. ``moved``: pods with another place.
+    ``lost``: whether each unit of ``ranked`` is lost. ``moved``: pods with another place.
     ``step_milli_gpus``: see ``lost_beyond``.
     """
 
@@ -54,7 +55,7 @@ class Disruption:
         admitted: Sequence[Ask],
         step_milli_gpus: int,
     ) -> Disruption:
-        """What ``ledger`` shows beside ``base``: a unit is lost when none of its pods has a place."""
+        """The difference between ``ledger`` and ``base``: a unit is lost when none of its pods has a place."""
         lost: list[bool] = []
         moved: set[PodKey] = set()
         for item in ranked:
@@ -71,20 +72,20 @@ class Disruption:
 
     @cached_property
     def running(self) -> list[VictimCandidate]:
-        """The lost units of what ran before the cycle."""
+        """The lost units that ran before the cycle."""
         return [item for item in self.gone if not item.unit.placed_now]
 
 
 Values = tuple[int, ...]
-"""What a plan is worth by one goal, or by a list of them: compared from the left, less is better."""
+"""A plan's values of one goal, or of a list of goals: compared from the left, less is better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
     """One goal. ``unit``: what its weight is per; ``per_unit``: integers of the model in one unit.
 
-    ``objectives``: the goal as expressions to minimise, mostly one. ``value``: the same of a finished plan,
-    of as many numbers. ``moves``: it says something where nothing is lost, in consolidation, too.
+    ``objectives``: the goal as expressions to minimise, mostly one. ``value``: the same numbers for a
+    finished plan. ``moves``: the goal also has a meaning where nothing is lost, as in consolidation.
     """
 
     name: GoalName
@@ -146,7 +147,9 @@ def _gpus(pods: Sequence[Pod]) -> int:
 
 
 def _beyond(model: EvictingModel) -> Linear:
-    """GPUs lost beyond those admitted, in whole steps: age is no reason to stop a large gang for one GPU."""
+    """GPUs lost beyond those admitted, in whole steps, so that a large gang is not stopped for one GPU only
+    because it is younger.
+    """
     lost = [_gpus(item.unit.pods) * lost for item, lost in _losses(model) if not item.unit.placed_now]
     given = [_gpus(ask.pods) * admitted for ask, admitted in zip(model.asks, model.admitted, strict=True)]
     beyond = model.cp.new_int_var(0, _MOST_BEYOND, "beyond")
@@ -190,7 +193,9 @@ def _moved_groups(plan: Disruption) -> set[GroupKey]:
 
 
 def _weight(position: int, count: int) -> int:
-    """What the one at ``position`` of ``count`` counts: more than all before it, or by its depth alone."""
+    """The weight of the unit at ``position`` of ``count``: more than all units before it together, or its
+    depth.
+    """
     return 1 << position if count <= LIMITS.exact_order else position + 1
 
 
@@ -204,7 +209,7 @@ def _is_newest(plan: Disruption) -> Values:
 
 
 def _in_order(ranked: Sequence[VictimCandidate]) -> list[PodKey]:
-    """All pods of the units as they would move, one after the other."""
+    """All pods of the units in the order in which they would move."""
     return [pod.key for item in ranked for pod in leaving_first(item.unit)]
 
 
@@ -225,7 +230,7 @@ def _one(name: str, cost: Callable[[EvictingModel], Linear]) -> Callable[[Evicti
 def _moving(
     name: str, cost: Callable[[EvictingModel], Linear], *, packing: bool = False
 ) -> Callable[[EvictingModel], list[Objective]]:
-    """Where nothing may be lost pods have to move, and how many is a packing problem."""
+    """Where nothing may be lost, pods have to move; minimising their number is a packing problem."""
 
     def objectives(model: EvictingModel) -> list[Objective]:
         alone = not model.policy.may_lose
@@ -300,14 +305,14 @@ _ALL: Final = (
     Goal("moved_latest", "order", _one("moved in reverse fair order", _latest), _is_latest, moves=True),
 )
 GOALS: Final[Mapping[GoalName, Goal]] = {goal.name: goal for goal in _ALL}
-"""All goals by their names in the settings. A new goal is one more entry, and its name there."""
+"""All goals by their names in the settings. A new goal needs one more entry here and its name there."""
 
 
 class GoalList:
-    """The goals in force for one action, in their order; neighbours that are added up are one entry."""
+    """The goals of one action in their order; neighbours that are added up are one entry."""
 
     def __init__(self, settings: ObjectiveSettings, *, moves_only: bool) -> None:
-        """``moves_only``: nothing may be lost (consolidation), so only what speaks of moves counts."""
+        """``moves_only``: nothing may be lost (consolidation), so only goals about moves count."""
         self._weights = settings.weights
         self.entries: tuple[tuple[Goal, ...], ...] = tuple(
             goals
@@ -315,12 +320,14 @@ class GoalList:
             if (goals := tuple(g for n in goals_of(entry) if (g := GOALS[n]).moves or not moves_only))
         )
         self.by_policy = moves_only or settings.goals[:1] == ("threshold",)
-        """Policy's order of victims leads, so that the least deserving are enough to look at."""
+        """Whether the victims' order is the first goal, so that it is enough to look at those that go first.
+        """
         self.default = settings.goals == ObjectiveSettings().goals
-        """The list is the one that all claims without a solver were made for."""
+        """Whether the list is the default one; bounds of plans made without a solver hold for that list only.
+        """
 
     def objectives(self, model: EvictingModel, *, threshold: bool = True) -> list[Objective]:
-        """The list as what the model is to minimise, one after the other.
+        """The expressions that the model minimises, one after the other.
 
         ``threshold`` False: the rough objective instead of the thresholds that lead the list.
         """
@@ -336,7 +343,7 @@ class GoalList:
         return found
 
     def rough(self, model: EvictingModel) -> list[Objective]:
-        """Little disruption, for attempts that only ask whether there is room."""
+        """A rough measure of disruption, for attempts that only ask whether there are places."""
         if model.policy.may_lose and self.by_policy:
             return [Objective("lost GPUs by rank", _by_rank(model), packing=True)]
         if not self.entries:
@@ -346,7 +353,7 @@ class GoalList:
         return [replace(first[0], floor=0)]
 
     def values(self, plan: Disruption) -> Values:
-        """What the plan is worth: less is better, the first difference decides."""
+        """The plan's values: less is better, and the first difference decides."""
         found: list[int] = []
         for goals in self.entries:
             if len(goals) == 1:
@@ -357,7 +364,7 @@ class GoalList:
         return tuple(found)
 
     def _summed(self, goals: Sequence[Goal], model: EvictingModel) -> list[Objective]:
-        """Neighbours as one weighted sum, in whole parts that are the same for all of them."""
+        """Neighbours as one weighted sum of integers, all in the same unit."""
         parts = self._parts(goals)
         objectives = [goal.objectives(model)[0] for goal in goals]
         name = " + ".join(f"{self._weights.of(goal.name):g} {goal.name} [{goal.unit}]" for goal in goals)
@@ -371,7 +378,7 @@ class GoalList:
         ]
 
     def _parts(self, goals: Sequence[Goal]) -> list[int]:
-        """What one integer of each goal weighs in their sum: exact, as weights are fractions per unit."""
+        """The integer weight of each goal in their sum; exact, because weights are fractions per unit."""
         shares = [
             Fraction(self._weights.of(goal.name)).limit_denominator(_FINEST_WEIGHT) / goal.per_unit
             for goal in goals
@@ -381,7 +388,7 @@ class GoalList:
 
 
 def _by_rank(model: EvictingModel) -> Linear:
-    """Lost GPUs, up to half as much again for what policy takes last."""
+    """Lost GPUs; those of units that policy takes last count up to half as much again."""
     last = max(len(model.ranked) - 1, 1)
     return sum(
         item.weight * (100 + 50 * position // last) * lost

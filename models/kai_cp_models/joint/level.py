@@ -161,7 +161,7 @@ class LevelModel(JointModel):
             self._moves_into_idle_room()
 
     def _moves_into_idle_room(self) -> None:
-        """Pods move into room that is idle before anything is lost, see ``_may_move``."""
+        """Pods move into capacity that is idle before anything is lost, see ``_may_move``."""
         free = np.maximum(self._free[:, GPU], 0) // MILLI
         sizes: dict[int, list[Linear]] = {}
         for key, literal in self.moved.items():
@@ -240,7 +240,7 @@ class LevelModel(JointModel):
     # --- shares ----------------------------------------------------------------------------------
 
     def _shares(self, keys: Sequence[Hashable]) -> None:
-        """Portions of one device each, by patterns over devices with equal free memory."""
+        """Shares of one device each, placed by patterns over devices with equal free memory."""
         ledger = self.ledger
         node = int(np.argmax(self._share_mask))
         total = int(ledger.fixed.gpu_memory_mib[node])
@@ -298,7 +298,7 @@ class LevelModel(JointModel):
     def _join(
         self, device: tuple[int, str], members: Sequence[Pod], needs: Sequence[int], free: int, total: int
     ) -> None:
-        """Counts per class on a device that members may leave; none joins one that is given up whole."""
+        """Counts per class on a device that members may leave; no pod joins a device that all members leave."""
         counts = [self.cp.new_int_var(0, total // need, f"join[{device}]") for need in needs]
         gives = [self.ledger.share_mib_on(pod, device[0]) * self.gone[pod.key] for pod in members]
         self.cp.add(sum(need * count for need, count in zip(needs, counts, strict=True)) - sum(gives) <= free)
@@ -374,13 +374,13 @@ class LevelModel(JointModel):
 
 
 def _devices_given(pod: Pod) -> float:
-    """Devices, in parts of one, that the pod's leaving makes free."""
+    """Devices, as a fraction, that become free when the pod leaves."""
     gpu = pod.spec.gpu
     return gpu.devices * gpu.milli_portion / MILLI if gpu.shares else pod.spec.requests[GPU] / MILLI
 
 
 def _most_given(pod: Pod) -> int:
-    """Whole devices that the pod's leaving makes free, if it is the last one on those it shares."""
+    """Whole devices that become free when the pod leaves as the last one on the devices it shares."""
     return pod.spec.gpu.devices if pod.spec.gpu.shares else pod.spec.requests[GPU] // MILLI
 
 

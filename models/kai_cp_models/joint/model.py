@@ -4,8 +4,8 @@ Sets: classes c (pods with equal specs and equal topology scope), cells n (a nod
 that no class can tell apart), asks a, eviction units o. Variables: ``x[c,n]`` pods of class c new in n;
 ``admitted[a]``; ``lost[o]``; ``moved[p]``; ``chosen[a,s,d]`` the domain of a constrained subgroup.
 
-Never pod x node: pods of a class are counted, and cells that cannot take a class have no variable.
-How a cell's capacity is said in rows is up to the two encodings, ``exact`` and ``level``.
+There is no variable per pod and node: pods of a class are counted, and cells that cannot take a class have no
+variable. The two encodings, ``exact`` and ``level``, state a cell's capacity in rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kai_cp_models.solver import cp_model
 
 
 class ModelTooLarge(Exception):
-    """The model would need more variables than can be solved in a cycle, or does not fit the encoding."""
+    """The model would need more variables than a cycle can solve, or does not fit the encoding."""
 
 
 @dataclass
@@ -89,7 +89,7 @@ class JointModel(ABC):
 
     @abstractmethod
     def _counts(self, max_variables: int) -> None:
-        """Create ``x`` of every class, tied to the asks and moves that need it."""
+        """Create ``x`` of every class and tie it to the asks and moves that need it."""
 
     @abstractmethod
     def _capacity(self) -> None:
@@ -112,8 +112,8 @@ class JointModel(ABC):
     def _may_move(self, pod: Pod) -> bool:
         """Whether a move of the pod is considered.
 
-        Where pods may be lost, one moves only if another node has room for it as things are: moving it
-        into what a lost pod leaves would trade one restart for two.
+        Where pods may be lost, a pod moves only if another node has free capacity for it now: moving it into
+        a lost pod's place would cause two restarts instead of one.
         """
         if not self._may_lose:
             return True

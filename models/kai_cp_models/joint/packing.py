@@ -1,9 +1,8 @@
 """A joint model as a mixed-integer program, for SCIP: where moves make it a packing problem.
 
-CP-SAT finds hardly any bound on how little has to move or be lost when many pods of several sizes may
-go; a solver with cutting planes proves the same rows in a fraction of the time (formulation 2.1). It
-works in floating point: what it finds is checked by CP-SAT, and a claim that nothing is feasible is not
-taken as proof.
+When many pods of several sizes may go, CP-SAT finds almost no bound on how little has to move or be lost. A
+solver with cutting planes proves the same rows in a fraction of the time (formulation 2.1). SCIP works in
+floating point, so CP-SAT checks its solutions, and its claim that nothing is feasible is not taken as proof.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import Any
 from kai_cp_models.solver import cp_model
 
 _INFINITE = 1 << 62
-"""Bounds from here on are none."""
+"""A bound of this size or more counts as no bound."""
 _ROOT_WORK = 0.00005
-"""Work that the root of the search tree is expected to take, per row and per variable."""
+"""Expected work at the root of the search tree, per row and per variable."""
 _NODE_WORK = 0.000025
-"""The same of every other node."""
+"""Expected work at every other node of the search tree."""
 _TERM_WORK = 0.000008
 """Work of reading and presolving, per coefficient, as measured."""
 _ITERATION_WORK = 0.0006
@@ -32,7 +31,7 @@ _ITERATION_WORK = 0.0006
 class Packing:
     """Values of all variables in the order of the model, and a bound that no solution can beat.
 
-    ``values``: None when SCIP holds that nothing is feasible. ``work`` and ``cut``: see ``Outcome``.
+    ``values``: None when SCIP claims that nothing is feasible. ``work`` and ``cut``: see ``Outcome``.
     """
 
     values: tuple[int, ...] | None
@@ -51,10 +50,10 @@ def solve_packing(
 ) -> Packing | None:
     """The best solution found within the work, or None.
 
-    ``gap``: relative gap that is good enough. ``known``: a solution to start from. ``seconds``: until the
+    ``gap``: the search ends at this relative gap. ``known``: a solution to start from. ``seconds``: until the
     deadline. Raises ``NotLinear`` for constraints that have no linear form here.
     """
-    # A tenth of a second to import, and most snapshots never need it.
+    # The import takes a tenth of a second, and most snapshots never need it.
     from ortools.math_opt.python import mathopt  # type: ignore[import-untyped]
 
     proto = _translate(model)

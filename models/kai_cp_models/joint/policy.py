@@ -19,14 +19,14 @@ class EvictionPolicy:
     own_queue: bool
     """Victims are of the trigger's own queue and of lower priority, so queues are decided one by one."""
     by_share: bool
-    """Fair shares decide which queue may take what from which (4.4)."""
+    """Fair shares decide what a queue may take from another (4.4)."""
     work_share: float
-    """Share of the work left that the searches of the action may do; 1: all that the earlier actions left."""
+    """Fraction of the work left that the searches of the action may use; 1: all of it."""
     verb: str
-    """What happens to a victim, in the message of its eviction; the triggers follow."""
+    """What happens to a victim, as the first words of its eviction message; the triggers follow."""
 
     def message(self, triggers: Sequence[GroupKey]) -> str:
-        """What an eviction is for, in words; three triggers are named."""
+        """The eviction's message; it names up to three triggers."""
         names = ", ".join(map(str, triggers[:3])) + (" …" if len(triggers) > 3 else "")
         return f"{self.verb} {names}"
 

@@ -1,4 +1,5 @@
-"""The joint problem of an action as plain values: what asks for room, and what could make room.
+"""The joint problem of an action as plain values: the batches that ask for places, and the pods that could
+leave.
 
 *Asks* are batches that want a place, in fair order. *Units* are eviction units of running pod groups
 (5.4) that may be lost or moved. Nothing here knows the solver.
@@ -48,8 +49,9 @@ class EvictionUnit:
 def leaving_first(unit: EvictionUnit) -> Sequence[Pod]:
     """The pods of a unit in the order in which they move, where some of them do.
 
-    Subgroups stand in their order (3.6) with the next candidate gone, reversed: the one that keeps the
-    largest part of its minimum gives first, so a role of one pod stays before one of several workers.
+    The next pod comes from the subgroup that is last in the order of 3.6 once the pod is gone: the one that
+    keeps the largest part of its minimum. So a pod of several workers moves before a role that has one pod
+    only.
     """
     left: dict[str, list[Pod]] = {}
     for pod in unit.pods:
@@ -86,10 +88,10 @@ def leaves_with_scopes(batch: Batch) -> Sequence[tuple[tuple[Subgroup, ...], Bat
 
 
 def signature(ledger: Ledger, ask: Ask) -> tuple[object, ...]:
-    """Asks with equal signatures are interchangeable where only room matters.
+    """Asks with equal signatures are interchangeable where only capacity matters.
 
-    A group that is pinned by its own running pods, and a share by memory whose charge depends on the
-    queue, stand for themselves.
+    A group that is pinned by its own running pods has a signature of its own. So has a share by memory whose
+    charge depends on the queue.
     """
     shape = ledger.shape(ask.batch)
     private = shape.scoped and (

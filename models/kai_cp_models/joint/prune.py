@@ -1,4 +1,6 @@
-"""Fewer candidates in large clusters: nodes that are cheap to clear, units that policy takes first."""
+"""Fewer candidates in large clusters: the nodes that are cheap to clear and the units that policy takes
+first.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,11 @@ from kai_cp_models.snapshot import GPU, MILLI
 def cheapest_nodes_to_drain(
     ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[VictimCandidate], keep: Collection[int] = ()
 ) -> list[VictimCandidate]:
-    """Units on the nodes where the least has to move to make room for the largest pod asked for.
+    """Units on the nodes where the least has to move so that the largest pod asked for fits.
 
     ``keep``: ranks of units that stay candidates in any case.
 
-    What is left out may be part of a plan, so a refusal that rests on the rest is no proof.
+    Units that are left out may be part of a plan, so a refusal based on the others is no proof.
     """
     free = (ledger.idle[:, GPU] + ledger.releasing[:, GPU]).astype(float)
     movable = np.zeros(len(free))
@@ -60,13 +62,13 @@ def victim_prefix(
     *,
     again: Sequence[Ask] = (),
 ) -> list[int] | None:
-    """The first units of ``ranked`` (in reverse fair order) that by counting make room for all asks.
+    """The first units of ``ranked`` (in reverse fair order) that free enough for all asks by counting.
 
-    Their positions. Units that no trigger may take while its queue holds no more than its due are passed
-    over (4.4), as are those of asking groups. None when even all units are too few. The threshold of a
+    Returns their positions. Units that no trigger may take while its queue holds no more than its due are
+    passed over (4.4), as are those of asking groups. None when even all units are too few. The threshold of a
     plan (formulation 1.4) is hardly ever deeper than the last of them.
 
-    ``again``: asks that count once more, as far as there are units: counts are no places.
+    ``again``: asks that count twice, as far as there are units, because counting ignores where capacity is.
     """
     open_ = list(_units_in_turn(asks, ranked, bounds, book))
     leaving = counting.leaving(pod for o in open_ for pod in ranked[o].unit.pods)
@@ -99,7 +101,7 @@ def _units_in_turn(
         for queue in {item.unit.group.queue for item in ranked}
     }
     taken = {o for bound in bounds for o in bound.takes}
-    # A unit goes only after the ones before it in its group's chain.
+    # A unit goes only after those before it in its group's chain.
     closed = {ask.group.key for ask in asks}
     for o, item in enumerate(ranked):
         group = item.unit.group

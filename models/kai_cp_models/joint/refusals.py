@@ -1,4 +1,6 @@
-"""Batches that are known to find no place, and all that are at least as hard (formulation 1.6)."""
+"""Batches that are known to find no place; they refuse all batches that are at least as hard (formulation
+1.6).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from kai_cp_models.snapshot import Pod
 
 @dataclass
 class RefusalCache:
-    """Refused batches of one action. What is admitted only grows, so a refusal holds to its end."""
+    """Refused batches of one action. More and more is admitted in an action, so a refusal holds until its
+    end.
+    """
 
     ledger: Ledger
     policy: EvictionPolicy | None
@@ -23,7 +27,7 @@ class RefusalCache:
     _plain: dict[tuple[object, ...], list[tuple[Pod, int, Refusal]]] = field(default_factory=dict)
 
     def proved(self) -> RefusalCache:
-        """The refusals that carry a proof, to be added to independently."""
+        """An independent copy with the refusals that carry a proof."""
         exact = {key: why for key, why in self._exact.items() if why.proved}
         plain = {terms: [one for one in found if one[2].proved] for terms, found in self._plain.items()}
         return RefusalCache(self.ledger, self.policy, exact, plain)
@@ -36,15 +40,15 @@ class RefusalCache:
             self._plain.setdefault(self._terms(ask), []).append((shape.uniform, shape.count, why))
 
     def add_alike(self, ask: Ask, why: Refusal) -> None:
-        """Note a refusal that says nothing of batches which ask for more."""
+        """Note a refusal that says nothing about batches that ask for more."""
         self._exact[self.key(ask)] = why
 
     def find(self, ask: Ask) -> Refusal | None:
-        """The refusal of an equal batch, or of one that asks for no more in any respect."""
+        """The refusal of an equal batch, or of one that asks for at most as much in every respect."""
         if self.ledger.rules and any(
             rule.unblocked_by_others(pod) for rule in self.ledger.rules for pod in ask.pods
         ):
-            # A group that came since may be the company that the other lacked.
+            # A group placed since then may be what the refused batch's pod affinity lacked.
             return None
         found = self._exact.get(self.key(ask))
         shape = self.ledger.shape(ask.batch)
@@ -65,18 +69,18 @@ class RefusalCache:
         if easier.gpu.shares or spec.gpu.shares or easier.scheduling_key or spec.scheduling_key:
             return False
         if any(rule.concerns(one) for rule in self.ledger.rules for one in (other, pod)):
-            # A port or a device may have been what the other lacked.
+            # The refused batch may have lacked a port or a device that this one does not need.
             return False
         if any(small > large for small, large in zip(easier.requests, spec.requests, strict=True)):
             return False
         return not bool((accepting(table, pod) & ~accepting(table, other)).any())
 
     def key(self, ask: Ask) -> tuple[object, ...]:
-        """Equal for asks that fare alike."""
+        """Asks with equal keys are admitted or refused alike."""
         return signature(self.ledger, ask), self._terms(ask)
 
     def _terms(self, ask: Ask) -> tuple[object, ...]:
-        """What an ask may do to others: asks with equal terms share their fate."""
+        """What an ask may take from others: with equal terms, equal asks are admitted or refused alike."""
         group = ask.group
         if self.policy is None or not self.policy.may_lose:
             return ()

@@ -1,8 +1,9 @@
-"""What would take a trigger's room back: victims of its own queue that come before it (formulation 1.3; 3.6).
+"""Victims that would take their place back: those of the trigger's queue that come before it (formulation
+1.3; 3.6).
 
-Inside a queue the fair order goes by priority and age, whatever the queue holds. A lost unit that comes
-before a trigger and is small enough for the trigger's room would be placed there first by the next
-allocate; so it is not lost while that trigger is admitted.
+Inside a queue the fair order goes by priority and age, whatever the queue holds. The next allocate would give
+the trigger's place to a lost unit that comes before the trigger and fits there. So such a unit is not lost
+while that trigger is admitted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kai_cp_models.snapshot import PODS, Pod, PodGroup
 
 @dataclass(frozen=True, eq=False)
 class _Shape:
-    """Pods that start together, as far as it matters for taking each other's room."""
+    """Pods that start together, described as far as it matters for taking another unit's place."""
 
     count: int
     most: tuple[int, ...]
@@ -36,10 +37,10 @@ class _Shape:
     slots: int
     """Pod slots that are free on every node that accepts some pod."""
     plain: bool
-    """Only static node rules and requests have a say in where the pods go."""
+    """Whether only static rules and requests decide where the pods may go."""
 
     def replaces(self, other: _Shape) -> bool:
-        """Whether these pods find room wherever the others do, several in the place of one if they fit."""
+        """Whether these pods fit wherever the others do; several may fit in the place of one."""
         if not (self.plain and other.plain) or (other.anywhere & ~self.everywhere).any():
             return False
         ratios = [theirs // mine for mine, theirs in zip(self.most, other.least, strict=True) if mine]
@@ -57,7 +58,7 @@ class Returning:
         self._back: dict[int, tuple[EvictionUnit, SortKey, _Shape]] = {}
 
     def come_back_first(self, units: Iterable[EvictionUnit], ask: Ask) -> list[bool]:
-        """Whether each unit, when lost, is placed again in the room meant for the ask; all in one queue."""
+        """Whether each unit, when lost, is placed again where the ask should go; all are in one queue."""
         turn = group_sort_key(ask.group, ask.gang.elastic_state(self._ledger.status))
         shape = self._shape(ask.group, ask.pods)
         found: list[bool] = []
@@ -67,7 +68,8 @@ class Returning:
         return found
 
     def _known(self, unit: EvictionUnit) -> tuple[EvictionUnit, SortKey, _Shape]:
-        # What loses its gang starts anew, below its minimum; surplus comes after all that do.
+        # A group that loses its gang starts again from below its minimum; surplus pods come after all such
+        # groups.
         back = group_sort_key(unit.group, 0 if unit.whole else 1)
         found = self._back[id(unit)] = (unit, back, self._shape(unit.group, unit.pods))
         return found
@@ -89,7 +91,7 @@ class Returning:
 
     def _make(self, count: int, examples: Sequence[Pod], constrained: bool) -> _Shape:
         masks = [accepting(self._ledger.fixed.table, pod) for pod in examples]
-        # Slots are one for every pod, so they are counted apart.
+        # Every pod takes one pod slot, so slots are counted separately.
         requests = np.array([pod.spec.requests for pod in examples])
         requests[:, PODS] = 0
         anywhere = np.logical_or.reduce(masks)

@@ -18,11 +18,11 @@ Linear: TypeAlias = "cp_model.LinearExpr | int"
 """A linear expression over the variables of a model; all coefficients are integers."""
 
 _LEAST_SECONDS = 0.001
-"""What the clock leaves a solve at least, so that it ends by itself."""
+"""The least time that the clock gives a solve, so that the solve ends by itself."""
 DETERMINISTIC_TIME_WORK: Final = 4.0
 """Work per unit of CP-SAT's deterministic time, as measured."""
 LOAD_WORK: Final = 0.00001
-"""Work of handing a model to CP-SAT, per variable."""
+"""Work of passing a model to CP-SAT, per variable."""
 _ROUNDING = 0.5
 """Costs are integers, so a bound this close is the value."""
 
@@ -31,8 +31,8 @@ _ROUNDING = 0.5
 class Objective:
     """One stage of a lexicographic objective: minimise ``cost`` (an integer with a unit in ``name``).
 
-    ``floor``: a value that no solution can beat; reaching it needs no proof. ``packing``: what is
-    minimised is how much goes, which a solver with cutting planes bounds better than CP-SAT.
+    ``floor``: a value that no solution can beat; a solution that reaches it needs no further proof.
+    ``packing``: the cost is an amount that leaves; a solver with cutting planes bounds it better than CP-SAT.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Objective:
 class Outcome:
     """What one solve found. ``proved``: the answer is optimal, or infeasibility is certain.
 
-    ``work``: what it took. ``cut``: the clock ended it, so that a quieter machine might find more.
+    ``work``: what the solve used. ``cut``: the clock ended it, so that a less busy machine might find more.
     """
 
     status: Literal["solved", "infeasible", "unknown"]
@@ -64,13 +64,12 @@ class Clock:
 
 
 SOLVING: Final = Clock()
-"""Read before and after a decision to know the solver's part of it."""
+"""The difference before and after a decision is the solver's part of it."""
 
 
 def solver_for(model: cp_model.CpModel, settings: SolverSettings, work: float) -> cp_model.CpSolver:
-    """A solver set up for the size of the model: small ones need no threads, large ones no probing.
-
-    ``work``: at most, see ``Budget``. Several workers take turns, so that their answer is one and the same.
+    """A solver set up for the size of the model: small ones need no threads, large ones no probing. ``work``:
+    the most it may use, see ``Budget``. Several workers take turns, so that they always give the same answer.
     """
     solver = cp_model.CpSolver()
     parameters = solver.parameters
@@ -97,9 +96,8 @@ def solve(
     gap: float = 0.0,
     fixed: bool = False,
 ) -> tuple[Outcome, cp_model.CpSolver]:
-    """Solve the model as it stands; ``fixed``: with every variable at its hint.
-
-    ``work``: at most, see ``Budget``. ``seconds``: until the deadline.
+    """Solve the model as it is; ``fixed``: with every variable at its hint. ``work``: the most it may use,
+    see ``Budget``. ``seconds``: until the deadline.
     """
     solver = solver_for(model, settings, work)
     if seconds < inf:
@@ -128,7 +126,7 @@ def solve(
 def _solve_packing(
     model: cp_model.CpModel, settings: SolverSettings, work: float, *, seconds: float, gap: float
 ) -> tuple[Outcome, cp_model.CpSolver]:
-    """CP-SAT for a short while, then SCIP, whose solution CP-SAT takes over; the better answer counts."""
+    """CP-SAT for a short while, then SCIP, whose solution CP-SAT checks; the better answer counts."""
     ends = time.monotonic() + seconds
     first, solver = solve(model, settings, LIMITS.first_try_share * work, seconds=seconds, gap=gap)
     left = work - first.work
@@ -151,7 +149,7 @@ def _solve_packing(
         again, solver = solve(model, settings, left, seconds=ends - time.monotonic(), gap=gap)
         return replace(again, work=done + again.work), solver
     if found.values is None:
-        # In floating point that is no proof, but reason enough to stop.
+        # In floating point that is no proof, but it is reason enough to stop.
         return Outcome("infeasible", False, work=done), solver
     model.clear_hints()  # type: ignore[no-untyped-call]
     for index, value in enumerate(found.values):
@@ -187,10 +185,10 @@ def lexicographic(
 ) -> tuple[cp_model.CpSolver | None, list[StageResult], Outcome]:
     """Minimise the goals in order; each value is pinned before the next stage (formulation 1.6).
 
-    A stage whose present value is at its floor is skipped. ``gap``: relative gap that is good enough. What
-    the clock cut off is not used: then the solution of the last stage that was finished stands.
-    Returns the solver that holds the last solution (None when there is none), one result per stage,
-    and the first solve's outcome.
+    A stage whose present value is at its floor is skipped. ``gap``: relative gap that is good enough. A stage
+    that the clock cut off is not used: the solution of the last finished stage counts. Returns the solver
+    that holds the last solution (None when there is none), one result per stage, and the first solve's
+    outcome.
     """
     best: cp_model.CpSolver | None = None
     results: list[StageResult] = []
@@ -238,7 +236,7 @@ def start_from(
     settings: SolverSettings,
     allowance: Allowance,
 ) -> bool:
-    """Give the model a solution with these choices as its hint; False: none was found in time."""
+    """Give the model a solution with these choices as its hint; False where none was found in time."""
     trial = model.clone()
     trial.clear_objective()  # type: ignore[no-untyped-call]
     for variable, value in choices:

@@ -1,4 +1,6 @@
-"""What running pod groups could give up, and in which order policy takes it (3.6, 4.3, 4.6, 5.4)."""
+"""The units that running pod groups could give up, in the order in which policy takes them (3.6, 4.3, 4.6,
+5.4).
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,16 @@ from kai_cp_models.snapshot import (
 from kai_cp_models.units import Gang
 
 Bucket = tuple[str, int, int]
-"""Units that only age tells apart: leaf queue, priority, elastic state."""
+"""Leaf queue, priority and elastic state: units with the same key differ in age only."""
 Age = tuple[float, float]
-"""Last start and creation; what is younger goes first."""
+"""Last start and creation; the younger goes first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VictimCandidate:
     """A unit with its place in the reverse fair order.
 
-    ``rank``: position when everything is popped; 0 goes first. ``weight``: milli-GPUs plus one per pod,
+    ``rank``: its position, 0 goes first. ``weight``: milli-GPUs plus one per pod,
     the measure of the threshold. ``work``: lost GPU-milliseconds, see ``lost_work``.
     """
 
@@ -47,7 +49,7 @@ class VictimCandidate:
 
 
 class Charges:
-    """What placed pods are charged for in their queue, at the nodes where they are."""
+    """What queues are charged for placed pods, at the nodes where they are."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -59,7 +61,7 @@ class Charges:
 
 
 def within_ceiling(ratio: float, moved: Iterable[Pod], asks: Iterable[Ask]) -> bool:
-    """Whether no more GPUs move than the settings let for these asks.
+    """Whether at most as many GPUs move as the settings allow for these asks.
 
     ``ratio``: ``ObjectiveSettings.max_moved_gpus_per_admitted_gpu``.
     """
@@ -69,7 +71,7 @@ def within_ceiling(ratio: float, moved: Iterable[Pod], asks: Iterable[Ask]) -> b
 
 
 def gpu_weight(pod: Pod) -> int:
-    """Milli-GPUs of a pod, plus one: what counts when pods are given up or moved."""
+    """Milli-GPUs of a pod, plus one: its weight when it is lost or moved."""
     return milli_gpus(pod) + 1
 
 
@@ -127,7 +129,7 @@ def _disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """The eviction units of a group in order (5.4), each with the elastic state it leaves from."""
+    """The eviction units of a group in order (5.4), each with the group's elastic state before it leaves."""
 
     units: tuple[EvictionUnit, ...]
     states: tuple[int, ...]
@@ -144,7 +146,7 @@ def _started(cycle: Cycle, unit: EvictionUnit) -> float:
 
 
 def _chain(cycle: Cycle, group: PodGroup) -> _Chain:
-    """What a group could give up; one whose pods are as read is looked at once a cycle."""
+    """What a group could give up; computed once a cycle for a group whose pods are as the snapshot has them."""
     ledger = cycle.ledger
     gang = ledger.fixed.gangs[group.key]
     if not ledger.untouched(gang):
@@ -162,7 +164,7 @@ def _chain(cycle: Cycle, group: PodGroup) -> _Chain:
 
 def _linked(cycle: Cycle, group: PodGroup, units: Sequence[tuple[EvictionUnit, int]]) -> _Chain:
     charges = Charges(cycle.ledger)
-    # What started last has the least work to lose; creation decides where that is equal or unknown.
+    # The group that started last loses the least work; creation decides where starts are equal or unknown.
     name = f"{group.created:020.6f}{group.key.name}"
     keys = [
         (-group.priority, state, _started(cycle, unit), name, group.key.namespace) for unit, state in units
@@ -179,7 +181,7 @@ def _touched(cycle: Cycle, gang: Gang) -> list[tuple[EvictionUnit, int]]:
     """The units of a gang that the cycle has changed, as far as they may still be disturbed."""
     ledger, group = cycle.ledger, gang.group
     movable = gang.satisfied(group.root, ledger.status)
-    # What was reclaimed counted on what allocate gave the queues, so that is not withdrawn any more.
+    # Reclaim counted on the places that allocate gave, so these are not withdrawn any more.
     kept = group.key in cycle.kept or any(
         eviction.action == RECLAIM.name for eviction in cycle.evicted_by.values()
     )
@@ -195,14 +197,14 @@ def _touched(cycle: Cycle, gang: Gang) -> list[tuple[EvictionUnit, int]]:
 
 
 def _moved(cycle: Cycle, pod: Pod) -> bool:
-    """A pod that an earlier action of the cycle moved: it is not disturbed twice."""
+    """Whether an earlier action of the cycle moved the pod; it is not disturbed twice."""
     return pod.key in cycle.ledger.held and pod.status in ACTIVE_USED
 
 
 def _ages(cycle: Cycle, chains: Mapping[GroupKey, object]) -> dict[GroupKey, int]:
-    """Seconds of work each group would lose per device: since its last start, capped (formulation 1.4).
-
-    A group whose start is unknown counts the mean of the known ones, so publishing it never harms.
+    """Seconds of work that each group would lose per device: those since its last start, capped (formulation
+    1.4). A group whose start is unknown counts with the mean of the known ones, so that publishing a start
+    does no harm.
     """
     now, cap = cycle.snapshot.now, cycle.settings.objective.lost_work_cap_seconds
     known = {
@@ -277,9 +279,8 @@ class VictimFilter:
         by_queue: Mapping[str, Sequence[VictimCandidate]],
         known: dict[tuple[str, float], frozenset[int]],
     ) -> frozenset[int]:
-        """Ranks of the units that may be taken, of those that each queue has.
-
-        ``known``: those that reclaim may take of a queue, by the seconds that it runs undisturbed; added to.
+        """Ranks of the units of each queue that may be taken. ``known``: a cache, added to: what reclaim may
+        take of a queue, by the seconds that the queue's groups run undisturbed.
         """
         if not self._policy.by_share:
             return frozenset(
@@ -295,7 +296,7 @@ class VictimFilter:
         return frozenset[int]().union(*parts)
 
     def scope(self, queues: Iterable[str]) -> tuple[object, ...]:
-        """What decides over takes: asks with equal scopes may take the same units of ``queues``."""
+        """What decides what an ask takes: asks with equal scopes may take the same units of ``queues``."""
         if self._policy.by_share:
             return (self._group.queue, *(queue for queue in queues if self.reclaims_from(queue)))
         return (self._group.queue, self._group.priority) if self._policy.own_queue else ()
