@@ -332,7 +332,7 @@ def fewest_moves(ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[VictimCan
 
 
 def _fewest(size: int, free: int, given: Sequence[int]) -> int:
-    """How many of the pods, the largest first, free a piece of ``size`` on a node; 0 if all of them do not."""
+    """How many of the pods, the largest first, free a piece of ``size`` on a node; 0 if all do not."""
     short = (free // size + 1) * size - free
     for count, one in enumerate(sorted(given, reverse=True), start=1):
         short -= one

@@ -11,7 +11,7 @@ from kai_cp_models.snapshot import ACTIVE_USED, GpuKind, Pod
 
 
 def leave(ledger: Ledger, pod: Pod) -> None:
-    """Take the pod's place away: it is evicted if it runs, and only withdrawn if it was placed in this cycle."""
+    """Take the pod's place away: it is evicted if it runs, only withdrawn if this cycle placed it."""
     if pod.key in ledger.held:
         ledger.unplace(pod)
     elif pod.status in ACTIVE_USED:

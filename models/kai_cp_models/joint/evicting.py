@@ -353,7 +353,7 @@ class EvictingModel:
         return found
 
     def _moved_gpus(self, ratio: float) -> None:
-        """The settings' ceiling on moved GPUs: ``milli_gpus`` of moved pods against those of admitted ones."""
+        """The settings' ceiling on moved GPUs: ``milli_gpus`` of moved pods against those admitted."""
         if ratio == UNLIMITED:
             return
         given = [

@@ -55,7 +55,7 @@ class Disruption:
         admitted: Sequence[Ask],
         step_milli_gpus: int,
     ) -> Disruption:
-        """The difference between ``ledger`` and ``base``: a unit is lost when none of its pods has a place."""
+        """The difference of ``ledger`` from ``base``: a unit is lost when no pod of it has a place."""
         lost: list[bool] = []
         moved: set[PodKey] = set()
         for item in ranked:

@@ -298,7 +298,7 @@ class LevelModel(JointModel):
     def _join(
         self, device: tuple[int, str], members: Sequence[Pod], needs: Sequence[int], free: int, total: int
     ) -> None:
-        """Counts per class on a device that members may leave; no pod joins a device that all members leave."""
+        """Counts per class on a device that members may leave; none joins a device that all members leave."""
         counts = [self.cp.new_int_var(0, total // need, f"join[{device}]") for need in needs]
         gives = [self.ledger.share_mib_on(pod, device[0]) * self.gone[pod.key] for pod in members]
         self.cp.add(sum(need * count for need, count in zip(needs, counts, strict=True)) - sum(gives) <= free)

@@ -146,7 +146,7 @@ def _started(cycle: Cycle, unit: EvictionUnit) -> float:
 
 
 def _chain(cycle: Cycle, group: PodGroup) -> _Chain:
-    """What a group could give up; computed once a cycle for a group whose pods are as the snapshot has them."""
+    """What a group could give up; computed once a cycle while its pods are as the snapshot has them."""
     ledger = cycle.ledger
     gang = ledger.fixed.gangs[group.key]
     if not ledger.untouched(gang):
