@@ -1,8 +1,9 @@
 """Amounts: what a pod costs its queue in the three fair resources (2.3, 2.4).
 
-A share given as GPU memory has no size of its own; it depends on the node. So there are three views:
-``accepted`` once the node is known, ``optimistic`` against the largest GPUs (it can only refuse what no
-node could take), ``pessimistic`` against the smallest (demand, order and the size of a reclaim).
+A share given as GPU memory has no size of its own; it depends on the node. So there are three views.
+``accepted`` is the charge once the node is known. ``optimistic`` counts with the largest GPUs; it refuses
+only what no node could take. ``pessimistic`` counts with the smallest; demand, order and the size of a
+reclaim use it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Involved = tuple[bool, bool, bool]
 NOTHING: Final[Amounts] = (0, 0, 0)
 
 _DEFAULT_GPU_MEMORY_MIB: Final = 100
-"""Memory of a GPU about which nothing is known (2.3)."""
+"""Memory assumed of a GPU whose memory is unknown (2.3)."""
 _MILLI_STEP: Final = 10
 """Shares are charged in hundredths of a device (2.3)."""
 _MIG_NAME: Final = re.compile(r"^nvidia\.com/mig-(\d+)g\.(\d+)gb$")
@@ -60,7 +61,7 @@ def pessimistic_batch(snapshot: Snapshot, pods: Iterable[Pod]) -> Amounts:
 
 
 def without_shared_memory(snapshot: Snapshot, pod: Pod) -> Amounts:
-    """What the pod costs wherever it is: everything but shares that are given as GPU memory."""
+    """The part of the cost that does not depend on the node: everything but shares given as GPU memory."""
     spec = pod.spec
     if spec.gpu.kind is GpuKind.FRACTION:
         milli_gpus = spec.gpu.milli_portion * spec.gpu.devices
@@ -133,7 +134,7 @@ def claim_milli_gpus(snapshot: Snapshot, pod: Pod) -> int:
 
 
 def mig_milli_gpus(dimensions: tuple[str, ...], vector: tuple[int, ...]) -> int:
-    """What the MIG instances in a resource vector cost: their g numbers (2.4)."""
+    """The cost of the MIG instances in a resource vector: their g numbers (2.4)."""
     return MILLI * sum(vector[i] * slices for i, slices in mig_slices(dimensions))
 
 

@@ -1,4 +1,4 @@
-"""The queue book: what every queue holds during a cycle, beside what it may hold."""
+"""The queue book: what every queue holds during a cycle, and what it may hold."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Rows = list[Amounts]
 class QueueBook:
     """Queue totals of a cycle, by position in the tree, in the units of ``Amounts``; "unlimited" is -1.
 
-    Only ``held`` and ``firm`` ever change, through ``charge``: what a queue holds with all below it, and
-    what of that is not preemptible. ``*_floor``: the bound in whole units, so that an allocation is within it
-    if and only if it is at most the floor.
+    Only ``held`` and ``firm`` ever change, through ``charge``. ``held``: what a queue and all queues below it
+    hold. ``firm``: the part of that which is not preemptible. ``*_floor``: the bound in whole units, so that
+    an allocation is within it if and only if it is at most the floor.
     """
 
     tree: QueueTree
@@ -30,7 +30,7 @@ class QueueBook:
     firm: Rows
     quota: Rows
     firm_quota: Rows
-    """The quota as it bounds ``firm``."""
+    """The quota as the bound of ``firm``."""
     limit: Rows
     fair_share: Floats
     fair_share_floor: Rows
@@ -38,7 +38,7 @@ class QueueBook:
     """Limit if the quota is unlimited, else the larger of quota and fair share, within the limit (3.1)."""
     allocatable_share_floor: Rows
     cluster: Amounts
-    """What there is to divide."""
+    """The cluster's resources that are divided among the queues."""
 
     @staticmethod
     def of(snapshot: Snapshot) -> QueueBook:
@@ -63,7 +63,7 @@ class QueueBook:
         )
 
     def charge(self, queue: str, amounts: Amounts, preemptible: bool, sign: int = 1) -> None:
-        """Add ``amounts`` to the queue and all its ancestors; ``sign`` -1 takes them back."""
+        """Add ``amounts`` to the queue and all its ancestors; ``sign`` -1 subtracts them."""
         cpu, memory, gpu = sign * amounts[0], sign * amounts[1], sign * amounts[2]
         held, firm = self.held, self.firm
         for i in self.line(queue):
@@ -74,7 +74,7 @@ class QueueBook:
                 firm[i] = have[0] + cpu, have[1] + memory, have[2] + gpu
 
     def copy(self) -> QueueBook:
-        """An independent book; what never changes is shared."""
+        """An independent book; rows that never change are shared."""
         return QueueBook(
             self.tree,
             list(self.held),
@@ -116,7 +116,7 @@ class QueueBook:
 
 
 def allocatable_share(quota: Shares, limit: Shares, fair_share: Shares) -> Shares:
-    """Up to where a queue may hold resources undisturbed (3.1); -1: without bound."""
+    """How much a queue may hold undisturbed (3.1); -1: any amount."""
     found = []
     for deserved, most, fair in zip(quota, limit, fair_share, strict=True):
         if deserved == UNLIMITED:

@@ -1,7 +1,7 @@
-"""Order: which pod group is next to be served (3.5, 3.6). Its reverse, what gives way first, is ``rank``.
-
-The queue tree is walked level by level; a queue stands for the best group below it. The ranks of
-queues and the heads of leaves are kept, and only the path of what changed is looked at again.
+"""Order: which pod group is next to be served (3.5, 3.6). ``rank`` has its reverse: which group gives way
+first. The queue tree is walked level by level; each queue is represented by the first group below it. The
+ranks of queues and the first groups of leaves are kept, and after a change only the queues on its path are
+computed again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ def group_sort_key(group: PodGroup, elastic_state: int) -> SortKey:
     """Order of a group inside its leaf queue (3.6).
 
     ``elastic_state``: 0 below the minimum in any pod set, 1 exactly at it, 2 above. The namespace
-    only tells groups of one name apart. Points for waiting count as priority (``aging``); what runs has none.
+    only tells groups of one name apart. Points for waiting count as priority (``aging``); a running group has
+    none.
     """
     return (-group.priority - group.aged, elastic_state, group.created, group.key.name, group.key.namespace)
 
 
 class FairOrder:
-    """Groups waiting in the leaves of the queue tree, popped one at a time, the most deserving first.
+    """Groups waiting in the leaves of the queue tree, popped one at a time in the fair order.
 
     Groups in queues that do not exist or have children are left out: no action ever considers them (1.1).
     After a change of ``book`` call ``charged`` for the queue that was charged.
@@ -55,11 +56,11 @@ class FairOrder:
         self._known = set(entries)
         """The groups that wait."""
         self._heads: list[tuple[int, _Waiting] | None] = [None for _ in tree.queues]
-        """The group each queue stands for, and its leaf."""
+        """The first group below each queue, and its leaf."""
         self._ranks: list[Rank | None] = [None for _ in tree.queues]
         self._by_size: list[dict[Amounts, Rank]] = [{} for _ in tree.queues]
-        """Ranks of each queue by the size of its head, as long as nothing is charged."""
-        # Sorting what is nearly in order takes no time.
+        """Ranks of each queue by the size of its first group's batch, until the queue is charged."""
+        # Sorting a list that is nearly in order takes hardly any time.
         places, groups, leaf_of = snapshot.waiting_places, self._groups, self._leaf_of
         for group in sorted(entries, key=lambda group: places.get(group, -1)):
             key, amounts = entries[group]
@@ -85,7 +86,7 @@ class FairOrder:
         return result
 
     def push(self, group: GroupKey, entry: Entry) -> None:
-        """Let a group wait (again), or replace its entry."""
+        """Add a group, or replace its entry."""
         leaf = self._leaf(group)
         if leaf is None:
             return
@@ -95,7 +96,7 @@ class FairOrder:
         self._stale.update(self._paths[leaf])
 
     def discard(self, group: GroupKey) -> None:
-        """Take a group out if it waits."""
+        """Remove a group if it is there."""
         if group not in self._known:
             return
         self._known.remove(group)
@@ -105,7 +106,7 @@ class FairOrder:
             self._stale.update(self._paths[leaf])
 
     def charged(self, queue: str) -> None:
-        """The book changed for ``queue`` (and with it for its ancestors)."""
+        """Note that the book changed for ``queue``, and so for its ancestors."""
         path = self._paths[self._book.index(queue)]
         self._stale.update(path)
         for i in path:
@@ -122,11 +123,11 @@ class FairOrder:
         return None if head is None else head[1][1]
 
     def rank_of(self, queue: int) -> Rank | None:
-        """Steps 1 to 6 of a queue when a group was last looked for; None when none waits below it."""
+        """Steps 1 to 6 of a queue at the last search for a group; None when no group waits below it."""
         return self._ranks[queue]
 
     def pop(self) -> GroupKey | None:
-        """Take the next group out; None when no group waits."""
+        """Remove the next group and return it; None when no group waits."""
         head = self._head()
         if head is None:
             return None
@@ -135,7 +136,7 @@ class FairOrder:
         waiting = self._waiting[leaf]
         del waiting[0]
         if waiting and waiting[0][2] == amounts:
-            # The next one has the same size, so no queue of the path has another rank.
+            # The next group has the same size, so every queue of the path keeps its rank.
             after = leaf, waiting[0]
             for i in self._paths[leaf]:
                 self._heads[i] = after
@@ -155,7 +156,7 @@ class FairOrder:
         return self._leaf_of.get(self._groups[group].queue)
 
     def _refresh(self, i: int) -> None:
-        """Look again which group queue ``i`` stands for and where that puts it; children come first."""
+        """Compute the first group of queue ``i`` and its rank anew; its children must be up to date."""
         children = self._children[i]
         head: tuple[int, _Waiting] | None = None
         if children:
@@ -173,7 +174,7 @@ class FairOrder:
         self._ranks[i] = rank
 
     def _rank(self, i: int, amounts: Amounts) -> Rank:
-        """Steps 1 to 6 for queue ``i`` with a head of this size."""
+        """Steps 1 to 6 for queue ``i`` with a first batch of this size."""
         steps, held = self._steps, self._book.held[i]
         with_batch = (held[0] + amounts[0], held[1] + amounts[1], held[2] + amounts[2])
         return (

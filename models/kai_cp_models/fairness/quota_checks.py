@@ -1,4 +1,4 @@
-"""Checks of queue limits, and of quotas of what cannot be preempted (3.7)."""
+"""Checks of queue limits, and of quotas for non-preemptible pods (3.7)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESOURCE_NAMES: Final = ("CPU", "memory", "GPU")
 
 @dataclass(frozen=True, slots=True)
 class OverQuota:
-    """Which bound of which queue stands in the way. Numbers in the units of ``Amounts``."""
+    """The bound of a queue that is exceeded. Numbers are in the units of ``Amounts``."""
 
     queue: str
     resource: int
@@ -48,7 +48,7 @@ def non_preemptible_over_quota(
 ) -> OverQuota | None:
     """The first quota, leaf to root, that ``amounts`` more of non-preemptible pods would exceed.
 
-    ``lent``: by queue, what its quota does not count (3.8).
+    ``lent``: by queue, the amount that its quota does not count (3.8).
     """
     return first_over(book, queue, amounts, book.firm, book.firm_quota, bound="quota", lent=lent)
 
@@ -75,7 +75,7 @@ def first_over(
 
 
 def in_words(resource: int, bound: int, used: int, requested: int) -> tuple[str, str, str]:
-    """The bound with its unit, the other two without it."""
+    """The bound with its unit, and the other two numbers without it."""
     if resource == 1:
         return f"{_gib(bound)} GiB memory", _gib(used), _gib(requested)
     unit = ("CPUs", "", "GPUs")[resource] if bound != MILLI else ("CPU", "", "GPU")[resource]

@@ -1,10 +1,10 @@
 """Rank: which running pod group gives way first, the exact reverse of the fair order (3.6).
 
-Victims are taken one after the other, always from the queue that deserves least, the book left as it was;
-what was taken counts as gone in step 5, and only there. So every queue has its own sequence, whatever the
-others give, and sequences are merged by their heads. A head that deserves less than the one before it is
-taken at once after it, so each element counts with the most deserving standing up to it, and the merge is
-a sort.
+Victims are taken one after the other, always from the queue that is last in the fair order. The book does not
+change: taken units count as gone in step 5 only. So the sequence of a queue does not depend on what other
+queues give, and sequences are merged by their first elements. An element that is to go earlier than the one
+before it in its sequence is taken directly after that one. So each element counts with the latest position up
+to it, and the merge is a sort.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ _NOTHING: Final = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Giving:
-    """What a pod group gives up, unit by unit.
-
-    ``keys``: place of each unit among all of the leaf; the largest goes first, and no two groups share one.
-    ``gives``: the charge of each unit. ``left``: what is left of the group when the turn of each comes.
+    """What a pod group gives up, unit by unit. ``keys``: sort key of each unit within the leaf; the largest
+    goes first, and no two groups have an equal one. ``gives``: the charge of each unit. ``left``: what the
+    group still holds when each unit is reached.
     """
 
     queue: str
@@ -59,7 +58,7 @@ def victim_order(book: QueueBook, givings: Mapping[Key, Giving]) -> list[tuple[K
     left: list[Amounts] = []
     ranges: dict[int, Ints] = {}
     for i, found in leaves.items():
-        # Stable, so that the units of a group stay in their order.
+        # The sort is stable, so that the units of a group stay in their order.
         found.sort(key=_key_of, reverse=True)
         ranges[i] = np.arange(len(units), len(units) + len(found))
         units.extend((name, k) for _, name, k in found)
@@ -80,7 +79,7 @@ class _Merge:
         self._leaves = leaves
 
     def below(self, siblings: Sequence[int]) -> Ints:
-        """The units below all of ``siblings`` as they are taken."""
+        """The units below all of ``siblings`` in the order in which they are taken."""
         sequences = {i: units for i in siblings if len(units := self._sequence(i))}
         if len(sequences) < 2:
             return next(iter(sequences.values()), _NOTHING)
@@ -105,7 +104,7 @@ class _Merge:
         return self.below(children) if children else self._leaves.get(i, _NOTHING)
 
     def _fifth(self, i: int, held: Amounts, units: Ints) -> NDArray[np.float64]:
-        """Step 5 of each unit: the dominant share without its group and all before it, as far as it fell."""
+        """Step 5 of each unit: the smallest dominant share so far, without its group and all before it."""
         gives = self._gives[units]
         gone = np.cumsum(gives, axis=0) - gives + self._left[units]
         shares = (np.array(held, dtype=np.int64) - gone) / np.array(self._steps.divisors[i])
@@ -137,7 +136,7 @@ class _Merge:
 
 
 def _falling(name: Key, keys: Iterable[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], Key, int]]:
-    """(key, group, position): a unit that would go before the one it follows goes at once after it."""
+    """(key, group, position): a unit that would go before the one it follows goes directly after it."""
     found: list[tuple[tuple[Any, ...], Key, int]] = []
     for k, key in enumerate(keys):
         found.append((min(key, found[-1][0]) if found else key, name, k))
@@ -149,7 +148,7 @@ def _key_of(unit: tuple[tuple[Any, ...], object, int]) -> tuple[Any, ...]:
 
 
 def _remaining(gives: Sequence[Amounts]) -> Sequence[Amounts]:
-    """What is left of a group when each unit's turn comes, that unit included."""
+    """What the group still holds when each unit is reached, that unit included."""
     if len(gives) == 1:
         return gives
     cpu = memory = gpu = 0

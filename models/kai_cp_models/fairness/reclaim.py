@@ -12,9 +12,9 @@ from kai_cp_models.fairness.quota_checks import RESOURCE_NAMES, OverQuota
 from kai_cp_models.snapshot import UNLIMITED
 
 ResourceBounds = tuple[int | None, int | None, int | None]
-"""Per resource what a queue must hold more than to lose a unit; None: the resource is no reason."""
+"""Per resource, the amount above which a queue may lose a unit; None: the resource is no reason."""
 TakenUnit = tuple[str, Amounts, Involved]
-"""A lost unit: the victim's leaf queue, what it gives up, and the resources that this involves."""
+"""A lost unit: the victim's leaf queue, the amount that it gives up, and the resources involved."""
 
 
 def can_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool) -> OverQuota | None:
@@ -34,9 +34,9 @@ def can_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool
 
 
 def reclaim_conceivable(book: QueueBook, queue: str, amounts: Amounts, *, lost: Sequence[Amounts]) -> bool:
-    """Whether ``can_reclaim`` may hold in some state on the way; False is a proof that it never does.
+    """Whether ``can_reclaim`` may hold in some state of the action; False is a proof that it never does.
 
-    ``lost``: per queue what it may hold less than in ``book`` at most.
+    ``lost``: the most by which each queue may fall below ``book``.
     """
     i = book.index(queue)
     return within(add(subtract(book.held[i], lost[i]), amounts), book.fair_share_floor[i])
@@ -72,9 +72,9 @@ def victim_conceivable(
     lost: Sequence[Amounts],
     gained: Sequence[Amounts],
 ) -> bool:
-    """Whether ``victim_allowed`` may hold in some state on the way; False is a proof that it never does.
+    """Whether ``victim_allowed`` may hold in some state of the action; False is a proof that it never does.
 
-    ``lost`` and ``gained``: per queue what it may hold less and more than in ``book`` at most.
+    ``lost`` and ``gained``: the most by which each queue may fall below ``book`` and rise above it.
     """
     trigger, victim = _levelled(book, trigger_queue, victim_queue)
     most = add(book.held[victim], gained[victim])
@@ -87,14 +87,14 @@ def victim_conceivable(
 def due_bounds(
     book: QueueBook, queue: str, amounts: Amounts, victim_queue: str
 ) -> tuple[str, ResourceBounds]:
-    """The victim's levelled queue, and what it must hold more than to lose a unit to a batch of ``queue``."""
+    """The victim's levelled queue, and the amounts above which it may lose a unit to a batch of ``queue``."""
     trigger, victim = _levelled(book, queue, victim_queue)
     entitled = within(add(book.held[trigger], amounts), book.quota[trigger])
     return book.name(victim), _bounds(book, victim, entitled=entitled)
 
 
 def over(held: Sequence[int], bounds: ResourceBounds) -> bool:
-    """Whether a queue holds more than its bound in some resource; else nothing of it may go."""
+    """Whether a queue holds more than its bound in some resource; else it may lose nothing."""
     return any(bound is not None and have > bound for have, bound in zip(held, bounds, strict=True))
 
 
@@ -163,7 +163,7 @@ def _levelled(book: QueueBook, trigger_queue: str, victim_queue: str) -> tuple[i
 
 
 def _bounds(book: QueueBook, victim: int, *, entitled: bool) -> ResourceBounds:
-    """A queue keeps its fair share; from a trigger within its quota it keeps no more than its own quota."""
+    """A queue keeps its fair share; against a trigger within its quota it keeps only its own quota."""
     share, quota = book.allocatable_share_floor[victim], book.quota[victim]
     found: list[int | None] = []
     for r in range(3):

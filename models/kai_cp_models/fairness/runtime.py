@@ -11,9 +11,8 @@ MinRuntimeSetting = Literal["preempt_min_runtime_seconds", "reclaim_min_runtime_
 
 
 def protected(snapshot: Snapshot, group: PodGroup, seconds: float) -> bool:
-    """Whether the group runs for less than the ``seconds`` it is ``granted`` (4.6).
-
-    An elastic group may give up surplus pods all the same.
+    """Whether the group has run for less than the ``seconds`` that it is ``granted`` (4.6). An elastic group
+    may still give up surplus pods.
     """
     return group.last_start is not None and snapshot.now < group.last_start + seconds
 
@@ -21,7 +20,7 @@ def protected(snapshot: Snapshot, group: PodGroup, seconds: float) -> bool:
 def granted(snapshot: Snapshot, queue: str, action: ActionName, trigger_queue: str) -> float:
     """Seconds that a group in ``queue`` runs undisturbed by ``action`` for ``trigger_queue``.
 
-    Only reclaim and preempt know such a time.
+    Only reclaim and preempt have such a time.
     """
     if not snapshot.policy.plugin("minruntime"):
         return 0.0

@@ -1,7 +1,8 @@
 """Fair share: how the cluster is divided among the queues (3.1, 3.2, 3.4).
 
-Each resource on its own, top-level queues first, then every queue's share among its children:
-quotas, then the surplus by weight in tiers of queue priority, then the devices left by rounding down.
+Each resource is divided separately: first among top-level queues, then each queue's share among its children.
+Siblings get their quotas, then the surplus by weight in tiers of queue priority, then the devices left over
+by rounding down.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kai_cp_models.snapshot import ACTIVE_USED, CPU, GPU, MEMORY, MILLI, UNLIMIT
 
 
 def cluster_total(snapshot: Snapshot) -> Shares:
-    """What there is to divide: healthy nodes less what other schedulers' pods use there (3.1)."""
+    """The resources to divide: those of healthy nodes, less what other schedulers' pods use there (3.1)."""
     cpu = memory = gpu = 0
     counted = {node.name: _offers_gpus(snapshot, node) for node in snapshot.nodes if node.healthy}
     for node in snapshot.nodes:
@@ -42,7 +43,7 @@ def fair_shares(snapshot: Snapshot) -> dict[str, Shares]:
 
 
 def divide(snapshot: Snapshot, totals: QueueTotals, cluster: Shares) -> dict[str, Shares]:
-    """The fair share of every queue, given what each asks for and what there is."""
+    """The fair share of every queue, from what each asks for and what the cluster has."""
     tree = totals.tree
     shares = np.zeros((len(tree.queues), RESOURCES))
     for resource in range(RESOURCES):
@@ -112,7 +113,7 @@ def _share_surplus(
     *,
     remainders: dict[int, float],
 ) -> float:
-    """Step 2 for one tier: rounds by weight until no need is met any more; what is left over."""
+    """Step 2 for one tier: rounds by weight until no round meets another need; returns what is left over."""
     while left > 0:
         unsatisfied = [i for i in tier if claims[i].requestable > shares[i]]
         weights = sum(claims[i].weight for i in unsatisfied)

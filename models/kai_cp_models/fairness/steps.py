@@ -1,4 +1,4 @@
-"""The steps by which sibling queues are compared (3.5): what of them no charge changes, for all queues."""
+"""The steps that compare sibling queues (3.5), as far as charges do not change them, for all queues."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class QueueSteps:
         self._quota = [_bounds(quota) for quota in book.quota]
         self._share = [_bounds(shares) for shares in book.allocatable_share.tolist()]
         self._without = [tuple(r for r in range(3) if shares[r] == 0) for shares in self._share]
-        """Resources of which a queue has no share at all."""
+        """Resources of which a queue has no share."""
         self._priority = [-queue.priority for queue in queues]
         self.divisors = [_divisors(shares, book.cluster) for shares in book.allocatable_share.tolist()]
-        """What the holdings of each queue are divided by for its dominant share."""
+        """The divisors of each queue's holdings for its dominant share."""
         self._seniority = [(queue.created, queue.name) for queue in queues]
 
     def dominant(self, i: int, amounts: Sequence[int]) -> float:
@@ -35,7 +35,7 @@ class QueueSteps:
         return max(amounts[0] / by[0], amounts[1] / by[1], amounts[2] / by[2])
 
     def standing(self, i: int, allocated: Sequence[int], counted: Sequence[int]) -> QueueStanding:
-        """Steps 1 to 4; ``counted``: what steps 2 and 4 look at."""
+        """Steps 1 to 4; ``counted``: the amounts for steps 2 and 4."""
         fair, quota, without = self._fair_share[i], self._quota[i], self._without[i]
         over_utilised = allocated[0] > fair[0] and allocated[1] > fair[1] and allocated[2] > fair[2]
         beyond = counted[0] > quota[0] or counted[1] > quota[1] or counted[2] > quota[2]
@@ -43,11 +43,11 @@ class QueueSteps:
         return over_utilised, beyond, self._priority[i], unentitled
 
     def first(self, ties: Sequence[int]) -> int:
-        """Of queues that are equal so far the one that is served first (steps 7 and 8)."""
+        """The queue that is served first, of queues equal in steps 1 to 6 (steps 7 and 8)."""
         return self._tie(ties, min, 1) if len(ties) > 1 else ties[0]
 
     def last(self, ties: Sequence[int]) -> int:
-        """Of queues that are equal so far the one that gives way first (steps 7 and 8 reversed)."""
+        """The queue that gives way first, of queues equal in steps 1 to 6 (steps 7 and 8 reversed)."""
         return self._tie(ties, max, -1) if len(ties) > 1 else ties[0]
 
     def _tie(self, ties: Sequence[int], choose: Callable[..., int], sign: int) -> int:
@@ -55,8 +55,8 @@ class QueueSteps:
         candidates: Iterable[int] = ties
         distinct = {shares[i] for i in ties}
         if len(distinct) > 1:
-            # Step 7 leaves most pairs open and step 8 decides those; taken pair by pair that can run in a
-            # circle, so the pairs that step 7 does decide go first.
+            # Step 7 leaves most pairs open, and step 8 decides those. Pair by pair the result can be a
+            # circle, so the pairs that step 7 decides are taken first.
             open_ = {
                 share for share in distinct if not any(_before(other, share, sign) for other in distinct)
             }
@@ -73,7 +73,7 @@ def _bounds(shares: Sequence[float]) -> tuple[float, ...]:
 
 
 def _divisors(shares: Sequence[float], cluster: Amounts) -> tuple[float, ...]:
-    """The share, the cluster if unlimited, a thousandth of a unit if none."""
+    """The share; the cluster's amount if the share is unlimited; a thousandth of a unit if there is none."""
     found = []
     for share, most, scale in zip(shares, cluster, SCALE, strict=True):
         basis = float(most) if share == UNLIMITED else share

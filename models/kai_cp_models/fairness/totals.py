@@ -36,7 +36,7 @@ SCALE: Final[Amounts] = (1, 1, MILLI)
 """Amount units per unit of ``Shares``: milli-CPUs and bytes are the same, a device is 1000."""
 
 _NOISE: Final = 1e-6
-"""Slack when a float is cut to an integer: 0.29 devices are 290 milli_gpus, not 289."""
+"""Added before a float is cut to an integer: 0.29 devices are 290 milli_gpus and not 289."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class QueueTotals:
 
     @staticmethod
     def of(snapshot: Snapshot) -> QueueTotals:
-        """Totals of a snapshot: pods of groups whose queue exists."""
+        """Totals of a snapshot over the pods of groups whose queue exists."""
         tree = QueueTree.of(snapshot)
         shape = (len(tree.queues), RESOURCES)
         allocated, non_preemptible, pending = (np.zeros(shape, dtype=np.int64) for _ in range(3))
@@ -101,7 +101,7 @@ class QueueTotals:
 
 
 class _Kind(NamedTuple):
-    """Pods that count alike; ``pod`` is one of them."""
+    """Pods with equal amounts; ``pod`` is one of them."""
 
     queue: int
     placed: bool
@@ -110,7 +110,7 @@ class _Kind(NamedTuple):
 
 
 def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
-    """Placed and pending pods of existing queues, counted by what makes their amounts.
+    """Placed and pending pods of existing queues, counted by what determines their amounts.
 
     There are few kinds: pods share their specs, and only GPU memory depends on the node.
     """

@@ -55,7 +55,7 @@ def kind_holdings(snapshot: Snapshot) -> Sequence[kinds.KindUse]:
 
 
 def unread_notes(snapshot: Snapshot, options: OptionalRules) -> list[SetAside]:
-    """Annotations of queues that options which are on cannot read: kinds of GPUs and rollouts."""
+    """Queue annotations that cannot be read although their option is on: kinds of GPUs and rollouts."""
     by_kind = kinds.set_aside(snapshot) if options.gpu_kinds else ()
     return [*by_kind, *rollouts.problems(snapshot, options)]
 
@@ -75,7 +75,7 @@ def mig_advice(snapshot: Snapshot) -> MigReport | None:
 
 
 def greedy_plan(snapshot: Snapshot, settings: Settings) -> Plan:
-    """The plan of allocate's greedy pass alone: nothing is solved, nothing evicted, nothing checked."""
+    """The plan of allocate's greedy pass alone: no solving, no evictions, no check."""
     from kai_cp_models.actions.allocate import allocate
 
     cycle = begun(snapshot, settings)
@@ -87,7 +87,8 @@ def greedy_plan(snapshot: Snapshot, settings: Settings) -> Plan:
 def faults(snapshot: Snapshot, plan: Plan, settings: Settings) -> list[str]:
     """Every rule that a plan made with ``settings`` breaks, in words.
 
-    ``check.violations`` of the snapshot as a cycle with these settings sees it: aged, and with run times.
+    The result of ``check.violations`` for the snapshot as a cycle with these settings sees it: with aging and
+    run times.
     """
     from kai_cp_models.reservations.prepare import prepare
 
@@ -109,7 +110,7 @@ def solver_seconds() -> float:
 
 
 def begun(snapshot: Snapshot, settings: Settings) -> Cycle:
-    """A cycle of which no action has run, without an end; for the other queries."""
+    """A cycle before its first action, without a deadline; for the other queries."""
     from kai_cp_models.cycle import Cycle
 
     return Cycle(snapshot, settings, Ledger.of(snapshot, settings.rules), math.inf)

@@ -1,4 +1,4 @@
-"""What rules add to a snapshot when it is read."""
+"""What the rules add to a snapshot when it is read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kai_cp_models.snapshot import Snapshot
 def completed(snapshot: Snapshot, judging: Judging) -> Snapshot:
     """The snapshot with what its API objects mean for all others.
 
-    Claims count as GPUs in queues, devices that DRA serves count in their nodes, and what no rule could
-    use is set aside. ``judging``: what selectors may cost, and whether they are evaluated at all.
+    Claims count as GPUs in queues, devices that DRA serves count in their nodes, and objects that no rule can
+    use are skipped. ``judging``: what selectors may cost, and whether they are evaluated at all.
     """
     return with_rules(replace(snapshot, extras=snapshot.extras.having(JUDGING, judging)))
 

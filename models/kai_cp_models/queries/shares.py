@@ -1,4 +1,4 @@
-"""Queues and their line: the fair order (3.5, 3.6), fair shares, and what pods are worth."""
+"""Queues: the fair order (3.5, 3.6), fair shares, and the GPUs of pods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class QueueShares:
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """A pod group with pending pods. ``pods`` of its ``pending`` ones come next, and need ``gpus``."""
+    """A pod group with ``pending`` pods. Its next batch has ``pods`` of them and needs ``gpus``."""
 
     group: PodGroup
     ready: bool
@@ -64,7 +64,9 @@ def fair_line(snapshot: Snapshot, settings: Settings, served: Container[GroupKey
 
 
 def waiting_line(snapshot: Snapshot) -> list[Waiter]:
-    """All that wait, as if each were served when its turn comes: first those that may be, in fair order."""
+    """All groups that wait, in the fair order that holds if each is served in turn; those that cannot be
+    served come last.
+    """
     book = QueueBook.of(snapshot)
     gangs = gangs_of(snapshot)
     pending = {
@@ -112,14 +114,13 @@ def gpus_of(snapshot: Snapshot, pod: Pod, node: str | None = None) -> float:
 
 
 def whole_gpus(pods: Iterable[Pod]) -> float:
-    """GPUs of pods wherever they are: a share counts its portion, a share of memory a whole device."""
+    """GPUs of pods on any node: a share counts its portion, a share of memory a whole device."""
     return sum(amounts.milli_gpus(pod) for pod in pods) / MILLI
 
 
 def owed(snapshot: Snapshot, plan: Plan) -> dict[str, list[GroupKey]]:
-    """By leaf queue: pod groups that wait although what they need next is within the fair share.
-
-    The fair share of the queue and of every queue above it, in CPU, memory and GPUs, after the plan.
+    """By leaf queue: pod groups that wait although their next batch is within the fair share. That is the
+    fair share of the queue and of every queue above it, in CPU, memory and GPUs, after the plan.
     """
     found: dict[str, list[GroupKey]] = {}
     placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
@@ -151,7 +152,7 @@ def _owed(plan: Plan, queue: str, needs: Shares) -> bool:
 
 
 def _remark(snapshot: Snapshot, group: PodGroup, gang: Gang) -> str:
-    """Why the group is not considered at all (4.1), or nothing."""
+    """Why no action considers the group (4.1), or ""."""
     if group.queue not in snapshot.queue_by_name:
         return f"queue {group.queue or '(none)'} does not exist"
     if group.queue not in snapshot.leaf_queues:

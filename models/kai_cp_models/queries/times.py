@@ -20,11 +20,11 @@ class RunTimes:
         self._times = Times(snapshot, settings)
 
     def expected(self, group: PodGroup) -> float | None:
-        """Seconds that a pod group runs, as far as declared; None: nothing is."""
+        """Seconds that a pod group runs, as declared; None where nothing is declared."""
         return self._times.expected(group)
 
     def end(self, key: GroupKey) -> float | None:
-        """When the room of a running pod group is free again, in seconds since the epoch; None: unknown."""
+        """When a running pod group ends, in seconds since the epoch; None: unknown."""
         found = self._times.end(key)
         return None if found == NEVER else found
 
@@ -40,7 +40,7 @@ class RunTimes:
 
 
 def asking_to_reserve(snapshot: Snapshot, key: GroupKey) -> Snapshot:
-    """The snapshot in which a pod group asks for a start in the future, whatever it says itself."""
+    """The snapshot in which a pod group asks for a start in the future, whatever its annotations say."""
 
     def asking(group: PodGroup) -> PodGroup:
         notes = (*(note for note in group.notes if note[0] != RESERVE), (RESERVE, "true"))

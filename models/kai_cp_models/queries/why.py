@@ -1,7 +1,7 @@
 """Why a pod group waits: which rules block it, and which least changes could help.
 
 A ``Situation`` is a decided cycle; ``blocking_of_all`` proves what blocks pod groups of it; families of rules
-are named as in the documents. Everything else here answers one question about a situation.
+are named as in the documents. Every other function here answers one question about a situation.
 """
 
 from __future__ import annotations
@@ -83,9 +83,8 @@ __all__ = [
 
 
 def question_of(situation: Situation, group: PodGroup) -> object:
-    """What tells apart the questions of two pod groups; without a batch each is its own.
-
-    Equal for groups that have the same blocking sets and the same fixes.
+    """A key that is equal for pod groups with the same blocking sets and the same fixes. A group without a
+    batch has a key of its own.
     """
     batch = situation.batch(group.key)
     if batch is None:
@@ -104,8 +103,9 @@ def asked_classes(situation: Situation, group: PodGroup) -> list[AskClass]:
 
 
 def free_after(situation: Situation) -> Ints:
-    """[N, D] what is idle or going away on every node when the plan is carried out; less than 0 where
-    more is held than there is."""
+    """[N, D] what is idle or releasing on every node when the plan is carried out; negative where more is
+    held than the node has.
+    """
     found: Ints = situation.after.idle + situation.after.releasing
     return found
 
@@ -119,7 +119,7 @@ class LevelledQueue(NamedTuple):
 
 
 def levelled_queues(situation: Situation, asker: str, victim: str) -> tuple[LevelledQueue, LevelledQueue]:
-    """The queues on the paths of two leaf queues that 4.4 compares: the asker's, and the victim's."""
+    """The two queues that 4.4 compares, on the paths of two leaf queues: the trigger's and the victim's."""
     book = situation.before.book
     mine, theirs = (
         LevelledQueue(name, book.allocated_shares(name), book.fair_share_of(name))
@@ -132,7 +132,7 @@ def levelled_queues(situation: Situation, asker: str, victim: str) -> tuple[Leve
 class BoundShortage:
     """A bound of a queue that the next batch exceeds, in milli-CPUs, bytes or milli-GPUs.
 
-    ``resource``: 0 CPU, 1 memory, 2 GPU. ``needed``: the least bound with which it does not.
+    ``resource``: 0 CPU, 1 memory, 2 GPU. ``needed``: the smallest bound that the batch would not exceed.
     """
 
     queue: str
@@ -143,7 +143,7 @@ class BoundShortage:
 def shortages(
     situation: Situation, group: PodGroup, field: Literal["limit", "quota"]
 ) -> Iterator[BoundShortage]:
-    """Bounds on the path of a pod group's queue that it and what is held exceed together (3.7)."""
+    """Bounds on the path of a pod group's queue that its batch and what is held exceed together (3.7)."""
     book, batch = situation.after.book, situation.batch(group.key)
     size = amounts.optimistic_batch(situation.snapshot, batch.all_pods if batch else ())
     firm = field == "quota" and not group.preemptible
@@ -214,7 +214,8 @@ def changes(
     deadline: float,
     most: int,
 ) -> Iterator[PodChanges]:
-    """Pods to stop or to move for a pod group, the least first; whether one helps, only the next cycle says.
+    """Pods to stop or to move for a pod group, the least first; only a cycle on the changed snapshot shows
+    whether one helps.
 
     ``bent``: fair shares and the order may change with it. ``deadline``: of ``time.monotonic()``; ``most``:
     candidates at most.
@@ -223,7 +224,7 @@ def changes(
 
 
 def has_devices(situation: Situation, pod: Pod) -> bool:
-    """Whether a pod holds more than room on its node, so that no move of it is proposed."""
+    """Whether a pod holds more than its requests on its node, so that no move of it is proposed."""
     return repair.has_devices(situation.before, pod)
 
 

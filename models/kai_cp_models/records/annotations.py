@@ -1,4 +1,4 @@
-"""Annotations of pod groups and queues that are ours: their names, and how their values are written."""
+"""Our own annotations of pod groups and queues: their names, and the form of their values."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Fields:
         return name in self._notes
 
     def read(self, name: str, parse: Callable[[str], Value]) -> Value | None:
-        """The value of an annotation; None when it is missing or set aside."""
+        """The value of an annotation; None when it is missing or skipped."""
         text = self._notes.get(name)
         if text is None:
             return None

@@ -12,7 +12,7 @@ from kai_cp_models.snapshot import LabelSelector, Pod
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBudget:
-    """A PodDisruptionBudget. ``allowed``: from its status, or None to be counted."""
+    """A PodDisruptionBudget. ``allowed``: evictions by its status; None: to be counted from its pods."""
 
     namespace: str
     name: str

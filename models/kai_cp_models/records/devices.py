@@ -12,11 +12,11 @@ from kai_cp_models.quantity import Version
 from kai_cp_models.snapshot import NodeTerms, Taint, Toleration
 
 DeviceObject = Mapping[str, Any]
-"""JSON that no rule looks into: it is handed on as it was read."""
+"""JSON that no rule reads; it is passed on as it came."""
 ALL: Final = "All"
 EXACT: Final = "ExactCount"
 REFUSING: Final = ("NoSchedule", "NoExecute")
-"""Effects of taints that keep claims off a device; others do nothing."""
+"""Effects of taints that keep claims off a device; other effects do nothing."""
 
 
 Value = tuple[str, str | int | bool | Version]
@@ -95,7 +95,7 @@ class DeviceClass:
 
 @dataclass(frozen=True, slots=True)
 class TaintRule:
-    """A DeviceTaintRule: one taint on all devices that it means. None and "": any.
+    """A DeviceTaintRule: one taint on all devices that it selects. None and "": any.
 
     ``device_class`` and ``selectors`` exist in v1alpha3 up to Kubernetes 1.34.
     """
@@ -111,10 +111,10 @@ class TaintRule:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One way to satisfy a request: so many devices of a class."""
+    """One way to satisfy a request: a number of devices of a class."""
 
     name: str
-    """As results name it: the request's name, or ``request/subrequest``."""
+    """The name in results: the request's name, or ``request/subrequest``."""
     device_class: str
     selectors: tuple[str, ...] = ()
     mode: str = EXACT
@@ -177,7 +177,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class DeviceObjects:
-    """What the cluster has of DRA and can be read.
+    """The readable DRA objects of the cluster.
 
     ``devices``: those of the newest generation of every complete pool, in the order of driver, pool, slice
     and place in it.

@@ -1,4 +1,4 @@
-"""What evaluating the selectors of claims may cost a cycle, and what earlier cycles have paid for."""
+"""How much evaluating the selectors of claims may cost a cycle, and what earlier cycles have evaluated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_PAID: Final = 500_000
 
 @dataclass
 class Paid:
-    """Evaluations that were paid for in earlier cycles, by hash of expression and what it sees."""
+    """Evaluations done in earlier cycles, by hash of the expression and of its input."""
 
     known: set[int] = field(default_factory=set)
 

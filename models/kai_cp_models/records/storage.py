@@ -43,7 +43,7 @@ class VolumeClaim:
     selector: LabelSelector | None
     selected_node: str
     owner_uid: str
-    """UID of the pod that it goes away with; "" when it stays."""
+    """UID of the pod with which it is deleted; "" when it stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class StorageClass:
 
 @dataclass(frozen=True, slots=True)
 class StorageCapacity:
-    """A CSIStorageCapacity: room for volumes of a class on the nodes it selects."""
+    """A CSIStorageCapacity: capacity for volumes of a class on the nodes that it selects."""
 
     name: str
     storage_class: str
@@ -83,7 +83,7 @@ class StorageObjects:
 
 
 STORAGE: Final[Key[StorageObjects]] = Key("storage", StorageObjects())
-"""What the rule and its check read."""
+"""The storage objects of a snapshot, for the rule and its check."""
 
 VOLUME_CLAIMS: Final[Key[Mapping[tuple[str, str], bool]]] = Key("volume_claims", {})
 """Namespace and name of every PersistentVolumeClaim, and whether it is being deleted."""
