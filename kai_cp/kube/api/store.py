@@ -38,6 +38,36 @@ def version_of(item: Mapping[str, Any]) -> int:
     return int(text) if text.isdigit() else 0
 
 
+class _Index:
+    """Objects of a store by what ``names_of`` says of each. Its owner has a lock."""
+
+    def __init__(self, names_of: Callable[[Object], Iterable[str]]) -> None:
+        self._names_of = names_of
+        self._found: dict[str, dict[ObjectKey, Object]] = {}
+
+    def change(self, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        """Take an object's new state for its old one."""
+        if old is not None:
+            for name in self._names(old):
+                self._found[name].pop(key, None)
+                if not self._found[name]:
+                    del self._found[name]
+        if new is not None:
+            for name in self._names(new):
+                self._found.setdefault(name, {})[key] = new
+
+    def find(self, name: str) -> list[Object]:
+        """Objects of that name, in no order that means anything."""
+        return list(self._found.get(name, {}).values())
+
+    def _names(self, item: Object) -> frozenset[str]:
+        try:
+            return frozenset(() if SET_ASIDE in item else self._names_of(item))
+        except Exception:
+            LOG.exception("an object is not indexed", extra={"object": _name_of(item)})
+            return frozenset()
+
+
 class Store:
     """Objects by key. ``changed`` is called (without the lock) after a relevant change from outside.
 
@@ -59,12 +89,27 @@ class Store:
         self._relevant = relevant or (lambda _old, _new: True)
         self._changed = changed or (lambda: None)
         self._listeners: list[Callable[[Object | None, Object | None], None]] = []
+        self._indices: list[_Index] = []
         self._listed: list[Object] | None = None
         self._usable: list[Object] | None = None
 
     def listen(self, listener: Callable[[Object | None, Object | None], None]) -> None:
         """Call ``listener(old, new)`` after each change; it must be quick."""
         self._listeners.append(listener)
+
+    def index(self, names_of: Callable[[Object], Iterable[str]]) -> Callable[[str], list[Object]]:
+        """A look-up by what ``names_of`` says of each object, always in step with the objects."""
+        index = _Index(names_of)
+        with self._lock:
+            for key, item in self._items.items():
+                index.change(key, None, item)
+            self._indices.append(index)
+
+        def find(name: str) -> list[Object]:
+            with self._lock:
+                return index.find(name)
+
+        return find
 
     def get(self, key: ObjectKey) -> Object | None:
         """The object, or None."""
@@ -111,6 +156,7 @@ class Store:
                 old, new = self._items.get(key), fresh.get(key)
                 if old is not new:
                     changes.append((old, new))
+                    self._reindex(key, old, new)
             self._items = fresh
             self._removed = {}
             self._listed = None
@@ -129,6 +175,7 @@ class Store:
             ):
                 return
             self._items[key] = new
+            self._reindex(key, old, new)
             self._removed.pop(key, None)
             self._listed = None
         self._announce([(old, new)], ours=ours)
@@ -146,11 +193,16 @@ class Store:
             if uid and old["metadata"].get("uid") not in (None, uid) and version_of(old) > version:
                 return
             del self._items[key]
+            self._reindex(key, old, None)
             self._removed[key] = max(version, version_of(old))
             if len(self._removed) > REMEMBERED:
                 self._removed = dict(list(self._removed.items())[REMEMBERED // 2 :])
             self._listed = None
         self._announce([(old, None)], ours=ours)
+
+    def _reindex(self, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        for index in self._indices:
+            index.change(key, old, new)
 
     def _kept(self, item: Object) -> Object | None:
         """What is kept of an object that came in; None when it does not even say what it is."""

@@ -20,6 +20,8 @@ from kai_cp.kube.binder.steps import Awaits, BindError
 
 LOG = logging.getLogger(__name__)
 LIVE: Final = frozenset({"Pending", "Running"})
+LOCKS: Final = 64
+"""GPU groups share them: more than there are threads, and no more for more groups."""
 LABEL_PREFIX: Final = f"{names.GPU_GROUP}/"
 
 
@@ -56,8 +58,12 @@ class GpuReservations:
         self._pods = pods
         self._requests = requests
         self._options = options
-        self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._locks_lock = threading.Lock()
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
+        self._pods_on = pods.index(_shared_node)
+        """Reservation pods and fractional pods by node."""
+        self._requests_for = requests.index(_promised_node)
+        """BindRequests with GPU groups by node."""
+        self._scaling = pods.index(self._scaling_app)
 
     def acquire(self, pod: Object, node: str, groups: Iterable[str]) -> list[str]:
         """UUIDs of the groups' devices, from their reservation pods, which are made where there are none.
@@ -95,13 +101,13 @@ class GpuReservations:
 
     def sync(self, node: str) -> None:
         """Bring a node's reservation pods and fractional pods together again (9.2, step 1)."""
-        seen = self._seen(node)
-        promised = {
+        promised = {  # before the pods are looked at: a pod that is bound meanwhile counts as both
             group
-            for request in self._requests.all()
-            if request["spec"].get("selectedNode") == node and self._is_open(request)
-            for group in request["spec"].get("selectedGPUGroups") or ()
+            for request in self._requests_for(node)
+            if self._is_open(request)
+            for group in request["spec"]["selectedGPUGroups"]
         }
+        seen = self._seen(node)
         for group in sorted(seen.sharers.keys() | seen.reservations.keys()):
             with self._lock(group):
                 sharers = [pod for pod in seen.sharers.get(group, ()) if phase(pod) in LIVE]
@@ -139,9 +145,7 @@ class GpuReservations:
     def _seen(self, node: str) -> _Seen:
         sharers: dict[str, list[Object]] = defaultdict(list)
         reservations: dict[str, Object] = {}
-        for pod in self._pods.all():
-            if pod["spec"].get("nodeName") != node:
-                continue
+        for pod in sorted(self._pods_on(node), key=key_of):
             for group in groups_of(pod):
                 if self._is_reservation(pod):
                     reservations[group] = pod
@@ -164,13 +168,17 @@ class GpuReservations:
         return pod if alive else None
 
     def _refuse_while_scaling(self) -> None:
-        for pod in self._pods.all():
-            if (
-                pod["metadata"].get("namespace") == self._options.scale_adjust_namespace
-                and api_objects.labels_of(pod).get("app") == names.SCALING_APP
-                and not pod["spec"].get("nodeName")
-            ):
-                raise BindError("a scaling pod is not scheduled yet; no GPU is reserved until it is")
+        if self._scaling(names.SCALING_APP):
+            raise BindError("a scaling pod is not scheduled yet; no GPU is reserved until it is")
+
+    def _scaling_app(self, pod: Object) -> tuple[str, ...]:
+        """The scaling pods' label of one that is not scheduled yet."""
+        waits = (
+            pod["metadata"].get("namespace") == self._options.scale_adjust_namespace
+            and api_objects.labels_of(pod).get("app") == names.SCALING_APP
+            and not pod["spec"].get("nodeName")
+        )
+        return (names.SCALING_APP,) if waits else ()
 
     def _create(self, pod: Object, node: str, group: str) -> Object | None:
         """The new reservation pod; where there is one of the same name already, what is known of it."""
@@ -234,8 +242,19 @@ class GpuReservations:
             LOG.warning("pod not deleted", extra={"pod": meta["name"], "error": str(error)})
 
     def _lock(self, group: str) -> threading.Lock:
-        with self._locks_lock:
-            return self._locks[group]
+        return self._locks[hash(group) % LOCKS]
+
+
+def _shared_node(pod: Object) -> tuple[str, ...]:
+    """The node of a pod that shares or reserves a GPU there."""
+    node = pod["spec"].get("nodeName")
+    return (node,) if node and groups_of(pod) else ()
+
+
+def _promised_node(request: Object) -> tuple[str, ...]:
+    """The node on which a BindRequest promises shares of GPUs."""
+    spec = request["spec"]
+    return (spec["selectedNode"],) if spec.get("selectedGPUGroups") and spec.get("selectedNode") else ()
 
 
 def _device(pod: Object | None) -> str | None:

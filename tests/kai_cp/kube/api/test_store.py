@@ -152,3 +152,31 @@ def test_parameters_for_drivers_are_text_until_they_are_written() -> None:
     assert kept["spec"]["devices"] == {"requests": [], "config": text}
     assert set(kept["status"]) == {"allocation", "reservedFor"}
     assert t.with_parameters(kept["status"]["allocation"]) == claim["status"]["allocation"]  # type: ignore[index]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "n", "m"]), st.booleans()), max_size=12)
+)
+def test_an_index_is_in_step_with_the_objects(changes: list[tuple[str, str, bool]]) -> None:
+    store = Store()
+    store.put(item(1, "a", node="n"))
+    find = store.index(lambda found: filter(None, [found["spec"].get("node")]))
+    for version, (name, node, gone) in enumerate(changes, start=2):
+        changed = item(version, name, node=node)
+        store.remove(changed) if gone else store.put(changed)
+        if version % 4 == 0:
+            store.replace([item(version, "b", node="m")], str(version))
+        for each in ("n", "m"):
+            held = [found for found in store.all() if found["spec"].get("node") == each]
+            assert sorted(find(each), key=str) == sorted(held, key=str)
+
+
+def test_an_object_that_cannot_be_indexed_is_found_by_its_key() -> None:
+    store = Store()
+    find = store.index(lambda found: [found["spec"]["node"]])
+    store.put(item(1))
+    store.put(item(2, "b", node="n"))
+    assert len(find("n")) == 1
+    assert store.get(("", "a")) is not None
+    store.remove(item(3))
+    assert store.get(("", "a")) is None

@@ -6,14 +6,17 @@ import threading
 import time
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.informers import Informers
 from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.store import Store
 from kai_cp.kube.binder.binder import Binder
 from kai_cp.kube.binder.claims import FINALIZER, Claims
 from kai_cp.kube.binder.extended_claims import MARK, ExtendedClaims, claim_name
@@ -21,7 +24,7 @@ from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.process import followed
 from kai_cp.kube.binder.reservation import GpuReservations, reservation_name
 from kai_cp.kube.binder.sharing import Sharing
-from kai_cp.kube.binder.steps import BindStep
+from kai_cp.kube.binder.steps import Awaits, BindError, BindStep
 from kai_cp.kube.binder.volumes import SELECTED_NODE, Volumes
 from kai_cp_models.snapshot import PodKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
@@ -398,6 +401,31 @@ def test_sharers_without_a_reservation_are_deleted(server: StubServer, setup: An
     made = setup()
     made.reservations.sync("n")
     until(lambda: "deletionTimestamp" in (server.get(r.PODS, "ns", "lost") or {"metadata": {}})["metadata"])
+
+
+class WithoutList(Store):
+    """A store of too many objects to look at all."""
+
+    def all(self) -> list[Object]:
+        raise AssertionError("all objects are looked at")
+
+
+def test_sharing_looks_at_the_pods_of_its_node_alone() -> None:
+    """Otherwise each bind of a fraction costs as much as there are pods of all tenants."""
+    pods, requests, api, options = WithoutList(), WithoutList(), Mock(), BinderOptions()
+    reservations = GpuReservations(api, pods, requests, options)
+    for name, where in (("here", "n"), ("there", "m")):
+        lost = pod(name, node=where, phase="Running", labels={names.GPU_GROUP: "g9"})
+        pods.put({**lost, "metadata": {**lost["metadata"], "uid": name}})
+    reservations.sync("n")
+    assert [call.args[2] for call in api.delete.call_args_list] == ["here"]
+    api.create.side_effect = ApiError(409, "AlreadyExists", "it is there")
+    with pytest.raises(Awaits):
+        reservations.acquire(pod("p"), "n", ["g1"])
+    scaling = pod("s", labels={"app": names.SCALING_APP})
+    pods.put({**scaling, "metadata": {**scaling["metadata"], "namespace": options.scale_adjust_namespace}})
+    with pytest.raises(BindError, match="scaling pod"):
+        reservations.acquire(pod("p"), "n", ["g1"])
 
 
 def claim(kind: str = "slow", bound: bool = False) -> Object:
