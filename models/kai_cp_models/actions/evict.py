@@ -188,6 +188,7 @@ def _greedily(run: _Run) -> list[Ask]:
 def _next(run: _Run, step: int) -> list[Ask]:
     """The next triggers, at most ``step``, in the fair order that holds if each gets its place.
 
+    Together they have no more pods than the budget is expected to have time for.
     A trigger that counting refuses beside the admitted ones is refused. A trigger that counting refuses only
     beside others of the chunk is passed over, and looked at again once those have their places.
     """
@@ -200,7 +201,10 @@ def _next(run: _Run, step: int) -> list[Ask]:
     order = FairOrder(snapshot, book, {key: run.entries[key] for key in run.open})
     chunk: list[Ask] = []
     passed: set[object] = set()
-    while len(chunk) < step and not run.cycle.out_of_time() and (key := order.pop()) is not None:
+    pods_left = LIMITS.chunk_pods * run.cycle.settings.solver.budget_seconds
+    while len(chunk) < step and pods_left > 0 and not run.cycle.out_of_time():
+        if (key := order.pop()) is None:
+            break
         ask = run.open[key]
         if (why := run.refusals.find(ask)) is not None:
             _refuse(run, ask, why)
@@ -226,6 +230,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
                 run.refusals.add_alike(ask, why)
             continue
         chunk.append(ask)
+        pods_left -= len(ask.pods)
         assert counted is not None
         counted.hold(ask)
         # A trigger that is tried counts as served for the order of the next ones, as in KAI.

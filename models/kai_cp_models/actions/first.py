@@ -7,7 +7,6 @@ least that counting allows as its bound, so it is not called proved.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
@@ -66,9 +65,8 @@ def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> Evi
         if not opened:
             return None
         ranked = [ranked[o] for o in opened]
-        until = time.monotonic() + LIMITS.placing_share * victims.cycle.budget.seconds_left()
-        simulated = simulate_all(base, asks, [item.unit for item in ranked], victims.waiting, until)
-        victims.cycle.budget.passed(until)
+        units = [item.unit for item in ranked]
+        simulated = simulate_all(base, asks, units, victims.waiting, victims.cycle.out_of_time)
         if simulated.ledger is None:
             return None
         asks = [ask for ask in asks if ask.group.key in simulated.served]

@@ -6,10 +6,8 @@ would take its place back in the next cycle (formulation 1.3 d).
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from kai_cp_models.actions.common import line_of
 from kai_cp_models.actions.locality import draw_together
@@ -83,12 +81,12 @@ def simulate_all(
     asks: Sequence[Ask],
     units: Sequence[EvictionUnit],
     waiting: Mapping[GroupKey, Batch],
-    until: float = inf,
+    late: Callable[[], bool],
 ) -> Simulated:
     """Evict all of ``units`` that the rules let go, then place asks and victims in the fair order (4.7).
 
-    There is a ledger as soon as one ask got a place; ``served`` names the asks that did. ``until``: value of
-    ``time.monotonic()`` after which no more asks are placed.
+    There is a ledger as soon as one ask got a place; ``served`` names the asks that did. ``late``: whether
+    the deadline has passed, after which no more asks are placed.
     """
     emptied = base.copy()
     gone: list[Pod] = []
@@ -97,7 +95,7 @@ def simulate_all(
             gone += unit.pods
             for pod in unit.pods:
                 leave(emptied, pod)
-    return _replay(emptied, asks, gone, waiting, {}, some=True, until=until)
+    return _replay(emptied, asks, gone, waiting, {}, some=True, late=late)
 
 
 def _leaving(units: Sequence[EvictionUnit], answer: Answer) -> list[Pod]:
@@ -122,12 +120,12 @@ def _replay(
     lost_to: Mapping[GroupKey, frozenset[GroupKey]],
     *,
     some: bool = False,
-    until: float = inf,
+    late: Callable[[], bool] = lambda: False,
 ) -> Simulated:
     """Place everything in the fair order; no ledger when an ask found no place.
 
     ``ledger``: with ``gone`` evicted; the caller must not use it again. ``some``: no ledger only when no ask
-    found a place. ``until``: see ``simulate_all``.
+    found a place. ``late``: see ``simulate_all``.
     """
     victims: dict[GroupKey, list[Pod]] = {}
     for pod in gone:
@@ -141,7 +139,7 @@ def _replay(
     last: list[GroupKey] = []
     failed = False
     coming = set(wanted) | set(victims)
-    while coming and time.monotonic() < until and (popped := order.pop()) is not None:
+    while coming and not late() and (popped := order.pop()) is not None:
         key = popped
         coming.discard(key)
         queue = ledger.snapshot.group_by_key[key].queue

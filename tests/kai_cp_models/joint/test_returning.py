@@ -179,7 +179,7 @@ def played(seed: int) -> tuple[int, int]:
                 o for o in units if o.group.key != unit.group.key and o.chain == 0 and rng.random() < share
             ]
             chain = [o for o in units if o.group.key == unit.group.key and o.chain <= unit.chain]
-            found = simulate_all(ledger, [ask], [*others, *chain], {ask.group.key: ask.batch})
+            found = simulate_all(ledger, [ask], [*others, *chain], {ask.group.key: ask.batch}, lambda: False)
             tried += 1
             if found.ledger is None:
                 continue

@@ -1,0 +1,108 @@
+"""How many triggers an eviction action tries together, what it remembers, and when the last goals end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from kai_cp_models.actions import evict, jointly
+from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, OUT_OF_TIME, EvictionPlan, NoPlan
+from kai_cp_models.actions.victims import Victims
+from kai_cp_models.cycle import Refusal
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.limits import LIMITS
+from kai_cp_models.snapshot import GroupKey, Snapshot
+from tests.support.plans import SETTINGS, placed, solved
+from tests.support.worlds import cluster, gpu_bound, group, pod, pods, queue
+
+TRIGGERS = ("t0", "t1", "t2", "t3")
+
+
+def world() -> Snapshot:
+    """Queue v holds all 8 GPUs, a pod each; four groups of q ask for one; both deserve four."""
+    return cluster(
+        [*pods("v", 8, "n1"), *(pod(f"{name}-0") for name in TRIGGERS)],
+        [
+            group("v", queue="v"),
+            *(group(name, queue="q", created=float(i)) for i, name in enumerate(TRIGGERS)),
+        ],
+        queues=[queue("q", quota=gpu_bound(4)), queue("v", quota=gpu_bound(4))],
+        actions=("allocate", "reclaim"),
+    )
+
+
+# --- how many -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("pods_of_budget", "most"), [(1, 1), (3, 3), (4, 4), (100, 4)])
+def test_a_chunk_ends_by_counted_pods(
+    monkeypatch: pytest.MonkeyPatch, pods_of_budget: int, most: int
+) -> None:
+    """What is tried together is bounded by the budget as it is set; the others have their turn afterwards."""
+    chunks: list[int] = []
+    first_plan = evict.first_plan
+
+    def recorded(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
+        chunks.append(len(chunk))
+        return first_plan(victims, chunk)
+
+    share = pods_of_budget / SETTINGS.solver.budget_seconds
+    monkeypatch.setattr(evict, "LIMITS", replace(LIMITS, chunk_pods=share))
+    monkeypatch.setattr(evict, "first_plan", recorded)
+    assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS}
+    assert chunks[0] == most
+
+
+# --- what was tried in vain -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("why", "times"), [(NOTHING_SUFFICES, 1), (OUT_OF_TIME, 2)])
+def test_what_failed_together_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, why: Refusal, times: int
+) -> None:
+    """All four fail together; half of them succeed, and the rest beside these is the four again.
+
+    What ended for want of time is no failure.
+    """
+    tried: list[frozenset[GroupKey]] = []
+    attempt = evict.attempt
+
+    def recorded(
+        victims: Victims, before: EvictionPlan | None, chunk: Sequence[Ask], *, optional: bool = False
+    ) -> EvictionPlan | NoPlan:
+        asks = (*(before.asks if before else ()), *chunk)
+        tried.append(frozenset(ask.group.key for ask in asks))
+        return (
+            NoPlan(why) if len(asks) == len(TRIGGERS) else attempt(victims, before, chunk, optional=optional)
+        )
+
+    monkeypatch.setattr(evict, "attempt", recorded)
+    monkeypatch.setattr(evict, "first_plan", lambda _victims, _chunk: None)
+    assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS[:3]}
+    assert [len(keys) for keys in tried[:2]] == [4, 2]
+    assert sum(len(keys) == len(TRIGGERS) for keys in tried[:3]) == times
+
+
+# --- the last goals -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("most", "pursued"), [(3, False), (4, True)])
+def test_the_last_goals_are_pursued_for_so_many(
+    monkeypatch: pytest.MonkeyPatch, most: int, pursued: bool
+) -> None:
+    """Four triggers are admitted by a model of the first goal only; the others follow for at most four."""
+    again: list[bool] = []
+    finish = evict.finish
+
+    def recorded(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
+        best = finish(victims, found)
+        again.append(best is not found)
+        return best
+
+    monkeypatch.setattr(jointly, "LIMITS", replace(LIMITS, full_variables=0, finished_asks=most))
+    monkeypatch.setattr(evict, "finish", recorded)
+    monkeypatch.setattr(evict, "first_plan", lambda _victims, _chunk: None)
+    assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS}
+    assert again == [pursued]
