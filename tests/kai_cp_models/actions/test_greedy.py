@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 from ortools.sat.python import cp_model
 
-from kai_cp_models.actions import simulation
+from kai_cp_models.actions import first
+from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.joint import admission, search
 from kai_cp_models.joint.search import Outcome
 from kai_cp_models.snapshot import ActionName, GroupKey, Plan, Pod, PodGroup, Queue, Snapshot
@@ -143,8 +143,8 @@ def test_a_plan_cut_short_serves_the_first(looks: int, monkeypatch: pytest.Monke
     snapshot = cluster([*waiting, *running], groups, [node("n1"), node("n2")], actions=("preempt",))
     full = solved(snapshot)
     assert len(placed(full)) == len(lost(full)) == 16
-    ticks = iter([*(0.0 for _ in range(looks)), *(float("inf") for _ in range(99))])
-    monkeypatch.setattr(simulation, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    late = iter([False] * looks + [True] * 99)
+    monkeypatch.setattr(first, "simulate_all", lambda *given: simulate_all(*given[:-1], lambda: next(late)))
     plan = solved(snapshot)
     assert placed(plan) == {f"t{i:02}-0" for i in range(looks)}
     assert len(lost(plan)) == looks
