@@ -1,9 +1,9 @@
 """Required affinity and anti-affinity between pods (7.1, InterPodAffinity).
 
-Anti-affinity is symmetric: the new pod's terms against the pods that are there, and their terms against
-the new pod. Both hold in the end, and for binds also beside the pods that are still there now. Affinity
-finds its partner in the end or among the pods that have not left yet; a pod that matches its own
-terms may be the first of its kind.
+Anti-affinity is symmetric: the new pod's terms apply to the pods that are there, and their terms to the new
+pod. Both hold in the end, and for binds also beside the pods that are still there now. A pod with affinity
+needs a partner in the end or among the pods that have not left yet. A pod that matches its own terms may be
+the first of its kind.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 
 
 def _anything(world: PlannedCluster) -> bool:
-    """Whether any pod that matters has a term."""
+    """Whether any pod with a place has anti-affinity, or any pod that the plan places has affinity."""
     if not any(spec.pod_anti_affinity or spec.pod_affinity for spec in world.snapshot.specs):
         return False
     return any(
@@ -57,14 +57,14 @@ def _domain(world: PlannedCluster, node: str, key: str) -> str | None:
 
 @dataclass
 class _Neighbours:
-    """Pods by anti-affinity term and domain: those that have the term, and those it speaks of."""
+    """Pods by anti-affinity term and domain: those that have the term, and those that it matches."""
 
     holders: dict[tuple[PodAffinityTerm, str], list[PodPlace]] = field(default_factory=dict)
     matching: dict[tuple[PodAffinityTerm, str], list[PodPlace]] = field(default_factory=dict)
 
 
 def _speaks_of(places: list[PodPlace]) -> Callable[[Pod], tuple[PodAffinityTerm, ...]]:
-    """Which required anti-affinity terms of any pod speak of a pod; alike pods are asked about once."""
+    """The required anti-affinity terms of any pod that match a pod; equal pods are computed once."""
     terms = {term: None for pod, _ in places for term in _required(pod.spec.pod_anti_affinity)}
     known: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[PodAffinityTerm, ...]] = {}
 
@@ -118,7 +118,7 @@ def _apart(
 
 
 def _together(world: PlannedCluster, now: list[PodPlace], end: list[PodPlace]) -> Iterator[str]:
-    """Affinity, pod after pod: each finds a partner that came before, or is the first of its kind."""
+    """Affinity, pod after pod: each finds a partner placed before it, or is the first of its kind."""
     pending: list[tuple[Pod, str, list[PodAffinityTerm], list[PodPlace]]] = []
     for key, decision in sorted(world.placed.items()):
         pod, terms = world.pod(key), _required(world.pod(key).spec.pod_affinity)
@@ -140,7 +140,7 @@ def _together(world: PlannedCluster, now: list[PodPlace], end: list[PodPlace]) -
     opened: set[tuple[PodKey, str]] = set()
 
     def settle() -> None:
-        """Let in those with a partner in every domain, until no other has one."""
+        """Accept the pods with a partner in every domain, until no further pod has one."""
         before = -1
         while before != len(waiting):
             before = len(waiting)
@@ -152,8 +152,8 @@ def _together(world: PlannedCluster, now: list[PodPlace], end: list[PodPlace]) -
 
     settle()
     for pod, node, terms, partners in pending:
-        # Partners outside every domain are none, and those that this plan places may come later unless they
-        # are the first of their kind.
+        # A pod outside every domain is no partner. A pod that this plan places may come later, unless it is
+        # the first of its kind.
         standing = staying if pod.key in world.nominations else before
         first = all(_selects(term, pod) for term in terms) and not any(
             any(_domain(world, at, term.topology_key) is not None for term in terms)

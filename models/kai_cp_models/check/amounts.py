@@ -1,6 +1,5 @@
-"""What a pod costs: on its node and in its queue (2.1 to 2.5).
-
-Written again from the rules, on purpose: the engine has its own.
+"""What a pod costs: on its node and in its queue (2.1 to 2.5). This is written a second time from the rules
+on purpose: the engine has its own.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def charge(snapshot: Snapshot, pod: Pod, node: Node) -> CheckedAmounts:
 
 
 def demand(snapshot: Snapshot, pods: list[Pod]) -> CheckedAmounts:
-    """What a batch asks for without a place: GPU memory against the smallest GPU, rounded up once (2.3)."""
+    """What a batch without place asks for: GPU memory as part of the smallest GPU, rounded up once (2.3)."""
     bounds = snapshot.gpu_memory_bounds_mib
     divisor = bounds[0] if bounds else 100
     cpu = sum(pod.spec.requests[CPU] for pod in pods)
@@ -77,7 +76,7 @@ def in_words(resource: int, amount: float) -> str:
 
 
 def number(resource: int, amount: float) -> str:
-    """An amount in its unit, the unit left out."""
+    """An amount as a number in its unit, without the unit."""
     return f"{round(amount / _UNITS[resource], 3):g}"
 
 

@@ -1,6 +1,5 @@
-"""The audit: all subjects, asked one after the other.
-
-A module of this package with a function ``broken`` is a subject; no list names them.
+"""The audit: all subjects of the check, one after the other. Every module of this package with a function
+``broken`` is a subject; there is no list of them.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def violations(
 ) -> list[str]:
     """Every rule that the plan breaks, in words; empty when the plan may be sent.
 
-    What was illegal in the snapshot already is not reported, only what the plan adds or worsens.
+    What already breaks a rule in the snapshot is not reported; only what the plan adds or makes worse is.
     ``options``: rules that KAI lacks and that are on. ``start``: shared by audits of one snapshot.
     """
     if not plan.decisions and not plan.reservations:

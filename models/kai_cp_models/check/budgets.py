@@ -1,6 +1,6 @@
 """PodDisruptionBudgets: a plan evicts no more running pods than each one allows.
 
-Always where pods are moved by ``defrag``; for all other evictions when the rule is switched on.
+This always holds for moves of ``defrag``, and for all other evictions when the rule is on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kai_cp_models.snapshot import Pod, PodStatus
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
-    """Budgets that the evictions exceed; a moved pod counts, it is a restart."""
+    """Budgets that the evictions exceed; a moved pod counts, because it restarts."""
     counted = {
         key
         for key, decision in world.evictions.items()
@@ -36,12 +36,12 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 
 
 def covers(budget: DisruptionBudget, pod: Pod) -> bool:
-    """Whether a budget protects a pod: one of its namespace that its selector takes."""
+    """Whether a budget protects a pod: the pod is in its namespace and matches its selector."""
     return budget.namespace == pod.key.namespace and selects(budget.pods, pod.labels)
 
 
 def _allowed(budget: DisruptionBudget, running: int, expected: int) -> int:
-    """Evictions that leave what the budget wants: its status says how many, or it is counted."""
+    """How many evictions the budget allows: as its status says, or counted from its pods."""
     if budget.allowed is not None:
         return budget.allowed
     if budget.maximum is not None:

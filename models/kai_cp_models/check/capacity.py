@@ -1,10 +1,10 @@
 """Capacity: a node holds what its pods ask for, in every dimension it advertises (2.1, 2.6).
 
-A bind must fit beside all that is there at this instant, releasing and evicted pods included; binds and
-nominations must fit after all releases. Pods stuck in releasing never free their room. A dimension that
-a node does not advertise is never charged, and no pod that asks for it is put there. A node that is
-over its capacity takes no pod at all, whatever the pod asks for (2.1). Reservation pods are charged
-everything but the GPU, which their GPU group is charged; a new GPU group brings a reservation pod and
+A bind must fit beside all pods that are there at this instant, releasing and evicted ones included. Binds and
+nominations must fit after all releases. A pod that is stuck in releasing never frees what it holds. A
+dimension that a node does not advertise is never charged, and no pod that asks for it is placed there. A node
+that is over its capacity takes no pod, whatever the pod asks for (2.1). Reservation pods are charged for
+everything except the GPU; their GPU group is charged for it. A new GPU group brings a reservation pod and
 costs one more pod slot.
 """
 
@@ -27,7 +27,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         full.update((name,) if faults else ())
         yield from faults
     for name in world.target_nodes:
-        # Where nothing is only promised, no more is there in the end than now.
+        # Without nominations a node holds no more in the end than now.
         promised = any(r.pod.key in world.nominations for r in world.arriving(name))
         if promised or name in full or name not in at_once:
             yield from _over(world, world.node(name), world.end(name), "in the end")
@@ -52,7 +52,9 @@ def used(world: PlannedCluster, node: Node, residents: Iterable[Resident]) -> li
 
 
 def _stands_in(world: PlannedCluster, pod: Pod) -> bool:
-    """Whether the pod holds a GPU for those that share it: it says so, and lives where only such pods do."""
+    """Whether the pod is a reservation pod of a shared GPU: it has the label, and is in the namespace of such
+    pods.
+    """
     policy = world.snapshot.policy
     app = pod.labels.get("app")
     return bool(pod.key.namespace == policy.reservation_namespace and app == policy.reservation_app)

@@ -1,8 +1,8 @@
-"""Defragmentation (docs/defragmentation.md, docs/inference.md): what it evicts has a new place.
+"""Defragmentation (docs/defragmentation.md, docs/inference.md): every pod that it evicts has a new place.
 
-Pods that cannot be preempted move only where an annotation of their pod group or of a queue says so and none
-says no, a PodDisruptionBudget covers them, no other pod of the pod group or budget moves in the same cycle,
-and their new place has room beside all that is there, what leaves included.
+A non-preemptible pod moves only under these conditions: an annotation of its pod group or of a queue allows
+it and none forbids it; a PodDisruptionBudget covers it; no other pod of the pod group or budget moves in the
+same cycle; and its new place is free beside all pods that are there, leaving ones included.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Claimed devices (2.5): what the decisions allocate exists, fits the request, and is given out once.
+"""Claimed devices (2.5): the devices that decisions allocate exist, fit the request, and are given out once.
 
-Read from the sentences of the DRA API, request by request and device by device; nothing is searched.
-The parsed records and the CEL evaluation are shared with the rule, its accounting and search are not.
+The check follows the text of the DRA API, request by request and device by device, without a search. It
+shares the parsed records and the CEL evaluation with the rule, but not the rule's accounting and search.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ClaimName = tuple[str, str]
 
 @dataclass(frozen=True)
 class Use:
-    """One allocation that is in force, and whose claim it belongs to."""
+    """One allocation in force, and the claim that it belongs to."""
 
     claim: str
     allocation: ClaimAllocation
@@ -43,7 +43,7 @@ class Use:
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
-    """Placed pods whose claims are not or wrongly allocated; devices given out twice."""
+    """Placed pods whose claims are not allocated or wrongly allocated; devices given out twice."""
     snapshot = world.snapshot
     if not snapshot.policy.plugin("dynamicresources") or not any(
         world.pod(key).spec.claims or "extendedResourceClaimAllocation" in decision.details
@@ -85,7 +85,8 @@ def _pod(world: PlannedCluster, catalog: Catalog, pod: Pod) -> Iterator[str]:
         if fault:
             yield f"{where}: {fault}"
         if claim.allocation is None or _devices(claim.allocation) != _devices(allocation):
-            # What is all of them depends on the node that the claim is allocated for: that of one user.
+            # A request for all devices depends on the node that the claim is allocated for: the node of one
+            # user.
             sharers = (key for key in world.placed if claim.key in _uses(world, world.pod(key)))
             nodes = dict.fromkeys((decision.node, *(world.placed[key].node for key in sharers)))
             faults = [list(_contents(world, catalog, claim, allocation, node)) for node in nodes]
@@ -143,7 +144,7 @@ def _contents(
 
 
 def _fits(catalog: Catalog, wanted: Wanted, device: DeviceId) -> bool:
-    """Whether a device may serve the request: what it means, and none of its taints is in the way."""
+    """Whether a device may serve the request: the request selects it and tolerates its taints."""
     return _matches(catalog, wanted, device) and all(
         any(
             t.effect in ("", taint.effect)
@@ -167,7 +168,7 @@ def _matches(catalog: Catalog, wanted: Wanted, device: DeviceId) -> bool:
 
 
 def _said(document: Mapping[str, Any]) -> ClaimAllocation:
-    """What a decision allocates, from the document that the binder gets."""
+    """What a decision allocates, read from the document that the binder gets."""
     terms = (document.get("nodeSelector") or {}).get("nodeSelectorTerms")
     return ClaimAllocation(
         results=tuple(
@@ -207,7 +208,7 @@ def _gone(world: PlannedCluster, pod: Pod) -> bool:
 
 
 def _old_users(world: PlannedCluster, claim: Claim, *, now: bool) -> set[str]:
-    """UIDs that the claim is reserved for without the placements of this plan."""
+    """UIDs that the claim is reserved for before the placements of this plan."""
     by_uid = {pod.uid: pod for pod in world.snapshot.pods}
     users = set(claim.reserved)
     users |= {p.uid for p in world.snapshot.pods if p.node is not None and claim.key in _uses(world, p)}
@@ -255,7 +256,7 @@ def _in_force(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator
         standing = pod.claim_allocations.get(EXTENDED_RESOURCES)
         if not standing or pod.node is None or (not now and _gone(world, pod)):
             continue
-        # Once its claim exists, that one counts.
+        # Once the claim itself exists, its own allocation counts.
         if not any(uid == pod.uid and key not in _uses(world, pod) for uid, key in known):
             yield Use(f"extended resources of {pod.key}", standing, False)
     for pod_key in sorted(world.binds if now else world.placed):

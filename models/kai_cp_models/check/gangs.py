@@ -1,9 +1,9 @@
-"""Gangs: what gets a place gets it whole, and starts together (4.2, 5.1, 5.2).
+"""Gangs: a gang that gets a place gets all of it, and starts together (4.2, 5.1, 5.2).
 
-Every subgroup that gets a pod, and every set above it, reaches its minimum after the plan; a pod group
-below its minimum is not moved either, unless that brings it up. A pod group
-that is not ready gets nothing; a pod that names an unknown subgroup never gets anything (1.2). A gang of
-which a needed pod is only nominated has no bind in this cycle.
+Every subgroup that gets a pod, and every set above it, reaches its minimum after the plan; a pod group below
+its minimum is not moved either, unless it then reaches its minimum. A pod group that is not ready gets
+nothing; a pod that names an unknown subgroup never gets anything (1.2). If a needed pod of a gang is only
+nominated, no pod of the gang is bound in this cycle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 
 
 def _plainly_whole(world: PlannedCluster, group: PodGroup) -> bool:
-    """Whether counting alone shows that nothing is wrong, as for nearly all groups: they have one pod set."""
+    """Whether counting alone shows that nothing is wrong. That is so for nearly all groups, as they have one
+    pod set.
+    """
     root = group.root
     if group.backed_off or len(root.children) != 1 or not root.children[0].leaf or root.minimum != 1:
         return False
@@ -91,7 +93,7 @@ def _together(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
     runs = tree.counts(p for p in world.active_after(group.key) if p.key not in world.nominations)
     starting = tree.counts(bound)
     for subgroup in tree.walk(group.root):
-        # A subgroup beyond the minimum of its set may wait by itself; one that starts, starts whole.
+        # A subgroup beyond the minimum of its set may wait; if it starts, it starts as a whole.
         if tree.size(subgroup, starting) and not tree.satisfied(subgroup, runs):
             yield (
                 f"gangs: {tree.label(group, subgroup)} starts in part: {tree.needs(subgroup, runs)}"

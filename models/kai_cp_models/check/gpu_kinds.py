@@ -1,8 +1,8 @@
 """Kinds of GPUs (docs/gpu-kinds.md): a queue gets no more of a kind than its limit and quota for it.
 
-For every kind of which the plan gives a queue more: what the queue holds of it in the end, with all below it,
-stays within the limit, and what its non-preemptible pod groups hold within the quota. Binds hold this already
-while the victims are still there. Only when the option is on.
+This is tested for every kind of which the plan gives a queue more. What the queue and all queues below it
+hold in the end stays within the limit; what their non-preemptible pod groups hold stays within the quota.
+Binds must keep the bounds while the victims are still there. The check applies only when the option is on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kai_cp_models.rules.stateful.gpu_kinds import kinds_of, read
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, UNLIMITED, Pod
 
 _Sums = Counter[tuple[str, str, bool]]
-"""Milli-GPUs by queue, kind, and whether only what is not preemptible counts."""
+"""Milli-GPUs by queue, kind, and whether only non-preemptible pod groups count."""
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """Queue levels: what every queue holds and may hold while reclaim is judged (3.1, 4.4).
 
-Only the division of the cluster into fair shares is taken from the engine; a second one would be no
-check of the rules here.
+Only the division of the cluster into fair shares is taken from the engine; it is not what this module checks.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _SCALE = (1.0, 1.0, float(MILLI))
 
 @dataclass
 class QueueLevel:
-    """One queue, and how much each bound leaves to it."""
+    """One queue: what it holds, and its bounds."""
 
     name: str
     held: CheckedAmounts
@@ -35,7 +34,7 @@ class QueueLevel:
     """Held by non-preemptible pod groups."""
     bounds: Mapping[LevelBound, CheckedBounds]
     user: bool = False
-    """Whether it stands for a user; of what cannot be preempted only the queues above say how much (3.7)."""
+    """Whether it is the queue of a user; only the queues above it bound non-preemptible work (3.7)."""
 
     def over(self, resource: int, amount: float, bound: LevelBound) -> bool:
         """Whether an amount exceeds a bound."""
@@ -99,7 +98,7 @@ class Levels:
 
     @staticmethod
     def before_reclaim(world: PlannedCluster) -> Levels:
-        """Totals when reclaim starts: the snapshot and what the actions before it did."""
+        """Totals when reclaim starts: those of the snapshot, changed by the actions before it."""
         actions = world.snapshot.policy.actions
         earlier = actions[: actions.index("reclaim")] if "reclaim" in actions else ()
         placed = [world.pod(k) for k in world.added if world.placed[k].action in earlier]
@@ -130,7 +129,7 @@ def levelled(snapshot: Snapshot, mine: str, theirs: str) -> tuple[str, str]:
 
 
 def _allocatable(quota: Shares, limit: Shares, fair_share: Shares) -> Shares:
-    """Up to where a queue is undisturbed (3.1)."""
+    """How much a queue may hold undisturbed (3.1)."""
     found = []
     for deserved, most, share in zip(quota, limit, fair_share, strict=True):
         if deserved == UNLIMITED:

@@ -1,8 +1,8 @@
-"""Locality: what a plan says of how close its gangs are is true.
+"""Locality: what a plan says about how close its gangs are is true.
 
-Two nodes are as far apart as the first kind of place that they share: an NVLink domain (the clique that
-both name, or one node whose GPUs NVLink joins), then the levels of all Topologies, those with the smaller
-places first. A node is in a Topology when it carries all its labels.
+The distance of two nodes is that of the first kind of place that they share: an NVLink domain (the clique
+that both name, or one node whose GPUs NVLink joins), then the levels of all Topologies, those with the
+smaller places first. A node is in a Topology when it carries all its labels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Level = tuple[str, Mapping[str, object], int]
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
-    """Pod groups of which the plan says something else than what their nodes' labels say."""
+    """Pod groups about which the plan says something else than their nodes' labels."""
     if not world.plan.localities:
         return
     told = zip(world.snapshot.nodes, hardware_labels(world.snapshot), strict=True)
@@ -95,7 +95,7 @@ def _levels(nodes: Collection[Node], topologies: Iterable[Topology]) -> list[_Le
         if _groups(places) not in known:
             known.add(_groups(places))
             found.append((label, places))
-    # Where each node is a place of its own there is nothing between two of them.
+    # A level at which every node is a place of its own adds no hops.
     return [(label, places, 2 if len(set(places.values())) < len(places) else 0) for label, places in found]
 
 

@@ -1,7 +1,8 @@
-"""Static node rules: conditions, taints, selectors, GPU kind and the like accept the pod (7.2, 7.3).
+"""Static node rules: the node accepts the pod by conditions, taints, selectors, GPU kind and the like (7.2,
+7.3).
 
 The rules themselves are the modules of ``kai_cp_models.rules``, each with its own plain-Python reading.
-``size`` is left out: a pod that is larger than every node is too large for the node it is put on.
+``size`` is left out: ``capacity`` finds a pod that is larger than every node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""NUMA zones: a node whose Topology Manager refuses unaligned pods gets aligned ones only (6).
+"""NUMA zones: a node whose Topology Manager refuses unaligned pods gets only aligned pods (6).
 
-The plan itself says in ``numaZones`` where it expects each pod. What it says must add up to what the
-pod asks for, lie in few enough zones, and fit beside the other pods whose zones are known.
+The plan states in ``numaZones`` in which zones it expects each pod. These amounts must add up to the pod's
+request, lie in few enough zones, and fit beside the other pods whose zones are known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ByZone = Mapping[str, Mapping[str, int]]
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
-    """Placed pods that are not aligned, and zones promised beyond what they have."""
+    """Placed pods that are not aligned, and zones that are promised beyond their capacity."""
     if not world.snapshot.policy.plugin("numa"):
         return
     for found in world.snapshot.extras[TOPOLOGIES]:
@@ -69,7 +69,7 @@ def _sums(
         _add(used, zones)
     room: dict[str, Mapping[str, int]] = dict(zip(found.zones, found.allocatable, strict=True))
     if not world.snapshot.policy.numa_reconstruct:
-        # What is reported as available lacks what the pods there use already.
+        # The amounts reported as available exclude what the pods there already use.
         reported = {zone: dict(amounts) for zone, amounts in zip(found.zones, found.available, strict=True)}
         for resident in world.before(name):
             _add(reported, _known(resident.pod))

@@ -1,6 +1,6 @@
-"""The world of a plan: the snapshot, and what the decisions make of it.
+"""The planned cluster: the snapshot with the plan carried out.
 
-Three pictures of every node are told apart. *Before*: as the snapshot has it. *Now*: the pods that are
+Every node has three pictures. *Before*: as the snapshot has it. *Now*: the pods that are
 there at this instant, releasing and evicted ones included, plus the binds. *In the end*: after every
 release and eviction, plus binds and nominations. A bind must be possible now and in the end, a
 nomination in the end. A pod that an earlier action placed and a later one withdrew has no decision.
@@ -46,11 +46,11 @@ class PlannedCluster:
     plan: Plan
     options: OptionalRules = OptionalRules.model_validate({})
     known: SnapshotFacts | None = None
-    """What earlier audits of the same snapshot worked out."""
+    """Results that audits of the same snapshot share."""
 
     @cached_property
     def start(self) -> SnapshotFacts:
-        """What the snapshot alone says."""
+        """Facts of the snapshot alone."""
         return self.known or SnapshotFacts(self.snapshot)
 
     # --- decisions by kind ---------------------------------------------------------------------
@@ -171,11 +171,11 @@ class PlannedCluster:
         return self._arrivals.get(node, ())
 
     def now(self, node: str) -> tuple[Resident, ...]:
-        """Everything there at this instant, and the binds."""
+        """All pods there at this instant, and the binds."""
         return self.before(node) + tuple(r for r in self.arriving(node) if r.pod.key in self.binds)
 
     def end(self, node: str) -> tuple[Resident, ...]:
-        """Everything there after all releases, evictions, binds and nominations."""
+        """All pods there after all releases, evictions, binds and nominations."""
         return self.staying(node) + self.arriving(node)
 
     @cached_property

@@ -41,7 +41,9 @@ def _clashes(residents: list[Resident], where: str) -> Iterator[str]:
 
 
 def _meets(before: Mapping[str, list[Resident]], address: str) -> Iterator[Resident]:
-    """What listens on an address already, each as often as it clashes; the empty one means every address."""
+    """The pods that already listen on an address, once for every clash; the empty address means every
+    address.
+    """
     if address == _ANY:
         yield from chain.from_iterable(before.values())
     else:

@@ -29,7 +29,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 
 
 def _alone(world: PlannedCluster, decision: Decision) -> Iterator[str]:
-    """What is wrong with a decision whatever the others are."""
+    """What is wrong with a decision by itself."""
     pod = world.snapshot.pod_by_key.get(decision.pod)
     if pod is None:
         yield "no such pod"

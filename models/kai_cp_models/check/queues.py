@@ -1,10 +1,10 @@
-"""Queues: limits, and quotas of work that cannot be preempted, at the queue and all above it (3.7).
+"""Queues: limits, and quotas of non-preemptible work, at the queue and all queues above it (3.7).
 
-For every resource that the plan adds to a queue: what the queue holds in the end stays within its
-limit, and what its non-preemptible pod groups hold within its quota. Binds hold this already while the
-victims are still there. Where a queue was over its bound before, nothing is added to it, unless the
-plan frees more. Rollouts may exceed a quota by what their old pods give back (3.8): what else is added fits
-without them, and all of it without what is given back. Only leaf queues run anything (4.1).
+This is tested for every resource that the plan adds to a queue. What the queue holds in the end stays within
+its limit; what its non-preemptible pod groups hold stays within its quota. Binds must keep the bounds while
+the victims are still there. A queue that was over its bound before gets nothing, unless the plan frees more
+there. Rollouts may exceed a quota by what their old pods give back (3.8): other pods fit by the plain sum,
+and all pods together fit once what is given back is subtracted. Only leaf queues run pod groups (4.1).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _homeless(world: PlannedCluster) -> Iterator[str]:
 def held(
     world: PlannedCluster, pods: Iterable[Pod], *, moved: bool = True
 ) -> tuple[HeldByQueue, HeldByQueue]:
-    """What queues hold through ``pods``, ancestors included: in all, and by non-preemptible pod groups.
+    """What queues and their ancestors hold through ``pods``: in all, and by non-preemptible pod groups.
 
     ``moved``: charge evicted pods that move at their new node, otherwise at the old one.
     """
@@ -79,7 +79,7 @@ def _charge(
     *,
     moved: bool,
 ) -> None:
-    """Charge pods so many times; those that cost the same in the same queue are counted first."""
+    """Charge pods with a factor; pods that cost the same in the same queue are counted first."""
     alike: dict[tuple[object, ...], int] = {}
     examples: list[tuple[PodGroup, Pod, str]] = []
     claimed = world.snapshot.extras[CLAIM_MILLI_GPUS]

@@ -1,11 +1,11 @@
 """Reclaim: the plan's net losses pass KAI's fairness tests, trigger by trigger (4.4).
 
-Triggers stand in the order of their first places, for the evictions of an action come before all of its
-places; one that gets none stands before them. Every lost pod counts for the first of its triggers that may
-take it. Each is judged on totals that include what earlier triggers got and took; what takes nothing and only
-uses room that is left over need not be one that may reclaim.
-A victim that is moved is not a loss. Within one victim queue some order of the units must pass; as
-totals only fall, that is so if and only if the tests hold before some unit that is taken last.
+Triggers are tested in the order of their first places, as the evictions of an action come before all of its
+places; a trigger without a place comes first. Every lost pod counts for the first of its triggers that may
+take it. Each trigger is tested on totals that include what earlier triggers got and took. A pod group that
+takes nothing and only uses what is left over needs no right to reclaim. A moved victim is not a loss. Within
+one victim queue, some order of the units must pass. As totals only fall, that holds if and only if there is a
+unit that passes the tests as the last one taken.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Trigger:
     moves: frozenset[str]
     """Queues whose pods it moves."""
     disturbs: bool
-    """Whether an eviction names it; what only uses room that is left over takes nothing."""
+    """Whether an eviction names it; a group that only uses what is left over takes nothing."""
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
@@ -138,7 +138,7 @@ def _judge(world: PlannedCluster, levels: Levels, claim: Trigger) -> Iterator[st
     pooled: dict[tuple[str, str], list[CheckedAmounts]] = {}
     for queue, units in costs.items():
         pooled.setdefault(levelled(world.snapshot, claim.group.queue, queue), []).extend(units)
-    below = {  # what the trigger's own path loses
+    below = {  # losses on the trigger's own path
         name: _sum(
             c for queue, units in costs.items() if name in world.snapshot.queue_path[queue] for c in units
         )
@@ -196,7 +196,7 @@ def _saturation(
     below: dict[str, CheckedAmounts],
     what: str,
 ) -> Iterator[str]:
-    """A level over its fair share ends less saturated than each sibling it takes from."""
+    """A level over its fair share must end less saturated than each sibling that it takes from."""
     multiplier = max(world.snapshot.policy.saturation_multiplier, 1.0)
     asks = amounts.involves(world.snapshot, claim.gets)
     for (mine, theirs), units in pooled.items():

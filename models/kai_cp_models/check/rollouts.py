@@ -1,7 +1,7 @@
-"""Rollouts (3.8): how much of what non-preemptible pods hold quotas need not count, and for which pods.
+"""Rollouts (3.8): how much of the non-preemptible pods' holdings quotas do not count, and for which pods.
 
-Counted here from the pods that hold a place in the end: of every workload in rollout, the smaller
-of what its newest revision holds and what all others hold. Only when the option is on.
+It is counted from the pods that hold a place in the end. For every workload in rollout it is the smaller of
+what its newest revision holds and what all other revisions hold. It applies only when the option is on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Workload = tuple[str, str, str]
 
 
 class Rollouts:
-    """The rollouts of a world whose time is not over."""
+    """The rollouts of a planned cluster whose time is not over."""
 
     def __init__(self, world: PlannedCluster) -> None:
         self._world = world
@@ -59,7 +59,9 @@ class Rollouts:
         return self._newest.get(workload) == pod.revision.name
 
     def divided(self, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
-        """Pods that are held to the plain sum, and those that quotas lend to: nothing is evicted for them."""
+        """Pods that must keep the quota by the plain sum, and pods that quotas lend to, for which nothing is
+        evicted.
+        """
         triggers = {key for decision in self._world.evictions.values() for key in decision.triggers}
         plain: list[Pod] = []
         borrowing: list[Pod] = []
@@ -69,7 +71,7 @@ class Rollouts:
         return plain, borrowing
 
     def given_back(self, places: Mapping[PodKey, str]) -> HeldByQueue:
-        """What queues need not count, ancestors included; ``places``: node of every pod that holds one."""
+        """What queues and their ancestors do not count; ``places``: the node of every pod that holds one."""
         world, found = self._world, HeldByQueue()
         old: dict[_Workload, amounts.CheckedAmounts] = {}
         new: dict[_Workload, amounts.CheckedAmounts] = {}

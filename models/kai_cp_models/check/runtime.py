@@ -1,7 +1,6 @@
-"""Min runtime: what started lately is protected from reclaim and preempt (4.6).
-
-Protected until last start + min runtime. A protected pod group may only lose or move pods above its
-minimum, and only if it has such pods at all; every subgroup that met its minimum must still meet it.
+"""Min runtime: a pod group that started recently is protected from reclaim and preempt (4.6), until its last
+start plus the minimum runtime. A protected pod group may only lose or move pods above its minimum, and only
+if it has such pods at all; every subgroup that met its minimum must still meet it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
             decisions = [world.evictions[key] for key in evicted if world.evictions[key].action == action]
             if not decisions:
                 continue
-            # Of several triggers that may take it, the one that asks for the shortest runtime counts.
+            # Of several triggers that may take it, the one with the shortest minimum runtime counts.
             runtime = min(_min_runtime(world, group, decision) for decision in decisions)
             age = world.snapshot.now - group.last_start
             if age < runtime and not _spares_the_minimum(world, group):

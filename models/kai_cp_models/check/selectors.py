@@ -1,4 +1,4 @@
-"""Label and node selectors as the checker reads them: from the API's sentences, apart from the rules."""
+"""Label and node selectors as the checker reads them: from the API's text, independently of the rules."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from kai_cp_models.snapshot import LabelSelector, Node, NodeTerms, Requirement
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector takes a set of labels; none takes nothing, an empty one everything."""
+    """Whether a label selector matches labels; no selector matches nothing, an empty one everything."""
     return selector is not None and not any(_refuses(need, labels) for need in selector.requirements)
 
 
 def reaches(terms: NodeTerms | None, node: Node) -> bool:
-    """Whether a node selector takes a node: all of one term holds, an empty one nowhere; none takes all."""
+    """Whether a node selector matches a node: all of one term holds. An empty term matches no node; no
+    selector matches all.
+    """
     if terms is None:
         return True
     fields = {"metadata.name": node.name}

@@ -1,9 +1,8 @@
 """Shared GPUs: the pods of a GPU group fit into the memory of one device (2.6).
 
 A group is joined only while a pod stays in it: when all its pods are releasing, or evicted by the
-same action or an earlier one, its device becomes a whole one again. A pod is bound into a group only
-if the group has the memory now.
-(How many devices a node has is the subject of ``capacity``.)
+same action or an earlier one, its device becomes whole again. A pod is bound into a group only if the group
+has enough free memory now. (How many devices a node has is the subject of ``capacity``.)
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _going_away(world: PlannedCluster, node: str, arrivals: list[Resident]) -> I
 
 
 def _stays(world: PlannedCluster, resident: Resident, action: ActionName) -> bool:
-    """Whether a pod was there to stay when ``action`` placed others: later actions do not count."""
+    """Whether a pod was staying when ``action`` placed others: evictions of later actions do not count."""
     if resident.pod.status is PodStatus.RELEASING:
         return False
     eviction = world.evictions.get(resident.pod.key)
@@ -75,7 +74,7 @@ def _earlier(world: PlannedCluster, left: ActionName, right: ActionName) -> bool
 
 
 def _elsewhere(world: PlannedCluster) -> Iterator[str]:
-    """A group id means one device of one node."""
+    """A group id names one device of one node."""
     home = dict(world.start.homes)
     for key, decision in world.placed.items():
         for group in decision.gpu_groups:

@@ -1,9 +1,9 @@
-"""Shrinking: what a pod group loses, it loses in the order of its eviction units (5.4).
+"""Shrinking: a pod group loses pods in the order of its eviction units (5.4).
 
-Surplus pods go first, latest in task order first; then whole surplus subgroups; then everything. A
-subgroup that met its minimum is left meeting it, or with nothing at all. Moved pods count as kept.
-Pods of equal rank and age may stand in for each other, and a pod on another node stays where its room helps
-none: no pod is evicted in vain. What was below its minimum before is not judged.
+Surplus pods go first, the latest in task order first; then whole surplus subgroups; then everything. A
+subgroup that met its minimum still meets it, or has nothing left. Moved pods count as kept. Pods of equal
+rank and age are interchangeable. A pod on another node stays where evicting it helps no trigger. A subgroup
+that was below its minimum before is not checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kai_cp_models.snapshot import Pod, PodGroup, Subgroup
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
-    """Pod groups that are torn, or shrink in the wrong order."""
+    """Pod groups that lose part of a minimum, or shrink in the wrong order."""
     for group in world.touched_groups:
         lost = [p for p in world.snapshot.members[group.key] if p.key in world.lost]
         if lost and not all(world.evictions[p.key].action == "stalegangeviction" for p in lost):
@@ -43,7 +43,7 @@ def _torn(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
 def _surplus_left(
     group: PodGroup, subgroup: Subgroup, before: tree.PodCounts, after: tree.PodCounts
 ) -> Iterator[str]:
-    """A member is dropped whole only when no surplus pod is left below the set."""
+    """A whole member is lost only when no surplus pod is left below the set."""
     dropped = [c for c in subgroup.children if tree.satisfied(c, before) and not tree.satisfied(c, after)]
     spare = [leaf for leaf in subgroup.leaves() if after[leaf.name] > leaf.minimum]
     if dropped and spare:

@@ -1,4 +1,4 @@
-"""The start: what a snapshot alone says, before any plan; made once for all audits of a cycle."""
+"""Facts of a snapshot alone, before any plan; made once for all audits of a cycle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HeldByQueue(dict[str, amounts.CheckedAmounts]):
         return (0, 0, 0)
 
     def add(self, queue: str, cost: amounts.CheckedAmounts, times: int = 1) -> None:
-        """Charge ``cost`` to a queue so many times; -1 takes it back."""
+        """Charge ``cost`` times a factor to a queue; -1 takes it back."""
         before = self[queue]
         self[queue] = (
             before[0] + times * cost[0],
@@ -39,7 +39,7 @@ class HeldByQueue(dict[str, amounts.CheckedAmounts]):
 
 @dataclass(frozen=True)
 class SnapshotFacts:
-    """A snapshot, and what several audits of it would work out again and again."""
+    """A snapshot, and facts that several audits of it share."""
 
     snapshot: Snapshot
 
@@ -75,7 +75,7 @@ class SnapshotFacts:
 
     @cached_property
     def held(self) -> tuple[HeldByQueue, HeldByQueue]:
-        """What queues hold, ancestors included: in all, and by non-preemptible pod groups."""
+        """What queues and their ancestors hold: in all, and by non-preemptible pod groups."""
         # Pods with the same request of the same queue cost the same, so they are counted first.
         alike: dict[tuple[object, ...], int] = {}
         examples: list[tuple[PodGroup, Pod, Node]] = []
@@ -104,5 +104,5 @@ class SnapshotFacts:
 
     @cached_property
     def fair_shares(self) -> Mapping[str, Shares]:
-        """The fair share of every queue; the one thing here that is taken from the engine."""
+        """The fair share of every queue; the only value here that comes from the engine."""
         return fair_shares(self.snapshot)

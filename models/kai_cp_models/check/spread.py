@@ -1,4 +1,4 @@
-"""Topology spread, when it is on: placed pods keep the skew of their DoNotSchedule constraints."""
+"""Topology spread, when the option is on: placed pods keep the skew of their DoNotSchedule constraints."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _skew(world: PlannedCluster, pod: Pod, node: Node, constraint: SpreadConstra
             continue
         there = list(world.end(host.name))
         if domain != home:
-            # When the pod was placed, those were there that a later action evicts.
+            # Pods that a later action evicts were still there when the pod was placed.
             gone = ((r, world.evictions.get(r.pod.key)) for r in world.before(host.name))
             there += [r for r, eviction in gone if eviction and order.index(eviction.action) > action]
         for resident in there:

@@ -1,14 +1,14 @@
-"""Starts in the future: what is promised has room in its time, and nothing is evicted for it without a right.
+"""Starts in the future: a reservation has its capacity at its time, and no eviction for it lacks a right.
 
-At the start of every reservation its nodes hold it beside everything that is there by then: pods that run on
-(until the end that is known of their group), pods of this plan that are not due by then, all other
-reservations. It holds no more than its gang, on usable nodes, in one domain of a required level, not in the
-past; it moves later with a cause only, and what was promised never grows.
+When a reservation starts, its nodes hold it beside everything that is there by then: pods that still run
+(until the known end of their group), pods of this plan that have not ended, and all other reservations. A
+reservation holds no more than its gang, on usable nodes, in one domain of a required level, and does not
+start in the past. It moves later only with a cause, and it never grows.
 
 ``reservation`` evicts for a group that gets its place in this plan: preemptible pod groups that started on
-its stored nodes after it was made, once its start has come; or, where its queue is a hero's and the price it
-accepted covers what they lose, any of lower priority. ``maxruntime`` ends whole pod groups whose enforced
-maximum is over.
+its stored nodes after it was made, once its start has come; or any pod group of lower priority, where its
+queue is a hero queue and the price that it accepted covers what they lose. ``maxruntime`` ends whole pod
+groups whose enforced maximum is over.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HOUR = 3600.0
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
-    """Promises without room, and evictions by time without a right."""
+    """Reservations without capacity, and evictions by time without a right."""
     times = world.snapshot.extras[TIMES]
     if times is None:
         return
@@ -74,7 +74,7 @@ def _form(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[s
 
 
 def _nodes(world: PlannedCluster, entry: Reservation) -> Iterator[str]:
-    """What is held is no more than the gang, on usable nodes, in one domain."""
+    """A reservation holds no more than the gang, on usable nodes, in one domain."""
     what = f"starts: the reservation of {entry.group}"
     group = world.snapshot.group_by_key.get(entry.group)
     if group is None:
@@ -97,7 +97,7 @@ def _nodes(world: PlannedCluster, entry: Reservation) -> Iterator[str]:
 
 
 def _closed(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[str]:
-    """Places that were closed before this cycle take no new pod that could not be evicted at any time."""
+    """Places that were closed before this cycle take only new pods that can be evicted at any time."""
     closed = times.notes(entry.group).closed
     for name, gpus in sorted(entry.nodes.items()):
         if closed is None or name not in closed.nodes or name not in world.snapshot.node_index:
@@ -173,7 +173,7 @@ def _by_backfill(times: Times, pod: Pod, group: PodGroup, nodes: Mapping[str, fl
 def _until(
     world: PlannedCluster, times: Times, resident: Resident, leaving: frozenset[GroupKey], start: float
 ) -> float:
-    """When a pod that is on a node in the end is gone from there."""
+    """When a pod that is on a node in the end leaves it."""
     group = world.group_of(resident.pod)
     if group is None:
         return NEVER

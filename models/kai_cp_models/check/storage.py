@@ -1,4 +1,6 @@
-"""Volumes (2.7): placed pods reach theirs, new ones can be made where they go, attach limits hold."""
+"""Volumes (2.7): placed pods reach their volumes, new volumes can be made on their nodes, and attach limits
+hold.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ def _not_made(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim
 
 
 def _given(world: PlannedCluster, objects: StorageObjects) -> Iterator[str]:
-    """Volumes that two claims would need, or that do not reach all pods of a claim."""
+    """Volumes that two claims would need, or that not all pods of a claim reach."""
     users: dict[PodKey, set[str]] = {}
     for key in sorted(world.placed):
         for claim in _claims(objects, world.pod(key)):
@@ -134,7 +136,7 @@ def _options(
 
 
 def _capacities(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iterator[str]:
-    """New volumes against capacities, where only one capacity and no standing volume is in question."""
+    """New volumes compared with capacities, where one capacity and no existing volume can serve them."""
     standing = {v.storage_class for v in objects.volumes.values() if v.usable and v.claim is None}
     reserved = {v.claim for v in objects.volumes.values()}
     needed: dict[str, int] = {}
@@ -169,7 +171,7 @@ def _bytes(world: PlannedCluster, objects: StorageObjects, capacity: StorageCapa
 
 
 def _alone(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iterator[str]:
-    """A claim with ReadWriteOncePod has one user in the cluster."""
+    """A claim with ReadWriteOncePod has at most one user in the cluster."""
     names = [node.name for node in world.snapshot.nodes]
     users: dict[PodKey, dict[PodKey, bool]] = {}
     for _, resident in world.occupants(names, now=now):

@@ -1,8 +1,9 @@
-"""Topology: required levels hold for whole subtrees, constrained pods stay inside the topology (8.2, 8.3).
+"""Topology: required levels hold for whole subtrees, and constrained pods stay inside the topology (8.2,
+8.3).
 
-A subtree with a required level is in one domain of that level: its new pods and all its active pods,
-those of other subgroups too (14: pinned to the whole constrained subtree). A node without all the level
-labels is not in the topology. Pods that were spread over several domains before may stay so.
+A subtree with a required level is in one domain of that level. That holds for its new pods and all its active
+pods, also those of other subgroups (14: pinned to the whole constrained subtree). A node without all the
+level labels is not in the topology. Pods that were spread over several domains before may stay so.
 """
 
 from __future__ import annotations

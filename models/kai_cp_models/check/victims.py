@@ -1,11 +1,10 @@
-"""Victims: what may be evicted, by which action and for which group (4.1, 4.3).
+"""Victims: which pod groups may be evicted, by which action and for which group (4.1, 4.3).
 
-Only active, preemptible pod groups are victims. Every eviction names pod groups that it makes room for;
-each of them gets a place that is nominated in this plan, and one of them may take the victim: in
-``preempt`` from the same queue and of strictly higher priority, in ``reclaim`` from another leaf queue.
-Consolidation serves preemptible pod groups only, loses none and moves a limited number of pod groups
-for each. A pod group inside its preemption
-delay triggers nothing. (Stale gangs: ``stale``; min runtime: ``runtime``; fairness: ``reclaim``.)
+Only active, preemptible pod groups are victims. Every eviction names its triggers. Each of them has a
+nominated place in this plan, and one of them may take the victim: in ``preempt`` a trigger of the same queue
+with strictly higher priority, in ``reclaim`` one of another leaf queue. Consolidation serves preemptible pod
+groups only, loses none and moves a limited number of pod groups for each. A pod group in its preemption delay
+triggers no eviction. (Stale gangs: ``stale``; min runtime: ``runtime``; fairness: ``reclaim``.)
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def _triggers(world: PlannedCluster) -> Iterator[str]:
 
 
 def _consolidated(world: PlannedCluster) -> Iterator[str]:
-    """The limit holds for each trigger; groups that move for several of them count for any one."""
+    """The limit holds for each trigger; a group that moves for several triggers counts for one of them."""
     most = world.snapshot.policy.max_consolidation_preemptees
     if most == UNLIMITED:
         return

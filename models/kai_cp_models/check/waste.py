@@ -1,9 +1,9 @@
-"""Waste: evictions that free nothing that is used. No violation, but a better plan exists.
+"""Waste: evictions that free nothing that is used. They are no violation, but a better plan exists.
 
-A moved pod group whose old places all stay free, and a lost pod that would still fit where it was, or
-anywhere (a pod that may come back alone). Capacity and queue limits count. Pods that share a GPU, claim
-devices, mount volumes or depend on other pods are passed over: for them a local argument is no proof.
-A place that one victim could have kept is not offered to the next.
+Wasted are the move of a pod group whose old places all stay free, and the loss of a pod that would still fit
+where it was, or anywhere if it may come back alone. Capacity and queue limits count. Pods that share a GPU,
+claim devices, mount volumes or depend on other pods are left out, because a local argument is no proof for
+them. A place that one victim could have kept is not offered to the next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def waste(snapshot: Snapshot, plan: Plan) -> list[str]:
 
 
 class _FreeNow:
-    """What stays free on every node and below every queue limit after the plan."""
+    """Free capacity on every node and below every queue limit after the plan."""
 
     def __init__(self, world: PlannedCluster) -> None:
         self.world = world
@@ -80,7 +80,7 @@ class _FreeNow:
                 return
 
     def _keep(self, group: PodGroup, places: PodPlaces) -> None:
-        """Take the room of pods that could have stayed."""
+        """Count pods that could have stayed as placed again."""
         for pod, name in places:
             self.free[name] = [
                 free - amount for free, amount in zip(self.free[name], pod.spec.requests, strict=True)

@@ -1,4 +1,5 @@
 """Node rules, each stated for the engine here and for the checker in ``check``.
 
-``static`` depends on one pod and one node alone, ``stateful`` on who else is there.
+A ``static`` rule depends on one pod and one node alone, a ``stateful`` one also on which other pods are
+there.
 """

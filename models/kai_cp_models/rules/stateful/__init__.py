@@ -1,6 +1,6 @@
 """Rules with a memory: host ports, affinity, claimed devices, NUMA zones, volumes, budgets, kinds, rollouts.
 
-``RULES`` is the one list of them. A snapshot that has nothing for a rule does not pay for it.
+``RULES`` is the one list of them. A rule without objects in the snapshot costs no time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def open_rules(snapshot: Snapshot, options: OptionalRules | None = None) -> tupl
 
 
 def set_aside(snapshot: Snapshot, options: OptionalRules | None = None) -> tuple[SetAside, ...]:
-    """Objects that active rules could not use, in the order of ``RULES``."""
+    """Objects that active rules skipped because they could not be used, in the order of ``RULES``."""
     return tuple(item for rule in _active(snapshot, options) for item in rule.set_aside(snapshot))
 
 

@@ -1,10 +1,9 @@
 """Inter-pod affinity and anti-affinity (7.1, InterPodAffinity), required and preferred.
 
-Required terms are hard: an anti-affinity term keeps matching pods out of the topology domain of its
-holder and its holder out of theirs (symmetry); affinity needs a pod that matches *all* required
-terms in the domain of every term. Where no pod of the cluster matches, a pod that matches its own
-terms opens the first domain. Nodes without the topology label have no domain: anti-affinity holds
-there, affinity cannot.
+Required terms are hard. An anti-affinity term keeps matching pods out of the topology domain of its holder,
+and its holder out of theirs (symmetry). Affinity needs a pod that matches *all* required terms in the domain
+of every term. Where no pod of the cluster matches, a pod that matches its own terms may enter any domain as
+the first. Nodes without the topology label have no domain: anti-affinity holds there, affinity cannot.
 
 Preferred terms are scored by the plugin ``podaffinity`` (6): 1,000,000 times the sum of weights over
 the pods of the node's domains, in both directions; required affinity of a standing pod attracts with
@@ -34,7 +33,7 @@ HARD_WEIGHT: Final = 1
 """Weight with which the required affinity of a standing pod attracts matching pods."""
 
 _MOST_STANDING: Final = 8
-"""Standing pods for each of which a row says that a class has to join them."""
+"""The most standing pods that get a row each, which makes a class join them."""
 
 AffinityTerms = tuple[PodAffinityTerm, ...]
 
@@ -72,7 +71,7 @@ class Present:
 
 
 class Profile(NamedTuple):
-    """What a pod means to the rule: what it counts as where it stands, and which keys it reads."""
+    """What the rule knows of a pod: the keys that count it in its domain, and the keys that it reads."""
 
     effects: tuple[Effect, ...]
     affine: tuple[MatchCount, ...]
@@ -201,7 +200,7 @@ class AffinityState(TalliedState):
         return mask
 
     def _was_missed(self, found: Profile) -> bool:
-        """Whether a pod would have been company for one that came as the first of its kind."""
+        """Whether a pod would have matched the affinity of one that was placed as the first of its kind."""
         return any(_has(found, key) for keys in self.opened.values() for key in keys)
 
     def detach(self) -> None:
@@ -219,7 +218,7 @@ class AffinityState(TalliedState):
         super().remove(pod, node)
 
     def _comes_first(self, found: Profile, *, now: bool) -> bool:
-        """Whether the pod is what it looks for, and there is no other."""
+        """Whether the pod matches its own affinity and no other pod does."""
         counts = (self.tally.counts(key, now=now) for key in found.affine)
         return found.opens and not any(held is not None and (held > 0).any() for held in counts)
 
@@ -268,11 +267,10 @@ class AffinityState(TalliedState):
         return "; ".join(reasons)
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """Exact between standing and new pods, and for a class that repels itself.
-
-        Relaxed: two different classes that repel each other and may both have several pods in a
-        domain (a sum instead of a choice), and which domain a class that opens its own takes where
-        no pod stands there that it would have to join.
+        """The rows are exact between standing and new pods, and for a class that repels itself. They are
+        relaxed for two different classes that repel each other and may both have several pods in a domain (a
+        sum instead of a choice). They are also relaxed for the domain that a class enters as the first, where
+        no standing pod has to be joined.
         """
         profiles = [self.profile(pod) for pod in classes]
         standing = [(pod.key, node, self.profile(pod)) for pod, node in self._staying()]
@@ -353,7 +351,7 @@ class AffinityState(TalliedState):
         *,
         standing: Sequence[tuple[PodKey, int, Profile]],
     ) -> Iterator[Row]:
-        """A class enters a domain only with, or beside, a pod that it wants to be near."""
+        """A class enters a domain only with, or beside, a pod that matches its affinity."""
         held = self.tally.counts(wanted, now=False)
         most = sizes[entering]
         friends = [c for c, profile in enumerate(profiles) if _has(profile, wanted)]
@@ -380,12 +378,14 @@ class AffinityState(TalliedState):
         *,
         standing: Sequence[tuple[PodKey, int, Profile]],
     ) -> Iterator[Row]:
-        """While a pod that a class wants to be near stays elsewhere, the class cannot open a domain."""
+        """While a pod that matches the class's affinity stays elsewhere, the class cannot be the first in a
+        domain.
+        """
         held = self.tally.counts(wanted, now=False)
         if held is None:
             return
         present = [(pod, self._where(wanted, node)) for pod, node, p in standing if _has(p, wanted)]
-        # A pod that wants the same company cannot be the first of it.
+        # A pod that needs the same partner cannot be that partner itself.
         friends = [c for c, p in enumerate(profiles) if _has(p, wanted) and wanted not in p.affine]
         for domain, inside in self._inside(wanted.topology_key, nodes):
             cells = {(c, node): -most for c in friends for node in inside}

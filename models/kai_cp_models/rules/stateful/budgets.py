@@ -1,8 +1,8 @@
 """PodDisruptionBudgets, an option that KAI lacks: when on, no eviction goes beyond a budget.
 
-What a budget allows is its status; without one it is counted: running pods that it selects, against
-``minAvailable`` or ``maxUnavailable``. A pod selected by several budgets needs room in all of them.
-Pods that do not run yet need none.
+A budget allows what its status says. Without a status, the running pods that it selects are compared with
+``minAvailable`` or ``maxUnavailable``. All budgets that select a pod must allow its eviction. Pods that do
+not run yet need no budget.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def open(snapshot: Snapshot) -> RuleState:
 
 
 def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
-    """Nothing: what cannot be read is named by the reader."""
+    """None: the reader names objects that cannot be read."""
     yield from ()
 
 
@@ -93,7 +93,7 @@ class BudgetState(LeavingState):
             self._allowed[i] -= sign
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """Exact: evictions against what every budget still allows."""
+        """The rows are exact: evictions are at most what every budget still allows."""
         for i, budget in enumerate(self._budgets):
             pods = [key for key in sorted(self._needs - self.left) if i in self._of[key]]
             if pods:

@@ -1,4 +1,4 @@
-"""What device objects add to a snapshot before it is read: amounts, capacities, set-aside objects."""
+"""What device objects add to a snapshot before it is used: amounts, capacities, skipped objects."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def with_catalog(snapshot: Snapshot) -> Snapshot:
 def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
     """The snapshot with what its device objects mean for all others; itself where there are none.
 
-    ``set_aside``: objects that the stateful rules could not use. Claims count as GPUs in queues
+    ``set_aside``: objects that the stateful rules skipped. Claims count as GPUs in queues
     (``CLAIM_MILLI_GPUS``, 2.5). Where DRA serves an extended resource that the node does not
     advertise, the node's vector gets the number of devices, so that vector checks are necessary and
-    the DRA rule alone decides. Pods that only the names of their own claims tell apart get one spec. Where
+    the DRA rule alone decides. Pods that differ only in the names of their own claims get one spec. Where
     nothing is decided (``Judging.judged`` is False) no selector is evaluated for any of this.
     """
     extras = snapshot.extras
@@ -57,7 +57,7 @@ def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
 
 
 def claims_wait(snapshot: Snapshot) -> bool:
-    """Whether claims wait for a later cycle, because selectors took all that this one spends on them."""
+    """Whether claims wait for a later cycle, because selectors used all steps of this one."""
     catalog = snapshot.extras[CATALOG]
     return catalog is not None and catalog.waiting
 

@@ -1,4 +1,4 @@
-"""Copies of what remembers, as trials take them."""
+"""Copies of mutable state for trials."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Forked:
-    """What a trial copies. Subclasses say in ``detach`` what they change."""
+    """State that a trial copies. Subclasses copy in ``detach`` what they change."""
 
     def copy(self) -> Self:
         """An independent copy for a trial; constants are shared."""
@@ -16,4 +16,4 @@ class Forked:
         return twin
 
     def detach(self) -> None:
-        """Own what changes, after a shallow copy."""
+        """After a shallow copy, copy what changes."""

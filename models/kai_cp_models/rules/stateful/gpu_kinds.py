@@ -1,9 +1,10 @@
 """Kinds of GPUs in queues, an option that KAI lacks: limits and quotas for one product (docs/gpu-kinds.md).
 
-A queue says in ``kai-cp/gpu-kinds`` how many GPUs of a kind it, with all below it, may hold (limit), and its
-non-preemptible pods (quota). The kind of a GPU is the product of its node, by label or as DRA tells it. What
-a pod costs depends on its place then, so the rule stands with those of nodes: a mask where pods are placed
-one by one, and one row per queue, kind and bound where a model places them together.
+The annotation ``kai-cp/gpu-kinds`` of a queue says how many GPUs of a kind the queue and all queues below it
+may hold (limit), and how many their non-preemptible pods may hold (quota). The kind of a GPU is the product
+of its node, by label or by DRA. So the cost of a pod depends on its place, and the rule is one of nodes: a
+mask where pods are placed one by one, and one row per queue, kind and bound where a model places them
+together.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from kai_cp_topology.records import PRODUCT_LABEL
 NAME: Final = "gpu_kinds"
 NOTE: Final = "kai-cp/gpu-kinds"
 REASON: Final = "OverGpuKind"
-"""Token of a pod group that waits for nothing but such a bound."""
+"""Token of a pod group that waits only for such a bound."""
 UNKNOWN: Final = "unknown"
 """Kind of GPUs whose product neither label nor driver tells."""
 
@@ -64,7 +65,7 @@ QueueBounds = Mapping[str, Mapping[str, Bounds]]
 
 
 class Cell(NamedTuple):
-    """A bound: what ``queue`` holds of ``kind``, or what its non-preemptible (``firm``) pods do."""
+    """A bound on what ``queue`` holds of ``kind``, or on what its non-preemptible (``firm``) pods hold."""
 
     queue: str
     kind: str
@@ -77,7 +78,7 @@ def active(snapshot: Snapshot, options: OptionalRules) -> bool:
 
 
 def open(snapshot: Snapshot) -> RuleState:
-    """What queues hold of every kind that is bounded."""
+    """What queues hold of every kind that has bounds."""
     return KindState(snapshot)
 
 
@@ -99,7 +100,9 @@ def kinds_of(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def read(snapshot: Snapshot, problems: list[SetAside]) -> QueueBounds:
-    """What queues say; what cannot be read, or names a kind that no node has, goes to ``problems``."""
+    """The bounds of queues; an annotation that cannot be read, or that names a kind which no node has, goes
+    to ``problems``.
+    """
     found: dict[str, Mapping[str, Bounds]] = {}
     known = {*kinds_of(snapshot), UNKNOWN}
     for queue in snapshot.queues:
@@ -182,7 +185,7 @@ def _milli(name: str, value: Any) -> int:
 
 
 class KindState(LeavingState):
-    """What is held under every bound, in milli-GPUs: by who stays, and by who leaves in this cycle."""
+    """What is held under every bound, in milli-GPUs: by pods that stay, and by those that leave this cycle."""
 
     name = NAME
     family = "kind-limit"
@@ -200,7 +203,7 @@ class KindState(LeavingState):
         self._staying: dict[Cell, int] = {}
         self._leaving: dict[Cell, int] = {}
         self._new: dict[Cell, int] = {}
-        """Of what stays, by pods that had no place before the cycle."""
+        """The part of it held by staying pods that had no place before the cycle."""
         self._placed: dict[PodKey, tuple[Pod, int]] = {}
         index = snapshot.node_index
         self._running = tuple(
@@ -267,7 +270,7 @@ class KindState(LeavingState):
         return _ANY if found == UNLIMITED else found
 
     def _room(self, cell: Cell, pod: Pod | None = None, *, now: bool = False) -> int:
-        """What may still come under a bound; negative where it is exceeded.
+        """The amount still free under a bound; negative where it is exceeded.
 
         A pod that leaves may come back or move as long as no more is held than before and no new pod came.
         """
@@ -356,8 +359,9 @@ class KindState(LeavingState):
                 held[cell] = held.get(cell, 0) + sign * charge
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """Exact where no bound is exceeded already; then nothing may come, and the mask knows how much has
-        to leave before."""
+        """The rows are exact where no bound is exceeded. Under an exceeded bound nothing is added, and the
+        mask tests how much has to leave first.
+        """
         asking: dict[Cell, list[int]] = {}
         for c, pod in enumerate(classes):
             for cell in self._cells_of(pod):

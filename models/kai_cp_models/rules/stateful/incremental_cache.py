@@ -1,4 +1,4 @@
-"""Answers per node that are asked again and again while only a few nodes change between the questions."""
+"""Answers per node that are needed often, while only a few nodes change in between."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class IncrementalCache(Forked):
         self._known: dict[Hashable, tuple[int, NDArray[Any]]] = {}
 
     def detach(self) -> None:
-        """Own what changes, after a shallow copy."""
+        """After a shallow copy, copy what changes."""
         self._changes = list(self._changes)
         self._known = dict(self._known)
 
     def change(self, node: int) -> None:
-        """Say that answers for a node may differ from now on."""
+        """Mark a node: answers for it may have changed."""
         self._changes.append(node)
 
     def answer(self, key: Hashable, compute: Callable[[Ints], NDArray[Any]]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""What the cluster offers and what claims mean there: devices by node, and which satisfy a request."""
+"""The devices that the cluster offers by node, and which of them satisfy a request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 
 
 def catalog_of(snapshot: Snapshot) -> Catalog:
-    """The snapshot's catalog: the one it carries, if that was made of the same nodes and objects."""
+    """The snapshot's catalog: the one that it carries, if that was made from the same nodes and objects."""
     carried = snapshot.extras[CATALOG]
     if carried is not None and carried.made_of(snapshot):
         return carried
@@ -61,7 +61,7 @@ class Catalog:
             if self.node_of[i] >= 0:
                 self.local.setdefault(int(self.node_of[i]), []).append(i)
             else:
-                # A device of a node that does not exist (the slice may name nodes per device).
+                # The device's node does not exist (the slice may name nodes per device).
                 anywhere = np.full(len(snapshot.nodes), device.node is None)
                 chosen = selected(snapshot, device.selector)
                 self.reach[i] = anywhere if chosen is None else chosen
@@ -77,7 +77,8 @@ class Catalog:
         self._vectors: dict[Hashable, Mask] = {}
         self._taints: dict[tuple[Toleration, ...], Mask] = {}
         self.waiting = False
-        """Whether claims wait for a later cycle, because the selectors of others took this one's steps."""
+        """Whether claims wait for a later cycle, because the selectors of others used all steps of this one.
+        """
         self.dead = self._dead_claims()
         bad = ((f"DeviceClass {name}", reason) for name, reason in self._bad_classes.items() if reason)
         problems += [SetAside(*entry) for entry in bad]
@@ -118,7 +119,7 @@ class Catalog:
         )
 
     def made_of(self, snapshot: Snapshot) -> bool:
-        """Whether nodes and objects are those that the catalog was made of."""
+        """Whether the catalog was made from these nodes and objects."""
         mine, other = self.snapshot, snapshot
         return (
             mine.extras[DEVICES] is other.extras[DEVICES]
@@ -144,7 +145,7 @@ class Catalog:
         return dead
 
     def _dead(self, found: Claim) -> str:
-        """Why the claim cannot be allocated; "" if nothing is wrong with it."""
+        """Why the claim cannot be allocated; "" if it can."""
         if found.allocation:
             return ""
         account = Account(self.judge, found.key[0])
@@ -206,7 +207,7 @@ class Catalog:
         return self._vectors[question]
 
     def _of_class(self, name: str) -> Mask:
-        """Devices that a class means; its author is no tenant."""
+        """Devices that a class selects; its author is no tenant, so no namespace pays for it."""
         if name not in self._members:
             self._members[name] = self.judge.holding(self.classes[name].selectors)
         return self._members[name]
@@ -224,7 +225,7 @@ class Catalog:
         return own == node if own >= 0 else bool(self.reach[device][node])
 
     def reachable(self, node: int) -> list[int]:
-        """Devices a node can use: its own first."""
+        """Devices that a node can use, its own first."""
         return self.local.get(node, []) + [i for i, mask in self.reach.items() if mask[node]]
 
     def per_node(self, devices: Mask) -> NDArray[np.int64]:
@@ -266,12 +267,12 @@ def holds_capacity(device: Device, needs: tuple[tuple[str, Fraction], ...]) -> b
 
 
 def _question(wanted: Wanted) -> Hashable:
-    """What of a request decides which devices satisfy it, taints aside."""
+    """The part of a request that decides which devices satisfy it, without taints."""
     return (wanted.device_class, wanted.selectors, wanted.capacity)
 
 
 def _alike(values: Sequence[Hashable]) -> tuple[list[int], NDArray[np.int64]]:
-    """The first of equal values by place, and for every value the number of its first one."""
+    """The position of the first of every set of equal values, and for each value the number of its set."""
     numbers: dict[Hashable, int] = {}
     first: list[int] = []
     same = np.empty(len(values), dtype=np.int64)

@@ -21,7 +21,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WHOLE: Final = re.compile(
     r"\b(all|exists|exists_one|existsOne|map|filter|size|dyn|string|type)\s*\(|==\s*device\b"
 )
-"""Ways to look at a map as a whole instead of at named entries."""
+"""Uses of a map as a whole, not of named entries."""
 _OPTIONAL: Final = re.compile(
     r"""(device(?:\.\w+|\[\s*(?:"[^"]*"|'[^']*')\s*\])*)\.\?(\w+)\.orValue\(([^()]*)\)"""
 )
@@ -30,11 +30,11 @@ _BIND: Final = re.compile(r"\bcel\.bind\s*\(")
 LONGEST: Final = 10 * 1024
 """Characters; the API server takes no longer expression."""
 MOST_STEPS: Final = 1_000_000
-"""For expressions that no user wrote; a step is about ten microseconds."""
+"""Steps for expressions that no user wrote; a step takes about ten microseconds."""
 _MOST_VERDICTS: Final = 65_536
 
 _VERDICTS: Final[dict[tuple[str, DeviceView], CelVerdict]] = {}
-"""What was found by expression and what it sees: a result depends on nothing else."""
+"""Results by expression and by what it can see of the device: a result depends on nothing else."""
 
 
 class SelectorError(ValueError):
@@ -42,7 +42,9 @@ class SelectorError(ValueError):
 
 
 class CelVerdict(NamedTuple):
-    """What an expression says of a device, and in how many steps; ``over``: it did not come to an end."""
+    """The result of an expression for a device, and its steps; ``over``: the evaluation was stopped before
+    its end.
+    """
 
     holds: bool
     steps: int
@@ -71,7 +73,7 @@ def visible(device: DeviceView, names: frozenset[str] | None) -> DeviceView:
 
 @lru_cache(maxsize=4096)
 def tokens(expression: str) -> frozenset[str] | None:
-    """Words of the expression, one of which is the name of whatever it looks at; None: it looks at all."""
+    """Words of the expression; every name that it reads is one of them. None: it may read any."""
     return None if _WHOLE.search(expression) else frozenset(_TOKEN.findall(expression))
 
 
@@ -133,7 +135,7 @@ def _environment() -> Any:
 
     from kai_cp_models.rules.stateful.dra.metered import MeteredRunner
 
-    # The library changes the recursion limit of the whole program; a selector does not need that.
+    # The library changes the recursion limit of the whole program, which a selector does not need.
     limit = sys.getrecursionlimit()
     try:
         return Environment(runner_class=MeteredRunner)
@@ -213,7 +215,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
 
 def _string_functions() -> dict[str, Callable[..., Any]]:
-    """Those on strings; what could make a text longer than its parts is paid for."""
+    """The functions on strings; those whose result can be longer than their input are charged for it."""
     from celpy.celtypes import IntType, ListType, StringType
 
     from kai_cp_models.rules.stateful.dra.metered import matches as matches_charged
@@ -223,7 +225,7 @@ def _string_functions() -> dict[str, Callable[..., Any]]:
         return StringType(written[slice(*bounds)] if len(bounds) > 1 else written[bounds[0] :])
 
     def replace(written: str, old: str, new: str, most: int = -1) -> Any:
-        # What comes out can be the product of what goes in: it is paid for before it is made.
+        # The result can be as long as the product of the inputs, so it is charged before it is made.
         count = written.count(old) if most < 0 else min(int(most), written.count(old))
         spend_text(len(written), max(0, count * len(new)))
         return StringType(written.replace(old, new, int(most)))

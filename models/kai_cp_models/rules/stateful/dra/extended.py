@@ -52,7 +52,7 @@ class Extended(Forked):
             self._resources[GPU] = (gpus[0], backed[gpus[0]].name)
             served[GPU] = drawn & (whole <= 0)
         self._served: Mapping[int, Mask] = served
-        # Where no GPU is a DRA device the vector check says it all.
+        # Where no GPU is a DRA device, the vector check is enough.
         self._plugin_gpus = np.where(drawn, whole, np.iinfo(np.int64).max // 2) if drawn.any() else None
         self._plugin_used: tuple[NDArray[np.int64], NDArray[np.int64]] = (
             np.zeros(len(nodes), dtype=np.int64),
@@ -60,7 +60,7 @@ class Extended(Forked):
         )
 
     def detach(self) -> None:
-        """Own what changes, after a shallow copy."""
+        """After a shallow copy, copy what changes."""
         self._plugin_used = (self._plugin_used[0].copy(), self._plugin_used[1].copy())
 
     def concerns(self, pod: Pod) -> bool:

@@ -1,4 +1,4 @@
-"""What DRA tells of the GPUs of a node: their product and NVLink domain, where node labels do not."""
+"""Product and NVLink domain of a node's GPUs by their DRA devices, where node labels do not tell them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def gpus_by_node(snapshot: Snapshot) -> Mapping[str, Sequence[Device]]:
 
 
 def shared_attributes(gpus: Iterable[Device]) -> dict[str, str]:
-    """Attributes by plain name; those in which GPUs differ are no attributes of their node."""
+    """Attributes by plain name that all GPUs share; others are no attributes of the node."""
     each = [{(name, str(value)) for (_, name), (_, value) in device.view.attributes} for device in gpus]
     return dict(sorted(set.intersection(*each))) if each else {}
 
 
 def hardware_labels(snapshot: Snapshot) -> list[Mapping[str, str]]:
-    """The labels of every node, with product and NVLink domain as DRA tells them where a label is missing."""
+    """The labels of every node, with product and NVLink domain from DRA where a label is missing."""
     labels = [node.labels for node in snapshot.nodes]
     if not any(node.dra_gpus and not _told(node.labels) for node in snapshot.nodes):
         return labels

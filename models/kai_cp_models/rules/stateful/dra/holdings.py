@@ -1,4 +1,4 @@
-"""Which pods hold which claim, and what is therefore in use: the accounting under the DRA state."""
+"""Which pods hold which claim, and which devices are in use by that: the accounting of the DRA state."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Holdings(Forked):
                 self._pools.setdefault(device.id[:2], []).append(i)
 
     def detach(self) -> None:
-        """Own what changes, after a shallow copy."""
+        """After a shallow copy, copy what changes."""
         self._of = dict(self._of)
         self._held = (self._held[0].copy(), self._held[1].copy())
         self._shares = dict(self._shares)
@@ -123,7 +123,7 @@ class Holdings(Forked):
         return free
 
     def room(self, candidates: Iterable[int], *, now: bool) -> FreeDevices:
-        """What is in use of some devices and of the counters of their pools."""
+        """The use of some devices and of the counters of their pools."""
         free = self.free(now=now)
         chosen = list(candidates)
         counters: dict[Counter, Fraction] = {}

@@ -1,8 +1,8 @@
-"""Which devices selectors mean, and what finding that out costs their authors.
+"""Which devices selectors match, and what their evaluation costs the authors' namespaces.
 
-Devices that an expression cannot tell apart are one kind and are evaluated once. A namespace may spend so
-many steps a cycle on the claims in it, and all namespaces together so many; what was paid for in an earlier
-cycle is not paid for again, so claims that wait for their turn have it in the end.
+Devices that an expression cannot tell apart are one kind and are evaluated once. The steps of a cycle are
+limited for each namespace and for all namespaces together. Steps of an earlier cycle are not charged again,
+so every claim that waits is evaluated in the end.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.settings import Limits
 
 DEVICES_PER_STEP: Final = 4
-"""Devices that can be sorted by kind, or looked at once, in the time of one step of an expression."""
+"""Devices that can be sorted by kind, or read once, in the time of one step of an expression."""
 
 
 class TooCostly(Exception):
-    """A claim whose selectors are not evaluated to the end; ``later``: in another cycle they may be."""
+    """A claim whose selectors are not evaluated to the end; ``later``: a later cycle may do so."""
 
     def __init__(self, reason: str, *, later: bool = False) -> None:
         super().__init__(reason)
@@ -33,7 +33,7 @@ class TooCostly(Exception):
 
 
 class Account:
-    """What one claim may spend: its own steps are counted always, those of this cycle when they are new."""
+    """What one claim may spend. Its own limit counts all steps, the limits of the cycle only new ones."""
 
     def __init__(self, judge: Judge, namespace: str) -> None:
         self._judge = judge

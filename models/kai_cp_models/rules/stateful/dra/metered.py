@@ -1,8 +1,8 @@
 """CEL programs whose work is counted: steps of evaluation and sizes of values, never seconds.
 
-The library walks the grammar's tree, in which every expression passes a dozen levels that have one child
-each; those are cut out once, so that a step is an operation. A step costs 1 and the size of what it gives, so
-that no chain of operations can make much of little without paying for it.
+The library walks the grammar's tree, in which every expression has a dozen levels with one child each. These
+levels are removed once, so that a step is an operation. A step costs 1 plus the size of its result, so that a
+chain of operations cannot make a large value without being charged for it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from celpy.celtypes import BoolType, ListType, MapType, Value
 from celpy.evaluation import CELEvalError, Context, Evaluator
 
 CHARACTERS_PER_STEP: Final = 32
-"""What a step handles of a text."""
+"""Characters of a text that one step handles."""
 ITERATION_STEPS: Final = 10
-"""A round of a macro has names of its own, which cost this much."""
+"""Steps for the names that every round of a macro defines."""
 _CHAIN: Final = frozenset(
     ["expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "unary", "member"]
 )
 
 
 class OverBudget(Exception):
-    """More steps than were given."""
+    """The evaluation needs more steps than it has."""
 
 
 class Meter:
-    """What is left of a budget of steps, and what was spent."""
+    """The steps left of a budget, and the steps spent."""
 
     __slots__ = ("left", "spent")
 
@@ -39,7 +39,7 @@ class Meter:
         self.spent = 0
 
     def spend(self, steps: int) -> None:
-        """Count steps before they are done; raises :class:`OverBudget` when there are not so many."""
+        """Count steps before they are done; raises :class:`OverBudget` when fewer are left."""
         self.spent += steps
         self.left -= steps
         if self.left < 0:
@@ -50,17 +50,17 @@ _METER: Final[ContextVar[Meter]] = ContextVar("meter")
 
 
 def spend(steps: int) -> None:
-    """Count steps of the evaluation under way: for functions, which do not know their evaluator."""
+    """Count steps of the present evaluation; for functions, which do not know their evaluator."""
     _METER.get().spend(steps)
 
 
 def spend_text(*lengths: int) -> None:
-    """Count the handling of texts of these lengths."""
+    """Count the steps that handling texts of these lengths costs."""
     spend(1 + sum(lengths) // CHARACTERS_PER_STEP)
 
 
 def matches(text: str, pattern: str) -> Any:
-    """CEL's ``matches``: RE2, whose time is the product of both lengths at most, and which is charged so."""
+    """CEL's ``matches``: RE2 takes at most the product of both lengths, and that is charged."""
     spend_text(len(text) * (1 + len(pattern) // CHARACTERS_PER_STEP), 64 * len(pattern))
     options = re2.Options()
     options.max_mem = 1 << 20
@@ -109,7 +109,7 @@ class _Metered(Evaluator):
 
 
 def _weight(value: Any) -> int:
-    """Steps that the size of a value is worth; that of a list or map counts everything inside."""
+    """Steps charged for the size of a value; the size of a list or map counts everything inside."""
     if isinstance(value, str | bytes):
         return len(value) // CHARACTERS_PER_STEP
     if isinstance(value, list | dict):
@@ -124,7 +124,7 @@ def _weight(value: Any) -> int:
 
 
 def _collapsed(tree: lark.Tree[Any]) -> lark.Tree[Any]:
-    """The tree without the levels that only pass their one child on."""
+    """The tree without levels that have a single child and do nothing else."""
     root = lark.Tree("root", [tree])
     waiting = [root]
     while waiting:

@@ -1,7 +1,8 @@
 """Which GPUs of a node are tried first: those that NVLink joins (``topology/``).
 
-It is a preference: the search goes on to other devices where these do not satisfy the claims. A pod gets
-GPUs of one island where one has enough, the island that it leaves least of, so that larger ones stay whole.
+This is a preference: where these do not satisfy the claims, the search tries other devices. Where one island
+has enough GPUs, a pod gets GPUs of one island: the one with the fewest left over, so that larger islands stay
+whole.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def gpus_of_node(catalog: Catalog, node: int) -> Gpus:
     for position, i in enumerate(catalog.local.get(node, ())):
         device = catalog.devices[i]
         attributes = {name: value for (_, name), (_, value) in device.view.attributes}
-        # MIG instances of a partitionable GPU are no ends of NVLink.
+        # MIG instances of a partitionable GPU have no NVLink.
         if is_gpu(device.id.driver) and attributes.get("type", "gpu") == "gpu":
             index = attributes.get(_INDEX)
             found.append((index if isinstance(index, int) else position, i))
@@ -58,7 +59,7 @@ def nearest_first(
     )
     if not count or len(gpus.devices) <= 1:
         return candidates
-    # The tables of machines and the graphs are loaded where GPUs are claimed, not at every start.
+    # The tables of machines and the graphs are loaded only when GPUs are claimed, not at every start.
     from kai_cp_topology.islands import nearest
     from kai_cp_topology.systems import system_of_product
 

@@ -1,4 +1,4 @@
-"""Which claims a pod uses, and pods that differ in the names of their own claims alone.
+"""Which claims a pod uses, and one spec for pods that differ only in the names of their own claims.
 
 Every pod of a gang has a claim of its own from one template, so their specs differ in a name that
 means nothing. ``classed`` gives such pods one spec, so that they are one class of the model; the names
@@ -16,7 +16,7 @@ from kai_cp_models.marking import marked
 from kai_cp_models.snapshot import ClaimRef, Pod, PodKey, PodSpec, Snapshot
 
 REFS: Final[Key[Mapping[PodKey, tuple[ClaimRef, ...]]]] = Key("claim_refs", {})
-"""The pods' claims, where the specs do not name them."""
+"""The pods' claims, where the shared spec does not name them."""
 
 
 def refs_of(snapshot: Snapshot, pod: Pod) -> tuple[ClaimRef, ...]:
@@ -25,9 +25,9 @@ def refs_of(snapshot: Snapshot, pod: Pod) -> tuple[ClaimRef, ...]:
 
 
 def classed(snapshot: Snapshot, identity: Callable[[Pod], Hashable]) -> Snapshot:
-    """The snapshot with one spec for pods that claims do not set apart.
+    """The snapshot with one spec for pods whose claims are alike.
 
-    ``identity``: what the claims of a pod mean; pods of equal identity are interchangeable.
+    ``identity``: a key of a pod's claims; pods with equal keys are interchangeable.
     """
     numbers: dict[Hashable, int] = {}
     nameless: dict[PodSpec, PodSpec] = {}

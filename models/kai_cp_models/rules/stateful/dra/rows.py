@@ -15,7 +15,7 @@ from kai_cp_models.snapshot import PodKey
 
 RequestRows = tuple[Wanted, ...]
 _MOST_SETS: Final = 32
-"""Sets of devices that get a row for every node."""
+"""The most sets of devices that get a row for every node."""
 
 
 def rows(
@@ -25,9 +25,10 @@ def rows(
     free: Mask,
     releases: Mapping[PodKey, Sequence[int]],
 ) -> Iterator[Row]:
-    """For every set of devices that some request accepts: requests within it against its free devices.
+    """For every set of devices that some request accepts, requests within it are at most its free devices.
 
-    Sets that overlap are joined as well: devices suffice if and only if they do for every such union.
+    Unions of sets that overlap get rows too: devices suffice if and only if they suffice for every such
+    union.
 
     ``wants``: open requests per class; ``releases``: devices that an eviction frees. Only requests
     with one alternative over unshareable devices are counted.

@@ -44,7 +44,7 @@ class Pick(NamedTuple):
 
 @dataclass
 class FreeDevices:
-    """What is free on one node: devices not held, what shareable devices hold, counters drawn."""
+    """The free devices of one node, what shareable devices hold, and the use of counters."""
 
     held: frozenset[int]
     shared: dict[int, dict[tuple[str, str], Fraction]]
@@ -56,7 +56,7 @@ class _GaveUp(Exception):
 
 
 class DeviceProblem:
-    """The open requests of a pod with what is constant about them; shared by the nodes' searches."""
+    """The open requests of a pod and what is constant about them; the searches on all nodes share it."""
 
     def __init__(
         self, catalog: Catalog, requests: Sequence[Open], constraints: Sequence[tuple[int, Constraint]]
@@ -84,11 +84,11 @@ class DeviceProblem:
         self.plain = self._unshared and not catalog.counters
         """Whether a device is either free or not: no shares, no counters, no admin access."""
         self.counting = self.plain and single and not constraints
-        """Whether counting free devices is the whole answer: one plain request."""
+        """Whether counting free devices is enough: there is one plain request."""
         self.counting &= all(wanted.mode != ALL for options in self.options for wanted, _ in options)
 
     def enough(self, free: Mask) -> Mask:
-        """Nodes with enough free devices for each request by itself: necessary, often sufficient."""
+        """Nodes with enough free devices for each request alone; necessary, and often sufficient."""
         enough = np.ones(len(self.catalog.snapshot.nodes), dtype=np.bool_)
         for options in self.options:
             some = np.zeros_like(enough)
@@ -114,7 +114,7 @@ class DeviceProblem:
         )
 
     def solvable(self, candidates: Sequence[int], room: FreeDevices) -> bool:
-        """Whether the devices of a node satisfy all requests; nodes that look alike are solved once."""
+        """Whether the devices of a node satisfy all requests; equal nodes are solved once."""
         if not self.plain:
             return DeviceSearch(self, candidates, room).run() is not None
         # For ``All`` a held device matters as well.
@@ -124,12 +124,12 @@ class DeviceProblem:
         return self._solved[look]
 
     def spoilt(self, wanted: Wanted, candidates: Sequence[int]) -> bool:
-        """Whether a request for all of them means a device that it cannot have."""
+        """Whether a request for all devices includes one that it cannot have."""
         spoiling = self._spoiling.get(wanted)
         return spoiling is not None and bool(spoiling[list(candidates)].any())
 
     def kind(self, device: int) -> object:
-        """Equal for unshareable devices that can stand in for each other when free."""
+        """A key that is equal for unshareable devices that are interchangeable when free."""
         if device not in self._kinds:
             found = self.catalog.devices[device]
             attributes = dict(found.view.attributes)
@@ -307,6 +307,6 @@ def shares(device: Device, wanted: Wanted) -> tuple[tuple[tuple[str, str], Fract
 
 
 def _covers(constraint: Constraint, request: str) -> bool:
-    """Whether a constraint speaks of a request (``name`` or ``name/alternative``)."""
+    """Whether a constraint applies to a request (``name`` or ``name/alternative``)."""
     names = constraint.requests
     return not names or request in names or request.partition("/")[0] in names

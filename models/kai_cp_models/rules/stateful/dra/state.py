@@ -26,7 +26,7 @@ from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodKey, PodStatus, S
 
 NAME: Final = "dra"
 MAX_USERS: Final = 256
-"""Pods that one claim can be reserved for (ResourceClaimReservedForMaxSize)."""
+"""The most pods that one claim can be reserved for (ResourceClaimReservedForMaxSize)."""
 
 
 class Joined(NamedTuple):
@@ -46,8 +46,8 @@ class Given(NamedTuple):
 class DraState(LeavingState):
     """Claims in use, devices in use, and the searches over them.
 
-    Devices that this cycle gives are promised to no pod yet: where a further pod has room on a node
-    only if earlier ones take other devices, they do (``details`` tells which ones they have in the end).
+    Devices that this cycle gives may still change: where a further pod fits on a node only if earlier pods
+    take other devices, they get other devices (``details`` has the final ones).
     """
 
     name = NAME
@@ -99,7 +99,7 @@ class DraState(LeavingState):
             self.extended.count_plugin(pod, node, 1, leaving=leaving)
             known = set(self._used_by.get(pod.uid, ())) - set(self._keys(pod))
             if EXTENDED_RESOURCES in pod.claim_allocations and not known:
-                # The claim that this promise becomes is not there yet.
+                # The claim of this promise does not exist yet.
                 before = found_in(self.catalog, pod.claim_allocations[EXTENDED_RESOURCES])
                 key = (pod.key.namespace, f"{pod.key.name}-extended-resources")
                 user = frozenset({pod.uid})
@@ -204,11 +204,11 @@ class DraState(LeavingState):
         return mask if plugin is None else mask & plugin
 
     def _admit_home(self, pod: Pod, mask: Mask) -> None:
-        """An evicted pod that returns to its node is not evicted: it keeps the devices that it has."""
+        """An evicted pod that returns to its node is no longer evicted and keeps its devices."""
         if pod.key in self.left and pod.node is not None:
             kept = [self._holdings.of(key) for key in self._used_by.get(pod.uid, ())]
             if all(found.before is not None for found in kept):
-                # A claim that was allocated anew is elsewhere now.
+                # A claim that was allocated again may be elsewhere now.
                 mask[self.snapshot.node_index[pod.node]] = all(
                     found.fresh is None and (not found.leaving or self._holdings.fits_again(found.before))
                     for found in kept
@@ -274,13 +274,12 @@ class DraState(LeavingState):
     def _rearranged(
         self, claims: Sequence[Claim], node: int, now: bool
     ) -> tuple[list[Claim], tuple[Pick, ...]] | None:
-        """Picks for the claims together with those that the cycle gives on the node; None: there are none.
-
-        What leaves is nothing for claims that are bound now.
+        """Picks for these claims and for those that the cycle already gives on the node; None: there are
+        none. Devices of leaving pods do not count for claims that are bound now.
         """
         given = self._given.get(node, ())
         if len({(claim.requests, claim.constraints) for claim in (*(g.claim for g in given), *claims)}) < 2:
-            # Claims that want the same: other devices for one would be missed by the other.
+            # The claims want the same: other devices for one would be lacking for the other.
             return None
         everyone = [*(entry.claim for entry in given), *claims]
         problem = self._problem(everyone)
@@ -309,7 +308,7 @@ class DraState(LeavingState):
             holding = self._holdings.of(key)
             allocation = holding.pinned(now=now)
             if allocation is None and holding.before is not None and holding.before.usable(node):
-                # Its users leave, but nothing says that their devices must be given back.
+                # Its users leave, but its devices need not be released.
                 allocation = holding.before if self._holdings.fits_again(holding.before) else None
             if allocation is None:
                 opened.append(self.catalog.claims[key])
@@ -423,9 +422,9 @@ class DraState(LeavingState):
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """Counting rows over the devices that requests of the classes accept, and users of shared claims.
 
-        Exact where devices are free or not and few requests overlap; with constraints, counters,
-        shareable devices or shared open claims a relaxation, of which is left that no pod enters a node
-        that refuses it as it is while all that hold devices there stay.
+        The rows are exact where devices are either free or not and few requests overlap. With constraints,
+        counters, shareable devices or shared open claims they are a relaxation: a pod does not enter a node
+        that refuses it now while all pods with devices there stay.
         """
         yield from self._user_rows(classes, nodes)
         opened = [
@@ -449,7 +448,7 @@ class DraState(LeavingState):
         nodes: Sequence[int],
         releases: Mapping[PodKey, Sequence[int]],
     ) -> Iterator[Row]:
-        """For what counting does not say: nodes that serve a class only once a pod leaves."""
+        """Rows for nodes that serve a class only once a pod leaves, which counting does not show."""
         local: dict[int, set[PodKey]] = {}
         anywhere: set[PodKey] = set()
         for key, devices in releases.items():
@@ -475,7 +474,7 @@ class DraState(LeavingState):
         return self._sharers.get(key, 0) <= 1 and (own or found.pinned(now=False) is None)
 
     def _user_rows(self, classes: Sequence[Pod], nodes: Sequence[int]) -> Iterator[Row]:
-        """No shared claim gets more users than the API allows."""
+        """Rows by which no shared claim gets more users than the API allows."""
         joining: dict[ClaimKey, list[int]] = {}
         for c, pod in enumerate(classes):
             for key in self._keys(pod):
