@@ -185,7 +185,7 @@ def _milli(name: str, value: Any) -> int:
 
 
 class KindState(LeavingState):
-    """What is held under every bound, in milli-GPUs: by pods that stay, and by those that leave this cycle."""
+    """What is held under every bound, in milli-GPUs: by pods that stay, and by pods that leave now."""
 
     name = NAME
     family = "kind-limit"
