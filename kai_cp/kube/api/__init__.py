@@ -1,1 +1,3 @@
-"""The API server from this side: transport, stores, watches, rights, leases, objects as written."""
+"""The client's side of the API server: transport, stores, watches, rights, leases, and the objects that are
+written.
+"""

@@ -1,7 +1,7 @@
-"""What each process may ask of the API server: the one table that the chart's RBAC must equal.
-
-Every call goes through :class:`kai_cp.kube.api.transport.Transport`, which refuses what is not listed, and
-the chart's roles are made from it, and tests compare both ways, with the source as well.
+"""What each process may ask of the API server: the one table that the chart's RBAC must equal. Every call
+goes through :class:`kai_cp.kube.api.transport.Transport`, which refuses calls that are not listed. The
+chart's roles are made from the table, and tests compare the table with the roles and with the source, both
+ways.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ ControllerName = Literal[
     "node-scale-adjuster",
     "provisioning-requests",
 ]
-"""What ``kai-cp controllers`` may host; each has rights of its own, so that one that is off has none."""
+"""The controllers that ``kai-cp controllers`` may run; each has rights of its own, so that one that is off
+has none.
+"""
 Process = Literal[
     "scheduler",
     "node-pools",
@@ -61,14 +63,16 @@ def grants(
 
 
 ADMISSION_SECRET: Final = "kai-cp-admission-tls"
-"""The one Secret that anything here reads: the certificate that admission makes for itself."""
+"""The only Secret that the program reads: the certificate that admission makes for itself."""
 MUTATING_CONFIGURATIONS: Final = ("mutating-kai-admission",)
 VALIDATING_CONFIGURATIONS: Final = (
     "validating-kai-admission",
     "kai-queue-validation-v2",
     "kai-podgroup-validation-v2alpha2",
 )
-"""Webhook configurations by KAI's names: a second set under other names would call both (components, 2.1)."""
+"""Webhook configurations have KAI's names: with a second set under other names, both would be called
+(components, 2.1).
+"""
 
 READ: Final = (
     r.PODS,
@@ -201,7 +205,8 @@ chart grants them where the option is set."""
 IMPLIED: Final[dict[tuple[str, str], tuple[str, str]]] = {
     ("update", "resourceclaims/binding"): ("update", "resourceclaims/status"),
 }
-"""Grants that the server asks for on top of another: to write an allocation takes the first as well."""
+"""Grants that the server requires in addition to another one: writing an allocation needs the first as well.
+"""
 
 
 def permits(process: Process, verb: Verb, resource: Resource, subresource: str, namespace: str) -> bool:

@@ -1,4 +1,4 @@
-"""What decisions become in the API: BindRequests (9.1), events and conditions as plain objects."""
+"""API objects of decisions: BindRequests (9.1), events and conditions as plain objects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rfc3339(seconds: float) -> str:
 
 
 def owner(item: Mapping[str, Any], resource: Resource) -> Object:
-    """Owner reference to an object, so that it takes its dependents with it."""
+    """Owner reference to an object, so that its dependents are deleted with it."""
     meta = item["metadata"]
     return {
         "apiVersion": resource.api_version,
@@ -63,7 +63,7 @@ def limits(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def gpu_request(pod: Mapping[str, Any]) -> GpuRequest:
-    """How a pod asks for GPUs, by the rules that it was decided by; raises ``Malformed``."""
+    """How a pod asks for GPUs, read by the same rules as for its decision; raises ``Malformed``."""
     amounts, _ = read_requests(pod["spec"])
     return read_gpu(annotations_of(pod), amounts)
 
@@ -134,7 +134,9 @@ def _allocated(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def container_mappings(pod: Mapping[str, Any], mappings: Sequence[Mapping[str, Any]]) -> list[Object]:
-    """Which container takes which device request: the engine names resource and request, we the container."""
+    """Which container takes which device request: the engine names resource and request; the container is
+    found here.
+    """
     found: list[Object] = []
     for mapping in mappings:
         if "containerName" in mapping:
@@ -157,13 +159,13 @@ def failed_for_good(request: Mapping[str, Any]) -> bool:
 
 
 def finished(request: Mapping[str, Any]) -> bool:
-    """Whether there is nothing left to do for a BindRequest: it succeeded, or failed for good."""
+    """Whether a BindRequest needs no further work: it succeeded, or failed for good."""
     phase = (request.get("status") or {}).get("phase")
     return phase == "Succeeded" or failed_for_good(request)
 
 
 def belongs_to(request: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
-    """Whether a BindRequest was made for this very pod, not for an earlier one of its name."""
+    """Whether a BindRequest was made for this pod, and not for an earlier pod of its name."""
     owners = request["metadata"].get("ownerReferences") or ()
     uids = [entry.get("uid") for entry in owners if entry.get("kind") == "Pod"]
     return not uids or pod["metadata"].get("uid") in uids
@@ -180,7 +182,7 @@ def event(
     now: float,
     annotations: Mapping[str, str] | None = None,
 ) -> Object:
-    """An event about an object. Equal content has an equal name, so it is written once only."""
+    """An event about an object. Events with equal content have equal names, so each is written only once."""
     meta = about["metadata"]
     namespace = meta.get("namespace") or "default"
     content = "\0".join([meta.get("uid", ""), kind, reason, message, component])

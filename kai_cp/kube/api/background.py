@@ -14,7 +14,7 @@ from kai_cp.kube.api.fair_queue import FairQueue
 LOG = logging.getLogger(__name__)
 Write = Callable[[], None]
 MOST_WRITES: Final = 20_000
-"""Writes that wait; a cluster of 10,000 pods has no more reasons to tell at once."""
+"""The most writes that wait; a cluster of 10,000 pods has no more reasons to report at once."""
 LOOK_SECONDS: Final = 0.1
 
 
@@ -24,14 +24,13 @@ class _Waiting(NamedTuple):
 
 
 class BackgroundWriter:
-    """Carries writes out, namespaces in turn, those of each in the order of their first submission.
-
-    So thousands of events of one object delay no other's. A write submitted under a key that still waits
-    replaces the older one. Beyond ``limit`` waiting writes the oldest of the namespace that has most is
-    dropped, and who submitted it is told, so that it is said again while it is still true.
-    While ``busy`` says that pods are being decided or bound, one thread alone writes: reports come soon where
-    there are few, and take a small part of the server's time where there are thousands. Urgent ones never
-    stand back.
+    """Carries writes out. Namespaces take turns, and the writes of each come in the order of their first
+    submission, so thousands of events in one namespace do not delay those of another. A write submitted under
+    a key that still waits replaces the older one. Beyond ``limit`` waiting writes the oldest of the namespace
+    that has most is dropped, and who submitted it is told, so that it is said again while it is still true.
+    While ``busy`` says that pods are being decided or bound, only one thread writes: a few reports still
+    arrive soon, and thousands take only a small part of the server's time. Urgent writes do not wait for
+    that.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class BackgroundWriter:
         urgent: bool = False,
         dropped: Write = lambda: None,
     ) -> None:
-        """Have ``write`` called soon; errors are logged, not raised. ``namespace``: of what it is about.
+        """Call ``write`` soon; errors are logged, not raised. ``namespace``: that of the object concerned.
 
         ``dropped`` is called instead, by the thread of a later submission, if too much waits.
         """
@@ -89,16 +88,16 @@ class BackgroundWriter:
         return self._urgent.popitem(last=False)[1] if self._urgent else self._waiting.take()
 
     def waiting(self) -> int:
-        """How many writes wait."""
+        """Number of waiting writes."""
         return len(self._urgent) + len(self._waiting)
 
     def drain(self, seconds: float) -> bool:
-        """Wait until nothing waits; whether that came true."""
+        """Wait until no write waits; returns whether that happened in time."""
         with self._condition:
             return self._condition.wait_for(lambda: not self.waiting() and not self._writing, seconds)
 
     def stop(self) -> None:
-        """Forget what waits and end the threads."""
+        """Drop all waiting writes and end the threads."""
         with self._condition:
             self._stopping = True
             self._waiting.clear()

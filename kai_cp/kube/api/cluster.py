@@ -1,6 +1,5 @@
-"""The narrow port between the loop and a cluster: one picture out, one plan in.
-
-Two things speak it: :class:`kai_cp.kube.scheduler.api_cluster.ApiCluster` and its twin in memory,
+"""The narrow interface between the loop and a cluster: a snapshot comes out, a plan goes in. Two classes
+implement it: :class:`kai_cp.kube.scheduler.api_cluster.ApiCluster` and its twin in memory,
 :class:`kai_cp.kube.scheduler.fake_cluster.FakeCluster`, which tests and the simulator use.
 """
 
@@ -12,11 +11,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 from kai_cp_models.snapshot import Decision, Plan
 
 WriteOutcome = Literal["done", "conflict", "gone", "failed"]
-"""*conflict*: the cluster had changed, the next cycle sees it; *gone*: the pod or node left."""
+"""*conflict*: the cluster had changed, and the next cycle sees that; *gone*: the pod or node no longer
+exists.
+"""
 
 
 class WriteResult(NamedTuple):
-    """What became of one decision."""
+    """The result of writing one decision."""
 
     decision: Decision
     outcome: WriteOutcome
@@ -24,10 +25,10 @@ class WriteResult(NamedTuple):
 
 
 class Cluster(Protocol):
-    """A cluster that can be looked at and acted on."""
+    """A cluster that can be read and changed."""
 
     def snapshot(self) -> Mapping[str, Any]:
-        """The cluster now, in KAI's snapshot format, with everything done so far."""
+        """The cluster now, in KAI's snapshot format, with everything written so far."""
         ...
 
     def apply(self, plan: Plan) -> Sequence[WriteResult]:

@@ -1,4 +1,4 @@
-"""Errors of the Kubernetes edge: the only ones that leave ``kai_cp.kube``."""
+"""Errors of the Kubernetes client side: the only ones that leave ``kai_cp.kube``."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class NotGranted(KubeError):
 
 
 class Gone(KubeError):
-    """A list or watch cannot go on from its resource version (410): list anew."""
+    """A list or watch cannot go on from its resource version (410); a new list is needed."""
 
 
 class ApiError(KubeError):
-    """The API server refused; ``status`` is the HTTP status, ``reason`` Kubernetes' own word for it."""
+    """The API server refused; ``status`` is the HTTP status, ``reason`` Kubernetes' word for it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ApiError(KubeError):
         self.message = message
         self.retry_after = retry_after
         self.overtaken = overtaken
-        """Another program wrote at the same time, and what was asked does not depend on that: a patch."""
+        """Another program wrote at the same time, and the request does not depend on that: a patch."""
 
     @property
     def transient(self) -> bool:

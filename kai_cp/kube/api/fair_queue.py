@@ -1,4 +1,6 @@
-"""What waits for a thread: namespaces in turn, so that thousands of one delay no other's."""
+"""Items that wait for a thread: namespaces take turns, so that thousands of items of one do not delay those
+of another.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,8 @@ Item = TypeVar("Item")
 
 
 class FairQueue(Generic[Item]):
-    """Items by namespace; namespaces take turns, those of each come in the order of their first submission.
-
-    Not locked: its owner has a lock.
+    """Items by namespace; namespaces take turns, and the items of each come in the order of their first
+    submission. The queue has no lock; its owner has one.
     """
 
     def __init__(self) -> None:
@@ -28,13 +29,13 @@ class FairQueue(Generic[Item]):
         return key in self._waiting.get(namespace, ())
 
     def put(self, namespace: str, key: Hashable, item: Item) -> None:
-        """Let an item wait; it takes the place of one of the same key that still waits."""
+        """Add an item; it replaces one with the same key that still waits."""
         own = self._waiting.setdefault(namespace, OrderedDict())
         self._count += key not in own
         own[key] = item
 
     def take(self) -> Item | None:
-        """The next item of the namespace that has its turn; None when nothing waits."""
+        """The next item of the namespace whose turn it is; None when nothing waits."""
         namespace = next(iter(self._waiting), None)
         if namespace is None:
             return None
@@ -46,7 +47,7 @@ class FairQueue(Generic[Item]):
         return self._oldest(max(self._waiting, key=lambda namespace: len(self._waiting[namespace])))
 
     def discard(self, namespace: str, key: Hashable) -> None:
-        """Forget an item, if it waits."""
+        """Remove an item, if it waits."""
         own = self._waiting.get(namespace, OrderedDict())
         if key in own:
             del own[key]
@@ -69,7 +70,7 @@ class FairQueue(Generic[Item]):
 
 
 def in_turn(items: Iterable[Item], namespace: Callable[[Item], str]) -> list[Item]:
-    """The items with namespaces in turn, those of each in the order in which they were."""
+    """The items with namespaces in turn; the items of each keep their order."""
     queue: FairQueue[Item] = FairQueue()
     for i, item in enumerate(items):
         queue.put(namespace(item), i, item)

@@ -1,4 +1,4 @@
-"""One store and one watch a kind: what a process knows of the cluster, and how it is followed."""
+"""One store and one watch for each kind: what a process knows of the cluster, and how that stays current."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from kai_cp.kube.api.transport import Transport
 
 LOG = logging.getLogger(__name__)
 PATIENCE_SECONDS: Final = 15.0
-"""Time between words about what is waited for."""
+"""Time between log lines about the kinds that are waited for."""
 STALE_SECONDS: Final = 400.0
-"""No word about a kind for this long, though every watch is opened anew before: not ready."""
+"""A process is not ready when it heard nothing about a kind for this long; watches are opened again more
+often.
+"""
 
 
 class Followed(NamedTuple):
@@ -32,7 +34,7 @@ class Followed(NamedTuple):
 
 
 class Informers:
-    """Follows kinds for a whole process, also those that are asked for while it runs."""
+    """Follows kinds for a whole process, also kinds that are added while it runs."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -82,7 +84,7 @@ class Informers:
             return store
 
     def start(self) -> None:
-        """Begin to follow what is known so far; returns at once."""
+        """Begin to follow the kinds added so far; returns at once."""
         with self._lock:
             self._started = True
             for reflector in self._reflectors.values():
@@ -96,7 +98,7 @@ class Informers:
                 reflector.stop()
 
     def listed(self, resource: Resource) -> bool:
-        """Whether the objects of the kind are known, in every way in which it is followed."""
+        """Whether the objects of the kind are listed, in every way in which the kind is followed."""
         with self._lock:
             return all(x.synced.is_set() for x in self._reflectors.values() if x.resource == resource)
 
@@ -110,7 +112,7 @@ class Informers:
         return self._without(lambda reflector: not reflector.synced.is_set())
 
     def silent(self) -> list[str]:
-        """Kinds that are not listed yet, or of which the server has not spoken for long."""
+        """Kinds that are not listed yet, or about which the server has sent nothing for long."""
         since = time.monotonic() - STALE_SECONDS
         return self._without(
             lambda reflector: (
@@ -119,7 +121,7 @@ class Informers:
         )
 
     def wait(self, seconds: float, over: threading.Event | None = None) -> bool:
-        """Wait until everything is listed; whether it is. ``over`` ends the wait."""
+        """Wait until everything is listed; returns whether it is. ``over`` ends the wait."""
         end = time.monotonic() + seconds
         said = time.monotonic()
         pause = over or threading.Event()

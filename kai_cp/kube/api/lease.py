@@ -1,7 +1,7 @@
 """Leader election by Lease, with request timeouts and a hard stop (11.2).
 
 The holder may write until its lease ends by its own clock, counted from *before* the renewal was sent and
-``margin`` early. A process that hangs longer finds its writes refused here, before another one leads.
+``margin`` early. The writes of a process that hangs longer are refused here, before another process leads.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from kai_cp.kube.api.transport import Transport
 
 LOG = logging.getLogger(__name__)
 MARGIN: Final = 0.1
-"""Share of the lease that the holder gives away, against requests still on their way."""
+"""Fraction of the lease by which the holder stops early, because of requests still on their way."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """How long a lease lasts, by when it must be renewed, how often that is tried; seconds, as KAI's."""
+    """How long a lease lasts, when it must be renewed at the latest, and how often renewal is tried; in
+    seconds, as in KAI.
+    """
 
     duration: float = 15.0
     renew: float = 10.0
@@ -79,7 +81,7 @@ class LeaderLease:
         return self._monotonic() < self._until
 
     def acquire(self) -> bool:
-        """Wait for the lease; False when told to stop before."""
+        """Wait for the lease; False when told to stop before it is held."""
         LOG.info("waiting for the lease", extra={"lease": self._name, "identity": self._identity})
         while not self._stopping.is_set():
             if self._attempt():
@@ -98,11 +100,13 @@ class LeaderLease:
                 return
 
     def give_up(self) -> None:
-        """Neither wait for the lease nor renew it any more."""
+        """Stop waiting for the lease and renewing it."""
         self._stopping.set()
 
     def release(self) -> None:
-        """Give the lease back once nothing writes any more, so that another need not wait for its end."""
+        """Give the lease back once no thread writes any more, so that another process need not wait for its
+        end.
+        """
         self._stopping.set()
         if self.held:
             self._until = 0.0
@@ -147,7 +151,9 @@ class LeaderLease:
             raise
 
     def _expired(self, lease: Object) -> bool:
-        """Whether the lease was not renewed for its duration, by our own clock: theirs is not trusted."""
+        """Whether the lease was not renewed for its duration, by our own clock; the holder's clock is not
+        trusted.
+        """
         spec = lease["spec"]
         mark = (spec.get("holderIdentity") or "", spec.get("renewTime") or "")
         if mark != self._seen:

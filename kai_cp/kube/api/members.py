@@ -20,7 +20,7 @@ class Members:
         pods.listen(self._changed)
 
     def of(self, group: ObjectKey) -> list[Object]:
-        """Pods of a group, in no order that means anything."""
+        """Pods of a group, in no particular order."""
         with self._lock:
             return list(self._groups.get(group, {}).values())
 

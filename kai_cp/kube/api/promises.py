@@ -1,4 +1,4 @@
-"""Reservations as annotations of pod groups: the only memory that starts in the future have (12.7)."""
+"""Reservations as annotations of pod groups: starts in the future are stored nowhere else (12.7)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _HOLDING: Final = ("made", "kept", "earlier", "later")
 def promises(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[GroupKey, Mapping[str, str | None]]]:
     """Annotations to be set (None: removed) so that the next cycle finds what this one promised.
 
-    Nothing where reservations are switched off. A holder that has started keeps its annotation until it is
-    bound; one that was given up keeps a note of when, so that it holds nothing for a while.
+    There are none where reservations are off. A holder that has started keeps its annotation until it is
+    bound. One whose reservation was given up keeps the time of that, so that it holds nothing for a while.
     """
     if plan.reservations is None:
         return
@@ -49,7 +49,7 @@ def _is_over(
 
 
 def noted_cause(group: PodGroup) -> str | None:
-    """Why the start of a group is later than promised, as its annotation has it."""
+    """Why the start of a group is later than promised, as its annotation says."""
     try:
         found = json.loads(dict(group.notes).get(RESERVATION) or "null")
     except ValueError:
@@ -60,7 +60,7 @@ def noted_cause(group: PodGroup) -> str | None:
 
 def _text(entry: Reservation, noted: str | None) -> str:
     def instant(seconds: float | None) -> str | None:
-        # A start that is written a fraction too early would be broken at once.
+        # A start written a fraction of a second too early could not be kept.
         return None if seconds is None else api_objects.rfc3339(math.ceil(seconds))
 
     document = {
@@ -72,7 +72,7 @@ def _text(entry: Reservation, noted: str | None) -> str:
     }
     late = entry.start is not None and entry.promised is not None and entry.start > entry.promised
     if late and (entry.cause or noted):
-        # Told when the start comes, which may be after the scheduler was started anew.
+        # It is reported when the start comes; the scheduler may have been restarted before.
         document["cause"] = entry.cause or noted
     return json.dumps(document, separators=(",", ":"))
 

@@ -1,4 +1,4 @@
-"""Events: written once for what they say, never repeated while nothing changes."""
+"""Events: each is written once, and not repeated while nothing changes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ REMEMBERED: Final = 50_000
 class Recorder:
     """Writes events about objects for one component.
 
-    The last thing said about an object by reason family is remembered, so saying it again costs nothing;
-    after a restart the equal name makes the server refuse the repetition. What the writer dropped is
-    forgotten, and so said again.
+    The last event about an object is remembered by reason family, so repeating it costs nothing. After a
+    restart the equal name makes the server refuse the repetition. What the writer dropped is forgotten, and
+    so said again.
     """
 
     def __init__(
@@ -54,10 +54,9 @@ class Recorder:
         urgent: bool = False,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
-        """Write an event, unless it is the last one said about the object's ``topic`` (default: the reason).
-
-        ``again``: what happened now happened anew, although it reads the same as before. ``urgent``: it does
-        not stand back.
+        """Write an event, unless it equals the last one about the object's ``topic`` (default: the reason).
+        ``again``: it happened another time, although it reads the same as before. ``urgent``: see
+        :class:`BackgroundWriter`.
         """
         key = _key(about, topic or reason)
         with self._lock:

@@ -1,4 +1,4 @@
-"""Keep a store equal to the API server's objects of one kind: list, watch, resume, list anew."""
+"""Keep a store equal to the API server's objects of one kind: list, watch, resume, list again."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from kai_cp.kube.api.transport import WATCH_SECONDS, Transport
 LOG = logging.getLogger(__name__)
 
 STEADY_SECONDS = 5.0
-"""A watch that lived this long ends a series of failures."""
+"""A watch that lasts this long ends a series of failures."""
 
 ABSENT_SECONDS = 30.0
-"""Time between looks for an optional kind that is not served."""
+"""Time between tries for an optional kind that is not served."""
 
 
 class Reflector:
     """A thread that follows one kind. ``store`` is complete once :attr:`synced` is set.
 
-    A watch that ends is resumed from the last version seen; 410 leads to a new list; failures wait longer
-    each time, with jitter, so a server that comes back is not run over. No object, however bad, ends it. An
-    ``optional`` kind counts as synced while it is not served.
+    A watch that ends is resumed from the last version seen; 410 leads to a new list. The pause after failures
+    grows, with jitter, so that a server that comes back is not overloaded. No malformed object ends the
+    thread. An ``optional`` kind counts as synced while it is not served.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Reflector:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; the connection is closed so that the thread does not wait for the server."""
+        """End the thread; the connection is closed so that it does not wait for the server."""
         self._stopping.set()
         if self._close is not None:
             self._close()
@@ -111,7 +111,7 @@ class Reflector:
                 LOG.exception("watch ended", extra={"resource": self.resource.plural})
                 return
             except Exception:
-                # Whatever was sent, the thread lives on and lists anew.
+                # Whatever the server sent, the thread goes on with a new list.
                 LOG.exception(
                     "watch ended with an error, listing again", extra={"resource": self.resource.plural}
                 )

@@ -1,4 +1,4 @@
-"""The one place where a request to the API server is tried again."""
+"""The only place where a request to the API server is repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Backoff:
     """Pauses between attempts: ``first`` seconds, doubled each time up to ``longest``, with jitter.
 
     ``attempts`` counts the first one too. A server's Retry-After is obeyed when it is longer than our pause,
-    up to ``patience`` seconds; one that asks for more is given up at once.
+    up to ``patience`` seconds; with a longer one the request is given up at once.
     """
 
     attempts: int = 5
@@ -29,7 +29,9 @@ class Backoff:
     patience: float = 30.0
 
     def pause(self, attempt: int) -> float:
-        """Seconds to wait after the given attempt (0 is the first), between half and all of the step."""
+        """Seconds to wait after the given attempt (0 is the first): between half of the step and the whole
+        step.
+        """
         step = min(self.longest, self.first * 2.0 ** min(attempt, 30))
         return step * random.uniform(0.5, 1.0)
 
@@ -41,7 +43,7 @@ def retrying(
     what: str,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Answer:
-    """Answer of ``call``, tried again after a failure that may pass (no answer, 408, 429, 5xx)."""
+    """The answer of ``call``, which is repeated after a failure that may pass (no answer, 408, 429, 5xx)."""
     attempt = 0
     while True:
         try:

@@ -1,8 +1,8 @@
 """Objects of one kind as this process knows them.
 
-Answers to our own writes go in at once, so a decision is visible before its watch event arrives and is never
-made twice. Resource versions order what comes in: news older than what is known is dropped. Objects are never
-changed in place, so a reader may keep them.
+Answers to our own writes are stored at once, so a decision is visible before its watch event arrives and is
+never made twice. Resource versions order the changes: one that is older than the stored object is dropped.
+Objects are never changed in place, so a reader may keep them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Relevant = Callable[[Object, Object], bool]
 """Whether the change from one state to another matters to the scheduler."""
 
 REMEMBERED = 10_000
-"""Objects whose end is remembered, against late news about them."""
+"""The most deleted objects that are remembered, so that late changes do not bring them back."""
 
 
 def key_of(item: Mapping[str, Any]) -> ObjectKey:
@@ -71,8 +71,9 @@ class _Index:
 class Store:
     """Objects by key. ``changed`` is called (without the lock) after a relevant change from outside.
 
-    An object that cannot be used is stood in for by its name and the reason (:mod:`kai_cp.reader.salvage`),
-    so that the others arrive. Only snapshots show stand-ins: they are where objects are set aside.
+    A stand-in with name and reason (:mod:`kai_cp.reader.salvage`) replaces an object that cannot be used, so
+    that the others arrive. Only snapshots show stand-ins, because the reader of snapshots reports skipped
+    objects.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class Store:
             return self._items.get(key)
 
     def all(self) -> list[Object]:
-        """Every object by namespace and name; do not change the list or what is in it."""
+        """Every object by namespace and name; the caller must not change the list or its objects."""
         listed = self.listed()
         with self._lock:
             if self._usable is None or listed is not self._listed:
@@ -130,7 +131,7 @@ class Store:
             return self._usable
 
     def listed(self) -> list[Object]:
-        """Every object and stand-in by namespace and name, for a snapshot; not to be changed either."""
+        """Every object and stand-in by namespace and name, for a snapshot; the caller must not change it."""
         with self._lock:
             if self._listed is None:
                 self._listed = [self._items[key] for key in sorted(self._items)]
@@ -141,7 +142,7 @@ class Store:
         return len(self._items)
 
     def replace(self, items: Iterable[Object], version: str) -> None:
-        """Take a fresh list. What we wrote after that list was made stays."""
+        """Store a new list. Our own writes made after that list stay."""
         listed = int(version) if version.isdigit() else 0
         fresh = {key_of(kept): kept for item in items if (kept := self._kept(item)) is not None}
         changes: list[tuple[Object | None, Object | None]] = []
@@ -163,7 +164,7 @@ class Store:
         self._announce(changes, ours=False)
 
     def put(self, item: Object, *, ours: bool = False) -> None:
-        """Add or change. ``ours``: the answer to our own write, which wakes no reader."""
+        """Add or change an object. ``ours``: the answer to our own write, which wakes no reader."""
         new = self._kept(item)
         if new is None:
             return
@@ -181,7 +182,7 @@ class Store:
         self._announce([(old, new)], ours=ours)
 
     def remove(self, item: Object, *, ours: bool = False) -> None:
-        """The object is gone. News about it from before are dropped from now on."""
+        """Remove the object. Older changes of it that arrive later are dropped."""
         if "metadata" not in item:
             return
         key, version = key_of(item), version_of(item)
@@ -205,7 +206,7 @@ class Store:
             index.change(key, old, new)
 
     def _kept(self, item: Object) -> Object | None:
-        """What is kept of an object that came in; None when it does not even say what it is."""
+        """What is kept of an object; None when it has no usable name."""
         try:
             key_of(item)
         except (KeyError, TypeError, AttributeError):

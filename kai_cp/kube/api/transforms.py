@@ -1,7 +1,7 @@
 """What is kept of an object, and which of its changes matter to a decision.
 
-Pods lose what no rule reads (images, commands, the values of variables), as KAI's own snapshots do: less
-memory, and nothing confidential in a snapshot.
+Fields of pods that no rule reads (images, commands, the values of variables) are dropped, as in KAI's own
+snapshots. That saves memory and keeps confidential values out of snapshots.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VOLATILE: Final = frozenset({"resourceVersion", "generation", "managedFields"})
 
 
 def plain(item: Object) -> Object:
-    """Any object without the records of its writers."""
+    """Any object without ``managedFields``."""
     meta = item["metadata"]
     annotations = meta.get("annotations")
     if annotations and LAST_APPLIED in annotations:
@@ -69,9 +69,8 @@ def container(item: Mapping[str, Any]) -> Object:
 
 
 def claim(item: Object) -> Object:
-    """A claim without what drivers say of its devices; parameters for drivers are kept as their text.
-
-    No rule reads parameters, but they become part of an allocation (:func:`with_parameters`).
+    """A claim without what drivers report about its devices; parameters for drivers are kept as text. No rule
+    reads parameters, but they become part of an allocation (:func:`with_parameters`).
     """
     item = plain(item)
     spec = item.get("spec") or {}
@@ -106,7 +105,7 @@ def _with_parameters(entry: Mapping[str, Any], change: Callable[[Any], Any]) -> 
 
 
 def _as_text(parameters: Any) -> Any:
-    """The parameters as JSON text; as they are when they are nested too deep, which the store looks for."""
+    """The parameters as JSON text; unchanged when they are nested too deep, which the store checks."""
     try:
         return orjson.dumps(parameters).decode()
     except TypeError:
@@ -150,7 +149,7 @@ def _pod_view(item: Object) -> Object:
 
 
 def node_change(old: Object, new: Object) -> bool:
-    """Whether a node's room, labels, taints or health changed; heartbeats do not matter."""
+    """Whether a node's capacity, labels, taints or health changed; heartbeats do not matter."""
     return _node_view(old) != _node_view(new)
 
 
@@ -167,7 +166,7 @@ def _node_view(item: Object) -> Object:
 
 
 def spec_change(old: Object, new: Object) -> bool:
-    """Whether an object's own words changed; status is a report about it."""
+    """Whether anything but the status of an object changed."""
     views = []
     for item in (old, new):
         view = {key: value for key, value in _without_bookkeeping(item).items() if key != "status"}
@@ -183,5 +182,5 @@ def request_change(old: Object, new: Object) -> bool:
 
 
 def never(_old: Object, _new: Object) -> bool:
-    """Only coming and going matter."""
+    """No change matters; only creation and deletion do."""
     return False

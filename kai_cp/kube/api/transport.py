@@ -1,8 +1,8 @@
 """Raw JSON over the official client's transport: its TLS, proxies and credentials, none of its decoding.
 
-Typed decoding costs 0.39 ms a pod and halves the binding rate; a binding call raises after it has bound; an
-answer that is not read costs a new TLS connection. All three are met here: answers are read to their end as
-bytes, parsed by orjson, and the connection goes back to the pool.
+The client's own decoding has three faults: it costs 0.39 ms a pod and halves the binding rate; a binding call
+raises after it has bound; and an answer that is not read costs a new TLS connection. So answers are read to
+their end as bytes here and parsed by orjson, and the connection goes back to the pool.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from kai_cp.reader import salvage
 LOG = logging.getLogger(__name__)
 
 _TOLD = (ConfigException, OSError, ValueError, YAMLError)
-"""What the client raises for a kubeconfig that it cannot use, with a sentence."""
+"""The client's exceptions for a kubeconfig that it cannot use, where the text says why."""
 _UNTOLD = (TypeError, AttributeError, LookupError, RecursionError)
-"""What it raises for a file that is none."""
+"""The client's exceptions for a file that is no kubeconfig."""
 
 CONNECT_SECONDS: Final = 5.0
 READ_SECONDS: Final = 15.0
 WATCH_SECONDS: Final = 300
-"""A watch ends after this time, at the server, and is resumed."""
+"""The server ends a watch after this time, and the watch is resumed."""
 SILENCE_SECONDS: Final = WATCH_SECONDS + 30.0
-"""A watch that the server has not ended by then is dead; TCP keep-alive finds lost peers sooner."""
+"""A watch that the server has not ended by then is taken for dead; TCP keep-alive finds lost peers sooner."""
 PAGE: Final = 1000
 METADATA_ONLY: Final = "application/json;as={};g=meta.k8s.io;v=v1, application/json"
 METHODS: Final[Mapping[Verb, str]] = {
@@ -60,7 +60,7 @@ METHODS: Final[Mapping[Verb, str]] = {
 }
 _IN_EVENT: Final = 1
 _IN_LIST: Final = 2
-"""Brackets around an object."""
+"""Nesting levels around an object."""
 WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
 cached_permits = lru_cache(maxsize=4096)(permits)
@@ -198,7 +198,7 @@ class Transport:
             accept=accept,
             timeout=self._timeout,
         )
-        # The server answers at once and may then be silent: only from here on is patience needed.
+        # The server answers at once and may then be silent, so the long timeout applies only from here on.
         _be_patient(response, SILENCE_SECONDS)
         if opened is not None:
             opened(lambda: _hang_up(response))
@@ -218,7 +218,7 @@ class Transport:
     def create(
         self, resource: Resource, namespace: str, body: Object, *, name: str = "", subresource: str = ""
     ) -> Object:
-        """The created object. 409 is raised as :class:`ApiError`: what it means is the caller's to judge."""
+        """The created object. 409 is raised as :class:`ApiError`; its meaning depends on the caller."""
         path = resource.path(namespace, name, subresource)
         if "kind" not in body:
             body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
@@ -264,7 +264,7 @@ class Transport:
     ) -> Object | None:
         """What the server said (the object while it terminates), or None when it is gone already.
 
-        With ``uid`` an object of the same name that is another one is left alone, which is a 409.
+        With ``uid``, another object of the same name is not deleted; that is a 409.
         """
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if uid:
@@ -422,7 +422,7 @@ class RateLimit:
         self._lock = threading.Lock()
 
     def wait(self) -> None:
-        """Take one token, waiting for it when there is none."""
+        """Take one token; wait for one when there is none."""
         with self._lock:
             now = time.monotonic()
             self._tokens = min(self._burst, self._tokens + (now - self._last) * self._qps)

@@ -1,4 +1,6 @@
-"""Keys that wait to be worked on: namespaces in turn, each once, later each time it fails."""
+"""Keys that wait for reconciliation: namespaces take turns, each key waits once, and longer after each
+failure.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ LONGEST_SECONDS: Final = 60.0
 """Pauses after failures, as KAI's: doubled from the first to the longest, with jitter."""
 
 HUNG_SECONDS: Final = 600.0
-"""Work that takes longer will not end: it asks the server, which answers or is given up."""
+"""Work that takes longer than this will not end: its requests are answered or given up before."""
 
 
 class WorkQueue:
     """A queue of keys for several threads.
 
-    Namespaces take turns. A key that waits is not added twice; one that is being worked on is taken up again
-    when that has ended.
+    Namespaces take turns. A key that waits is not added twice. A key added while it is being reconciled is
+    reconciled again afterwards.
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -41,7 +43,7 @@ class WorkQueue:
         self._condition = threading.Condition()
 
     def settle(self, seconds: float) -> None:
-        """Wait this long for further changes of a key before it is handed out."""
+        """From now on, wait this long for further changes of a key before it is handed out."""
         self._settle = seconds
 
     def add(self, keys: Iterable[ObjectKey]) -> None:
@@ -56,7 +58,7 @@ class WorkQueue:
                     self._append(key)
 
     def get(self) -> tuple[ObjectKey, int] | None:
-        """The next key and how often it failed in a row, waiting for one; None when the queue has ended."""
+        """The next key and its failures in a row; waits for a key. None when the queue has ended."""
         with self._condition:
             while not self._stopped:
                 pause = self._promote()
@@ -68,13 +70,13 @@ class WorkQueue:
         return None
 
     def done(self, key: ObjectKey, after: float | None = None) -> None:
-        """The key is in order; look at it again ``after`` seconds, if given."""
+        """The key is reconciled; it is looked at again after ``after`` seconds, if given."""
         with self._condition:
             self._failures.pop(key, None)
             self._finish(key, after)
 
     def failed(self, key: ObjectKey) -> None:
-        """The key is not in order; it is tried again after a pause."""
+        """Reconciliation of the key failed; it is tried again after a pause."""
         with self._condition:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
@@ -83,13 +85,13 @@ class WorkQueue:
             self._finish(key, step * random.uniform(0.75, 1.0))
 
     def stop(self) -> None:
-        """End: all waiting threads get None."""
+        """End the queue: all waiting threads get None."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()
 
     def __len__(self) -> int:
-        """Keys that wait to be worked on now."""
+        """Number of keys that are ready now."""
         return len(self._ready)
 
     @property
@@ -99,7 +101,7 @@ class WorkQueue:
             return not (self._ready or self._working or self._due)
 
     def hung(self) -> str:
-        """What is wrong with the work, "" if nothing is: a key that is worked on for too long."""
+        """What is wrong: a key that has been worked on for too long; "" if there is none."""
         with self._condition:
             key, since = min(self._working.items(), key=lambda entry: entry[1], default=(("", ""), None))
         late = since is not None and self._monotonic() - since > HUNG_SECONDS
@@ -122,7 +124,7 @@ class WorkQueue:
         self._condition.notify()
 
     def _schedule(self, key: ObjectKey, seconds: float) -> None:
-        """The earliest time counts."""
+        """Of several times for a key the earliest counts."""
         due = self._monotonic() + seconds
         if self._ready.has(key[0], key) or self._due.get(key, due + 1.0) <= due:
             return
