@@ -1,7 +1,8 @@
-"""What each process may ask of the API server: the one table that the chart's RBAC must equal. Every call
-goes through :class:`kai_cp.kube.api.transport.Transport`, which refuses calls that are not listed. The
-chart's roles are made from the table, and tests compare the table with the roles and with the source, both
-ways.
+"""What each process may ask of the API server: the one table that the chart's RBAC must equal.
+
+Every call goes through :class:`kai_cp.kube.api.transport.Transport`, which refuses calls that are not listed.
+The chart's roles are made from the table, and tests compare the table with the roles and with the source,
+both ways.
 """
 
 from __future__ import annotations

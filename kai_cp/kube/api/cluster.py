@@ -1,5 +1,6 @@
-"""The narrow interface between the loop and a cluster: a snapshot comes out, a plan goes in. Two classes
-implement it: :class:`kai_cp.kube.scheduler.api_cluster.ApiCluster` and its twin in memory,
+"""The narrow interface between the loop and a cluster: a snapshot comes out, a plan goes in.
+
+Two classes implement it: :class:`kai_cp.kube.scheduler.api_cluster.ApiCluster` and its twin in memory,
 :class:`kai_cp.kube.scheduler.fake_cluster.FakeCluster`, which tests and the simulator use.
 """
 

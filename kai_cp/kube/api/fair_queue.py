@@ -13,7 +13,9 @@ Item = TypeVar("Item")
 
 class FairQueue(Generic[Item]):
     """Items by namespace; namespaces take turns, and the items of each come in the order of their first
-    submission. The queue has no lock; its owner has one.
+    submission.
+
+    The queue has no lock; its owner has one.
     """
 
     def __init__(self) -> None:

@@ -55,6 +55,7 @@ class Recorder:
         annotations: Mapping[str, str] | None = None,
     ) -> None:
         """Write an event, unless it equals the last one about the object's ``topic`` (default: the reason).
+
         ``again``: it happened another time, although it reads the same as before. ``urgent``: see
         :class:`BackgroundWriter`.
         """

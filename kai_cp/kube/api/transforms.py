@@ -69,8 +69,9 @@ def container(item: Mapping[str, Any]) -> Object:
 
 
 def claim(item: Object) -> Object:
-    """A claim without what drivers report about its devices; parameters for drivers are kept as text. No rule
-    reads parameters, but they become part of an allocation (:func:`with_parameters`).
+    """A claim without what drivers report about its devices; parameters for drivers are kept as text.
+
+    No rule reads parameters, but they become part of an allocation (:func:`with_parameters`).
     """
     item = plain(item)
     spec = item.get("spec") or {}

@@ -38,7 +38,9 @@ class AdmissionPass:
 
     def before(self, key: GroupKey, refused: int) -> AdmissionPass:
         """An independent copy of the pass as it was before ``key`` was refused, the first refusal without a
-        proof. ``refused``: how many batches were refused before it.
+        proof.
+
+        ``refused``: how many batches were refused before it.
         """
         ledger = self.ledger.copy()
         order = self.order.fork(ledger.book)

@@ -1,6 +1,7 @@
-"""The independent checker: it says in plain Python whether a plan is allowed. It shares only the snapshot
-records with the engine, so that an error in the engine is not repeated here. Every subject is a module with
-``broken(world)``, which names rule, object and numbers.
+"""The independent checker: it says in plain Python whether a plan is allowed.
+
+It shares only the snapshot records with the engine, so that an error in the engine is not repeated here.
+Every subject is a module with ``broken(world)``, which names rule, object and numbers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What a pod costs: on its node and in its queue (2.1 to 2.5). This is written a second time from the rules
-on purpose: the engine has its own.
+"""What a pod costs: on its node and in its queue (2.1 to 2.5).
+
+This is written a second time from the rules on purpose: the engine has its own.
 """
 
 from __future__ import annotations

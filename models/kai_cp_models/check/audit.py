@@ -1,5 +1,6 @@
-"""The audit: all subjects of the check, one after the other. Every module of this package with a function
-``broken`` is a subject; there is no list of them.
+"""The audit: all subjects of the check, one after the other.
+
+Every module of this package with a function ``broken`` is a subject; there is no list of them.
 """
 
 from __future__ import annotations

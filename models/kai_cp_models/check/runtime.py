@@ -1,6 +1,8 @@
 """Min runtime: a pod group that started recently is protected from reclaim and preempt (4.6), until its last
-start plus the minimum runtime. A protected pod group may only lose or move pods above its minimum, and only
-if it has such pods at all; every subgroup that met its minimum must still meet it.
+start plus the minimum runtime.
+
+A protected pod group may only lose or move pods above its minimum, and only if it has such pods at all; every
+subgroup that met its minimum must still meet it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Order: which pod group is next to be served (3.5, 3.6). ``rank`` has its reverse: which group gives way
-first. The queue tree is walked level by level; each queue is represented by the first group below it. The
-ranks of queues and the first groups of leaves are kept, and after a change only the queues on its path are
-computed again.
+"""Order: which pod group is next to be served (3.5, 3.6).
+
+``rank`` has its reverse: which group gives way first. The queue tree is walked level by level; each queue is
+represented by the first group below it. The ranks of queues and the first groups of leaves are kept, and
+after a change only the queues on its path are computed again.
 """
 
 from __future__ import annotations

@@ -28,9 +28,10 @@ _NOTHING: Final = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Giving:
-    """What a pod group gives up, unit by unit. ``keys``: sort key of each unit within the leaf; the largest
-    goes first, and no two groups have an equal one. ``gives``: the charge of each unit. ``left``: what the
-    group still holds when each unit is reached.
+    """What a pod group gives up, unit by unit.
+
+    ``keys``: sort key of each unit within the leaf; the largest goes first, and no two groups have an equal
+    one. ``gives``: the charge of each unit. ``left``: what the group still holds when each unit is reached.
     """
 
     queue: str

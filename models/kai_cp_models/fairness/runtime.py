@@ -11,8 +11,9 @@ MinRuntimeSetting = Literal["preempt_min_runtime_seconds", "reclaim_min_runtime_
 
 
 def protected(snapshot: Snapshot, group: PodGroup, seconds: float) -> bool:
-    """Whether the group has run for less than the ``seconds`` that it is ``granted`` (4.6). An elastic group
-    may still give up surplus pods.
+    """Whether the group has run for less than the ``seconds`` that it is ``granted`` (4.6).
+
+    An elastic group may still give up surplus pods.
     """
     return group.last_start is not None and snapshot.now < group.last_start + seconds
 

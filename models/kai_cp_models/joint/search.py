@@ -68,8 +68,10 @@ SOLVING: Final = Clock()
 
 
 def solver_for(model: cp_model.CpModel, settings: SolverSettings, work: float) -> cp_model.CpSolver:
-    """A solver set up for the size of the model: small ones need no threads, large ones no probing. ``work``:
-    the most it may use, see ``Budget``. Several workers take turns, so that they always give the same answer.
+    """A solver set up for the size of the model: small ones need no threads, large ones no probing.
+
+    ``work``: the most it may use, see ``Budget``. Several workers take turns, so that they always give the
+    same answer.
     """
     solver = cp_model.CpSolver()
     parameters = solver.parameters
@@ -96,8 +98,9 @@ def solve(
     gap: float = 0.0,
     fixed: bool = False,
 ) -> tuple[Outcome, cp_model.CpSolver]:
-    """Solve the model as it is; ``fixed``: with every variable at its hint. ``work``: the most it may use,
-    see ``Budget``. ``seconds``: until the deadline.
+    """Solve the model as it is; ``fixed``: with every variable at its hint.
+
+    ``work``: the most it may use, see ``Budget``. ``seconds``: until the deadline.
     """
     solver = solver_for(model, settings, work)
     if seconds < inf:

@@ -203,8 +203,10 @@ def _moved(cycle: Cycle, pod: Pod) -> bool:
 
 def _ages(cycle: Cycle, chains: Mapping[GroupKey, object]) -> dict[GroupKey, int]:
     """Seconds of work that each group would lose per device: those since its last start, capped (formulation
-    1.4). A group whose start is unknown counts with the mean of the known ones, so that publishing a start
-    does no harm.
+    1.4).
+
+    A group whose start is unknown counts with the mean of the known ones, so that publishing a start does no
+    harm.
     """
     now, cap = cycle.snapshot.now, cycle.settings.objective.lost_work_cap_seconds
     known = {
@@ -279,8 +281,10 @@ class VictimFilter:
         by_queue: Mapping[str, Sequence[VictimCandidate]],
         known: dict[tuple[str, float], frozenset[int]],
     ) -> frozenset[int]:
-        """Ranks of the units of each queue that may be taken. ``known``: a cache, added to: what reclaim may
-        take of a queue, by the seconds that the queue's groups run undisturbed.
+        """Ranks of the units of each queue that may be taken.
+
+        ``known``: a cache, added to: what reclaim may take of a queue, by the seconds that the queue's groups
+        run undisturbed.
         """
         if not self._policy.by_share:
             return frozenset(

@@ -119,8 +119,9 @@ def whole_gpus(pods: Iterable[Pod]) -> float:
 
 
 def owed(snapshot: Snapshot, plan: Plan) -> dict[str, list[GroupKey]]:
-    """By leaf queue: pod groups that wait although their next batch is within the fair share. That is the
-    fair share of the queue and of every queue above it, in CPU, memory and GPUs, after the plan.
+    """By leaf queue: pod groups that wait although their next batch is within the fair share.
+
+    That is the fair share of the queue and of every queue above it, in CPU, memory and GPUs, after the plan.
     """
     found: dict[str, list[GroupKey]] = {}
     placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}

@@ -83,8 +83,9 @@ __all__ = [
 
 
 def question_of(situation: Situation, group: PodGroup) -> object:
-    """A key that is equal for pod groups with the same blocking sets and the same fixes. A group without a
-    batch has a key of its own.
+    """A key that is equal for pod groups with the same blocking sets and the same fixes.
+
+    A group without a batch has a key of its own.
     """
     batch = situation.batch(group.key)
     if batch is None:

@@ -267,10 +267,11 @@ class AffinityState(TalliedState):
         return "; ".join(reasons)
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """The rows are exact between standing and new pods, and for a class that repels itself. They are
-        relaxed for two different classes that repel each other and may both have several pods in a domain (a
-        sum instead of a choice). They are also relaxed for the domain that a class enters as the first, where
-        no standing pod has to be joined.
+        """The rows are exact between standing and new pods, and for a class that repels itself.
+
+        They are relaxed for two different classes that repel each other and may both have several pods in a
+        domain (a sum instead of a choice). They are also relaxed for the domain that a class enters as the
+        first, where no standing pod has to be joined.
         """
         profiles = [self.profile(pod) for pod in classes]
         standing = [(pod.key, node, self.profile(pod)) for pod, node in self._staying()]

@@ -275,7 +275,9 @@ class DraState(LeavingState):
         self, claims: Sequence[Claim], node: int, now: bool
     ) -> tuple[list[Claim], tuple[Pick, ...]] | None:
         """Picks for these claims and for those that the cycle already gives on the node; None: there are
-        none. Devices of leaving pods do not count for claims that are bound now.
+        none.
+
+        Devices of leaving pods do not count for claims that are bound now.
         """
         given = self._given.get(node, ())
         if len({(claim.requests, claim.constraints) for claim in (*(g.claim for g in given), *claims)}) < 2:
