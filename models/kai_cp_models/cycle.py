@@ -6,7 +6,7 @@ was given and taken back leaves no trace, and neither does an eviction that noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from kai_cp_models.snapshot import (
     Decision,
     GroupKey,
     Pod,
+    PodGroup,
     PodKey,
     PodStatus,
     Snapshot,
@@ -61,6 +62,10 @@ class MustStay(Exception):
         self.groups = groups
 
 
+def _no_reclaim(_ledger: Ledger) -> None:
+    """Nothing was reclaimed."""
+
+
 @dataclass
 class Cycle:
     """The mutable state of one pass."""
@@ -87,6 +92,9 @@ class Cycle:
     """The pod groups that every eviction action refused."""
     dropped: set[ActionName] = field(default_factory=set)
     """Actions that were dropped, so that it is not known what they refuse."""
+    overreaching: Callable[[Ledger], PodGroup | None] = _no_reclaim
+    """The trigger of reclaim that takes more than it may if the cycle ends with this ledger; None: there is
+    none."""
     _budget: Budget | None = None
     time: Any = None
     """What the cycle knows of the time axis (``reservations``); it is replaced, never changed. None: off."""
@@ -115,6 +123,7 @@ class Cycle:
             dict(self.left_out),
             dict(self.refused),
             set(self.dropped),
+            self.overreaching,
             self.budget,
             self.time,
         )

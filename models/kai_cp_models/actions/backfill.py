@@ -14,6 +14,7 @@ from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.simulation import as_pending, missing, put_back
 from kai_cp_models.actions.withdraw import come_home, has_room_at_home, restored
 from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
@@ -25,24 +26,47 @@ from kai_cp_models.units import Batch
 def backfill(cycle: Cycle, action: ActionName) -> None:
     """Take back evictions that nothing needs, then offer what is idle; new places are recorded as those of
     ``action``.
+
+    A victim that returns adds to its department, which may be that of a trigger of reclaim as well. Where the
+    trigger would then have taken more than it may from another department, no victim of reclaim returns to
+    its own.
     """
-    _come_home(cycle)
-    if "allocate" in cycle.snapshot.policy.actions:
-        _offer(cycle, action)
+    gone: frozenset[str] = frozenset()
+    saved = cycle.save()
+    while True:
+        _come_home(cycle, gone)
+        if "allocate" in cycle.snapshot.policy.actions:
+            _offer(cycle, action, gone)
+        beyond = cycle.overreaching(cycle.ledger)
+        more = frozenset() if beyond is None else frozenset(cycle.snapshot.queue_path[beyond.queue])
+        if more <= gone:
+            return
+        gone |= more
+        before = saved.save()
+        cycle.ledger, cycle.waiting = before.ledger, before.waiting
+        cycle.evicted_by, cycle.placed_by = before.evicted_by, before.placed_by
 
 
-def _evicted(cycle: Cycle) -> dict[GroupKey, list[Pod]]:
-    """Pods that the cycle evicts for others, moved ones included, by pod group in task order."""
+def _evicted(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:
+    """Pods that the cycle evicts for others, moved ones included, by pod group in task order.
+
+    ``gone``: queues below which what reclaim stops is left out.
+    """
     found: dict[GroupKey, list[Pod]] = {}
+    ledger, paths = cycle.ledger, cycle.snapshot.queue_path
     for key in sorted(cycle.evicted_by):
         pod = cycle.snapshot.pod_by_key[key]
-        if pod.group is not None and cycle.evicted_by[key].action not in ("stalegangeviction", *TIME_ACTIONS):
+        by = cycle.evicted_by[key].action
+        if pod.group is None or by in ("stalegangeviction", *TIME_ACTIONS):
+            continue
+        queue = cycle.snapshot.group_by_key[pod.group].queue
+        if key in ledger.held or by != RECLAIM.name or gone.isdisjoint(paths[queue]):
             found.setdefault(pod.group, []).append(pod)
     return {key: sorted(pods, key=lambda pod: pod.sort_key) for key, pods in found.items()}
 
 
-def _come_home(cycle: Cycle) -> None:
-    evicted = _evicted(cycle)
+def _come_home(cycle: Cycle, gone: frozenset[str]) -> None:
+    evicted = _evicted(cycle, gone)
     for key in _in_fair_order(cycle, evicted):
         for pod in _homeward(cycle, key, evicted[key]):
             del cycle.evicted_by[pod.key]
@@ -97,10 +121,10 @@ def _homeward(cycle: Cycle, key: GroupKey, pods: Sequence[Pod]) -> Iterator[Pod]
             left.remove(together[-1])
 
 
-def _offer(cycle: Cycle, action: ActionName) -> None:
+def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> None:
     """Give what is idle to pod groups that wait or were evicted, in the fair order."""
     ledger, snapshot = cycle.ledger, cycle.snapshot
-    victims = _lost(cycle)
+    victims = _lost(cycle, gone)
     # A group beyond the depth limit of its queue is not looked at here either.
     refused = set(cycle.waiting)
     batches: dict[GroupKey, Batch] = {
@@ -141,7 +165,7 @@ def _offer(cycle: Cycle, action: ActionName) -> None:
         order.use(ledger.book, group.queue)
 
 
-def _lost(cycle: Cycle) -> dict[GroupKey, list[Pod]]:
+def _lost(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:
     """By pod group, the pods that the cycle stops and that may be moved instead; none where moves are
     limited.
     """
@@ -149,7 +173,8 @@ def _lost(cycle: Cycle) -> dict[GroupKey, list[Pod]]:
         return {}
     ledger = cycle.ledger
     found = {
-        key: [pod for pod in pods if pod.key not in ledger.held] for key, pods in _evicted(cycle).items()
+        key: [pod for pod in pods if pod.key not in ledger.held]
+        for key, pods in _evicted(cycle, gone).items()
     }
     return {key: pods for key, pods in found.items() if pods}
 

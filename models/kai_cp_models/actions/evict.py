@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.common import entries_of, line_of, waiting_groups
@@ -24,7 +25,7 @@ from kai_cp_models.actions.eviction_plan import (
 )
 from kai_cp_models.actions.first import first_plan
 from kai_cp_models.actions.jointly import attempt, finish
-from kai_cp_models.actions.reclaim_bounds import may_take
+from kai_cp_models.actions.reclaim_bounds import may_take, overreaching
 from kai_cp_models.actions.static_refusals import static_refusal
 from kai_cp_models.actions.victims import Counted, Victims
 from kai_cp_models.actions.withdraw import settle
@@ -35,7 +36,7 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.snapshot import GPU, MILLI, ActionName, GroupKey, Pod, Stage
+from kai_cp_models.snapshot import GPU, MILLI, ActionName, GroupKey, Pod, PodGroup, Stage
 from kai_cp_models.units import Batch
 
 
@@ -322,6 +323,8 @@ def _note(cycle: Cycle, key: GroupKey, why: Refusal) -> None:
 def _commit(run: _Run, found: EvictionPlan) -> None:
     cycle, base, action = run.cycle, run.victims.base, run.policy.name
     cycle.ledger = found.ledger
+    if run.policy.by_share:
+        cycle.overreaching = partial(_overreaching, base, found)
     triggers = tuple(ask.group.key for ask in found.asks)
     withdrawn: set[GroupKey] = set()
     users = _users(found)
@@ -361,6 +364,12 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
                 # An earlier action moved the pod; this action changed its new place, so the place is recorded
                 # as its own.
                 cycle.placed_by[pod_key] = action
+
+
+def _overreaching(base: Ledger, found: EvictionPlan, ledger: Ledger) -> PodGroup | None:
+    """The trigger that takes more than it may if the plan ends with ``ledger``."""
+    ask = overreaching(base, found.asks, found.ranked, ledger, found.owners)
+    return None if ask is None else ask.group
 
 
 def _users(found: EvictionPlan) -> dict[str, tuple[GroupKey, ...]]:

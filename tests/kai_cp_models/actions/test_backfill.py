@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import time
+
+import orjson
 import pytest
 
-from kai_cp_models.snapshot import Snapshot
+from kai_cp.bench.generate import NOW, SHAPES
+from kai_cp.reader import parse
+from kai_cp_models.actions.backfill import backfill
+from kai_cp_models.cycle import Cycle, Eviction
+from kai_cp_models.engine import decide
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import PodGroup, Snapshot
 from tests.support.plans import evicted, lost, nominated, reasons, solved
 from tests.support.worlds import cluster, gpu_bound, group, node, pod, pods, queue, spec
 
@@ -67,3 +78,51 @@ def test_room_that_nobody_was_evicted_for_is_left_to_allocate() -> None:
     plan = solved(snapshot)
     assert not plan.decisions
     assert reasons(plan) == {"u": "FitsAsItIs"}
+
+
+# --- what reclaim took stays taken where its return would make the trigger's department too rich ----------
+
+
+@pytest.mark.parametrize(("department", "stays"), [("a", {"v0-0"}), ("b", {"v1-0"}), (None, set())])
+def test_a_victim_whose_return_breaks_the_reclaim_stays_away(department: str | None, stays: set[str]) -> None:
+    """One pod of each department was reclaimed, and nothing uses their room.
+
+    The reclaim holds only while the victim of the trigger's own department is away.
+    """
+    departments = [
+        queue("a"),
+        queue("b"),
+        queue("a1", "a"),
+        queue("b1", "b"),
+        queue("a2", "a"),
+        queue("b2", "b"),
+    ]
+    trigger = group("t", queue=f"{department or 'a'}2")
+    snapshot = cluster(
+        [pod("v0-0", "n1"), pod("v1-0", "n1")],
+        [group("v0", queue="a1"), group("v1", queue="b1"), trigger],
+        queues=departments,
+        actions=("reclaim",),
+    )
+    cycle = Cycle(snapshot, Settings(), Ledger.of(snapshot), time.monotonic() + 600)
+    for one in snapshot.pods:
+        cycle.ledger.evict(one)
+        cycle.evicted_by[one.key] = Eviction("reclaim", (trigger.key,), "")
+
+    def overreaching(ledger: Ledger) -> PodGroup | None:
+        return trigger if any(key.name in stays and key not in ledger.changed for key in keys) else None
+
+    keys = [one.key for one in snapshot.pods]
+    cycle.overreaching = overreaching
+    backfill(cycle, "reclaim")
+    assert {key.name for key in cycle.evicted_by} == stays
+
+
+def test_the_checker_takes_every_reclaim_of_two_departments(caplog: pytest.LogCaptureFixture) -> None:
+    """One trigger takes from both; three pods that came home made its own department the richer one."""
+    snapshot = parse(orjson.loads(orjson.dumps(SHAPES["contended"](500, 2))), now=NOW.timestamp())
+    settings = Settings.model_validate({"solver": {"budget_seconds": 60}})
+    with caplog.at_level(logging.ERROR):
+        plan = decide(snapshot, settings, deadline=time.monotonic() + 600)
+    assert not caplog.records
+    assert any(decision.action == "reclaim" for decision in plan.decisions)
