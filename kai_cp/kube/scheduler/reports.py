@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -77,13 +78,17 @@ class Reporter:
         return self._options.partition_label_value or "default"
 
     def report(self, snapshot: Snapshot, plan: Plan) -> float | None:
-        """Say what the cycle found; when to look again because a rewrite was put off, or None."""
+        """Say what the cycle found; when to look again because a rewrite was put off, or None.
+
+        Namespaces in which little waits come first.
+        """
         if self._options.mode is Mode.OBSERVE:
             return None
         placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
         again: list[float] = []
         waiting = {entry.group for entry in plan.unscheduled}
-        for entry in plan.unscheduled:
+        load = Counter(entry.group.namespace for entry in plan.unscheduled)
+        for entry in sorted(plan.unscheduled, key=lambda entry: load[entry.group.namespace]):
             if entry.reason not in SILENT:
                 with _alone("podGroup", entry.group):
                     again += self._waits(snapshot, entry, placed)

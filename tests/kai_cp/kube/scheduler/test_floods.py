@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
 from kai_cp.kube.api import resources as r
-from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.background import MOST_WRITES, BackgroundWriter
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
@@ -57,112 +60,133 @@ def within(namespace: str, item: Object, **spec: Any) -> Object:
     }
 
 
-def test_objects_that_each_cost_an_event_delay_no_other_namespace() -> None:
-    api: Any = Listener()
-    writer = BackgroundWriter(1)
-    open_gate = threading.Event()
-    writer.submit("held", lambda: open_gate.wait(PATIENCE_SECONDS))
-    until(lambda: not writer.waiting())
+def waits_for_its_turn(namespace: str, name: str) -> Unscheduled:
+    return Unscheduled(GroupKey(namespace, name), "WaitsForItsTurn", "others come first", False)
 
-    options = SchedulerOptions(mode=Mode.ENFORCE)
-    cache = ClusterCache(api, options, default_config())
-    recorder = Recorder(api, writer, "kai-scheduler")
-    live = ApiCluster(api, cache, options, recorder, writer, backoff=BindBackoff())
-    cache.stores[r.NODES].put(node("n"))
-    cache.stores[r.QUEUES].put(queue())
+
+class Held:
+    """A reporter whose writes wait until :meth:`written`; ``limit``: so many may."""
+
+    def __init__(self, limit: int = MOST_WRITES) -> None:
+        self.api: Any = Listener()
+        self.clock = Clock()
+        self.writer = BackgroundWriter(1, limit=limit)
+        self._open_gate = threading.Event()
+        self.writer.submit("held", lambda: self._open_gate.wait(PATIENCE_SECONDS))
+        until(lambda: not self.writer.waiting())
+        options = SchedulerOptions(mode=Mode.ENFORCE)
+        self.cache = ClusterCache(self.api, options, default_config())
+        self.recorder = Recorder(self.api, self.writer, "kai-scheduler")
+        self.live = ApiCluster(
+            self.api, self.cache, options, self.recorder, self.writer, backoff=BindBackoff()
+        )
+        self.cache.stores[r.NODES].put(node("n"))
+        self.cache.stores[r.QUEUES].put(queue())
+        self.reporter = Reporter(
+            self.api, self.cache, self.live, options, self.recorder, writer=self.writer, clock=self.clock
+        )
+
+    def put(self, namespace: str, name: str, **spec: Any) -> None:
+        self.cache.stores[r.POD_GROUPS].put(within(namespace, group(name), **spec))
+
+    def report(self, *waits: Unscheduled) -> float | None:
+        snapshot = parse(self.live.snapshot(), now=NOW)
+        return self.reporter.report(snapshot, Plan(unscheduled=waits))
+
+    def written(self) -> list[tuple[str, str]]:
+        self._open_gate.set()
+        assert self.writer.drain(PATIENCE_SECONDS)
+        return list(self.api.written)
+
+
+@pytest.fixture
+def held() -> Iterator[Callable[..., Held]]:
+    made: list[Held] = []
+
+    def make(**options: int) -> Held:
+        made.append(Held(**options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.written()
+        each.writer.stop()
+        each.live.close()
+
+
+def test_objects_that_each_cost_an_event_delay_no_other_namespace(held: Callable[..., Held]) -> None:
+    made = held()
     for i in range(FLOOD):
-        cache.stores[r.POD_GROUPS].put(within("evil", group(f"g{i}"), preemptibility="perhaps"))
-    cache.stores[r.POD_GROUPS].put(within("victim", group("gang")))
-    cache.stores[r.PODS].put(within("victim", pod("p", "gang")))
-    snapshot = parse(live.snapshot(), now=NOW)
+        made.put("evil", f"g{i}", preemptibility="perhaps")
+    made.put("victim", "gang")
+    made.cache.stores[r.PODS].put(within("victim", pod("p", "gang")))
     waits = Unscheduled(GroupKey("victim", "gang"), "OverLimit", "needs 1, limit 0", True)
-    clock = Clock()
-    reporter = Reporter(api, cache, live, options, recorder, writer=writer, clock=clock)
-    plan = Plan(unscheduled=(waits,))
-    assert reporter.report(snapshot, plan) == NOW + WINDOW_SECONDS, "the others are told of then"
-    reporter.report(snapshot, plan)
+    assert made.report(waits) == NOW + WINDOW_SECONDS, "the others are told of then"
+    made.report(waits)
 
-    assert writer.waiting() >= MOST_EVENTS
-    open_gate.set()
-    assert writer.drain(PATIENCE_SECONDS)
-    about_victim = [i for i, (namespace, _) in enumerate(api.written) if namespace == "victim"]
-    assert sorted({what for namespace, what in api.written if namespace == "victim"}) == [
+    assert made.writer.waiting() >= MOST_EVENTS
+    written = made.written()
+    about_victim = [i for i, (namespace, _) in enumerate(written) if namespace == "victim"]
+    assert sorted({what for namespace, what in written if namespace == "victim"}) == [
         "Pod",
         "PodGroup",
         "Unschedulable",
     ]
     assert max(about_victim) <= 2 * len(about_victim)
-    assert api.written.count(("evil", "SetAside")) == MOST_EVENTS
-    assert api.written.count(("evil", "EventsLeftOut")) == 1
-    assert f"about {FLOOD - MOST_EVENTS} objects" in api.said["EventsLeftOut"]
+    assert written.count(("evil", "SetAside")) == MOST_EVENTS
+    assert written.count(("evil", "EventsLeftOut")) == 1
+    assert f"about {FLOOD - MOST_EVENTS} objects" in made.api.said["EventsLeftOut"]
     for _ in range(FLOOD // MOST_EVENTS):
-        clock.now += WINDOW_SECONDS
-        reporter.report(snapshot, plan)
-        assert writer.drain(PATIENCE_SECONDS)
-    assert api.written.count(("evil", "SetAside")) == FLOOD, "each is told of once"
-    assert api.written.count(("evil", "EventsLeftOut")) == FLOOD // MOST_EVENTS - 1
-    writer.stop()
-    live.close()
+        made.clock.now += WINDOW_SECONDS
+        made.report(waits)
+        written = made.written()
+    assert written.count(("evil", "SetAside")) == FLOOD, "each is told of once"
+    assert written.count(("evil", "EventsLeftOut")) == FLOOD // MOST_EVENTS - 1
 
 
-def test_what_was_dropped_is_said_again_while_it_is_true() -> None:
-    api: Any = Listener()
-    writer = BackgroundWriter(1, limit=1)
-    open_gate = threading.Event()
-    writer.submit("held", lambda: open_gate.wait(PATIENCE_SECONDS))
-    until(lambda: not writer.waiting())
-    recorder = Recorder(api, writer, "kai-scheduler")
+def test_what_was_dropped_is_said_again_while_it_is_true(held: Callable[..., Held]) -> None:
+    made = held(limit=1)
     lost, kept = within("evil", group("lost")), within("evil", group("kept"))
-    for about in (lost, kept):
-        recorder.say(about, r.POD_GROUPS, "Warning", "SetAside", "it is odd")
-    assert recorder.has_said(lost, "SetAside") is None
-    assert recorder.has_said(kept, "SetAside") == ("SetAside", "it is odd")
-    open_gate.set()
-    assert writer.drain(PATIENCE_SECONDS)
-    for _ in range(2):
-        for about in (lost, kept):
-            recorder.say(about, r.POD_GROUPS, "Warning", "SetAside", "it is odd")
-            assert writer.drain(PATIENCE_SECONDS)
-    assert (api.written, writer.dropped) == ([("evil", "SetAside")] * 2, 1), "each once"
-    writer.stop()
+
+    def say(about: Object) -> None:
+        made.recorder.say(about, r.POD_GROUPS, "Warning", "SetAside", "it is odd")
+
+    say(lost)
+    say(kept)
+    assert made.recorder.has_said(lost, "SetAside") is None
+    assert made.recorder.has_said(kept, "SetAside") == ("SetAside", "it is odd")
+    assert made.written() == [("evil", "SetAside")]
+    for about in (lost, kept, lost, kept):
+        say(about)
+        assert made.written() == [("evil", "SetAside")] * 2, "each once"
+    assert made.writer.dropped == 1
 
 
-def test_a_reason_that_was_dropped_is_told_by_a_later_cycle() -> None:
-    api: Any = Listener()
-    writer = BackgroundWriter(1, limit=6)
-    open_gate = threading.Event()
-    writer.submit("held", lambda: open_gate.wait(PATIENCE_SECONDS))
-    until(lambda: not writer.waiting())
-    options = SchedulerOptions(mode=Mode.ENFORCE)
-    cache = ClusterCache(api, options, default_config())
-    recorder = Recorder(api, writer, "kai-scheduler")
-    live = ApiCluster(api, cache, options, recorder, writer, backoff=BindBackoff())
-    for store, item in ((r.NODES, node("n")), (r.QUEUES, queue())):
-        cache.stores[store].put(item)
+def test_a_reason_that_was_dropped_is_told_by_a_later_cycle(held: Callable[..., Held]) -> None:
+    made = held(limit=6)
     for i in range(3):
-        cache.stores[r.POD_GROUPS].put(within("evil", group(f"odd{i}"), preemptibility="perhaps"))
-        cache.stores[r.POD_GROUPS].put(within("evil", group(f"g{i}")))
-    snapshot = parse(live.snapshot(), now=NOW)
-    waits = tuple(
-        Unscheduled(GroupKey("evil", f"g{i}"), "WaitsForItsTurn", "others come first", False)
-        for i in range(3)
-    )
-    clock = Clock()
-    reporter = Reporter(api, cache, live, options, recorder, writer=writer, clock=clock)
+        made.put("evil", f"odd{i}", preemptibility="perhaps")
+        made.put("evil", f"g{i}")
+    waits = [waits_for_its_turn("evil", f"g{i}") for i in range(3)]
     for _ in range(2):
-        assert reporter.report(snapshot, Plan(unscheduled=waits)) is None
-    assert (writer.waiting(), writer.dropped) == (6, 0)
+        assert made.report(*waits) is None
+    assert (made.writer.waiting(), made.writer.dropped) == (6, 0)
     for i in range(6):
-        writer.submit(("other", i), lambda: None, namespace="evil")
-    assert writer.dropped == 6, "the reasons are older"
-    open_gate.set()
-    assert writer.drain(PATIENCE_SECONDS)
-    assert api.written == []
+        made.writer.submit(("other", i), lambda: None, namespace="evil")
+    assert made.writer.dropped == 6, "the reasons are older"
+    assert made.written() == []
     for _ in range(3):
-        clock.now += REWRITE_SECONDS
-        reporter.report(snapshot, Plan(unscheduled=waits))
-        assert writer.drain(PATIENCE_SECONDS)
+        made.clock.now += REWRITE_SECONDS
+        made.report(*waits)
+        made.written()
     reasons = ["SetAside"] * 3 + ["WaitsForItsTurn"] * 3
-    assert sorted(reason for _, reason in api.written) == reasons, "each once"
-    writer.stop()
-    live.close()
+    assert sorted(reason for _, reason in made.written()) == reasons, "each once"
+
+
+def test_namespaces_in_which_little_waits_are_told_first(held: Callable[..., Held]) -> None:
+    made = held()
+    keys = [("evil", f"g{i}") for i in range(3)] + [("victim", "gang")]
+    for key in keys:
+        made.put(*key)
+    made.report(*(waits_for_its_turn(*key) for key in keys))
+    assert [namespace for namespace, _ in made.written()] == ["victim", "evil", "evil", "evil"]
