@@ -117,7 +117,7 @@ class Explained(TypedDict):
     blocking: Annotated[
         list[list[Family]], Field(description="Sets of rules, each of which alone keeps it from starting.")
     ]
-    minimal: Annotated[bool, Field(description="Every set is minimal, and all are there.")]
+    minimal: Annotated[bool, Field(description="Every member of every set was tested: none can be left out.")]
     notInvolved: Annotated[list[Family], Field(description="In no set.")]
     corrections: Annotated[
         list[list[Family]], Field(description="Sets of rules without which it would start.")

@@ -117,22 +117,22 @@ def blocking_of_all(
 ) -> list[Blocking]:
     """The minimal blocking sets of pod groups.
 
-    Whether each is refused comes first, in the order given; those that are refused share what is left of the
-    work equally, and what one does not need goes to those after it.
+    The sums are asked about all before more is asked about one. Those that they refuse come first, then the
+    others. Each has an equal share of what is left for its kind; what it does not need goes to those after it.
     """
     work = Work(seconds)
     sought = [_Sought(situation, group) for group in groups]
     for one in sought:
-        one.decide(work)
-    open_ = sum(one.refused for one in sought)
-    found = []
-    for one in sought:
-        share = Work(max(0.0, work.left) / open_ if one.refused else 0.0)
-        work.left -= share.left
-        found.append(one.answer(share))
-        work.left += share.left
-        open_ -= one.refused
-    return found
+        one.look(work)
+    found = {}
+    for refused in (True, False):
+        left = [i for i, one in enumerate(sought) if one.refused is refused]
+        for done, i in enumerate(left):
+            share = Work(max(0.0, work.left) / (len(left) - done))
+            work.left -= share.left
+            found[i] = sought[i].answer(share)
+            work.left += share.left
+    return [found[i] for i in range(len(sought))]
 
 
 class _Ladder:
@@ -180,32 +180,29 @@ class _Sought:
     def __init__(self, situation: Situation, group: PodGroup) -> None:
         self._question = Question(situation, group)
         self._mixed: _Search | None = None
-        self._alone: _Search | None = None
         self.refused = False
+        """Whether sums refuse the group."""
 
-    def decide(self, work: Work) -> None:
-        """Whether the group is refused at all; nothing is known when no work is left."""
-        if work.left <= 0:
-            return
-        ladder = _Ladder(self._question, work)
-        mixed = self._mixed = _Search(ladder)
-        alone = self._alone = _Search(ladder, one_action=True)
-        everything = ladder.families
-        if mixed.within(everything, "sum") is False:
-            self.refused = True
-        elif not alone.within(everything, "part"):
-            self.refused = mixed.feasible(everything) is False or alone.feasible(everything) is False
+    def look(self, work: Work) -> None:
+        """Ask the sums; nothing is known when no work is left."""
+        if work.left > 0:
+            ladder = _Ladder(self._question, work)
+            self._mixed = _Search(ladder)
+            self.refused = self._mixed.within(ladder.families, "sum") is False
 
     def answer(self, work: Work) -> Blocking:
-        """The sets, once it is decided."""
-        if self._mixed is None or self._alone is None:
+        """The sets, or that there are none."""
+        if self._mixed is None:
             return Blocking(sure=False)
-        self._mixed.ladder.work = work
-        if self.refused:
+        ladder = self._mixed.ladder
+        ladder.work = work
+        alone = _Search(ladder, one_action=True)
+        # What has a place with one action has one with several.
+        if self.refused or not alone.within(ladder.families, "part"):
             found = self._mixed.run()
             if found.sets or not found.sure:
                 return found
-        return self._alone.run()
+        return alone.run()
 
 
 def solver_for(seconds: float) -> cp_model.CpSolver:
