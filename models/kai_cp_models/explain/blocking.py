@@ -118,7 +118,7 @@ def blocking_of_all(
     """The minimal blocking sets of pod groups.
 
     The sums are asked about all before more is asked about one. Those that they refuse come first, then the
-    others. Each has an equal share of what is left for its kind; what it does not need goes to those after it.
+    others. Each has an equal share of what is left for its kind; what it does not need goes to later ones.
     """
     work = Work(seconds)
     sought = [_Sought(situation, group) for group in groups]
