@@ -10,8 +10,9 @@ import signal
 import stat
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from io import FileIO
+from io import BytesIO, FileIO, UnsupportedOperation
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -23,6 +24,8 @@ MOST_BYTES: Final = 256 * 1024**2
 """Most bytes of a document (decisions, objects); an answer for 100,000 pods has a tenth of it."""
 SILENT_SECONDS: Final = 30.0
 """Longest wait for something in a pipe, such as the output of a command that is given as a file."""
+PIPE_SECONDS: Final = 600.0
+"""Longest wait for the end of a pipe; 2 GiB at 4 MiB a second take less."""
 _PIECE_BYTES: Final = 1024**2
 _AGAIN_SECONDS: Final = 1.0
 """What swallows the alarm meets it again."""
@@ -47,26 +50,35 @@ class _Alarm(BaseException):
 def read(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
     """The bytes of a file (``-``: standard input), also of a pipe.
 
-    A pipe that stays silent for ``SILENT_SECONDS`` is given up, on every thread. Raises ``OSError``,
-    ``TooLarge``.
+    A pipe that stays silent for ``SILENT_SECONDS``, or has no end within ``PIPE_SECONDS``, is given up, on
+    every thread. Raises ``OSError``, ``TooLarge``.
     """
-    if str(path) == STDIN:
-        found = sys.stdin.buffer.read(most_bytes + 1)
-    else:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
-            found = b"".join(_pieces(file, most_bytes + 1))
+    with _opened(path) as file:
+        found = b"".join(_pieces(file, most_bytes + 1))
     if len(found) > most_bytes:
         raise TooLarge(most_bytes)
     return found
 
 
-def _pieces(file: FileIO, most_bytes: int) -> Iterator[bytes]:
+def _opened(path: Path | str) -> FileIO | BytesIO:
+    """The file, to be read in pieces; a stand-in for standard input that is no file is read at once."""
+    if str(path) != STDIN:
+        return FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    try:
+        return FileIO(os.dup(sys.stdin.fileno()))
+    except UnsupportedOperation:
+        return BytesIO(sys.stdin.buffer.read())
+
+
+def _pieces(file: FileIO | BytesIO, most_bytes: int) -> Iterator[bytes]:
     """What is in the file, at most so much; raises ``OSError`` when nothing more comes."""
-    pipe = stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
-    left = most_bytes
+    pipe = isinstance(file, FileIO) and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
+    left, begun = most_bytes, time.monotonic()
     while left:
         if pipe and not select.select([file], [], [], SILENT_SECONDS)[0]:
             raise TimeoutError(errno.ETIMEDOUT, f"nothing came for {SILENT_SECONDS:g} s")
+        if pipe and time.monotonic() - begun > PIPE_SECONDS:
+            raise TimeoutError(errno.ETIMEDOUT, f"no end within {PIPE_SECONDS:g} s")
         piece = file.read(min(left, _PIECE_BYTES))
         if not piece:
             return

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 
+from kai_cp import memory
 from kai_cp.explain.cycle import Cycles
 from kai_cp.explain.document import Explainer, document
 from kai_cp.explain.draft import BadOperation, Draft, nearest
@@ -21,25 +21,19 @@ from kai_cp.json_types import Object
 from kai_cp_models.snapshot import GroupKey
 
 NICE: Final = 10
-MOST_MEMORY_BYTES: Final = 8 * 1024**3
-"""Address space of a worker; what needs more is refused."""
 
 
 def answer(task: ExplainTask | WhatIfTask) -> bytes | RefusedQuestion:
-    """A document as JSON text, or why there is none."""
-    _restrain()
+    """A document as JSON text, or why there is none; takes at most ``limits.memory_bytes``."""
+    memory.bound(task.settings.limits.memory_bytes)
+    with contextlib.suppress(OSError):
+        os.nice(max(0, NICE - os.nice(0)))
     try:
         return orjson.dumps(_explained(task) if isinstance(task, ExplainTask) else _answered(task))
     except BadOperation as problem:
         return RefusedQuestion(str(problem))
     except MemoryError:
         return RefusedQuestion("it would need more memory than is allowed")
-
-
-def _restrain() -> None:
-    with contextlib.suppress(OSError, ValueError):
-        os.nice(max(0, NICE - os.nice(0)))
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
 
 
 def _explained(task: ExplainTask) -> Object:

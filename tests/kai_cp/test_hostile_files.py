@@ -319,3 +319,23 @@ def test_a_command_that_reads_for_too_long_says_so(tmp_path: Path, words: tuple[
         1,
         f"kai-cp: {given['PIPE']}: not done within 0.2 s (limits.read_seconds)\n",
     )
+
+
+def test_standard_input_that_stays_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "SILENT_SECONDS", 0.05)
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as stdin, os.fdopen(writing, "wb", buffering=0) as writer:
+        monkeypatch.setattr("sys.stdin", stdin)
+        writer.write(b"{")
+        with pytest.raises(OSError, match=r"nothing came for 0\.05 s"):
+            files.read(files.STDIN)
+
+
+def test_a_pipe_that_drips_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PIPE_SECONDS", 0.0)
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as stdin, os.fdopen(writing, "wb", buffering=0) as writer:
+        monkeypatch.setattr("sys.stdin", stdin)
+        writer.write(b"{")
+        with pytest.raises(OSError, match="no end within 0 s"):
+            files.read(files.STDIN)

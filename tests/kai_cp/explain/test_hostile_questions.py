@@ -8,9 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
+from kai_cp.explain import service
 from kai_cp.explain.draft import BadOperation
 from kai_cp.explain.operations import applied
-from kai_cp.explain.tasks import question_of
+from kai_cp.explain.tasks import ExplainTask, RefusedQuestion, question_of
+from kai_cp_models.settings import Settings
 from tests.kai_cp.explain.clusters import NOW, cluster
 from tests.support.tiny import node, pod
 
@@ -80,3 +82,22 @@ def test_bodies_are_refused_with_one_sentence(body: bytes) -> None:
         question_of(body)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 400
+
+
+def test_an_answer_has_the_memory_of_its_setting_and_says_when_it_needs_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bounds: list[int] = []
+    monkeypatch.setattr(service.memory, "bound", bounds.append)
+    monkeypatch.setattr(service, "NICE", 0)
+    settings = Settings.model_validate({"limits": {"memory_bytes": 512 * 1024**2}})
+    raw = orjson.dumps(cluster([node("n0")], []))
+    assert isinstance(service.answer(ExplainTask(raw, NOW, settings, ())), bytes)
+
+    def exhausted(_task: ExplainTask) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(service, "_explained", exhausted)
+    refused = service.answer(ExplainTask(raw, NOW, settings, ()))
+    assert refused == RefusedQuestion("it would need more memory than is allowed")
+    assert bounds == [512 * 1024**2] * 2
