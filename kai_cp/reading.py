@@ -50,7 +50,7 @@ def read(
     with no_collection(for_good=True):
         given = loaded(source, settings)
         if now is None:
-            now = decided_at(source) or taken_at(given.raw) or time.time()
+            now = as_of(source, given.raw)
         snapshot = parse(
             given.raw, now=now, usage=usage, limits=settings.limits, user_label=settings.users.label
         )
@@ -68,7 +68,15 @@ def loaded(source: str | bytes | Path, settings: Settings) -> Loaded:
     return load(source, max_bytes=settings.max_snapshot_bytes, memory_bytes=settings.limits.memory_bytes)
 
 
-def decided_at(source: str | bytes) -> float | None:
+def as_of(source: str | bytes | Path, raw: Mapping[str, Any]) -> float:
+    """The time as of which a snapshot is read when no other is named, so every command sees the same cluster.
+
+    That of the cycle that is recorded beside it, else when it was taken, else the present.
+    """
+    return decided_at(source) or taken_at(raw) or time.time()
+
+
+def decided_at(source: str | bytes | Path) -> float | None:
     """The time of the cycle whose ``decisions.json`` is beside the snapshot in a zip, if there is one."""
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:

@@ -112,8 +112,11 @@ def explain(
 
 def raw_or_exit(argument: str, now: float | None, settings: Settings) -> tuple[dict[str, object], str, float]:
     """The raw snapshot that an argument names, its SHA-256, and the time as of which it is read."""
-    loaded = loaded_or_exit(source_or_exit(argument).path, settings)
-    return loaded.raw, loaded.sha256, time.time() if now is None else now
+    from kai_cp.reading import as_of
+
+    path = source_or_exit(argument).path
+    loaded = loaded_or_exit(path, settings)
+    return loaded.raw, loaded.sha256, as_of(path, loaded.raw) if now is None else now
 
 
 def _kinds(text: str | None, known: Sequence[str]) -> tuple[str, ...]:

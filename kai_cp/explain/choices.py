@@ -69,12 +69,13 @@ def stops(trials: Trials, size: int) -> Iterator[FixCandidate]:
     groups = (group.key for group in trials.snapshot.groups if group.key != trials.key)
     chains = [eviction_units(trials.situation, key) for key in groups]
 
-    def chosen(i: int, left: int) -> Iterator[tuple[Pod, ...]]:
+    def chosen(first: int, left: int) -> Iterator[tuple[Pod, ...]]:
+        """Choices of so many pods of the chains from ``first`` on, those of late chains before others."""
         if not left:
             yield ()
-        elif i < len(chains):
+        for i in reversed(range(first, len(chains) if left else first)):
             pods: tuple[Pod, ...] = ()
-            for unit in ((), *chains[i]):
+            for unit in chains[i]:
                 pods = (*pods, *unit)
                 if len(pods) > left:
                     break

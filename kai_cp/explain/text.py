@@ -153,7 +153,7 @@ _PLAIN: Final = {
     "stop": "stop {pods}",
     "remove": "stop {podGroups}",
     "set-priority": "give it priority {value}",
-    "set-min-member": "ask for a minimum of {value} pods",
+    "set-min-member": "set its minMember to {value}",
     "set-request": "ask for {value} {resource} per pod",
     "tolerate": "tolerate taint {key}",
     "drop-selector": "drop the node selector on {keys}",

@@ -42,7 +42,9 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
             continue
         why = cycle.waiting.get(group.key)
         given = any(pod.key in cycle.ledger.held for pod in gang.pods)
-        if why is None and given and not gang.unknown_subgroup_pods:
+        nominated = given and any(cycle.ledger.status(pod) is PodStatus.PIPELINED for pod in gang.pods)
+        # What an action said of the next increment is about a cycle in which the batch has its place.
+        if nominated or (why is None and given and not gang.unknown_subgroup_pods):
             why = Refusal("NextIncrement", "a batch got its place; the next follows in a later cycle", True)
         if why is None and not gang.unknown_subgroup_pods:
             why = Refusal("NotDecidedInTime", "the cycle ended before this pod group was considered")

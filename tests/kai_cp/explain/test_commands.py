@@ -9,7 +9,7 @@ import pytest
 
 from tests.kai_cp.explain.clusters import cluster
 from tests.kai_cp.test_cli import run
-from tests.support.tiny import node, pod
+from tests.support.tiny import node, pod, queue
 
 ANSWERED, BAD_INPUT, WRONG_USAGE = 0, 1, 2
 NOW = "2026-11-20T12:00:00Z"
@@ -89,3 +89,26 @@ def test_a_bad_snapshot_is_bad_input(tmp_path: Path, command: str) -> None:
     done = run(command, path, *(["--all"] if command == "explain" else []), "--now", NOW)
     assert (done.returncode, done.stdout) == (BAD_INPUT, "")
     assert "Traceback" not in done.stderr
+
+
+def test_without_now_every_command_reads_the_snapshot_as_of_the_same_time(snapshot: Path) -> None:
+    solved = json.loads(run("solve", snapshot, "-o", "json").stdout)
+    explained = json.loads(run("explain", snapshot, "--all", "--no-fixes", "-o", "json").stdout)
+    asked = json.loads(run("what-if", snapshot, "--cordon", "n0", "-o", "json").stdout)
+    assert explained["now"] == asked["now"] == solved["now"] < "2026-11-20T13"
+    ages = {entry["podGroup"]: entry["waitingSeconds"] for entry in explained["explanations"]}
+    assert ages == {entry["podGroup"]: entry["ageSeconds"] for entry in solved["unscheduled"]}
+
+
+def test_a_gang_that_was_just_nominated_waits_for_its_next_increment(tmp_path: Path) -> None:
+    """Reclaim gives x its first pod, and preempt finds nothing for the second: the next cycle goes on."""
+    world = cluster(
+        [node("n0", gpus=2)],
+        [pod("v", "n0", gpus=2, queue="o"), *(pod(f"x-{i}", gpus=2, group="x") for i in range(2))],
+        queues=[queue("q", quota={"gpu": 2}), queue("o", quota={"gpu": 0})],
+    )
+    path = tmp_path / "snapshot.json"
+    path.write_text(json.dumps(world))
+    (waiting,) = json.loads(run("solve", path, "-o", "json").stdout)["unscheduled"]
+    assert (waiting["podGroup"], waiting["reason"]) == ("default/x", "NextIncrement")
+    assert run("explain", path, "podgroup/default/x").stdout.startswith("ADMITTED  podgroup default/x")
