@@ -53,21 +53,21 @@ def read(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
     A pipe that stays silent for ``SILENT_SECONDS``, or has no end within ``PIPE_SECONDS``, is given up, on
     every thread. Raises ``OSError``, ``TooLarge``.
     """
-    with _opened(path) as file:
+    with _opened(path, most_bytes) as file:
         found = b"".join(_pieces(file, most_bytes + 1))
     if len(found) > most_bytes:
         raise TooLarge(most_bytes)
     return found
 
 
-def _opened(path: Path | str) -> FileIO | BytesIO:
+def _opened(path: Path | str, most_bytes: int) -> FileIO | BytesIO:
     """The file, to be read in pieces; a stand-in for standard input that is no file is read at once."""
     if str(path) != STDIN:
         return FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
     try:
         return FileIO(os.dup(sys.stdin.fileno()))
     except UnsupportedOperation:
-        return BytesIO(sys.stdin.buffer.read())
+        return BytesIO(sys.stdin.buffer.read(most_bytes + 1))
 
 
 def _pieces(file: FileIO | BytesIO, most_bytes: int) -> Iterator[bytes]:

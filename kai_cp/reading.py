@@ -78,6 +78,8 @@ def as_of(source: str | bytes | Path, raw: Mapping[str, Any]) -> float:
 
 def decided_at(source: str | bytes | Path) -> float | None:
     """The time of the cycle whose ``decisions.json`` is beside the snapshot in a zip, if there is one."""
+    if not isinstance(source, bytes) and not Path(source).is_file():
+        return None  # A pipe is read once, and opening it again may wait for ever.
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
         return from_rfc3339(orjson.loads(recorded(file))["now"])

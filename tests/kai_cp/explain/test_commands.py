@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,15 @@ def test_a_gang_that_was_just_nominated_waits_for_its_next_increment(tmp_path: P
     (waiting,) = json.loads(run("solve", path, "-o", "json").stdout)["unscheduled"]
     assert (waiting["podGroup"], waiting["reason"]) == ("default/x", "NextIncrement")
     assert run("explain", path, "podgroup/default/x").stdout.startswith("ADMITTED  podgroup default/x")
+
+
+@pytest.mark.parametrize(
+    "words", [["solve", "-o", "json"], ["explain", "--all", "--no-fixes"], ["what-if", "--cordon", "n0"]]
+)
+def test_a_named_pipe_is_opened_once(snapshot: Path, words: list[str]) -> None:
+    """The time of a recorded cycle is looked for in files alone: a second reader of a pipe waits for ever."""
+    pipe = snapshot.with_name("pipe.json")
+    os.mkfifo(pipe)
+    threading.Thread(target=pipe.write_bytes, args=(snapshot.read_bytes(),), daemon=True).start()
+    done = run(words[0], pipe, *words[1:])
+    assert (done.returncode, done.stderr) == (ANSWERED, "")
