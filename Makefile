@@ -13,8 +13,9 @@ NOW := 2026-11-20T12:00:00Z
 SHARED ?= ../shared
 PYTEST_FLAGS ?= -n 2 --dist loadgroup
 # Tests of tiny worlds and of texts: most of the rules, none of the processes, searches and servers.
-QUICK := $(addprefix tests/,kai_cp_topology test_words.py test_names.py $(addprefix kai_cp_models/,rules fairness check test_units.py test_ledger.py) \
-	$(addprefix kai_cp/,reader test_decisions.py test_settings.py test_reports.py test_docs.py))
+QUICK := $(addprefix tests/,kai_cp_topology rules docs/test_words.py docs/test_lists.py conventions/test_names.py conventions/test_mirror.py \
+	$(addprefix kai_cp_models/,rules fairness test_units.py test_ledger.py) \
+	$(addprefix kai_cp/,reader test_decisions.py test_settings.py test_report.py))
 
 # What the judges of $(SHARED) must at least find. A change may raise these figures, never lower them.
 CONFORMANCE_MIN := 260

@@ -1,7 +1,7 @@
 """The problem of scheduling: what a plan may do, what a better plan is, and how one is found.
 
 ``PUBLIC`` names the modules for other packages, the benchmarks and what tests share; all others are internal
-and may change at any time. An import contract and ``tests/test_surface.py`` hold it.
+and may change at any time. An import contract and ``tests/conventions/test_surface.py`` hold it.
 
 - Records, frozen: ``snapshot`` and its ``extras``, ``records`` of API objects, ``settings``, ``reasons``; and
   the words they are written in: ``quantity``, ``selectors``, ``migs``, ``arrays``, ``shown`` for messages.

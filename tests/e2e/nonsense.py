@@ -11,7 +11,7 @@ from kai_cp.kube.api.errors import ApiError, KubeError
 from kai_cp.kube.api.resources import BIND_REQUESTS, Resource
 from kai_cp.kube.scheduler.cache import KINDS
 from tests.e2e.world import World
-from tests.kai_cp.reader.test_fuzz import places
+from tests.hostile.test_reader import places
 from tests.support.hostile import BAD_VALUES
 
 Object = dict[str, Any]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import yaml
 
+from tests.docs.test_workloads import EXAMPLES
 from tests.e2e.workloads import Workloads, install, kubectl, shape
 from tests.e2e.world import World
-from tests.kai_cp.workloads.test_docs import EXAMPLES
 from tests.support.definitions import kind as resource_of
 
 BUILT_IN = ("v1", "apps/v1", "batch/v1")

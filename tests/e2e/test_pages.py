@@ -33,7 +33,7 @@ NAME = "kai-cp"
 QUEUE = "kai.scheduler/queue"
 PAGES = ("deploy/README.md", "deploy/chart/kai-cp/README.md", "docs/observe-to-enforce.md")
 LIVE = ("docs/looking.md", "docs/my-job-is-pending.md", "docs/explain-and-what-if.md")
-"""Pages with questions to a scheduler that runs; what they do with files is run by tests/test_docs.py."""
+"""Pages with questions to a scheduler that runs; tests/docs/test_commands.py runs what they do with files."""
 INSTALL = f"helm install {NAME} deploy/chart/kai-cp -n {NAME} --create-namespace"
 ELSEWHERE = ("docker build",)
 """What no machine without a container daemon can run."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pynvml
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from kai_cp.kube.api import names
@@ -23,9 +24,23 @@ from kai_cp.kube.serving.process import Connection, Lifecycle
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import pod
 from tests.kai_cp.kube.stub import StubServer
-from tests.kai_cp.kube.test_programs import kubeconfig
 
 UUID = "GPU-7e4a3b62-6c1f-0f55-9f0e-1f8cf2f9c0de"
+
+
+def kubeconfig(server: StubServer, folder: Path) -> str:
+    host = server.transport()._settings.host  # noqa: SLF001
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": host}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path = folder / "config"
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
 
 
 class Driver:
@@ -128,3 +143,44 @@ def test_the_command_ends_with_a_word_where_there_is_no_gpu(
     assert ended.exit_code == 1
     assert "sees 0 GPUs" in ended.output
     assert server.requests("PATCH") == []
+
+
+def test_the_reservation_names_its_device_and_holds_it(server: StubServer, tmp_path: Path) -> None:
+    server.put(r.PODS, pod("gpu-reservation-x"))
+    life = Lifecycle()
+    connection = Connection(kubeconfig(server, tmp_path))
+    found: list[int] = []
+    thread = threading.Thread(
+        target=lambda: found.append(
+            gpu_reservation.run(connection, life, "ns", "gpu-reservation-x", lambda: "GPU-1")
+        )
+    )
+    thread.start()
+
+    def device() -> Any:
+        item = server.get(r.PODS, "ns", "gpu-reservation-x")
+        assert item is not None
+        return item["metadata"]["annotations"].get(names.RESERVED_DEVICE)
+
+    until(lambda: device() == "GPU-1")
+    assert thread.is_alive()
+    life.end()
+    thread.join(PATIENCE_SECONDS)
+    assert found == [0]
+    assert {k.lower(): v for k, v in server.headers[-1].items()}["authorization"] == "Bearer t"
+
+
+def test_a_pod_that_is_not_there(server: StubServer, tmp_path: Path) -> None:
+    connection = Connection(kubeconfig(server, tmp_path))
+    assert gpu_reservation.run(connection, Lifecycle(), "ns", "nobody", lambda: "GPU-1") == 1
+
+
+def test_the_device_may_be_given_for_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(gpu_reservation.FAKE_VARIABLE, "GPU-fake")
+    assert gpu_reservation.device_uuid() == "GPU-fake"
+
+
+def test_no_driver_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(gpu_reservation.FAKE_VARIABLE, raising=False)
+    with pytest.raises(gpu_reservation.NoDevice, match="NVML"):
+        gpu_reservation.device_uuid()

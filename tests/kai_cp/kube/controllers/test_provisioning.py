@@ -10,7 +10,7 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.controllers.provisioning import VERSIONS
 from kai_cp.workloads.provisioning import CONSUMES
 from tests.kai_cp.kube.conftest import until
-from tests.kai_cp.kube.controllers.test_controllers import running, writes
+from tests.kai_cp.kube.controllers.test_host import running, writes
 from tests.kai_cp.kube.stub import StubServer
 from tests.kai_cp.workloads.test_provisioning import group, pod
 

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from kai_cp.cli.app import Commands, app, command
 from kai_cp.report.reference import commands_page, documents_page
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "deploy" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 DEMO = ROOT / "examples" / "demo-cluster.json"
 GROUPS = "scheduling.run.ai/v2alpha2"
@@ -31,7 +31,7 @@ NOT_RUN = {
     "helm": "needs a cluster; tests/deploy and tests/e2e",
     "curl": "needs a scheduler that runs; tests/kai_cp/kube and tests/e2e ask the same paths",
     "docker": "needs a daemon and the network",
-    "pip": "needs the network; tests/test_package.py installs the wheel",
+    "pip": "needs the network; tests/conventions/test_package.py installs the wheel",
     "git": "changes the clone",
     "make": "its target is looked up",
     "kai-cp scheduler": "needs a cluster; tests/e2e",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kai_cp.admission.request import AdmissionRequest, AdmissionSettings
 from kai_cp.admission.review import review
-from tests.kai_cp.workloads.test_nonsense import places, values
+from tests.hostile.test_workloads import places, values
 
 Object = dict[str, Any]
 SETTINGS = AdmissionSettings(

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.kai_cp_models.reservations.test_starts import TWO, solved
 from tests.support.plans import bound, evicted
 from tests.support.times import at, entry, holds, runs, settings, stored, waits, world, written
 from tests.support.worlds import cluster, gpu_bound, node, queue
+from tests.worlds.test_starts import TWO, solved
 
 HOSTILE = [
     ("not JSON", "{"),

@@ -25,8 +25,8 @@ from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings, SolverSettings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.turns import STEPS_PER_SECOND, Turns, costs_of
+from tests.hostile.test_reader import places
 from tests.kai_cp.reader.rich import rich
-from tests.kai_cp.reader.test_fuzz import places
 from tests.support import hostile
 from tests.support.hostile import EVIL, VICTIM
 from tests.support.objects import NOW

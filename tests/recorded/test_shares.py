@@ -13,7 +13,7 @@ import pytest
 from kai_cp.reader import parse
 from kai_cp_models.fairness.share import fair_shares
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 CASES = ROOT / os.environ.get("SHARED", "../shared") / "conformance" / "cases"
 INEXPRESSIBLE = "pipelinedinput"
 """The flag of the one case whose input Kubernetes objects cannot express."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from prometheus_client import CollectorRegistry
 
@@ -61,7 +62,13 @@ def count_of(server: StubServer) -> str | None:
     return found
 
 
-def test_a_controller_is_a_class_with_its_rights(server: StubServer) -> None:
+def test_a_controller_is_a_class_with_its_rights() -> None:
+    with closing(StubServer()) as server:
+        count_on(server)
+
+
+def count_on(server: StubServer) -> None:
+    """The controller counts pod groups as they come."""
     server.put(r.QUEUES, {"metadata": {"name": "team"}, "spec": {}})
     transport = server.transport("controllers", access=lambda _process, *call: listed(RIGHTS, *call))
     writer = BackgroundWriter(1)

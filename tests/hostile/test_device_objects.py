@@ -24,8 +24,8 @@ from tests.kai_cp_models.rules.stateful.test_dra import (
     slice_of,
 )
 from tests.kai_cp_models.rules.stateful.test_numa import FOUR, nrt
-from tests.kai_cp_models.rules.stateful.test_options import budget
 from tests.kai_cp_models.rules.stateful.test_storage import CLASSES, TRACKED, capacity, pv, pvc, selector
+from tests.rules.test_spread_and_budgets import budget
 
 ON = OptionalRules(topology_spread=True, pod_disruption_budgets=True)
 ODD = st.one_of(

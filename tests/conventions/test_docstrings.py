@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ARRAYS = re.compile(r"\b(ndarray|NDArray|Mask|Ints|Floats|Places)\b")
 """numpy's own names of arrays, and our aliases of them (``arrays.py``, ``scales.py``)."""
 SHAPE = re.compile(r"\[[A-Za-z][A-Za-z_ ,]*\]|\bshape\b|\b(per|each|every) [a-z]+")

@@ -13,7 +13,7 @@ import pytest
 
 from kai_cp_models.snapshot import DECISION_ORDER, POLICY_ACTIONS, ActionName
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGES = ("kai_cp", "models/kai_cp_models", "topology/kai_cp_topology")
 SNAPSHOT = "models/kai_cp_models/snapshot.py"
 DOCUMENTS = ROOT / "kai_cp" / "documents"

@@ -17,7 +17,7 @@ from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
 from tests.support.times import stored
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 NOW = 1_795_176_000.0
 NOTES = {
     "kai-cp/expected-runtime": "soon",

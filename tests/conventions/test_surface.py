@@ -11,7 +11,7 @@ import pytest
 
 import kai_cp_models
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "models" / "kai_cp_models"
 PUBLIC = frozenset(kai_cp_models.PUBLIC)
 OUTSIDE = ("kai_cp", "benchmarks", "tests/support")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path for top in ("kai_cp", "models", "topology") for path in (ROOT / top).rglob("*.py"))
 PAGES = [*(ROOT / top / "README.md" for top in (".", "deploy")), *sorted((ROOT / "docs").glob("*.md"))]
 KEYS = {"room", "room:", "when the room is free", "`now`, `when the room is free`, or a time."}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| `([^`]+\.py)` `([^`]+)` \|", re.M)
 PLACES = ROW.findall((ROOT / "docs" / "follow-a-pod.md").read_text(encoding="utf-8"))
 

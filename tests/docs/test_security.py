@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "SECURITY.md").read_text("utf-8")
 ROWS: list[tuple[str, str]] = re.findall(r"(?m)^\| `([\w.]+\.[A-Z_]+)` \| (\d+) \|", PAGE)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDERS = ("kai_cp", "models", "topology", "tests", "benchmarks", "deploy")
 # "(4.4)", "(2.3, 2.6)", "(formulation 1.4, stage 2)": a parenthesis that begins with a number.
 REFERENCE = re.compile(r"\((formulation )?(\d{1,2}\.\d{1,2})((?:(?:, | and |–)\d{1,2}\.\d{1,2})*)(?=[),;:])")

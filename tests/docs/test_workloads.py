@@ -15,7 +15,7 @@ from kai_cp.workloads.kinds import BadKinds, Kinds, builtin_kinds, load_kinds, p
 from kai_cp.workloads.settings import GroupingSettings
 from tests.support.workloads import made, pod, uid
 
-PAGE = (Path(__file__).parents[3] / "docs/workloads.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/workloads.md").read_text()
 JOBSET = "jobset.sigs.k8s.io"
 LWS = "leaderworkerset.sigs.k8s.io"
 Object = dict[str, Any]
@@ -215,7 +215,7 @@ def test_a_row_of_ones_own_comes_first() -> None:
 
 def test_the_role_of_the_page_is_collected() -> None:
     role = yaml.safe_load(block("role"))
-    template = Path(__file__).parents[3] / "deploy/chart/kai-cp/templates/rbac.yaml"
+    template = Path(__file__).parents[2] / "deploy/chart/kai-cp/templates/rbac.yaml"
     (line,) = [
         line for line in template.read_text().splitlines() if line.strip().startswith("- matchLabels:")
     ]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo-cluster.json"
 BUILD = {"hatchling", "editables", "pathspec", "pluggy", "trove-classifiers", "tomlkit", "packaging"}
 """What only builds the package."""

@@ -17,7 +17,7 @@ from tests.support.plans import UNHURRIED
 
 Object = dict[str, Any]
 NOW = "2026-11-20T12:00:00Z"
-DEMO = Path(__file__).parents[3] / "examples" / "demo-cluster.json"
+DEMO = Path(__file__).parents[2] / "examples" / "demo-cluster.json"
 
 
 def queue(name: str, quota: float, parent: str = "") -> Object:

@@ -22,7 +22,7 @@ from tests.kai_cp.test_cli import run
 from tests.kai_cp.view.browser import chromium, installed
 from tests.kai_cp.view.test_page import NOW, complaints, plan, text, world
 
-DEMO = Path(__file__).parents[3] / "examples" / "demo-cluster.json"
+DEMO = Path(__file__).parents[4] / "examples" / "demo-cluster.json"
 
 
 @pytest.fixture
