@@ -63,7 +63,7 @@ def simulate(
     # Where a pod that should move would be lost, the model's own places keep it.
     if (
         simulated is not None
-        and all(key in simulated.held or key not in simulated.changed for key in answer.moved)
+        and not any(_without_place(base, simulated, key) for key in answer.moved)
         and within_ceiling(most_moved_ratio, _moved(simulated, gone), placed)
     ):
         return replayed
@@ -96,6 +96,11 @@ def simulate_all(
             for pod in unit.pods:
                 leave(emptied, pod)
     return _replay(emptied, asks, gone, waiting, {}, some=True, late=late)
+
+
+def _without_place(before: Ledger, after: Ledger, key: PodKey) -> bool:
+    """Whether a pod that ran, or had got a place in this cycle, has none any more."""
+    return key not in after.held and (key in after.changed or key in before.held)
 
 
 def _leaving(units: Sequence[EvictionUnit], answer: Answer) -> list[Pod]:

@@ -99,13 +99,12 @@ class Levels:
     @staticmethod
     def before_reclaim(world: PlannedCluster) -> Levels:
         """Totals when reclaim starts: those of the snapshot, changed by the actions before it."""
-        actions = world.snapshot.policy.actions
-        earlier = actions[: actions.index("reclaim")] if "reclaim" in actions else ()
-        placed = [world.pod(k) for k in world.added if world.placed[k].action in earlier]
+        placed = [world.pod(k) for k in world.added if world.earlier(world.placed[k].action, "reclaim")]
         gone = [
             pod
             for key in world.lost
-            if world.evictions[key].action in earlier and (pod := world.pod(key)).status in ACTIVE_ALLOCATED
+            if world.earlier(world.evictions[key].action, "reclaim")
+            and (pod := world.pod(key)).status in ACTIVE_ALLOCATED
         ]
         return Levels(world.start, *sums(world, placed, gone))
 

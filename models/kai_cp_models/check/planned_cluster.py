@@ -16,6 +16,7 @@ from kai_cp_models.check.snapshot_facts import SnapshotFacts
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
+    ActionName,
     Decision,
     GroupKey,
     Node,
@@ -97,6 +98,22 @@ class PlannedCluster:
     def added(self) -> frozenset[PodKey]:
         """Pods that had no place and get one."""
         return frozenset(self.placed.keys() - self.evictions.keys())
+
+    # --- actions -------------------------------------------------------------------------------
+
+    @cached_property
+    def _turns(self) -> Mapping[ActionName, int]:
+        """The turn of every action. Maximum run times end first, starts in the future begin allocate."""
+        order: list[ActionName] = ["maxruntime"]
+        for action in self.snapshot.policy.actions:
+            order += ["reservation", action] if action == "allocate" else [action]
+        order.append("defrag")
+        return {action: order.index(action) for action in order}
+
+    def earlier(self, left: ActionName, right: ActionName) -> bool:
+        """Whether an action has its turn before another; one that the policy does not name has none."""
+        turns = self._turns
+        return left in turns and right in turns and turns[left] < turns[right]
 
     # --- pods ----------------------------------------------------------------------------------
 

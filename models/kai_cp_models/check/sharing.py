@@ -52,7 +52,7 @@ def _going_away(world: PlannedCluster, node: str, arrivals: list[Resident]) -> I
     for resident in arrivals:
         action = world.placed[resident.pod.key].action
         there = [r for r in world.before(node) if _stays(world, r, action)]
-        there += [r for r in arrivals if _earlier(world, world.placed[r.pod.key].action, action)]
+        there += [r for r in arrivals if world.earlier(world.placed[r.pod.key].action, action)]
         staying = {group for r in there for group in r.gpu_groups}
         for group in resident.gpu_groups:
             if group in known - staying:
@@ -65,12 +65,7 @@ def _stays(world: PlannedCluster, resident: Resident, action: ActionName) -> boo
     if resident.pod.status is PodStatus.RELEASING:
         return False
     eviction = world.evictions.get(resident.pod.key)
-    return eviction is None or _earlier(world, action, eviction.action)
-
-
-def _earlier(world: PlannedCluster, left: ActionName, right: ActionName) -> bool:
-    order = world.snapshot.policy.actions
-    return left in order and right in order and order.index(left) < order.index(right)
+    return eviction is None or world.earlier(action, eviction.action)
 
 
 def _elsewhere(world: PlannedCluster) -> Iterator[str]:

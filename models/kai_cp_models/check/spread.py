@@ -33,8 +33,7 @@ def _skew(world: PlannedCluster, pod: Pod, node: Node, constraint: SpreadConstra
         if all(k in other.labels for k in keys) and selector.broken(world.snapshot, pod, other) is None:
             counts.setdefault(other.labels[label], 0)
     counts.setdefault(home, 0)
-    order = world.snapshot.policy.actions
-    action = order.index(world.placed[pod.key].action)
+    action = world.placed[pod.key].action
     for host in world.snapshot.nodes:
         domain = host.labels.get(label)
         if domain not in counts:
@@ -43,7 +42,7 @@ def _skew(world: PlannedCluster, pod: Pod, node: Node, constraint: SpreadConstra
         if domain != home:
             # Pods that a later action evicts were still there when the pod was placed.
             gone = ((r, world.evictions.get(r.pod.key)) for r in world.before(host.name))
-            there += [r for r, eviction in gone if eviction and order.index(eviction.action) > action]
+            there += [r for r, eviction in gone if eviction and world.earlier(action, eviction.action)]
         for resident in there:
             same = resident.pod.key.namespace == pod.key.namespace
             if same and selects(constraint.selector, resident.pod.labels):

@@ -82,7 +82,7 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
     for group in _disturbed(cycle, asks, policy):
         if group.key in cycle.left_out:
             continue
-        chain = _chain(cycle, group)
+        chain = _chain(cycle, group, policy)
         if chain.units:
             chains[group.key] = chain
     age = _ages(cycle, chains)
@@ -145,12 +145,12 @@ def _started(cycle: Cycle, unit: EvictionUnit) -> float:
     return group.created if group.last_start is None else group.last_start
 
 
-def _chain(cycle: Cycle, group: PodGroup) -> _Chain:
+def _chain(cycle: Cycle, group: PodGroup, policy: EvictionPolicy) -> _Chain:
     """What a group could give up; computed once a cycle while its pods are as the snapshot has them."""
     ledger = cycle.ledger
     gang = ledger.fixed.gangs[group.key]
     if not ledger.untouched(gang):
-        return _linked(cycle, group, _touched(cycle, gang))
+        return _linked(cycle, group, _touched(cycle, gang, policy))
     known = ledger.fixed.chains.get(group.key)
     if not isinstance(known, _Chain):
         movable = gang.satisfied_at_first
@@ -177,13 +177,16 @@ def _linked(cycle: Cycle, group: PodGroup, units: Sequence[tuple[EvictionUnit, i
     )
 
 
-def _touched(cycle: Cycle, gang: Gang) -> list[tuple[EvictionUnit, int]]:
+def _touched(cycle: Cycle, gang: Gang, policy: EvictionPolicy) -> list[tuple[EvictionUnit, int]]:
     """The units of a gang that the cycle has changed, as far as they may still be disturbed."""
     ledger, group = cycle.ledger, gang.group
     movable = gang.satisfied(group.root, ledger.status)
-    # Reclaim counted on the places that allocate gave, so these are not withdrawn any more.
-    kept = group.key in cycle.kept or any(
-        eviction.action == RECLAIM.name for eviction in cycle.evicted_by.values()
+    # Reclaim counted on the places that allocate gave, so these are not withdrawn any more. A promised start
+    # that has come gives way to groups that outrank it in its queue, and to no others (12.8).
+    kept = (
+        group.key in cycle.kept
+        or any(eviction.action == RECLAIM.name for eviction in cycle.evicted_by.values())
+        or (not policy.own_queue and any(cycle.placed_by.get(key) == "reservation" for key in gang.keys))
     )
     found: list[tuple[EvictionUnit, int]] = []
     for k, unit in enumerate(gang.units(ledger.status)):
