@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kai_cp_models.engine import decide
 from kai_cp_models.reservations.holders import outranks
 from kai_cp_models.snapshot import Snapshot
-from tests.support.times import runs, settings, stored, waits, world
+from tests.support.times import holds, runs, settings, stored, waits, world
 from tests.support.worlds import cluster, gpu_bound, node, queue
 
 NAMES = ("n1", "n2", "n3")
@@ -126,17 +126,20 @@ def test_reclaim_is_judged_on_what_a_start_has_left() -> None:
     assert {d.pod.name: d.node for d in plan.decisions if d.kind == "Nominate"} == {"h-0": "n1", "w-0": "n2"}
 
 
-def test_a_start_that_has_come_is_not_withdrawn_by_another_queue() -> None:
-    """h of q begins on both nodes, s of o goes. w of o reclaims nothing in the cycle of that start."""
-    held = stored(0, {"n1": 8, "n2": 8}, made=-12)
+def test_a_start_that_has_come_is_not_withdrawn_by_another_queue(caplog: pytest.LogCaptureFixture) -> None:
+    """h of q begins on three nodes, where s of q goes. w of o may take from it, but not at once."""
+    held = stored(0, {"n1": 8, "n2": 8, "n4": 8}, made=-12)
     members = world(
-        runs("s", "n1", queue="o", **BACKFILL),
-        waits("h", 2, lasts="1h", reserve=True, waited=60, queue="q", stored=held, priority=50),
-        waits("w", 1, waited=5, queue="o", priority=60),
+        runs("s", "n1", lasts="20m", since=0, preemptible=True, priority=50),
+        runs("x", "n3", 4, "20m", since=0, queue="o"),
+        waits("h", 3, lasts="1h", reserve=True, waited=60, stored=held, priority=60),
+        waits("w", 1, lasts="5m", waited=20, queue="o", preemptible=False, priority=70),
     )
-    chosen = settings(reservations={"within": "limit"})
-    plan = decide(cluster(nodes=[node("n1"), node("n2")], queues=QUEUES, **members), chosen)
-    assert {d.pod.name for d in plan.decisions if d.kind == "Nominate"} == {"h-0", "h-1"}
+    queues = [queue("q", quota=gpu_bound(16)), queue("o", quota=gpu_bound(16))]
+    with caplog.at_level(logging.ERROR):
+        plan = decide(cluster(nodes=[node(name) for name in MANY], queues=queues, **members), settings())
+    assert caplog.messages == []
+    assert holds(plan)["h"][0] == "started"
     assert [(d.pod.name, d.action) for d in plan.decisions if d.kind == "Evict"] == [("s-0", "reservation")]
 
 

@@ -1,15 +1,20 @@
-"""Off means off: annotations of ours and users' labels in every object change not one word of the answer."""
+"""Off means off: annotations of ours and users' labels in every object change not one word of the answer,
+and the time axis has no part in it: what runs of its code are its switches, and each says no.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
+import kai_cp_models
 from kai_cp.decisions import to_json
 from kai_cp.reader import parse
 from kai_cp.reader.container import load
@@ -71,3 +76,41 @@ def test_annotations_change_nothing(path: Path) -> None:
     plain, with_notes = document(raw), document(marked)
     assert "reservations" not in with_notes
     assert json.dumps(with_notes, sort_keys=True) == json.dumps(plain, sort_keys=True)
+
+
+MODELS = Path(kai_cp_models.__file__).parent
+SWITCHES = {
+    "prepare": "the snapshot goes on as it is",
+    "time_of": "the cycle has no time axis",
+    "active": "the rule of held capacity is no rule of the ledger",
+    "settle": "nothing is planned anew after an action",
+    "reservations": "the plan has no reservations",
+    "estimated": "what waits is told of as it is",
+    "next_instant": "no cycle is due at a start",
+    "broken": "the checker has no starts to look at",
+}
+"""Functions of the time axis that run while it is off."""
+
+
+@pytest.mark.parametrize("path", list(snapshots()), ids=lambda path: path.name)
+def test_what_runs_of_the_time_axis_says_no(path: Path) -> None:
+    """So the answer is that of an engine without it."""
+    snapshot = parse(load(str(path), max_bytes=2**31).raw, now=NOW)
+    places = (str(MODELS / "reservations"), str(MODELS / "check" / "starts.py"))
+    answers: dict[str, list[object]] = {}
+
+    def note(frame: FrameType, event: str, answer: object) -> None:
+        if event == "return" and frame.f_code.co_filename.startswith(places):
+            name = frame.f_code.co_name
+            given = {"prepare": "snapshot", "estimated": "entries"}.get(name)
+            changed = answer if given is None else answer not in (frame.f_locals[given], (snapshot, None))
+            answers.setdefault(name, []).append(changed)
+
+    sys.setprofile(note)
+    try:
+        decide(snapshot, Settings.model_validate({"solver": {"budget_seconds": 60, "workers": 1}}))
+    finally:
+        sys.setprofile(None)
+    assert answers.keys() <= SWITCHES.keys()
+    assert answers["prepare"] == [False]
+    assert {name for name, found in answers.items() if any(found)} == set()
