@@ -1,10 +1,10 @@
 """How long a gang waits beside a hostile tenant, on a real API server: seconds by attack.
 
 ``python -m benchmarks.hostile_load [--gangs 9]`` prints one JSON object: for the undisturbed cluster and for
-every attack of tests/e2e/hostile.py, with a cluster of its own each: the seconds that so many gangs of 4 pods
-waited, one after the other, from the first request that makes the gang until its pods are ordered to be bound
-(median, most), and the peak of memory. The API server and all processes share the machine; the scheduler is
-asked nothing meanwhile.
+every attack of tests/e2e/hostile.py (all that a victim waits beside, and one large order), with a cluster of
+its own each: the seconds that so many gangs of 4 pods waited, one after the other, from the first request
+that makes the gang until its pods are ordered to be bound (median, most), and the peak of memory. The API
+server and all processes share the machine; the scheduler is asked nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane
 from tests.e2e.conftest import USERS
 from tests.e2e.cycles import cycles_until_bound
-from tests.e2e.hostile import ATTACKS, Attack, Attacker, devices
+from tests.e2e.hostile import ATTACKS, Attack, Attacker, devices, large_order
 from tests.e2e.world import PATIENCE_SECONDS, World, prepare
 from tests.kubetest.build import build
 
+MEASURED = (*ATTACKS, large_order)
 NODES, GPUS = 8, 16
 SIZE = 4
 LOOK_SECONDS = 0.01
@@ -79,7 +80,7 @@ def main() -> None:
     parser.add_argument("--gangs", type=int, default=9)
     parser.add_argument("--attack", action="append", help="only this one (again: and this one)")
     arguments = parser.parse_args()
-    wanted = [a for a in ATTACKS if not arguments.attack or a.__name__ in arguments.attack]
+    wanted = [a for a in MEASURED if not arguments.attack or a.__name__ in arguments.attack]
     found = {"undisturbed": measure(None, arguments.gangs)}
     found |= {attack.__name__: measure(attack, arguments.gangs) for attack in wanted}
     print(json.dumps({"load_average": os.getloadavg(), **found}, indent=2))

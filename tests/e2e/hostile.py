@@ -245,6 +245,14 @@ def long_chains(attacker: Attacker) -> Told:
     return ("Pod", "chain-0", "is to be bound to node")
 
 
+def large_order(attacker: Attacker) -> Told:
+    """A gang of 1,000 pods that fits: orders for a thousand pods are to be sent, and carried out."""
+    attacker.world.add_nodes(12)
+    attacker.group("order", 1000)
+    attacker.pods((f"order-{i}" for i in range(1000)), "order")
+    return ("Pod", "", "is to be bound to node")
+
+
 ATTACKS: tuple[Attack, ...] = (
     deep_claims,
     costly_selector,

@@ -5,7 +5,7 @@ of another.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -69,14 +69,3 @@ class FairQueue(Generic[Item]):
         self._count -= 1
         if not self._waiting[namespace]:
             del self._waiting[namespace]
-
-
-def in_turn(items: Iterable[Item], namespace: Callable[[Item], str]) -> list[Item]:
-    """The items with namespaces in turn; the items of each keep their order."""
-    queue: FairQueue[Item] = FairQueue()
-    for i, item in enumerate(items):
-        queue.put(namespace(item), i, item)
-    ordered: list[Item] = []
-    while (taken := queue.take()) is not None:
-        ordered.append(taken)
-    return ordered

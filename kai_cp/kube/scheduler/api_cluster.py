@@ -8,7 +8,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +16,6 @@ from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.cluster import WriteOutcome, WriteResult
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
-from kai_cp.kube.api.fair_queue import in_turn
 from kai_cp.kube.api.promises import moved_note
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import key_of
@@ -25,13 +23,13 @@ from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
 from kai_cp.kube.scheduler.options import SchedulerOptions
+from kai_cp.kube.scheduler.orders import Order, Orders, Sending
 from kai_cp.kube.scheduler.rivals import Rivals
 from kai_cp.reader.fields import Malformed
 from kai_cp.reader.times import seconds_of
-from kai_cp_models.snapshot import Decision, GroupKey, Plan
+from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey
 
 LOG = logging.getLogger(__name__)
-WRITERS: Final = 8
 NEAR_SECONDS: Final = 60.0
 """Start times this close are taken for the same."""
 BINDING_SECONDS: Final = 1.0
@@ -39,7 +37,7 @@ BINDING_SECONDS: Final = 1.0
 
 
 class ApiCluster:
-    """A cluster behind its API server. What was written shows in the next snapshot at once."""
+    """A cluster behind its API server. What was decided shows in the next snapshot, sent or not."""
 
     def __init__(
         self,
@@ -83,7 +81,7 @@ class ApiCluster:
         self.deciding: Callable[[], bool] = lambda: False
         """Whether a cycle is under way."""
         writer.busy = lambda: self.deciding() or self.binding()
-        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
+        self.orders = Orders(self._send)
 
     def binding(self) -> bool:
         """Whether pods are being bound now, or were just: reports can wait meanwhile."""
@@ -91,13 +89,17 @@ class ApiCluster:
 
     def close(self) -> None:
         """End the writing threads; what waits is not written."""
-        self._writers.shutdown(wait=False, cancel_futures=True)
+        self.orders.close()
 
     def snapshot(self) -> Mapping[str, Any]:
-        """The cluster now, with what is decided and not written yet; held pods show as gated."""
+        """The cluster now, with what is decided and not written yet; held pods show as gated.
+
+        Raises :class:`LeaseLost` when that was found out in writing.
+        """
         for key in list(self._notes):
             self._submit_notes(key)  # one that the writer dropped comes again
-        return self._backoff.mask(self._with_notes(self._cache.snapshot()), self._clock())
+        raw = self.orders.shown(self._cache.snapshot)
+        return self._backoff.mask(self._with_notes(raw), self._clock())
 
     def _with_notes(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
         notes = dict(self._notes)
@@ -155,51 +157,79 @@ class ApiCluster:
         return done
 
     def apply(self, plan: Plan) -> Sequence[WriteResult]:
-        """Carry the plan out. Writes go in parallel, namespaces in turn; results are in the plan's order.
+        """Carry the plan out, and wait for the end of that."""
+        sending = self.order(plan)
+        sending.wait()
+        return sending.results()
 
-        So the binds of a gang are next to each other but for those of other namespaces, and thousands of one
-        delay no other's.
-        """
-        placed = {d.group for d in plan.decisions if d.group and self._has_place(d.group)}
-        order = in_turn(range(len(plan.decisions)), lambda i: plan.decisions[i].pod.namespace)
-        written = self._writers.map(lambda i: (i, self._act(plan.decisions[i])), order)
-        results = [result for _, result in sorted(written, key=lambda entry: entry[0])]
-        self._note_starts(plan, results, placed)
-        self._note_evictions(plan, results)
-        return results
+    def order(self, plan: Plan) -> Sending:
+        """Begin to carry the plan out; what cannot be done any more has its result at once."""
+        starts = self._note_starts(plan)
+        sending = Sending(plan.decisions, partial(self._note_results, starts))
+        orders = []
+        for place, decision in enumerate(plan.decisions):
+            made = self._prepared(decision)
+            if isinstance(made, WriteResult):
+                sending.add(place, made)
+            else:
+                orders.append(Order(decision, made, place, sending))
+        self.orders.put(orders)
+        return sending
 
-    def _act(self, decision: Decision) -> WriteResult:
+    def _prepared(self, decision: Decision) -> Object | WriteResult:
+        """What the cluster will have of a decision: the BindRequest, or the pod as it leaves."""
         try:
             pod = self._pods.get(decision.pod)
             if pod is None:
                 return WriteResult(decision, "gone", "no such pod")
-            rival = self.rivals.present() if decision.kind in ("Bind", "Evict") else ""
-            if rival:
-                return WriteResult(decision, "conflict", rival)
+            if (obstacle := self._obstacle(pod, decision)) is not None:
+                return obstacle
             if decision.kind == "Bind":
-                return WriteResult(decision, *self._bind(pod, decision))
+                node = self._nodes.get(("", decision.node))
+                return api_objects.bind_request(pod, node, decision, self._pool)
             if decision.kind == "Evict":
-                return WriteResult(decision, *self._evict(pod, decision))
+                return leaving(pod, api_objects.rfc3339(self._clock()))
             message = decision.message or f"waits for capacity on node {decision.node}"
             self._recorder.say(pod, resources.PODS, "Normal", "Pipelined", message, topic="scheduling")
             return WriteResult(decision, "done")
+        except Exception as error:
+            return _failed(decision, error)
+
+    def _obstacle(self, pod: Object, decision: Decision) -> WriteResult | None:
+        """Why a decision about a pod cannot be carried out any more, if so."""
+        if decision.kind == "Nominate":
+            return None
+        if rival := self.rivals.present():
+            return WriteResult(decision, "conflict", rival)
+        if decision.kind == "Evict":
+            terminating = "deletionTimestamp" in pod["metadata"]
+            return WriteResult(decision, "conflict", "it is terminating already") if terminating else None
+        if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
+            return WriteResult(decision, "conflict", "it is bound or terminating")
+        if self._nodes.get(("", decision.node)) is None:
+            return WriteResult(decision, "gone", f"no node {decision.node}")
+        return None
+
+    def _send(self, order: Order) -> WriteResult:
+        """Write an order, if that is still right."""
+        decision = order.decision
+        try:
+            pod = self._pods.get(decision.pod)
+            if pod is None or not order.meant_for(pod):
+                return WriteResult(decision, "gone", "no such pod")
+            if (obstacle := self._obstacle(pod, decision)) is not None:
+                return obstacle
+            if decision.kind == "Bind":
+                return WriteResult(decision, *self._bind(pod, decision, order.shown))
+            return WriteResult(decision, *self._evict(pod, decision))
         except LeaseLost:
             raise
-        except (ApiError, NotReachable, Malformed) as error:
-            return WriteResult(decision, "failed", str(error))
         except Exception as error:
-            # Whatever is odd about one pod, the others are written.
-            LOG.exception("decision not carried out", extra={"pod": "/".join(decision.pod)})
-            return WriteResult(decision, "failed", f"{type(error).__name__}: {error}")
+            return _failed(decision, error)
 
-    def _bind(self, pod: Object, decision: Decision) -> tuple[WriteOutcome, str]:
-        if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
-            return "conflict", "it is bound or terminating"
-        node = self._nodes.get(("", decision.node))
-        if node is None:
-            return "gone", f"no node {decision.node}"
+    def _bind(self, pod: Object, decision: Decision, request: Object) -> tuple[WriteOutcome, str]:
         namespace, name = decision.pod
-        request = self.rivals.mark(api_objects.bind_request(pod, node, decision, self._pool))
+        request = self.rivals.mark(request)
         try:
             made = self._transport.create(resources.BIND_REQUESTS, namespace, request)
         except ApiError as error:
@@ -242,8 +272,6 @@ class ApiCluster:
         return "failed", str(error)
 
     def _evict(self, pod: Object, decision: Decision) -> tuple[WriteOutcome, str]:
-        if "deletionTimestamp" in pod["metadata"]:
-            return "conflict", "it is terminating already"
         namespace, name = decision.pod
         if self._options.update_pod_eviction_condition:
             reason = "PreemptionByScheduler"
@@ -262,39 +290,48 @@ class ApiCluster:
             self._pods.remove(pod, ours=True)
         return "done", ""
 
-    def _note_evictions(self, plan: Plan, results: Sequence[WriteResult]) -> None:
-        done: dict[tuple[GroupKey, str], list[Decision]] = defaultdict(list)
-        for decision, outcome, _ in results:
-            if decision.kind == "Evict" and outcome == "done" and decision.group is not None:
-                done[decision.group, decision.action].append(decision)
-        for (key, action), decisions in done.items():
-            group = self._groups.get(key)
-            if group is None:
-                continue
-            annotations = {names.EVICTED_PODS: str(len(decisions)), names.EVICTOR_ACTION: action}
-            trigger = next((t for d in decisions for t in d.triggers), None)
-            if trigger is not None:
-                annotations[names.EVICTOR_NAME] = trigger.name
-                annotations[names.EVICTOR_NAMESPACE] = trigger.namespace
-            message = decisions[0].message or f"{len(decisions)} pods evicted by {action}"
-            self._recorder.say(
-                group,
-                resources.POD_GROUPS,
-                "Normal",
-                "Evict",
-                message,
-                again=True,
-                annotations=annotations,
-                urgent=True,
-            )
-            if action != "stalegangeviction":
-                stamp = api_objects.rfc3339(self._clock())
-                more = {names.ENDED: stamp} if action == "maxruntime" else {}
-                if action == "defrag":
-                    before = self._annotations(key).get(names.MOVED)
-                    back = self._alive(key) + len(decisions)
-                    more[names.MOVED] = moved_note(before, self._clock(), len(decisions), back)
-                self.annotate(key, {names.LAST_EVICTION: stamp, **more})
+    def _note_results(
+        self, starts: Mapping[GroupKey, str | None], key: GroupKey, results: Sequence[WriteResult]
+    ) -> None:
+        """Note what became of a pod group. ``starts``: as :meth:`_note_starts` answers."""
+        done = [decision for decision, outcome, _ in results if outcome == "done"]
+        if key in starts and not any(decision.kind == "Bind" for decision in done):
+            self.annotate(key, {names.LAST_START: starts[key]})
+        evicted: dict[str, list[Decision]] = defaultdict(list)
+        for decision in done:
+            if decision.kind == "Evict":
+                evicted[decision.action].append(decision)
+        for action, decisions in evicted.items():
+            self._note_evictions(key, action, decisions)
+
+    def _note_evictions(self, key: GroupKey, action: str, decisions: list[Decision]) -> None:
+        group = self._groups.get(key)
+        if group is None:
+            return
+        annotations = {names.EVICTED_PODS: str(len(decisions)), names.EVICTOR_ACTION: action}
+        trigger = next((t for d in decisions for t in d.triggers), None)
+        if trigger is not None:
+            annotations[names.EVICTOR_NAME] = trigger.name
+            annotations[names.EVICTOR_NAMESPACE] = trigger.namespace
+        message = decisions[0].message or f"{len(decisions)} pods evicted by {action}"
+        self._recorder.say(
+            group,
+            resources.POD_GROUPS,
+            "Normal",
+            "Evict",
+            message,
+            again=True,
+            annotations=annotations,
+            urgent=True,
+        )
+        if action != "stalegangeviction":
+            stamp = api_objects.rfc3339(self._clock())
+            more = {names.ENDED: stamp} if action == "maxruntime" else {}
+            if action == "defrag":
+                before = self._annotations(key).get(names.MOVED)
+                back = self._alive(key) + len(decisions)
+                more[names.MOVED] = moved_note(before, self._clock(), len(decisions), back)
+            self.annotate(key, {names.LAST_EVICTION: stamp, **more})
 
     def _alive(self, key: GroupKey) -> int:
         """Pods of a group that run and stay."""
@@ -306,16 +343,16 @@ class ApiCluster:
             for pod in self._pods.all()
         )
 
-    def _note_starts(self, plan: Plan, results: Sequence[WriteResult], placed: set[GroupKey]) -> None:
+    def _note_starts(self, plan: Plan) -> dict[GroupKey, str | None]:
+        """Note the start of the pod groups that begin with the plan; what was noted of each before."""
         waits = {d.group for d in plan.decisions if d.kind == "Nominate"}
-        started = {
-            decision.group
-            for decision, outcome, _ in results
-            if decision.kind == "Bind" and outcome == "done" and decision.group is not None
-        }
+        binds = {d.group for d in plan.decisions if d.kind == "Bind" and d.group is not None}
+        before = {}
         stamp = api_objects.rfc3339(self._clock())
-        for key in sorted(key for key in started if key not in waits and key not in placed):
+        for key in sorted(key for key in binds - waits if not self._has_place(key)):
+            before[key] = self._annotations(key).get(names.LAST_START)
             self.annotate(key, {names.LAST_START: stamp})
+        return before
 
     def annotate(self, key: GroupKey, annotations: Mapping[str, str | None]) -> None:
         """Have annotations of a pod group set (None: removed); nothing is written if nothing changes.
@@ -412,7 +449,8 @@ class ApiCluster:
     def _has_place(self, key: GroupKey) -> bool:
         for pod in self._members(key):
             meta = pod["metadata"]
-            placed = pod["spec"].get("nodeName") or self._requests.get((meta["namespace"], meta["name"]))
+            name = PodKey(meta["namespace"], meta["name"])
+            placed = pod["spec"].get("nodeName") or self._requests.get(name) or self.orders.binds(name)
             if placed and "deletionTimestamp" not in meta:
                 return True
         return False
@@ -456,3 +494,18 @@ def with_annotations(item: Object, annotations: Mapping[str, str | None]) -> Obj
     # What is read of an object is kept by its version.
     version = f"{item['metadata'].get('resourceVersion', '')}-{sorted(annotations.items())}"
     return {**item, "metadata": {**item["metadata"], "annotations": kept, "resourceVersion": version}}
+
+
+def leaving(pod: Object, stamp: str) -> Object:
+    """The pod as it shows from the decision to evict it."""
+    # What is read of an object is kept by its version.
+    version = f"{pod['metadata'].get('resourceVersion', '')}-leaving"
+    return {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": stamp, "resourceVersion": version}}
+
+
+def _failed(decision: Decision, error: Exception) -> WriteResult:
+    """Whatever is odd about one pod, the others are written."""
+    if isinstance(error, (ApiError, NotReachable, Malformed)):
+        return WriteResult(decision, "failed", str(error))
+    LOG.error("decision not carried out", exc_info=error, extra={"pod": "/".join(decision.pod)})
+    return WriteResult(decision, "failed", f"{type(error).__name__}: {error}")

@@ -46,10 +46,8 @@ class EventQuota:
         if window.told < MOST_EVENTS:
             window.told += 1
             return None
-        before = window.left_out
-        window.left_out = LeftOut(
-            1 + (before.objects if before else 0), *(before or (0, about, resource))[1:]
-        )
+        before = window.left_out or LeftOut(0, about, resource)
+        window.left_out = before._replace(objects=before.objects + 1)
         return window.began + WINDOW_SECONDS
 
     def left_out(self) -> Iterator[LeftOut]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import resources
-from kai_cp.kube.api.cluster import WriteResult
 from kai_cp.kube.api.errors import KubeError
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.backoff import BindBackoff
@@ -20,6 +20,7 @@ from kai_cp.kube.scheduler.clock import next_look, unproved_pause
 from kai_cp.kube.scheduler.comparison import Comparison
 from kai_cp.kube.scheduler.decider import Decided, Decider
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions
+from kai_cp.kube.scheduler.orders import Sending
 from kai_cp.kube.scheduler.reports import Reporter
 from kai_cp.kube.telemetry.cycles import CycleLog, CycleRecord
 from kai_cp.kube.telemetry.metrics import SchedulerMetrics
@@ -30,6 +31,9 @@ SETTLE_SECONDS: Final = 0.03
 LONGEST_SLEEP_SECONDS: Final = 600.0
 HUNG_SECONDS: Final = 600.0
 """A cycle that takes longer will not end."""
+SENDING_SECONDS: Final = 0.1
+"""A cycle waits for its orders to be sent for this long: most have no more. The others are sent beside the
+next cycles."""
 
 
 class Scheduler:
@@ -64,8 +68,10 @@ class Scheduler:
         self._number = 0
         self._unproved = 0
         self._stopping = threading.Event()
+        self._sending: deque[tuple[CycleRecord, Sending]] = deque()
+        """Cycles of which not all is sent, or an earlier one's is not."""
         self._dear: frozenset[str] = frozenset()
-        """Namespaces that cost the last cycle much."""
+        """Namespaces that cost the last cycle much, or of which it left orders to be sent."""
         self._others = threading.Event()
         """Set when a pod came in another namespace than those, or this ends."""
         cache.stores[resources.PODS].listen(self._noticed)
@@ -156,14 +162,15 @@ class Scheduler:
         marks.append(("snapshot", time.monotonic()))
         usage = self._usage()
         decided = self._decider(raw, started, usage)
-        self._dear = decided.dear
         marks.append(("prepare", time.monotonic()))
-        results: Sequence[WriteResult] = ()
+        sending = Sending()
         observed: Mapping[str, int] = {}
         if self._options.mode is Mode.ENFORCE:
-            results = self._cluster.apply(decided.plan)
+            sending = self._cluster.order(decided.plan)
+            sending.wait(SENDING_SECONDS)
         else:
             observed = self._compare(decided)
+        self._dear = decided.dear | self._cluster.orders.namespaces()
         marks.append(("write", time.monotonic()))
         again = self._report(decided)
         marks.append(("report", time.monotonic()))
@@ -178,7 +185,7 @@ class Scheduler:
             raw,
             decided.snapshot,
             decided.plan,
-            results,
+            sending.results(),
             seconds,
             self._settings_hash,
             decided.problem,
@@ -186,11 +193,23 @@ class Scheduler:
             usage,
         )
         self.cycles.add(cycle)
-        self._metrics.observe(cycle)
         self._say(cycle)
+        self._sending.append((cycle, sending))
+        settled = self._settle()
         if not decided.problem:
             self.last_success = self._clock()
-        return self._next(decided, results, again, tidy=tidy)
+        return self._next(decided, again, settled=settled and tidy)
+
+    def _settle(self) -> bool:
+        """Record cycles of which all is sent, in their order; whether none is left and all was done."""
+        done = True
+        while self._sending and self._sending[0][1].done:
+            cycle, sending = self._sending.popleft()
+            cycle = replace(cycle, results=sending.results())
+            self.cycles.add(cycle)
+            self._metrics.observe(cycle)
+            done = self._all_done(cycle) and done
+        return done and not self._sending
 
     def _report(self, decided: Decided) -> float | None:
         """Say why pods wait; a defect there does not cost the cycle, which has been carried out."""
@@ -203,9 +222,7 @@ class Scheduler:
             self._metrics.failed()
             return self._clock() + unproved_pause(self._unproved)
 
-    def _next(
-        self, decided: Decided, results: Sequence[WriteResult], again: float | None, *, tidy: bool
-    ) -> float | None:
+    def _next(self, decided: Decided, again: float | None, *, settled: bool) -> float | None:
         now = self._clock()
         candidates = [
             again,
@@ -215,7 +232,7 @@ class Scheduler:
         ]
         if held := self._cluster.rivals.hold_seconds_left():
             candidates.append(now + held)
-        if not tidy or any(result.outcome in ("conflict", "failed") for result in results):
+        if not settled:
             candidates.append(now + self._options.schedule_period)
         proved = all(stage.status == "OPTIMAL" for stage in decided.plan.stages)
         undecided = any(entry.reason == "NotDecidedInTime" for entry in decided.plan.unscheduled)
@@ -248,6 +265,10 @@ class Scheduler:
                 **({"problem": cycle.problem} if cycle.problem else {}),
             },
         )
+
+    def _all_done(self, cycle: CycleRecord) -> bool:
+        """Whether the cycle's decisions were carried out, or are void; the others are told."""
+        done = True
         for decision, outcome, message in cycle.results:
             if outcome in ("conflict", "failed"):
                 LOG.warning(
@@ -259,3 +280,5 @@ class Scheduler:
                         "reason": message,
                     },
                 )
+                done = False
+        return done

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from prometheus_client import CollectorRegistry
@@ -51,6 +51,8 @@ from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from kai_cp_models.settings import Settings
 
 LOG = logging.getLogger(__name__)
+STOP_SECONDS: Final = 10.0
+"""For what was decided to be sent when the process ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
     parts.callback(lambda: life.status or writer.drain(2.0))
     parts.callback(cache.stop)
     parts.callback(explaining.stop)
+    parts.callback(lambda: life.status or cluster.orders.drain(STOP_SECONDS))
     if _synced(cache, life) and (lease is None or lead(lease, life)):
         if usage is not None:
             parts.callback(usage.stop)

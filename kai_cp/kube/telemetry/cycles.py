@@ -25,6 +25,7 @@ class CycleRecord:
     snapshot: Snapshot
     plan: Plan
     results: Sequence[WriteResult]
+    """What was sent so far."""
     seconds: Mapping[str, float]
     settings: str
     """Hash of the settings it was decided under."""
@@ -62,9 +63,14 @@ class CycleLog:
         self._lock = threading.Lock()
 
     def add(self, cycle: CycleRecord) -> None:
-        """Remember a cycle."""
+        """Remember a cycle, or what more is known of one that is remembered."""
         with self._lock:
-            self._cycles.append(cycle)
+            for i, known in enumerate(self._cycles):
+                if known.number == cycle.number:
+                    self._cycles[i] = cycle
+                    return
+            if not self._cycles or cycle.number > self._cycles[-1].number:
+                self._cycles.append(cycle)
 
     def all(self) -> list[CycleRecord]:
         """The remembered cycles, oldest first."""

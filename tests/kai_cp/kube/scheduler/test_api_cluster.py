@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import pytest
 
 from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api import resources as r
-from kai_cp.kube.api.cluster import WriteResult
-from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey
+from kai_cp_models.snapshot import GroupKey, Plan
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import Object, bind, evict, group, node, pod
 from tests.kai_cp.kube.scheduler.conftest import Setup
@@ -293,22 +291,3 @@ def test_an_annotation_that_the_writer_dropped_is_written_by_a_later_cycle(
         setup.live.annotate(GroupKey("ns", "g"), {"kai-cp/a": "1"})
     setup.live.snapshot()
     until(lambda: setup.server.requests("PATCH", "podgroups"))
-
-
-def test_a_thousand_binds_of_one_namespace_stand_before_no_others(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[PodKey] = []
-
-    def act(decision: Decision) -> WriteResult:
-        written.append(decision.pod)
-        return WriteResult(decision, "done")
-
-    monkeypatch.setattr(setup.live, "_act", act)
-    evil = [replace(bind(f"p{i:04}", "n"), pod=PodKey("evil", f"p{i:04}")) for i in range(1000)]
-    victim = [replace(bind(f"v{i}", "n"), pod=PodKey("victim", f"v{i}")) for i in range(4)]
-    results = setup.live.apply(Plan(decisions=(*evil, *victim)))
-    assert [result.decision for result in results] == [*evil, *victim]
-    places = [i for i, pod in enumerate(written) if pod.namespace == "victim"]
-    # Eight threads may each be one behind.
-    assert max(places) < 2 * len(victim) + 2 * 8
