@@ -5,7 +5,7 @@ of another.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -36,9 +36,9 @@ class FairQueue(Generic[Item]):
         self._count += key not in own
         own[key] = item
 
-    def take(self) -> Item | None:
-        """The next item of the namespace whose turn it is; None when nothing waits."""
-        namespace = next(iter(self._waiting), None)
+    def take(self, passed_over: Container[str] = ()) -> Item | None:
+        """The next item of the namespace whose turn it is (none ``passed_over``); None if there is none."""
+        namespace = next((name for name in self._waiting if name not in passed_over), None)
         if namespace is None:
             return None
         self._waiting.move_to_end(namespace)

@@ -73,9 +73,12 @@ class Scheduler:
         self._dear: frozenset[str] = frozenset()
         """Namespaces that cost the last cycle much, or of which it left orders to be sent."""
         self._others = threading.Event()
-        """Set when a pod came in another namespace than those, or this ends."""
+        """Set when a pod came or left in another namespace than those, or this ends."""
+        self._for_others = False
+        """Whether such a pod came before the cycle that is under way."""
         cache.stores[resources.PODS].listen(self._noticed)
         cluster.deciding = self.deciding
+        cluster.orders.hurried = lambda: self._for_others or self._others.is_set()
         self.cycles = log or CycleLog()
         self._busy_since: float | None = None
         self.last_success = 0.0
@@ -123,8 +126,11 @@ class Scheduler:
                 self._metrics.failed()
                 due = self._clock() + unproved_pause(self._unproved)
             self._busy_since = None
+            self._for_others = False
             took = time.monotonic() - began
-            self._rest(min(self._options.schedule_period, took))
+            # What is being sent changes the cluster all the time, and says nothing new.
+            left = bool(self._cluster.orders.left)
+            self._rest(self._options.schedule_period if left else min(self._options.schedule_period, took))
 
     def _rest(self, seconds: float) -> None:
         """Never be busier than half the time, and never slower than the period, while changes keep coming.
@@ -137,8 +143,9 @@ class Scheduler:
             self._stopping.wait(seconds)
 
     def _noticed(self, old: Object | None, new: Object | None) -> None:
-        """A pod changed: whether it is a new one of a namespace that costs little."""
-        if old is None and new is not None and new["metadata"].get("namespace") not in self._dear:
+        """Whether a pod came or left in a namespace that costs little."""
+        pod = new or old
+        if (old is None or new is None) and pod and pod["metadata"].get("namespace") not in self._dear:
             self._others.set()
 
     def _wait(self, due: float | None) -> bool:
@@ -149,6 +156,7 @@ class Scheduler:
             self._stopping.wait(min(SETTLE_SECONDS, self._options.schedule_period))
         self._cache.wake.clear()
         if not self._stopping.is_set():
+            self._for_others = self._others.is_set()
             self._others.clear()
         return changed
 
@@ -170,7 +178,8 @@ class Scheduler:
             sending.wait(SENDING_SECONDS)
         else:
             observed = self._compare(decided)
-        self._dear = decided.dear | self._cluster.orders.namespaces()
+        self._cluster.orders.left = self._cluster.orders.namespaces()
+        self._dear = decided.dear | self._cluster.orders.left
         marks.append(("write", time.monotonic()))
         again = self._report(decided)
         marks.append(("report", time.monotonic()))

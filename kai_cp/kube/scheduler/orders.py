@@ -3,6 +3,8 @@
 Thousands of orders take seconds to send. Who comes meanwhile does not wait for them, and no place is given
 twice, because a snapshot shows an order from the moment it was made until it was refused. Namespaces take
 turns, and the orders of each are sent as the plan has them, so that the pods of a gang follow each other.
+What earlier cycles left goes on one at a time while pods of others are new: a server that has a thousand
+orders to store answers nobody soon.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from kai_cp_models.snapshot import Decision, GroupKey, PodKey
 LOG = logging.getLogger(__name__)
 WRITERS: Final = 8
 """Orders that are sent at a time."""
+LOOK_SECONDS: Final = 0.05
+"""How often it is looked whether pods of others are new."""
 Closed = Callable[[GroupKey, Sequence[WriteResult]], None]
 
 
@@ -96,7 +100,12 @@ class Orders:
     """Sends orders. A later one for the same pod takes the place of one that is not sent yet."""
 
     def __init__(self, send: Callable[[Order], WriteResult]) -> None:
+        self.hurried: Callable[[], bool] = lambda: False
+        """Whether pods are new in namespaces other than :attr:`left`."""
+        self.left: frozenset[str] = frozenset()
+        """Namespaces of which earlier cycles left orders to be sent."""
         self._send = send
+        self._sending: Counter[str] = Counter()
         self._queue: FairQueue[Order] = FairQueue()
         self._unsent: dict[PodKey, Order] = {}
         """Those that are being sent included."""
@@ -114,6 +123,7 @@ class Orders:
                     replaced.append(self._unsent[pod])
                 self._unsent[pod] = order
                 self._queue.put(pod.namespace, pod, order)
+            self._condition.notify_all()
         for order in replaced:
             message = "decided otherwise before it was sent"
             order.sending.add(order.place, WriteResult(order.decision, "conflict", message))
@@ -121,8 +131,7 @@ class Orders:
             self._writers.submit(self._send_next)
 
     def _send_next(self) -> None:
-        with self._condition:
-            order = self._queue.take()
+        order = self._take()
         if order is None:
             return
         try:
@@ -133,8 +142,21 @@ class Orders:
         with self._condition:
             if self._unsent.get(order.decision.pod) is order:
                 del self._unsent[order.decision.pod]
+            self._sending[order.decision.pod.namespace] -= 1
             self._condition.notify_all()
         order.sending.add(order.place, result)
+
+    def _take(self) -> Order | None:
+        """The next order; None when none waits."""
+        with self._condition:
+            while self._queue:
+                one_goes = any(self._sending[namespace] for namespace in self.left)
+                order = self._queue.take(self.left if one_goes and self.hurried() else ())
+                if order is not None:
+                    self._sending[order.decision.pod.namespace] += 1
+                    return order
+                self._condition.wait(LOOK_SECONDS)
+        return None
 
     def binds(self, pod: PodKey) -> bool:
         """Whether a pod has an order to be bound that is not sent yet."""

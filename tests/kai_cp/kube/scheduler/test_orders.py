@@ -278,3 +278,31 @@ def test_a_shown_order_is_what_is_sent(setup: Setup, gate: Gate) -> None:
     made = until(lambda: setup.server.get(r.BIND_REQUESTS, "ns", "p0"))
     assert made["spec"] == shown["spec"]
     assert api_objects.belongs_to(made, pod("p0"))
+
+
+def test_what_was_left_goes_on_one_at_a_time_while_others_are_new() -> None:
+    under_way: list[PodKey] = []
+    steps, hurried = threading.Semaphore(0), [True]
+
+    def send(one: Order) -> WriteResult:
+        under_way.append(one.decision.pod)
+        if one.decision.pod.namespace == "evil":
+            steps.acquire(timeout=PATIENCE_SECONDS)
+        return WriteResult(one.decision, "done")
+
+    orders = Orders(send)
+    orders.left, orders.hurried = frozenset({"evil"}), lambda: hurried[0]
+    sending = Sending()
+    orders.put([order("evil", f"p{i}", sending, i) for i in range(20)])
+    orders.put([order("victim", f"v{i}", sending, i) for i in range(4)])
+    until(lambda: len(under_way) == 5)
+    for sent in range(1, 4):
+        assert [pod.namespace for pod in under_way].count("evil") == sent
+        steps.release()
+        until(lambda sent=sent: len(under_way) == 5 + sent)  # type: ignore[misc]
+    hurried[0] = False
+    until(lambda: len(under_way) == 5 + 3 + 7)
+    for _ in range(20):
+        steps.release()
+    assert orders.drain(PATIENCE_SECONDS)
+    orders.close()
