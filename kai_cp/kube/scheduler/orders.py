@@ -3,8 +3,7 @@
 Thousands of orders take seconds to send. Who comes meanwhile does not wait for them, and no place is given
 twice, because a snapshot shows an order from the moment it was made until it was refused. Namespaces take
 turns, and the orders of each are sent as the plan has them, so that the pods of a gang follow each other.
-What earlier cycles left goes on one at a time while pods of others are new: a server that has a thousand
-orders to store answers nobody soon.
+What earlier cycles left goes on one at a time while pods of others are new, because all share one server.
 """
 
 from __future__ import annotations
