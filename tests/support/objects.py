@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-Object = dict[str, Any]
+from kai_cp import raw_objects as raw
+from kai_cp.json_types import Object
+from kai_cp.raw_objects import NOW, ago
 
-NOW: Final = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
-"""The instant at which generated snapshots are read."""
-PRIORITIES: Final = {"low": 10, "train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
+__all__ = [
+    "LEVELS",
+    "NOW",
+    "PRIORITIES",
+    "Object",
+    "ago",
+    "config",
+    "group",
+    "node",
+    "pod",
+    "queue",
+    "reservation",
+    "settle",
+    "snapshot",
+]
+
+PRIORITIES: Final = {"low": 10, **raw.PRIORITIES}
 LEVELS: Final = ("topology/block", "topology/rack")
 
 _COMMON: Final = """predicates proportion priority nodeavailability resourcetype podaffinity elastic kubeflow
 ray subgrouporder taskorder nominatednode dynamicresources minruntime topology snapshot"""
-_EMPTY: Final = """configMaps persistentVolumes persistentVolumeClaims csiStorageCapacities storageClasses
-csiDrivers"""
-
-
-def ago(seconds: float) -> str:
-    """Time stamp so many seconds before ``NOW``."""
-    return (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def config(actions: str, *, spread: bool, minruntime: dict[str, str], proportion: dict[str, str]) -> Object:
@@ -32,68 +40,39 @@ def config(actions: str, *, spread: bool, minruntime: dict[str, str], proportion
         "minruntime": minruntime,
         "proportion": proportion,
     }
-    plugins = [
-        {"name": name, **({"arguments": arguments[name]} if arguments.get(name) else {})}
-        for name in (*_COMMON.split(), *scores)
-    ]
-    return {"actions": actions, "tiers": [{"plugins": plugins}]}
+    return raw.config(actions, (*_COMMON.split(), *scores), arguments)
 
 
 def node(name: str, resources: dict[str, str], labels: dict[str, str]) -> Object:
     """A Ready node."""
-    return {
-        "metadata": {
-            "name": name,
-            "uid": f"node-{name}",
-            "labels": {"kubernetes.io/hostname": name, **labels},
-        },
-        "spec": {},
-        "status": {
-            "allocatable": resources,
-            "capacity": resources,
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    }
+    meta = raw.metadata(name, uid=f"node-{name}", labels={"kubernetes.io/hostname": name, **labels})
+    return raw.node(meta, resources)
 
 
 def queue(name: str, parent: str | None, age: float, resources: Object, **more: Any) -> Object:
     """A queue."""
-    spec: Object = {"displayName": name, "resources": resources, **more}
-    if parent is not None:
-        spec["parentQueue"] = parent
-    metadata = {"name": name, "uid": name, "creationTimestamp": ago(age)}
-    return {"metadata": metadata, "spec": spec, "status": {}}
+    meta = raw.metadata(name, creationTimestamp=ago(age))
+    return raw.queue(meta, resources, parent, displayName=name, **more)
 
 
 def group(namespace: str, name: str, age: float, spec: Object, annotations: dict[str, str]) -> Object:
     """A pod group."""
-    metadata = {
-        "name": name,
-        "namespace": namespace,
-        "uid": f"{namespace}-{name}",
-        "creationTimestamp": ago(age),
-        "annotations": annotations,
-    }
-    return {"metadata": metadata, "spec": spec, "status": {}}
+    uid = f"{namespace}-{name}"
+    meta = raw.metadata(name, namespace, uid=uid, creationTimestamp=ago(age), annotations=annotations)
+    return raw.group(meta, **spec)
 
 
 def pod(namespace: str, name: str, age: float, requests: dict[str, str], owner: str | None = None) -> Object:
     """A pending pod."""
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": f"{namespace}-{name}",
-            "creationTimestamp": ago(age),
-            "labels": {"app": name.rpartition("-")[0] or name},
-            "annotations": {"pod-group-name": owner} if owner else {},
-        },
-        "spec": {
-            "schedulerName": "kai-scheduler" if owner else "default-scheduler",
-            "containers": [{"name": "main", "resources": {"requests": requests}}],
-        },
-        "status": {"phase": "Pending"},
-    }
+    meta = raw.metadata(
+        name,
+        namespace,
+        uid=f"{namespace}-{name}",
+        creationTimestamp=ago(age),
+        labels={"app": name.rpartition("-")[0] or name},
+        annotations={"pod-group-name": owner} if owner else {},
+    )
+    return raw.pod(meta, requests, schedulerName="kai-scheduler" if owner else "default-scheduler")
 
 
 def settle(one: Object, node: str, gpu_groups: list[str], state: str) -> Object | None:
@@ -141,25 +120,6 @@ def reservation(node: str, gpu_group: str) -> Object:
 
 def snapshot(config: Object, params: Object, objects: dict[str, list[Object]]) -> Object:
     """The whole of it, with the lists that generated clusters leave empty."""
-    classes = [{"metadata": {"name": name}, "value": value} for name, value in PRIORITIES.items()]
-    topology = {
-        "metadata": {"name": "fabric"},
-        "spec": {"levels": [{"nodeLabel": LEVELS[0]}, {"nodeLabel": LEVELS[1], "alias": "rack"}]},
-    }
-    lists = {name: [] for name in _EMPTY.split()} | objects
-    return {
-        "config": config,
-        "schedulerParams": {
-            "schedulerName": "kai-scheduler",
-            "partitionParams": {"NodePoolLabelKey": "", "NodePoolLabelValue": ""},
-            "useSchedulingSignatures": True,
-            "fullHierarchyFairness": True,
-            "numOfStatusRecordingWorkers": 5,
-            "globalDefaultStalenessGracePeriod": 60_000_000_000,
-            "schedulePeriod": 1_000_000_000,
-            "stuckInReleasingThreshold": 120_000_000_000,
-            "queueLabelKey": "kai.scheduler/queue",
-            **params,
-        },
-        "rawObjects": {**lists, "priorityClasses": classes, "topologies": [topology]},
-    }
+    fabric = raw.topology("fabric", [{"nodeLabel": LEVELS[0]}, {"nodeLabel": LEVELS[1], "alias": "rack"}])
+    lists = {"topologies": [fabric], **objects}
+    return raw.snapshot(lists, config, params, PRIORITIES)

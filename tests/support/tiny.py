@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kai_cp.raw_objects import shares as rows
 from kai_cp.reader import parse
 from kai_cp_models.snapshot import Snapshot
 from tests.support import objects as raw
@@ -57,19 +58,20 @@ def queue(name: str, parent: str = "top", *, quota: Mapping[str, float] = NONE,
     limit: Mapping[str, float] = NONE,
           **spec: Any) -> Object:  # fmt: skip
     """A queue; what ``quota`` and ``limit`` do not name is unlimited."""
-    resources = {
-        name: {"quota": quota.get(name, -1), "limit": limit.get(name, -1), "overQuotaWeight": 1}
-        for name in ("cpu", "memory", "gpu")
-    }
-    return raw.queue(name, parent or None, 9, resources, **spec)
+    return raw.queue(name, parent or None, 9, rows(quota, limit), **spec)
 
 
-def world(nodes: Sequence[Object], pods: Sequence[Object], *, actions: str = "allocate",
-          groups: Mapping[str, Object] = NONE, queues: Sequence[Object] = (),
-          params: Mapping[str, Any] = NONE,
-          plugins: Sequence[str] = (), minruntime: Mapping[str, str] = NONE, user_label: str = "",
-          **lists: Sequence[Object]) -> Snapshot:  # fmt: skip
-    """The snapshot of a cluster.
+def world(nodes: Sequence[Object], pods: Sequence[Object], *, user_label: str = "", **more: Any) -> Snapshot:
+    """The snapshot of a cluster as it is read; ``more`` is of ``cluster``."""
+    return parse(cluster(nodes, pods, **more), now=raw.NOW.timestamp(), user_label=user_label)
+
+
+def cluster(nodes: Sequence[Object], pods: Sequence[Object], *, actions: str = "allocate",
+            groups: Mapping[str, Object] = NONE, queues: Sequence[Object] = (),
+            params: Mapping[str, Any] = NONE,
+            plugins: Sequence[str] = (), minruntime: Mapping[str, str] = NONE,
+            **lists: Sequence[Object]) -> Object:  # fmt: skip
+    """The raw snapshot of a cluster.
 
     ``groups``: more fields of the specs of pod groups, by name; ``annotations`` and ``labels`` among them are
     those of the object. ``lists``: further objects, named as in a snapshot.
@@ -87,7 +89,7 @@ def world(nodes: Sequence[Object], pods: Sequence[Object], *, actions: str = "al
     config = raw.config(actions, spread=False, minruntime=dict(minruntime), proportion={})
     config["tiers"][0]["plugins"] += [{"name": name} for name in plugins]
     given = {"maxNumberConsolidationPreemptees": 16, "allowConsolidatingReclaim": True} | dict(params)
-    found = raw.snapshot(
+    return raw.snapshot(
         config,
         given,
         {
@@ -98,4 +100,3 @@ def world(nodes: Sequence[Object], pods: Sequence[Object], *, actions: str = "al
             **{name: list(objects) for name, objects in lists.items()},
         },
     )
-    return parse(found, now=raw.NOW.timestamp(), user_label=user_label)

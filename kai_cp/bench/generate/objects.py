@@ -1,50 +1,34 @@
-"""Raw Kubernetes and KAI objects, as a snapshot holds them (snapshot format, section 2)."""
+"""Objects of generated clusters: nodes by hardware, pod groups by gang."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from kai_cp import raw_objects as raw
+from kai_cp.json_types import Object
+from kai_cp.raw_objects import NOW, PRIORITIES, ago
 from kai_cp.reader.policy import DEFAULT_PLUGINS
 
-NOW: Final = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
-"""The instant at which generated snapshots are to be read."""
-
-PRIORITIES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
-"""Priority classes that KAI installs; 100 and above is not preemptible (1.3)."""
+__all__ = [
+    "NON_PREEMPTIBLE",
+    "NOW",
+    "GangSpec",
+    "NodeShape",
+    "PodRequest",
+    "RawCluster",
+    "ago",
+    "group",
+    "node",
+    "pod",
+    "queue",
+]
 
 NON_PREEMPTIBLE: Final = frozenset(name for name, value in PRIORITIES.items() if value >= 100)
 
 FRESH: Final = "1"
 """resourceVersion of what is generated: a reader that met it before may remember the object."""
-
-_LISTS: Final = (
-    "pods",
-    "nodes",
-    "queues",
-    "podGroups",
-    "bindRequests",
-    "priorityClasses",
-    "configMaps",
-    "persistentVolumes",
-    "persistentVolumeClaims",
-    "csiStorageCapacities",
-    "storageClasses",
-    "csiDrivers",
-    "topologies",
-)
-
-
-def stamp(when: datetime) -> str:
-    """RFC 3339 time stamp in whole seconds."""
-    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def ago(seconds: float) -> str:
-    """Time stamp so many seconds before ``NOW``."""
-    return stamp(NOW - timedelta(seconds=int(seconds)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +55,7 @@ class PodRequest:
         return self.fraction or float(self.gpus)
 
 
-def node(name: str, shape: NodeShape, labels: Mapping[str, str]) -> dict[str, Any]:
+def node(name: str, shape: NodeShape, labels: Mapping[str, str]) -> Object:
     """A Ready node."""
     amounts = {
         "cpu": str(shape.cpus),
@@ -79,44 +63,20 @@ def node(name: str, shape: NodeShape, labels: Mapping[str, str]) -> dict[str, An
         "nvidia.com/gpu": str(shape.gpus),
         "pods": "110",
     }
-    return {
-        "metadata": {
-            "name": name,
-            "uid": name,
-            "resourceVersion": FRESH,
-            "labels": {
-                "kubernetes.io/hostname": name,
-                **labels,
-                "nvidia.com/gpu.count": str(shape.gpus),
-                "nvidia.com/gpu.memory": str(shape.gpu_memory_mib),
-                "nvidia.com/gpu.product": shape.product,
-            },
-        },
-        "spec": {},
-        "status": {
-            "capacity": amounts,
-            "allocatable": dict(amounts),
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
+    found = {
+        "kubernetes.io/hostname": name,
+        **labels,
+        "nvidia.com/gpu.count": str(shape.gpus),
+        "nvidia.com/gpu.memory": str(shape.gpu_memory_mib),
+        "nvidia.com/gpu.product": shape.product,
     }
+    return raw.node(raw.metadata(name, resourceVersion=FRESH, labels=found), amounts)
 
 
-def queue(name: str, quota: float, created: str, parent: str | None = None) -> dict[str, Any]:
+def queue(name: str, quota: float, created: str, parent: str | None = None) -> Object:
     """A queue with a GPU quota and weight 1; CPU and memory are never the point here."""
-    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-    spec: dict[str, Any] = {
-        "displayName": name,
-        "priority": 100,
-        "resources": {
-            "gpu": {"quota": quota, "limit": -1, "overQuotaWeight": 1},
-            "cpu": dict(free),
-            "memory": dict(free),
-        },
-    }
-    if parent is not None:
-        spec["parentQueue"] = parent
-    metadata = {"name": name, "uid": name, "resourceVersion": FRESH, "creationTimestamp": created}
-    return {"metadata": metadata, "spec": spec, "status": {}}
+    meta = raw.metadata(name, resourceVersion=FRESH, creationTimestamp=created)
+    return raw.queue(meta, raw.shares({"gpu": quota}, {}), parent, displayName=name, priority=100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,43 +99,37 @@ class GangSpec:
     minimum: int | None = None
 
 
-def group(gang: GangSpec, *, running: bool) -> dict[str, Any]:
+def group(gang: GangSpec, *, running: bool) -> Object:
     """The PodGroup object of a gang."""
-    metadata: dict[str, Any] = {
-        "name": gang.name,
-        "namespace": "default",
-        "uid": gang.name,
-        "resourceVersion": FRESH,
-        "creationTimestamp": ago(gang.age_seconds),
-        "annotations": {},
-    }
-    if running:
-        metadata["annotations"]["kai.scheduler/last-start-timestamp"] = ago(gang.age_seconds - 60)
-    spec: dict[str, Any] = {
-        "minMember": gang.size if gang.minimum is None else gang.minimum,
-        "queue": gang.queue,
-        "priorityClassName": gang.priority,
-    }
-    if gang.level:
-        word = "preferredTopologyLevel" if gang.preferred else "requiredTopologyLevel"
-        constraint = {"topology": "fabric", word: gang.level}
-        if gang.segments:
-            del spec["minMember"]
-            spec["minSubGroup"] = gang.segments
-            spec["subGroups"] = [
-                {
-                    "name": f"segment-{i}",
-                    "minMember": gang.size // gang.segments,
-                    "topologyConstraint": dict(constraint),
-                }
-                for i in range(gang.segments)
-            ]
-        else:
-            spec["topologyConstraint"] = constraint
-    return {"metadata": metadata, "spec": spec, "status": {}}
+    notes = {"kai.scheduler/last-start-timestamp": ago(int(gang.age_seconds - 60))} if running else {}
+    meta = raw.metadata(
+        gang.name,
+        "default",
+        resourceVersion=FRESH,
+        creationTimestamp=ago(int(gang.age_seconds)),
+        annotations=notes,
+    )
+    return raw.group(meta, **_members(gang), queue=gang.queue, priorityClassName=gang.priority)
 
 
-def pod(gang: GangSpec, index: int, place: str | None = None, gpu_group: str = "") -> dict[str, Any]:
+def _members(gang: GangSpec) -> Object:
+    """How many pods a gang needs, in which subgroups, and how near to each other."""
+    least = gang.size if gang.minimum is None else gang.minimum
+    if not gang.level:
+        return {"minMember": least}
+    word = "preferredTopologyLevel" if gang.preferred else "requiredTopologyLevel"
+    constraint = {"topology": "fabric", word: gang.level}
+    if not gang.segments:
+        return {"minMember": least, "topologyConstraint": constraint}
+    size = gang.size // gang.segments
+    subgroups = [
+        {"name": f"segment-{i}", "minMember": size, "topologyConstraint": dict(constraint)}
+        for i in range(gang.segments)
+    ]
+    return {"minSubGroup": gang.segments, "subGroups": subgroups}
+
+
+def pod(gang: GangSpec, index: int, place: str | None = None, gpu_group: str = "") -> Object:
     """Pod ``index`` of a gang; running on ``place``, pending without one."""
     request = gang.request
     labels: dict[str, str] = {}
@@ -191,77 +145,51 @@ def pod(gang: GangSpec, index: int, place: str | None = None, gpu_group: str = "
         }
     if gang.segments:
         labels["kai.scheduler/subgroup-name"] = f"segment-{index * gang.segments // gang.size}"
-    spec: dict[str, Any] = {
-        "schedulerName": "kai-scheduler",
-        "priorityClassName": gang.priority,
-        "containers": [{"name": "main", "resources": {"requests": amounts, "limits": dict(amounts)}}],
-    }
     if place is not None:
-        spec["nodeName"] = place
         annotations["received-resource-type"] = "Fraction" if request.fraction else "Regular"
         if gpu_group:
             labels["runai-gpu-group"] = gpu_group
-    return {
-        "metadata": {
-            "name": f"{gang.name}-{index}",
-            "namespace": "default",
-            "uid": f"{gang.name}-{index}",
-            "resourceVersion": FRESH,
-            "creationTimestamp": ago(gang.age_seconds),
-            "labels": labels,
-            "annotations": annotations,
-        },
-        "spec": spec,
-        "status": {"phase": "Pending" if place is None else "Running"},
-    }
+    meta = raw.metadata(
+        f"{gang.name}-{index}",
+        "default",
+        resourceVersion=FRESH,
+        creationTimestamp=ago(int(gang.age_seconds)),
+        labels=labels,
+        annotations=annotations,
+    )
+    made = raw.pod(meta, amounts, node=place or "", priorityClassName=gang.priority)
+    made["spec"]["containers"][0]["resources"]["limits"] = amounts
+    return made
 
 
 @dataclass
 class RawCluster:
     """Raw objects being collected; ``snapshot()`` wraps them up."""
 
-    nodes: list[dict[str, Any]] = field(default_factory=list)
-    queues: list[dict[str, Any]] = field(default_factory=list)
-    groups: list[dict[str, Any]] = field(default_factory=list)
-    pods: list[dict[str, Any]] = field(default_factory=list)
+    nodes: list[Object] = field(default_factory=list)
+    queues: list[Object] = field(default_factory=list)
+    groups: list[Object] = field(default_factory=list)
+    pods: list[Object] = field(default_factory=list)
     levels: Sequence[str] = ("zone", "rack", "kubernetes.io/hostname")
 
     def snapshot(self) -> dict[str, Any]:
         """The snapshot document, with KAI's default actions and plugins."""
-        plugins: list[dict[str, Any]] = [{"name": name} for name in sorted(DEFAULT_PLUGINS)]
-        arguments = {"cpu": "binpack", "gpu": "binpack"}
-        next(p for p in plugins if p["name"] == "nodeplacement")["arguments"] = arguments
-        raw: dict[str, Any] = {name: [] for name in _LISTS}
-        raw |= {"resourceClaims": None, "resourceSlices": None, "deviceClasses": None}
-        raw |= {"nodeResourceTopologies": None}
-        raw["nodes"] = self.nodes
-        raw["queues"] = self.queues
-        raw["podGroups"] = self.groups
-        raw["pods"] = self.pods
-        raw["priorityClasses"] = [{"metadata": {"name": n}, "value": v} for n, v in PRIORITIES.items()]
-        raw["topologies"] = [
-            {
-                "metadata": {"name": "fabric"},
-                "spec": {"levels": [{"nodeLabel": level} for level in self.levels]},
-            }
-        ]
-        return {
-            "config": {
-                "actions": "allocate, consolidation, reclaim, preempt, stalegangeviction",
-                "tiers": [{"plugins": plugins}],
-            },
-            "schedulerParams": {
-                "schedulerName": "kai-scheduler",
-                "partitionParams": {"NodePoolLabelKey": "", "NodePoolLabelValue": ""},
-                "maxNumberConsolidationPreemptees": 16,
-                "useSchedulingSignatures": True,
-                "fullHierarchyFairness": True,
-                "allowConsolidatingReclaim": True,
-                "numOfStatusRecordingWorkers": 5,
-                "globalDefaultStalenessGracePeriod": 60_000_000_000,
-                "schedulePeriod": 1_000_000_000,
-                "stuckInReleasingThreshold": 120_000_000_000,
-                "queueLabelKey": "kai.scheduler/queue",
-            },
-            "rawObjects": raw,
+        arguments = {"nodeplacement": {"cpu": "binpack", "gpu": "binpack"}}
+        actions = "allocate, consolidation, reclaim, preempt, stalegangeviction"
+        levels = [{"nodeLabel": level} for level in self.levels]
+        lists: dict[str, list[Object] | None] = {
+            "nodes": self.nodes,
+            "queues": self.queues,
+            "podGroups": self.groups,
+            "pods": self.pods,
+            "topologies": [raw.topology("fabric", levels)],
+            "resourceClaims": None,
+            "resourceSlices": None,
+            "deviceClasses": None,
+            "nodeResourceTopologies": None,
         }
+        return raw.snapshot(
+            lists,
+            raw.config(actions, sorted(DEFAULT_PLUGINS), arguments),
+            {"maxNumberConsolidationPreemptees": 16, "allowConsolidatingReclaim": True},
+        )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-NOW = 1_795_176_000.0
-"""2026-11-20T12:00:00Z."""
+from kai_cp import raw_objects as made
+
+NOW = made.NOW.timestamp()
 
 Raw = dict[str, Any]
 
@@ -15,37 +16,24 @@ def node(name: str = "n1", *, gpus: int = 8, labels: Raw | None = None, **status
     allocatable = {"cpu": "64", "memory": "256Gi", "pods": "110"}
     if gpus:
         allocatable["nvidia.com/gpu"] = str(gpus)
-    return {
-        "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels or {}},
-        "spec": {},
-        "status": {
-            "allocatable": allocatable | status.pop("allocatable", {}),
-            "conditions": [{"type": "Ready", "status": "True"}],
-            **status,
-        },
-    }
+    meta = made.metadata(name, uid=f"uid-{name}", labels=labels or {})
+    found = made.node(meta, allocatable | status.pop("allocatable", {}))
+    found["status"] |= status
+    return found
 
 
 def queue(name: str = "q", parent: str = "", *, quota: float = -1, **spec: Any) -> Raw:
     """A queue without limits."""
-    row = {"quota": quota, "limit": -1, "overQuotaWeight": 1}
-    return {
-        "metadata": {"name": name, "uid": name},
-        "spec": {"parentQueue": parent, "resources": {"cpu": row, "memory": row, "gpu": row}, **spec},
-    }
+    quotas = dict.fromkeys(made.RESOURCES, quota)
+    found = made.queue(made.metadata(name), made.shares(quotas, {}), parent)
+    found["spec"] |= spec
+    return found
 
 
 def group(name: str = "g", *, namespace: str = "default", annotations: Raw | None = None, **spec: Any) -> Raw:
     """A pod group in queue ``q``."""
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": f"uid-{name}",
-            "annotations": annotations or {},
-        },
-        "spec": {"queue": "q", **spec},
-    }
+    meta = made.metadata(name, namespace, uid=f"uid-{name}", annotations=annotations or {})
+    return made.group(meta, **{"queue": "q", **spec})
 
 
 def pod(
@@ -67,25 +55,10 @@ def pod(
     if group is not None:
         notes["pod-group-name"] = group
     asked = {"cpu": "1", "memory": "1Gi"} if requests is None else requests
-    raw: Raw = {
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": f"uid-{name}",
-            "annotations": notes,
-            "labels": labels or {},
-            **(metadata or {}),
-        },
-        "spec": {
-            "schedulerName": "kai-scheduler",
-            "containers": [{"name": "main", "resources": {"requests": asked}}],
-            **spec,
-        },
-        "status": {"phase": phase or ("Running" if node else "Pending"), **(status or {})},
-    }
-    if node:
-        raw["spec"]["nodeName"] = node
-    return raw
+    meta = made.metadata(name, namespace, uid=f"uid-{name}", annotations=notes, labels=labels or {})
+    found = made.pod(meta | (metadata or {}), asked, node=node, phase=phase, **spec)
+    found["status"] |= status or {}
+    return found
 
 
 def snapshot(*, params: Raw | None = None, config: Raw | None = None, **lists: Any) -> Raw:
