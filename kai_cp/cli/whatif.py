@@ -161,7 +161,7 @@ def what_if(
     ops = _operations(context.meta.get(_ARGUMENTS, ()), instant)
     cycles = Cycles(settings, mapping_or_exit(usage, "--usage"))
     try:
-        found, changed, after_ = whatif(
+        found, after_ = whatif(
             cycles,
             Draft(raw, instant),
             ops,
@@ -172,7 +172,7 @@ def what_if(
         if least is not None:
             question = Least.of(least, targets_of(target, after_), most)
             cycles.deadline = time.monotonic() + (budget if math.isfinite(budget) else 60.0)
-            found["least"] = question.answer(cycles, changed, after_)
+            found["least"] = question.answer(cycles, after_)
     except BadOperation as problem:
         fail(str(problem), WRONG_USAGE)
     if format is ExplainedFormat.JSON:

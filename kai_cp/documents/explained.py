@@ -13,6 +13,10 @@ Operation = Annotated[
     dict[str, Any],
     Field(description="A change of the snapshot: op, and its fields; see docs/explain-and-what-if.md."),
 ]
+Name = Field(description="Name and number of the document.")
+Engine = Annotated[str, Field(description="The program that wrote it.")]
+Version = Annotated[str, Field(description="Of the program.")]
+Sha256 = Annotated[str, Field(description="Of the snapshot as it was read; empty: of the last cycle.")]
 Family = Annotated[str, Field(description="A family of rules, such as room:gpu or limit:QUEUE.")]
 
 
@@ -20,7 +24,9 @@ Family = Annotated[str, Field(description="A family of rules, such as room:gpu o
 class Needs(TypedDict):
     """What the next pods of a pod group ask for together."""
 
-    pods: int
+    pods: Annotated[
+        int, Field(description="Pods that start together: what its minimum lacks, else one increment.")
+    ]
     gpu: Gpus
     cpu: Annotated[float, Field(description="Millicores.")]
     memory: Annotated[float, Field(description="Bytes.")]
@@ -31,9 +37,11 @@ class Ahead(TypedDict):
     """A pod group that comes first, and by which comparison."""
 
     podGroup: Group
-    queue: str
+    queue: Annotated[str, Field(description="Its leaf queue.")]
     gpu: Gpus
-    because: str
+    because: Annotated[
+        str, Field(description="The first step of the order that puts it ahead, such as older.")
+    ]
 
 
 @with_config(CLOSED)
@@ -41,20 +49,23 @@ class Position(TypedDict):
     """Place in the fair order."""
 
     at: Annotated[int | None, Field(description="From 1; null: not considered.")]
-    of: int
+    of: Annotated[int, Field(description="Pod groups that may be served.")]
     inQueue: Annotated[int | None, Field(description="Place among those of its queue.")]
     aheadGpus: Gpus
-    ahead: list[Ahead]
+    ahead: Annotated[list[Ahead], Field(description="Those before it, in order; 200 at most.")]
 
 
 @with_config(CLOSED)
 class Fix(TypedDict):
     """A change with which it starts; it was applied and the cycle decided again."""
 
-    kind: str
-    amount: float
-    unit: str
-    ops: list[Operation]
+    kind: Annotated[
+        str,
+        Field(description="Kind of the change, such as move, stop or add-nodes; see explain.fix_order."),
+    ]
+    amount: Annotated[float, Field(description="How much is changed, in the unit.")]
+    unit: Annotated[str, Field(description="What the amount counts.")]
+    ops: Annotated[list[Operation], Field(description="What to change, in this order.")]
     least: Annotated[Proved, Field(description="proved: no smaller amount of this kind helps.")]
     starts: Annotated[str, Field(description="`now`, `when the room is free`, or a time.")]
     gain: Annotated[list[Group], Field(description="Others that get more pods placed.")]
@@ -66,40 +77,54 @@ class Fix(TypedDict):
 class NoFix(TypedDict):
     """A kind of change that does not help."""
 
-    kind: str
-    because: str
+    kind: Annotated[str, Field(description="Kind of the change.")]
+    because: Annotated[str, Field(description="Why it does not help, or was not tried.")]
 
 
 @with_config(CLOSED)
 class Start(TypedDict):
     """When it starts if nothing changes."""
 
-    at: Time | None
+    at: Annotated[
+        Time | None,
+        Field(description="Earliest known time at which a cycle admits it; null: there is no estimate."),
+    ]
     openEnds: Annotated[int, Field(description="Running pod groups without a known end.")]
-    because: str
+    because: Annotated[str, Field(description="What ends by then, or why there is no estimate.")]
 
 
 @with_config(CLOSED)
 class Alternative(TypedDict):
     """A goal by which the victims were chosen: a cost, and its bound."""
 
-    name: str
-    value: float
-    bound: float
-    proved: bool
+    name: Annotated[str, Field(description="Action and what was counted, with its unit.")]
+    value: Annotated[float, Field(description="Of the plan that is carried out.")]
+    bound: Annotated[float, Field(description="No permitted plan has less.")]
+    proved: Annotated[bool, Field(description="Value and bound are equal.")]
 
 
 @with_config(CLOSED)
 class EvictedBy(ForWhom):
     """What took its place in this cycle."""
 
-    action: str
-    rule: Literal[
-        "fair-share", "priority", "consolidation", "stale", "max-runtime", "reservation", "defragmentation"
+    action: Annotated[str, Field(description="The action that evicts it.")]
+    rule: Annotated[
+        Literal[
+            "fair-share",
+            "priority",
+            "consolidation",
+            "stale",
+            "max-runtime",
+            "reservation",
+            "defragmentation",
+        ],
+        Field(description="The rule by which the action may evict it."),
     ]
     pods: Annotated[list[str], Field(description="NAMESPACE/NAME.")]
     because: Annotated[str, Field(description="The rule with the numbers of both sides.")]
-    alternatives: list[Alternative]
+    alternatives: Annotated[
+        list[Alternative], Field(description="What was counted when its victims were chosen.")
+    ]
 
 
 @with_config(CLOSED)
@@ -107,13 +132,18 @@ class Explained(TypedDict):
     """A pod group."""
 
     podGroup: Group
-    queue: str
-    state: Literal["pending", "running", "admitted", "moved", "evicted"]
-    waitingSeconds: int
-    needs: Needs
+    queue: Annotated[str, Field(description="The queue that it names.")]
+    state: Annotated[
+        Literal["pending", "running", "admitted", "moved", "evicted"],
+        Field(description="What this cycle does with it; see docs/my-job-is-pending.md."),
+    ]
+    waitingSeconds: Annotated[
+        int, Field(description="Since it was created or last evicted; 0: no pod waits.")
+    ]
+    needs: Annotated[Needs, Field(description="What its next batch asks for.")]
     reason: Annotated[str, Field(description="One token of docs/reasons.md; empty: none.")]
-    message: str
-    proof: Proved
+    message: Annotated[str, Field(description="One sentence with numbers and names.")]
+    proof: Annotated[Proved, Field(description="proved: every set of blocking was refuted.")]
     blocking: Annotated[
         list[list[Family]], Field(description="Sets of rules, each of which alone keeps it from starting.")
     ]
@@ -122,24 +152,30 @@ class Explained(TypedDict):
     corrections: Annotated[
         list[list[Family]], Field(description="Sets of rules without which it would start.")
     ]
-    position: Position
-    fixes: list[Fix]
-    noFix: list[NoFix]
-    start: Start | None
-    evictedBy: EvictedBy | None
+    position: Annotated[Position, Field(description="Where it stands in the fair order.")]
+    fixes: Annotated[list[Fix], Field(description="What helps, the cheapest kind first.")]
+    noFix: Annotated[list[NoFix], Field(description="Kinds of changes that do not help, or were not tried.")]
+    start: Annotated[
+        Start | None, Field(description="When it starts if nothing changes; null: it does not wait.")
+    ]
+    evictedBy: Annotated[
+        EvictedBy | None, Field(description="What takes its place in this cycle; null: nothing does.")
+    ]
 
 
 @with_config(CLOSED)
 class Explanation(TypedDict):
     """Why pod groups wait and what would help: ``kai-cp explain -o json``, ``GET /explain``."""
 
-    schema: Literal["explanation/1"]
-    engine: str
-    version: str
-    snapshotSha256: str
+    schema: Annotated[Literal["explanation/1"], Name]
+    engine: Engine
+    version: Version
+    snapshotSha256: Sha256
     now: Time
-    explanations: list[Explained]
-    timings: dict[str, float]
+    explanations: Annotated[
+        list[Explained], Field(description="One entry for each pod group that was asked about.")
+    ]
+    timings: Annotated[dict[str, float], Field(description="Seconds by part of the work.")]
 
 
 @with_config(CLOSED)
@@ -147,17 +183,21 @@ class StillPending(TypedDict):
     """A pod group that the cycle leaves waiting."""
 
     podGroup: Group
-    reason: str
+    reason: Annotated[str, Field(description="One token of docs/reasons.md.")]
 
 
 @with_config(CLOSED)
 class StageInShort(TypedDict):
     """One question of an action."""
 
-    name: str
-    status: Literal["OPTIMAL", "FEASIBLE", "GREEDY"]
-    objective: float | None
-    bound: float | None
+    name: Annotated[str, Field(description="Action and what it decides.")]
+    status: Annotated[
+        Literal["OPTIMAL", "FEASIBLE", "GREEDY"], Field(description="OPTIMAL: proved to be the best.")
+    ]
+    objective: Annotated[
+        float | None, Field(description="What the answer is worth; null: nothing was counted.")
+    ]
+    bound: Annotated[float | None, Field(description="No answer is worth more; null: not known.")]
 
 
 @with_config(CLOSED)
@@ -173,13 +213,13 @@ class FairShare(TypedDict):
 class CycleInShort(TypedDict):
     """A cycle in figures."""
 
-    bound: int
-    nominated: int
-    evicted: int
+    bound: Annotated[int, Field(description="Pods that are bound.")]
+    nominated: Annotated[int, Field(description="Pods that get a place which is not free yet.")]
+    evicted: Annotated[int, Field(description="Pods that are evicted, to stop or to move.")]
     gpus: Annotated[Gpus, Field(description="In use when it has been carried out.")]
-    pending: list[StillPending]
-    stages: list[StageInShort]
-    fairShares: dict[str, FairShare]
+    pending: Annotated[list[StillPending], Field(description="Pod groups that wait after it.")]
+    stages: Annotated[list[StageInShort], Field(description="What the cycle decided, question by question.")]
+    fairShares: Annotated[dict[str, FairShare], Field(description="By queue.")]
 
 
 @with_config(CLOSED)
@@ -191,26 +231,30 @@ class Difference(TypedDict):
     addedPlaced: Annotated[list[Group], Field(description="New pod groups that are placed.")]
     gpusBefore: Gpus
     gpusAfter: Gpus
-    lostBefore: Annotated[int, Field(description="Pods that are stopped.")]
-    lostAfter: int
-    movedBefore: Annotated[int, Field(description="Pods that restart elsewhere.")]
-    movedAfter: int
+    lostBefore: Annotated[int, Field(description="Pods that are stopped without the change.")]
+    lostAfter: Annotated[int, Field(description="Pods that are stopped with the change.")]
+    movedBefore: Annotated[int, Field(description="Pods that restart elsewhere without it.")]
+    movedAfter: Annotated[int, Field(description="Pods that restart elsewhere with the change.")]
     cycles: NotRequired[Annotated[int, Field(description="Until nothing changed (--until-settled).")]]
-    settled: NotRequired[bool]
+    settled: NotRequired[
+        Annotated[
+            bool, Field(description="Both clusters came to a cycle that decides nothing (--until-settled).")
+        ]
+    ]
 
 
 @with_config(CLOSED)
 class Least(TypedDict):
     """The least change of a kind (--least)."""
 
-    kind: str
+    kind: Annotated[str, Field(description="Kind of the change.")]
     amount: Annotated[float | None, Field(description="null: no amount helps.")]
-    ops: list[Operation]
-    proof: Proved
+    ops: Annotated[list[Operation], Field(description="The change itself.")]
+    proof: Annotated[Proved, Field(description="proved: no smaller amount helps; null: none at all.")]
     below: Annotated[
         dict[str, Any] | None, Field(description="The next smaller amount, and what waits with it.")
     ]
-    because: NotRequired[str]
+    because: NotRequired[Annotated[str, Field(description="Why no amount helps.")]]
 
 
 @with_config(CLOSED)
@@ -220,22 +264,28 @@ class Bound(TypedDict):
     gpus: Gpus
     inUse: Gpus
     gap: Gpus
-    proof: Proved
-    note: NotRequired[str]
+    proof: Annotated[
+        Proved, Field(description="proved: the bound was found by a model that was solved to its end.")
+    ]
+    note: NotRequired[Annotated[str, Field(description="Why the bound is not proved.")]]
 
 
 @with_config(CLOSED)
 class WhatIf(TypedDict):
     """What a change would do: ``kai-cp what-if -o json``, ``POST /what-if``."""
 
-    schema: Literal["whatif/1"]
-    engine: str
-    version: str
-    snapshotSha256: str
+    schema: Annotated[Literal["whatif/1"], Name]
+    engine: Engine
+    version: Version
+    snapshotSha256: Sha256
     now: Time
-    ops: list[Operation]
-    before: CycleInShort
-    after: CycleInShort
-    diff: Difference
-    least: NotRequired[Least]
-    bound: NotRequired[Bound]
+    ops: Annotated[list[Operation], Field(description="What was changed, in this order.")]
+    before: Annotated[CycleInShort, Field(description="The cycle on the snapshot as it is.")]
+    after: Annotated[CycleInShort, Field(description="The cycle on the changed snapshot.")]
+    diff: Annotated[Difference, Field(description="What the change does to pod groups.")]
+    least: NotRequired[
+        Annotated[Least, Field(description="The least change with which the targets are admitted (--least).")]
+    ]
+    bound: NotRequired[
+        Annotated[Bound, Field(description="How many GPUs could be in use at most (--bound).")]
+    ]

@@ -66,7 +66,7 @@ def least_of(
 
 def stops(trials: Trials, size: int) -> Iterator[FixCandidate]:
     """Choices of whole eviction units (5.4), each after those of its pod group that go before it."""
-    groups = (group.key for group in trials.snapshot.groups if group.key != trials.key)
+    groups = (group.key for group in trials.snapshot.groups if group.key not in trials.asked)
     chains = [eviction_units(trials.situation, key) for key in groups]
 
     def chosen(first: int, left: int) -> Iterator[tuple[Pod, ...]]:
@@ -107,7 +107,10 @@ def _running(trials: Trials) -> list[Pod]:
     return [
         pod
         for pod in trials.snapshot.pods
-        if pod.group not in (None, trials.key) and pod.node is not None and pod.status in ACTIVE_ALLOCATED
+        if pod.group is not None
+        and pod.group not in trials.asked
+        and pod.node is not None
+        and pod.status in ACTIVE_ALLOCATED
     ]
 
 

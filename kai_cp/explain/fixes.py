@@ -26,7 +26,7 @@ from kai_cp.explain.kinds import (
     tolerate,
     uncordon,
 )
-from kai_cp.explain.raises import raise_limit, raise_quota
+from kai_cp.explain.raises import SHARES, raise_limit, raise_quota
 from kai_cp.explain.start import Start
 from kai_cp.explain.trials import Fix, NoTime, Trials
 from kai_cp.json_types import Object
@@ -35,20 +35,18 @@ from kai_cp_models.settings import FIX_KINDS
 
 _SIZE: Final = frozenset(("room", "fragmentation", "topology", "limit", "quota", "fair-share", "order"))
 _PLACES: Final = DEVICE_RULES | {"fragmentation", "topology"}
-_SHARES: Final = frozenset(("fair-share", "order"))
-"""What capacity, limits and quotas of queues decide, so that changing these may change it."""
 RELAXES: Final[Mapping[str, frozenset[str]]] = {
     "repair": frozenset(("queue", "readiness", "backoff", "dependency")),
     "wait": VICTIM_RULES,
-    "uncordon": frozenset(("node-condition", "taint")) | _SHARES,
+    "uncordon": frozenset(("node-condition", "taint")) | SHARES,
     "enable-action": frozenset(("action",)),
     "move": _PLACES | {"selector", "taint", "node-condition", "gpu-kind", "worker"},
     "stop": VICTIM_RULES,
-    "raise-limit": frozenset(("limit",)) | _SHARES,
-    "raise-quota": frozenset(("quota",)) | _SHARES,
+    "raise-limit": frozenset(("limit",)) | SHARES,
+    "raise-quota": frozenset(("quota",)) | SHARES,
     "raise-priority": frozenset(("priority", "order")),
     "relax-topology": frozenset(("topology",)),
-    "add-nodes": _PLACES | {"room", "node-condition"} | _SHARES,
+    "add-nodes": _PLACES | {"room", "node-condition"} | SHARES,
     "reduce-gang": DEVICE_RULES | _SIZE | {"readiness"},
     "reduce-request": _SIZE | {"numa", "selector", "taint"},
     "tolerate": frozenset(("taint",)),
@@ -105,9 +103,9 @@ def fixes_of(trials: Trials, start: Start, kinds: Sequence[str] = FIX_KINDS) -> 
     for kind in kinds:
         if kind == "combined":
             continue
-        wall = _wall(trials, kind)
-        if wall is not None:
-            result.add(kind, None, f"{words(wall)} would still block it")
+        left = wall(trials, kind)
+        if left is not None:
+            result.add(kind, None, f"{words(left)} would still block it")
         elif kind == "wait":
             result.add(kind, _wait(trials, start), start.because if start.tried else _NOT_TRIED)
         else:
@@ -127,7 +125,7 @@ def in_the_way(sets: Sequence[Families], kind: str) -> Families | None:
     return next((s for s in sets if not any(kind_of(f) in RELAXES[kind] for f in s)), None)
 
 
-def _wall(trials: Trials, kind: str) -> Families | None:
+def wall(trials: Trials, kind: str) -> Families | None:
     """A blocking set that the kind can do nothing about, for the group or through what others get."""
     sets = trials.blocking.sets if trials.blocking.proved else ()
     if kind in _OF_ALL and others_wait(trials):

@@ -2,165 +2,211 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Literal, cast
 
+from kai_cp.explain.choices import all_plain, least_of, moves, stops
 from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.disturb import move, stop
-from kai_cp.explain.draft import BadOperation, Draft, nearest
+from kai_cp.explain.draft import BadOperation, nearest
+from kai_cp.explain.fixes import wall, words
 from kai_cp.explain.operations import QUEUE_RESOURCES, applied
-from kai_cp.explain.trials import NoTime, Trials
+from kai_cp.explain.raises import QueueBound, plain_number
+from kai_cp.explain.trials import Fix, NoTime, Trials, smallest
 from kai_cp.json_types import Object
-from kai_cp_models.queries.why import Blocking, wanted_below
-from kai_cp_models.snapshot import MILLI, UNLIMITED, GroupKey
+from kai_cp_models.queries.why import (
+    Blocking,
+    blocking_of,
+    charge_steps,
+    eviction_units,
+    wanted_below,
+)
+from kai_cp_models.snapshot import UNLIMITED, GroupKey
 
+LeastKind = Literal["nodes", "limit", "quota", "stop", "move"]
 KINDS: Final = ("nodes:NODE", "limit:QUEUE.RESOURCE", "quota:QUEUE.RESOURCE", "stop", "move")
 _KIND: Final = {"nodes": "add-nodes", "limit": "raise-limit", "quota": "raise-quota"}
-_UNIT: Final = {"gpu": MILLI, "cpu": 1, "memory": 1_000_000}
-_MOST_BELOW: Final = 12
-"""Smaller amounts that are all tried, so that none of them helps."""
+_MOST_ASKED: Final = 8
+"""Pod groups that are asked at most whether no amount can help them."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Least:
     """The question: ``kind`` with its ``subject``, for which groups (None: all), up to ``most``."""
 
-    kind: str
+    kind: LeastKind
     subject: str
     targets: tuple[GroupKey, ...] | None
     most: int
-    _seen: dict[float, list[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, kind: str, targets: tuple[GroupKey, ...] | None, most: int) -> Least:
         """The question of ``--least``; raises ``BadOperation``."""
         name, _, subject = kind.partition(":")
         if name in ("stop", "move") and not subject:
-            return cls(name, "", targets, most)
-        if name not in _KIND or not subject:
+            return cls(cast("LeastKind", name), "", targets, most)
+        if name not in ("nodes", "limit", "quota") or not subject:
             raise BadOperation(f"--least {kind}: expected one of {', '.join(KINDS)}")
         if name != "nodes" and subject.rpartition(".")[2] not in QUEUE_RESOURCES:
             raise BadOperation(
                 f"--least {kind}: expected {name}:QUEUE.RESOURCE with one of {', '.join(QUEUE_RESOURCES)}"
             )
-        return cls(name, subject, targets, most)
+        return cls(cast("LeastKind", name), subject, targets, most)
 
-    def answer(self, cycles: Cycles, draft: Draft, base: DecidedCycle) -> Object:
+    def answer(self, cycles: Cycles, base: DecidedCycle) -> Object:
         """The document's ``least``. ``base``: the cycle after the other operations."""
+        queue, _, resource = self.subject.rpartition(".")
+        if self.kind == "nodes":
+            base.draft.find("nodes", "node", self.subject)
+        elif self.kind == "limit" or self.kind == "quota":
+            base.draft.find("queues", "queue", queue)
         waiting = self._left(base)
         if not waiting:
-            return self._document(0, (), "proved", None)
-        if self.kind in ("stop", "move"):
-            return self._disturbing(cycles, base)
-        if self.kind == "nodes":
-            draft.find("nodes", "node", self.subject)
-            return self._search(cycles, draft, self._copies, self.most, 1)
-        queue, _, resource = self.subject.rpartition(".")
-        draft.find("queues", "queue", queue)
-        return self._raise(cycles, draft, base, queue, resource)
+            return self._document(0, (), "proved")
+        trials = Trials(
+            cycles,
+            base,
+            waiting[0],
+            Blocking(),
+            beside=self.targets or waiting,
+            helps=lambda decided: not self._left(decided),
+        )
+        try:
+            if self.kind == "stop" or self.kind == "move":
+                return self._disturbing(trials, self.kind, waiting)
+            if self.kind == "nodes":
+                return self._counted(trials, waiting, self._copies, float, self.most)
+            return self._raised(trials, waiting, self.kind, queue, QUEUE_RESOURCES.index(resource))
+        except NoTime:
+            return self._document(None, (), "not proved", because="the time was over")
 
-    def _left(self, decided: DecidedCycle) -> list[str]:
+    def _left(self, decided: DecidedCycle) -> list[GroupKey]:
         """Which of the targets still wait."""
         keys = self.targets or tuple(group.key for group in decided.snapshot.groups)
-        return [str(key) for key in keys if not decided.admits(key)]
+        return [key for key in keys if not decided.admits(key)]
 
-    def _copies(self, amount: float) -> tuple[Object, ...]:
-        return ({"op": "add-nodes", "like": self.subject, "count": int(amount)},)
+    def _copies(self, count: int) -> Object:
+        return {"op": "add-nodes", "like": self.subject, "count": count}
 
-    def _raise(self, cycles: Cycles, draft: Draft, base: DecidedCycle, queue: str, resource: str) -> Object:
+    def _raised(
+        self,
+        trials: Trials,
+        waiting: Sequence[GroupKey],
+        field: Literal["limit", "quota"],
+        queue: str,
+        resource: int,
+    ) -> Object:
         """Raises of one bound: at most until all that waits below the queue is within it."""
-        r = ("cpu", "memory", "gpu").index(resource)
-        found = base.snapshot.queue_by_name.get(queue)
+        found = trials.snapshot.queue_by_name.get(queue)
         if found is None:
             raise BadOperation(f"queue {queue} is skipped")
-        now = getattr(found, self.kind)[r]
-        if now == UNLIMITED:
-            return self._document(None, (), "proved", None, f"queue {queue} has no {self.kind} of {resource}")
-        wanted = wanted_below(base.situation, queue)[r]
-        field_now = now / _UNIT["memory"] if resource == "memory" else float(now)
-        most = wanted / _UNIT[resource] - field_now
-        step = 1 if all(not p.spec.gpu.shares for p in base.snapshot.pods) or resource != "gpu" else 0.01
+        what = f"{field} of {QUEUE_RESOURCES[resource]}"
+        if getattr(found, field)[resource] == UNLIMITED:
+            return self._document(None, (), "proved", because=f"queue {queue} has no {what}")
+        charges = charge_steps(trials.situation, trials.snapshot.waiting_groups)[resource]
+        wanted = wanted_below(trials.situation, queue)[resource]
+        bound = QueueBound.of(found, field, resource, wanted, charges)
+        if bound.full <= bound.now:
+            because = f"what queue {queue} holds and what waits below it is within its {what}"
+            return self._document(None, (), "proved", because=because)
+        return self._counted(trials, waiting, bound.operation, bound.raised, bound.steps)
 
-        def operations(amount: float) -> tuple[Object, ...]:
-            value = round(field_now + amount, 6)
-            op: Object = {"op": "set-queue", "queue": queue, "resource": resource, "field": self.kind}
-            return ({**op, "value": int(value) if value == int(value) else value},)
-
-        steps = int(-(-most // step))
-        return self._search(cycles, draft, operations, steps, step)
-
-    def _search(
+    def _counted(
         self,
-        cycles: Cycles,
-        draft: Draft,
-        make: Callable[[float], tuple[Object, ...]],
+        trials: Trials,
+        waiting: Sequence[GroupKey],
+        make: Callable[[int], Object],
+        amount: Callable[[int], float],
         most: int,
-        step: float,
     ) -> Object:
-        """The smallest number of steps that helps, by halving; those below are tried where they are few."""
+        """The smallest count from 1 to ``most`` that helps, with what it amounts to."""
+        left: dict[int, list[GroupKey]] = {}
 
-        def helps(steps: int) -> bool:
-            amount = steps * step
-            decided = cycles.decide(applied(draft.raw, make(amount), draft.now))
-            self._seen[steps] = self._left(decided)
-            return not self._seen[steps]
+        def helps(count: int) -> bool:
+            left[count] = self._left_after(trials, make(count))
+            return not left[count]
 
-        if most < 1 or not helps(most):
-            return self._document(None, (), "not proved", None, f"none up to {round(most * step, 6)} helps")
-        low, high = 0, most
-        while high - low > 1 and not cycles.out_of_time():
-            middle = (low + high) // 2
-            if helps(middle):
-                high = middle
-            else:
-                low = middle
-        below = [k for k in range(high - 1, 0, -1) if k not in self._seen]
-        if len(below) <= _MOST_BELOW:
-            for k in below:
-                if not cycles.out_of_time() and helps(k):
-                    high = k
-        proved = all(k in self._seen for k in range(1, high))
-        amount = round(high * step, 6)
-        rest = None
-        if high > 1 and high - 1 in self._seen:
-            rest = {"amount": round((high - 1) * step, 6), "waiting": self._seen[high - 1]}
-        number = int(amount) if amount == int(amount) else amount
-        return self._document(number, make(number), "proved" if proved else "not proved", rest)
+        if not helps(most):
+            return self._none(trials, waiting, f"none up to {amount(most):,.10g} helps")
+        count, proved = smallest(helps, most)
+        below = _below(amount(count - 1), left[count - 1]) if left.get(count - 1) else None
+        return self._document(amount(count), (make(count),), "proved" if proved else "not proved", below)
 
-    def _disturbing(self, cycles: Cycles, base: DecidedCycle) -> Object:
-        """Stops or moves for one target after the other; of several targets together nothing is proved."""
-        ops: list[Object] = []
-        amount = 0.0
-        proved = True
-        decided = base
-        find = stop if self.kind == "stop" else move
-        for _ in range(self.most):
-            left = self._left(decided)
-            if not left:
-                break
-            key = GroupKey(*left[0].split("/", 1))
-            try:
-                fix = find(Trials(cycles, decided, key, Blocking()))
-            except NoTime:
-                fix = None
-            if fix is None:
-                return self._document(None, (), "not proved", {"amount": amount, "waiting": left})
-            proved = proved and fix.proved and not ops
-            ops += fix.ops
-            amount += fix.amount
+    def _left_after(self, trials: Trials, op: Object) -> list[GroupKey]:
+        """Which of the targets wait after one operation more."""
+        if trials.cycles.out_of_time():
+            raise NoTime
+        return self._left(trials.cycles.decide(applied(trials.raw, [op], trials.base.draft.now)))
+
+    def _disturbing(
+        self, trials: Trials, kind: Literal["stop", "move"], waiting: Sequence[GroupKey]
+    ) -> Object:
+        """The fewest pods to stop or to move: what is least for one target after the other, or a smaller
+        choice for all of them. That no smaller one helps is proved by trying it, where choices are few.
+        """
+        fix = self._one_by_one(trials, kind)
+        if len(waiting) > 1:
+            choices, plain = (stops, True) if kind == "stop" else (moves, all_plain(trials))
+
+            def takes(decided: DecidedCycle) -> bool:
+                return kind == "stop" or not any(map(decided.disturbs_for, waiting))
+
+            fix = least_of(trials, fix, choices, takes, every=plain)
+        if fix is None or fix.amount > self.most:
+            return self._none(trials, waiting, f"none up to {self.most} that was tried helps")
+        below = None
+        with suppress(NoTime):
+            less = max(_without_one(trials, fix.ops[0]), key=_pods, default=None)
+            if less is not None:
+                below = _below(_pods(less), self._left_after(trials, less))
+        return self._document(fix.amount, fix.ops, "proved" if fix.proved else "not proved", below)
+
+    def _one_by_one(self, trials: Trials, kind: Literal["stop", "move"]) -> Fix | None:
+        """Stops or moves for one target after the other, without those that the others make needless."""
+        find = stop if kind == "stop" else move
+        decided = trials.base
+        found: list[Fix] = []
+        while left := self._left(decided):
+            fix = find(Trials(trials.cycles, decided, left[0], Blocking(), beside=trials.asked))
+            if fix is None or len(found) == self.most:
+                return None
+            found.append(fix)
             decided = fix.decided
-        if self._left(decided):
-            return self._document(None, (), "not proved", {"amount": amount, "waiting": self._left(decided)})
-        number = int(amount)
-        return self._document(number, ops, "proved" if proved else "not proved", None)
+        if len(found) == 1:
+            return found[0]
+        op = _joined([op for fix in found for op in fix.ops])
+        together = trials.admits([op])
+        with suppress(NoTime):
+            while less := next((one for one in _without_one(trials, op) if trials.admits([one])), None):
+                op, together = less, trials.admits([less])
+        return None if together is None else Fix(kind, _pods(op), "pods", (op,), False, together)
+
+    def _none(self, trials: Trials, waiting: Sequence[GroupKey], because: str) -> Object:
+        """No amount: proved where a target is blocked by what this kind of change leaves as it is."""
+        situation, kind = trials.situation, _KIND.get(self.kind, self.kind)
+        for key in waiting[:_MOST_ASKED]:
+            if situation.state(key) != "pending" or trials.cycles.out_of_time():
+                continue
+            blocking = blocking_of(situation, trials.snapshot.group_by_key[key])
+            left = wall(Trials(trials.cycles, trials.base, key, blocking), kind)
+            if left is not None:
+                because = f"{words(left)} would still block {key}"
+                return self._document(None, (), "proved", because=because)
+        return self._document(None, (), "not proved", because=because)
 
     def _document(
-        self, amount: float | None, ops: Sequence[Object], proof: str, below: Object | None, because: str = ""
+        self,
+        amount: float | None,
+        ops: Sequence[Object],
+        proof: str,
+        below: Object | None = None,
+        because: str = "",
     ) -> Object:
         found: Object = {
             "kind": _KIND.get(self.kind, self.kind),
-            "amount": amount,
+            "amount": plain_number(amount) if amount is not None else None,
             "ops": list(ops),
             "proof": proof,
             "below": below,
@@ -168,6 +214,36 @@ class Least:
         if because:
             found["because"] = because
         return found
+
+
+def _below(amount: float, waiting: Sequence[GroupKey]) -> Object:
+    return {"amount": plain_number(amount), "waiting": [str(key) for key in waiting]}
+
+
+def _joined(ops: Sequence[Object]) -> Object:
+    """Stops or moves one after the other as one operation."""
+    if ops[0]["op"] == "stop":
+        return {"op": "stop", "pods": sorted({pod for op in ops for pod in op["pods"]})}
+    nodes = {one["pod"]: one["node"] for op in ops for one in op["moves"]}
+    return {"op": "move", "moves": [{"pod": pod, "node": node} for pod, node in sorted(nodes.items())]}
+
+
+def _pods(op: Object) -> int:
+    return len(op["pods"] if op["op"] == "stop" else op["moves"])
+
+
+def _without_one(trials: Trials, op: Object) -> Iterator[Object]:
+    """The operation without one of its moves, or without the last eviction unit of one of its pod groups."""
+    if op["op"] == "move":
+        for one in op["moves"] if len(op["moves"]) > 1 else ():
+            yield {**op, "moves": [other for other in op["moves"] if other is not one]}
+        return
+    gone = set(op["pods"])
+    for group in trials.snapshot.groups:
+        units = [{str(pod.key) for pod in unit} for unit in eviction_units(trials.situation, group.key)]
+        last = next((unit for unit in reversed(units) if unit <= gone), None)
+        if last is not None and last < gone:
+            yield {**op, "pods": sorted(gone - last)}
 
 
 def targets_of(text: str, decided: DecidedCycle) -> tuple[GroupKey, ...] | None:

@@ -27,11 +27,12 @@ from kai_cp.explain.raw import (
     subgroup_of,
 )
 from kai_cp.json_types import Object
-from kai_cp_models.snapshot import POLICY_ACTIONS, Policy
+from kai_cp_models.snapshot import POLICY_ACTIONS, Policy, Shares
 
 QUEUE_AMOUNTS: Final = ("quota", "limit", "overQuotaWeight")
 QUEUE_FIELDS: Final = ("priority", "preemptMinRuntime", "reclaimMinRuntime")
-QUEUE_RESOURCES: Final = ("gpu", "cpu", "memory")
+QUEUE_RESOURCES: Final = Shares._fields
+"""In the order of amounts."""
 PLURALS: Final = {
     "ConfigMap": "configMaps",
     "PersistentVolumeClaim": "persistentVolumeClaims",

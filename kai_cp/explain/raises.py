@@ -7,18 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from kai_cp.explain.operations import QUEUE_RESOURCES
 from kai_cp.explain.trials import Fix, NoTime, Trials, smallest
 from kai_cp.json_types import Object
 from kai_cp_models.queries.why import charge_steps, kind_of, shortages, subject_of
-from kai_cp_models.snapshot import MILLI
+from kai_cp_models.snapshot import MILLI, Queue
 
-_RESOURCES: Final = ("cpu", "memory", "gpu")
 _UNIT: Final = {"gpu": MILLI, "cpu": 1, "memory": 1_000_000}
 """One of a queue's field in the units of ``Amounts``."""
 _WHOLE: Final = {"gpu": MILLI, "cpu": 1_000, "memory": 0}
 """What bounds are raised by, beside what pods are charged: one GPU, one CPU."""
-_SHARES: Final = frozenset(("fair-share", "order"))
-"""Families that quotas decide."""
+_SMALLEST: Final = {"gpu": 1, "cpu": 1, "memory": _UNIT["memory"]}
+"""The smallest raise of a field: a thousandth of a GPU, a thousandth of a CPU, a megabyte."""
+SHARES: Final = frozenset(("fair-share", "order"))
+"""Families that capacity, limits and quotas of queues decide, so that changing these may change them."""
 
 Field = Literal["limit", "quota"]
 
@@ -34,9 +36,9 @@ def raise_quota(trials: Trials) -> Fix | None:
 
 
 @dataclass(frozen=True)
-class _Bound:
+class QueueBound:
     """A bound of one queue in one resource, in the units of ``Amounts``. ``now``: as it is; ``full``: with
-    everything that the queue holds and the whole batch within it; ``step``: the smallest raise.
+    all that the queue holds and all that is asked of it within; ``step``: the smallest raise.
     """
 
     queue: str
@@ -46,6 +48,17 @@ class _Bound:
     full: int
     step: int
 
+    @classmethod
+    def of(cls, queue: Queue, field: Field, resource: int, full: int, charges: int) -> QueueBound:
+        """The bound as the queue has it. ``resource``: its place in ``Amounts``; ``charges``: what every
+        charge is a multiple of, so that no raise in between does more.
+        """
+        name = QUEUE_RESOURCES[resource]
+        # Shares have memory in bytes, as charges do.
+        scale = 1 if name == "memory" else _UNIT[name]
+        now = float(getattr(queue, field)[resource]) * scale
+        return cls(queue.name, name, field, now, full, max(_SMALLEST[name], math.gcd(_WHOLE[name], charges)))
+
     @property
     def steps(self) -> int:
         """Smaller raises that there are, and the full one."""
@@ -54,9 +67,11 @@ class _Bound:
     def at(self, steps: int) -> float:
         """The bound that is so many raises above ``now``, in the unit of the field; the last is ``full``."""
         value = (self.full - (self.steps - steps) * self.step) / _UNIT[self.resource]
-        if self.resource != "gpu":
-            return math.ceil(value)
-        return int(value) if value == int(value) else round(value, 3)
+        return math.ceil(value) if self.resource != "gpu" else plain_number(round(value, 3))
+
+    def raised(self, steps: int) -> float:
+        """What so many raises add, in the unit of the field."""
+        return plain_number(self.at(steps) - self.now / _UNIT[self.resource])
 
     def operation(self, steps: int) -> Object:
         """The raise as an operation."""
@@ -79,7 +94,7 @@ def _raised(trials: Trials, field: Field) -> Fix | None:
     return Fix(f"raise-{field}", _sum(bounds, least), "sum of the fields", ops, proved, decided)
 
 
-def _lowered(trials: Trials, bounds: Sequence[_Bound], order: Sequence[int]) -> tuple[list[int], bool]:
+def _lowered(trials: Trials, bounds: Sequence[QueueBound], order: Sequence[int]) -> tuple[list[int], bool]:
     """Steps of every bound, one after the other as few as the others allow, and whether no fewer help.
 
     What goes below a queue, and what is owed to it, may let less than the full raise do.
@@ -103,37 +118,33 @@ def _lowered(trials: Trials, bounds: Sequence[_Bound], order: Sequence[int]) -> 
     return steps, proved
 
 
-def _operations(bounds: Sequence[_Bound], steps: Sequence[int]) -> tuple[Object, ...]:
+def _operations(bounds: Sequence[QueueBound], steps: Sequence[int]) -> tuple[Object, ...]:
     return tuple(one.operation(count) for one, count in zip(bounds, steps, strict=True) if count)
 
 
-def _sum(bounds: Sequence[_Bound], steps: Sequence[int]) -> float:
-    total = sum(
-        one.at(count) - one.now / _UNIT[one.resource]
-        for one, count in zip(bounds, steps, strict=True)
-        if count
-    )
-    return int(total) if total == int(total) else round(total, 6)
+def _sum(bounds: Sequence[QueueBound], steps: Sequence[int]) -> float:
+    return plain_number(sum(one.raised(count) for one, count in zip(bounds, steps, strict=True) if count))
 
 
-def _bounds(trials: Trials, field: Field) -> list[_Bound]:
+def plain_number(value: float) -> float:
+    """A number as documents have it: an integer where it is one."""
+    return int(value) if value == int(value) else round(value, 6)
+
+
+def _bounds(trials: Trials, field: Field) -> list[QueueBound]:
     """The bounds on the queue's path that the batch would exceed, and that a blocking set is about."""
     snapshot = trials.snapshot
     if trials.group.queue not in snapshot.queue_by_name:
         return []
     families = {f for one in trials.blocking.sets for f in one}
     named = {subject_of(f) for f in families if kind_of(f) == field}
-    every = not families or any(kind_of(f) in _SHARES for f in families)
-    steps = charge_steps(trials.situation, trials.group)
+    every = not families or any(kind_of(f) in SHARES for f in families)
+    steps = charge_steps(trials.situation, (trials.group,))
     found = []
     for short in shortages(trials.situation, trials.group, field):
         queue = snapshot.queue_by_name[short.queue]
         if queue.user or not (every or queue.name in named):
             continue
-        resource = _RESOURCES[short.resource]
-        # Shares have memory in bytes, as charges do.
-        scale = 1 if resource == "memory" else _UNIT[resource]
-        now = float(getattr(queue, field)[short.resource]) * scale
-        step = max(1, math.gcd(_WHOLE[resource], steps[short.resource]))
-        found.append(_Bound(queue.name, resource, field, now, short.needed, step))
+        charges = steps[short.resource]
+        found.append(QueueBound.of(queue, field, short.resource, short.needed, charges))
     return found

@@ -58,7 +58,7 @@ def _answered(task: WhatIfTask) -> Object:
     question = task.question
     cycles = Cycles(task.settings, task.usage)
     most = int(question.get("most", 20))
-    found, changed, after = whatif(
+    found, after = whatif(
         cycles,
         Draft(orjson.loads(task.raw), task.now),
         question.get("ops", []),
@@ -69,5 +69,5 @@ def _answered(task: WhatIfTask) -> Object:
     if least is not None:
         asked = Least.of(least["kind"], targets_of(str(least.get("for", "all")), after), most)
         cycles.deadline = time.monotonic() + task.budget
-        found["least"] = asked.answer(cycles, changed, after)
+        found["least"] = asked.answer(cycles, after)
     return found

@@ -7,6 +7,7 @@ from textwrap import wrap
 from typing import Any, Final
 
 from kai_cp.json_types import Json
+from kai_cp_models.snapshot import UNLIMITED
 
 WIDTH: Final = 80
 _LABEL: Final = 9
@@ -133,20 +134,41 @@ def _operation(op: Json) -> str:
         moves = [f"{move['pod']} to {move['node']}" for move in op["moves"]]
         return f"move {_listed(moves)}"
     if what == "set-queue":
-        raised = f"{op['resource']} {op['field']}"
-        return f"set the {raised} of queue {op['queue']} to {_amount(op['value'])}"
+        return _of_queue(op)
     if what == "set-topology":
         part = f" of subgroup {op['subGroup']}" if op.get("subGroup") else ""
         level = op.get("level")
         return f"ask for {level} only{part}" if level else f"ask for no required topology level{part}"
     if what in ("create", "add"):
-        item = op.get("object") or op["objects"][0]
-        return f"create {item['kind']} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}"
+        verb = "create" if what == "create" else "add"
+        return f"{verb} {_listed([_named(item) for item in op.get('objects') or [op['object']]])}"
     return str(what)
 
 
+def _named(item: Json) -> str:
+    """Kind and name of an object."""
+    space = item["metadata"].get("namespace")
+    return f"{item['kind']} {space + '/' if space else ''}{item['metadata']['name']}"
+
+
+def _of_queue(op: Json) -> str:
+    """A change of a queue, with the unit of an amount."""
+    what = " ".join(str(op[name]) for name in ("resource", "field") if name in op)
+    value = op["value"]
+    unit = _UNITS.get(op.get("resource", ""), "") if op["field"] in ("limit", "quota") else ""
+    if unit and value == UNLIMITED:
+        return f"set no {what} for queue {op['queue']}"
+    said = f"{_amount(value)}{unit}" if isinstance(value, int | float) else value
+    return f"set the {what} of queue {op['queue']} to {said}"
+
+
+_UNITS: Final = {"gpu": " GPUs", "cpu": " milli-CPUs", "memory": " MB"}
 _PLAIN: Final = {
     "at": "wait until {now}",
+    "cordon": "cordon {nodes}",
+    "drain": "drain {nodes}",
+    "remove-nodes": "remove {nodes}",
+    "disable-action": "switch action {action} off",
     "uncordon": "uncordon {nodes}",
     "untaint": "take taint {key} off {node}",
     "enable-action": "switch action {action} on",

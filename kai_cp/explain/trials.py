@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -86,13 +86,20 @@ class Trials:
         key: GroupKey,
         blocking: Blocking,
         before: Sequence[Object] = (),
+        *,
+        beside: Collection[GroupKey] = (),
+        helps: Callable[[DecidedCycle], bool] | None = None,
     ) -> None:
-        """``before``: operations that come before every candidate (a combined fix)."""
+        """``before``: operations that come before every candidate (a combined fix). ``beside``: further pod
+        groups that are asked about, with ``helps``: what a cycle must do; None: admit the pod group.
+        """
         self.cycles = cycles
         self.base = base
         self.key = key
         self.blocking = blocking
         self.before = tuple(before)
+        self.asked = frozenset((key, *beside))
+        self.helps = helps or (lambda decided: decided.admits(key))
         self._known: dict[bytes, DecidedCycle | None] = {}
 
     @property
@@ -134,12 +141,20 @@ class Trials:
 
     def after(self, ops: Sequence[Object]) -> Trials:
         """Trials in which ``ops`` come first."""
-        found = Trials(self.cycles, self.base, self.key, self.blocking, (*self.before, *ops))
+        found = Trials(
+            self.cycles,
+            self.base,
+            self.key,
+            self.blocking,
+            (*self.before, *ops),
+            beside=self.asked,
+            helps=self.helps,
+        )
         found._known = self._known
         return found
 
     def admits(self, ops: Sequence[Object]) -> DecidedCycle | None:
-        """The cycle after the operations, if it admits the group; raises ``NoTime``."""
+        """The cycle after the operations, if it helps; raises ``NoTime``."""
         every = [*self.before, *ops]
         text = orjson.dumps(every)
         if text not in self._known:
@@ -148,7 +163,7 @@ class Trials:
             try:
                 draft = applied(self.raw, every, self.base.draft.now)
                 decided = self.cycles.decide(draft)
-                self._known[text] = decided if decided.admits(self.key) else None
+                self._known[text] = decided if self.helps(decided) else None
             except BadOperation:
                 self._known[text] = None
         return self._known[text]

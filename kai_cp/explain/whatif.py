@@ -28,8 +28,8 @@ def whatif(
     settle: int | None = None,
     bound: bool = False,
     sha256: str = "",
-) -> tuple[Object, Draft, DecidedCycle]:
-    """The document without ``least``, the changed snapshot and its cycle.
+) -> tuple[Object, DecidedCycle]:
+    """The document without ``least``, and the cycle on the changed snapshot.
 
     ``settle``: run both on for at most so many cycles, until one decides nothing.
     """
@@ -63,7 +63,7 @@ def whatif(
         }
         if most.note:
             found["bound"]["note"] = most.note
-    return found, changed, after
+    return found, after
 
 
 def run_on(cycles: Cycles, decided: DecidedCycle, most: int) -> tuple[PlacedGroups, int, bool]:

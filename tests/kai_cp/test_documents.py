@@ -33,6 +33,20 @@ def test_every_document_has_a_schema(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["explanation/1", "whatif/1"])
+def test_every_key_has_a_meaning(name: str) -> None:
+    """Keys and types of what people ask about their jobs say in words what they are."""
+    found = schema(name)
+    parts = {"": found, **found["$defs"]}
+    assert [title for title, part in parts.items() if not part.get("description")] == []
+    assert [
+        f"{title}.{key}"
+        for title, part in parts.items()
+        for key, meaning in part["properties"].items()
+        if len(meaning.get("description", "")) < 5
+    ] == []
+
+
 WRITTEN_BY = {
     "decisions/1": [
         ["solve", DEMO, "-o", "json"],

@@ -168,10 +168,16 @@ def wanted_below(situation: Situation, queue: str) -> amounts.Amounts:
     return found
 
 
-def charge_steps(situation: Situation, group: PodGroup) -> amounts.Amounts:
-    """What every charge of a pod, and of the next batch, is a multiple of: milli-CPUs, bytes, milli-GPUs."""
-    snapshot, batch = situation.snapshot, situation.batch(group.key)
-    found = amounts.optimistic_batch(snapshot, batch.all_pods if batch else ())
+def charge_steps(situation: Situation, groups: Iterable[PodGroup]) -> amounts.Amounts:
+    """What every charge of a pod, and of the next batch of each of the groups, is a multiple of: milli-CPUs,
+    bytes, milli-GPUs.
+    """
+    snapshot = situation.snapshot
+    found = amounts.NOTHING
+    for group in groups:
+        batch = situation.batch(group.key)
+        whole = amounts.optimistic_batch(snapshot, batch.all_pods if batch else ())
+        found = math.gcd(found[0], whole[0]), math.gcd(found[1], whole[1]), math.gcd(found[2], whole[2])
     for pod in snapshot.pods:
         if pod.group is not None:
             cpu, memory, gpu = amounts.optimistic(snapshot, pod)

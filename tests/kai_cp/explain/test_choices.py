@@ -16,7 +16,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch, chains: list[list[tuple[str, ...]]]
     units = [[tuple(SimpleNamespace(key=pod) for pod in unit) for unit in chain] for chain in chains]
     monkeypatch.setattr(choices, "eviction_units", lambda _situation, key: units[key])
     groups = [SimpleNamespace(key=i) for i in range(len(chains))]
-    trials: Any = SimpleNamespace(key=None, situation=None, snapshot=SimpleNamespace(groups=groups))
+    trials: Any = SimpleNamespace(asked=(), situation=None, snapshot=SimpleNamespace(groups=groups))
     found = choices.stops(cast(Trials, trials), size)
     return [" ".join(cast(list[str], one.ops[0]["pods"])) for one in found]
 
