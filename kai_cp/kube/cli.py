@@ -24,7 +24,7 @@ def _begin(logging: Logging) -> Lifecycle:
     from kai_cp.kube.serving.logs import configure
 
     configure(json=logging.log_json, verbose=logging.verbosity >= 5)
-    # It would be a second series for every counter, which has no use.
+    # A second series for every counter would be of no use.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     life = Lifecycle(os._exit)
     life.handle_signals()

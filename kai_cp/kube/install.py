@@ -1,4 +1,4 @@
-"""``kai-cp crds``: KAI's custom resource definitions, installed only where there are none."""
+"""``kai-cp crds``: installs KAI's custom resource definitions where they are missing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ESTABLISHED_SECONDS: Final = 30.0
 
 
 def definitions() -> Iterator[tuple[str, Object]]:
-    """Every definition: its text, and what it says."""
+    """Every definition, as text and parsed."""
     folder = files.files("kai_cp.kube") / "crds"
     for entry in sorted(folder.iterdir(), key=lambda item: item.name):
         if entry.name.endswith(".yaml"):
@@ -27,7 +27,7 @@ def definitions() -> Iterator[tuple[str, Object]]:
 
 
 def install(transport: Transport) -> dict[str, bool]:
-    """Create the missing definitions and wait until they are served; says of each whether it was created now.
+    """Create the missing definitions and wait until they are served; tells for each whether it was created.
 
     An existing definition, KAI's for example, is never changed. Raises ``KubeError`` if one is not served in
     time.

@@ -1,4 +1,4 @@
-"""What ``kai-cp migrate`` reads: files, or the Config and the shards of a cluster."""
+"""The input of ``kai-cp migrate``: files, or the Config and the shards of a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UnreadableFile(Exception):
 
 
 def from_files(files: Sequence[Path]) -> Documents:
-    """Every document of the files, each with its file's name; raises ``UnreadableFile``."""
+    """Every document of the files with its file's name. Raises ``UnreadableFile``."""
     found: Documents = []
     for file in files:
         try:
@@ -40,7 +40,7 @@ def from_files(files: Sequence[Path]) -> Documents:
 
 
 def from_cluster(connection: Connection) -> Documents:
-    """``kai-config`` and every shard; a kind that the cluster does not know has no objects."""
+    """``kai-config`` and every shard; a kind that the cluster does not serve has no objects."""
     transport = connect(connection, "reader", Lifecycle())
     found: Documents = []
     try:

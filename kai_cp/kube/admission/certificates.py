@@ -1,7 +1,7 @@
-"""Certificates that admission makes for itself: an authority that callers trust, and what it signs.
+"""The certificates that admission makes for itself: an authority, and the serving certificates it signs.
 
-Everything is a value and a function of the time, so that replicas that look at the same Secret agree. A new
-authority is published before anything is signed with it: no client is ever shown what it cannot verify.
+Everything is a pure function of the Secret and the time, so replicas that read the same Secret agree. A new
+authority is published before it signs anything, so no client sees a certificate that it cannot verify.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONGEST_SKEW_SECONDS: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What the Secret holds, as PEM: ``authorities`` newest first, the newest one's key, and what we show."""
+    """The Secret's content as PEM: ``authorities`` newest first, the newest one's key, and what we serve."""
 
     authorities: bytes
     authority_key: bytes
@@ -41,13 +41,14 @@ class Bundle:
 
 
 class BadCertificate(ValueError):
-    """PEM data that cannot be used; the text says what is wrong."""
+    """PEM data that cannot be used; the text names the fault."""
 
 
 def renewed(bundle: Bundle | None, names: Sequence[str], lifetime: float, now: float) -> Bundle:
-    """The bundle as it should be at ``now``; the same value when nothing is due.
+    """The bundle with what is due at ``now`` renewed; the same value when nothing is due.
 
-    ``names``: DNS names or IP addresses that callers use. ``lifetime`` of a certificate in seconds.
+    ``names`` are the DNS names or IP addresses that callers use. ``lifetime`` is that of a certificate in
+    seconds.
     """
     if bundle is None:
         authority, authority_key = make_authority(lifetime * AUTHORITY_LIVES, now)
@@ -78,7 +79,7 @@ def renewed(bundle: Bundle | None, names: Sequence[str], lifetime: float, now: f
 def make_authority(lifetime: float, now: float) -> tuple[bytes, bytes]:
     """A new certificate authority and its key, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # The moment of making tells two authorities apart: what is signed names its own.
+    # The creation time in the name tells two authorities apart.
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"kai-cp admission {now:.6f}")])
     usage = x509.KeyUsage(
         digital_signature=False,
@@ -125,7 +126,7 @@ def sign(
 
 
 def parse(pem: bytes) -> list[x509.Certificate]:
-    """The certificates in PEM data, at least one; otherwise ``BadCertificate``."""
+    """The certificates in PEM data. Raises ``BadCertificate`` if there is none."""
     try:
         return list(x509.load_pem_x509_certificates(pem))
     except ValueError as problem:
@@ -133,7 +134,7 @@ def parse(pem: bytes) -> list[x509.Certificate]:
 
 
 def ends_at(certificate: bytes) -> float:
-    """When the first certificate of PEM data ends, in seconds since the epoch."""
+    """When the first certificate of PEM data expires, in seconds since the epoch."""
     return _end(parse(certificate)[0])
 
 
@@ -205,7 +206,7 @@ def _skew(lifetime: float) -> float:
 
 
 def _made(certificate: x509.Certificate) -> float:
-    """When a certificate of ours was made; it is valid since a little before."""
+    """When one of our certificates was made, which is a little after it became valid."""
     total = _end(certificate) - _begin(certificate)
     return _begin(certificate) + min(LONGEST_SKEW_SECONDS, total - total / (1 + SKEW_PART))
 

@@ -1,4 +1,4 @@
-"""The serving certificate while the process runs: read or made, loaded anew, and known to the API server."""
+"""Keeps the serving certificate current: reads or makes it, reloads it, and publishes its authority."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEYS: Final = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 
 
 class Material(NamedTuple):
-    """What a server needs, as PEM. ``authorities`` may be empty: then the caller learns them elsewhere."""
+    """What a server needs, as PEM. ``authorities`` may be empty if callers get them elsewhere."""
 
     certificate: bytes
     key: bytes
@@ -37,16 +37,16 @@ class Material(NamedTuple):
 
 
 class CertificateSource(Protocol):
-    """Where the certificate comes from."""
+    """A source of certificates."""
 
     poll_seconds: float
 
     def current(self, now: float) -> Material:
-        """The material at ``now``; BadCertificate or KubeError when there is none that can be used."""
+        """The material at ``now``. Raises ``BadCertificate`` or ``KubeError`` if none can be used."""
 
 
 class FileSource:
-    """A directory that cert-manager's Secret is mounted at."""
+    """A directory where cert-manager's Secret is mounted."""
 
     poll_seconds = FILE_POLL_SECONDS
 
@@ -54,7 +54,7 @@ class FileSource:
         self._directory = directory
 
     def current(self, now: float) -> Material:
-        """The certificate in the files as they are now; raises ``BadCertificate`` if they cannot be used."""
+        """The certificate that the files hold now. Raises ``BadCertificate`` if they cannot be used."""
         try:
             certificate = (self._directory / "tls.crt").read_bytes()
             key = (self._directory / "tls.key").read_bytes()
@@ -69,7 +69,7 @@ class FileSource:
 
 
 class SecretSource:
-    """One Secret that every replica reads, and whichever comes first renews."""
+    """One Secret that every replica reads, and that the first to notice renews."""
 
     def __init__(
         self, transport: Transport, namespace: str, name: str, names: Sequence[str], lifetime: float
@@ -83,7 +83,7 @@ class SecretSource:
         self._known: Bundle | None = None
 
     def current(self, now: float) -> Material:
-        """The certificate that is stored; it is renewed first if that is due.
+        """The stored certificate, renewed first if that is due.
 
         Raises ``BadCertificate`` if there is no such Secret.
         """
@@ -93,7 +93,7 @@ class SecretSource:
                 f"there is no Secret {self._namespace}/{self._name}; the chart makes it (admission.enabled)"
             )
         bundle = _bundle(stored)
-        # What was there is kept when the Secret is emptied: callers still trust it.
+        # An emptied Secret changes nothing: callers still trust the bundle that was there.
         wanted = renewed(bundle or self._known, self._names, self._lifetime, now)
         if wanted != bundle:
             wanted = self._store(stored, wanted)
@@ -118,7 +118,7 @@ class SecretSource:
 
 
 def _bundle(secret: Object) -> Bundle | None:
-    """The bundle in a Secret, None when it has none that can be read."""
+    """The bundle in a Secret; None if it holds no readable one."""
     data = secret.get("data") or {}
     if not all(data.get(key) for key in KEYS):
         return None
@@ -133,7 +133,7 @@ def _bundle(secret: Object) -> Bundle | None:
 
 
 def tls_context(material: Material) -> ssl.SSLContext:
-    """A server's TLS context; the files that it is loaded from exist no longer than this call.
+    """A server's TLS context. The files from which it is loaded exist only during this call.
 
     Raises ``BadCertificate`` if certificate and key cannot be used.
     """
@@ -152,9 +152,10 @@ def tls_context(material: Material) -> ssl.SSLContext:
 
 
 class Publisher:
-    """Keeps ``caBundle`` of our webhook configurations equal to the authorities that are to be trusted.
+    """Keeps ``caBundle`` of our webhook configurations equal to the trusted authorities.
 
-    ``unwanted``: a match condition that keeps pods away which this process is told to judge; said once.
+    ``unwanted`` is a match condition that keeps away pods that this process shall judge; it is logged
+    once.
     """
 
     def __init__(
@@ -168,7 +169,9 @@ class Publisher:
         ]
 
     def publish(self, authorities: bytes) -> None:
-        """Write what differs; a configuration that is absent or another program's is left alone."""
+        """Write the difference. A configuration that is absent or belongs to another program is left
+        alone.
+        """
         wanted = base64.b64encode(authorities).decode()
         for resource, name in self._named:
             found = _read(self._transport, resource, name)
@@ -194,7 +197,7 @@ class Publisher:
 
 
 class Conflict(Exception):
-    """Another program wrote first; the next look sees what it wrote."""
+    """Another program wrote first; the next look reads its change."""
 
 
 def _read(transport: Transport, resource: Resource, name: str) -> Object | None:
@@ -216,9 +219,9 @@ def _update(transport: Transport, resource: Resource, name: str, body: Object) -
 
 
 class Keeper:
-    """Looks again and again, and hands a new context to the server when the certificate is another one.
+    """Looks at intervals, and gives the server a new context when the certificate has changed.
 
-    The authorities are published before the certificate is shown.
+    It publishes the authorities before it serves the certificate.
     """
 
     def __init__(
@@ -239,7 +242,7 @@ class Keeper:
 
     @property
     def shown(self) -> bool:
-        """Whether there is a certificate to show."""
+        """Whether there is a certificate to serve."""
         return self._shown is not None
 
     @property
@@ -248,7 +251,9 @@ class Keeper:
         return self._source.poll_seconds if self._shown is not None else 1.0
 
     def look(self) -> bool:
-        """Look once; whether all is well. What failed is logged, and what was shown is shown on."""
+        """Look once; returns whether all is well. A failure is logged, and the old certificate stays in
+        use.
+        """
         well = True
         try:
             material = self._source.current(self._clock())
@@ -256,7 +261,7 @@ class Keeper:
                 try:
                     self._publisher.publish(material.authorities)
                 except KubeError as problem:
-                    # What a new authority signs is shown much later than this; what is shown is trusted.
+                    # A new authority's certificate is served much later, so the one served now is trusted.
                     LOG.warning("caBundle not written", extra={"error": str(problem)})
                     well = False
             if material != self._shown:
@@ -270,6 +275,6 @@ class Keeper:
 
 
 def names_of(service: str, namespace: str, given: str) -> list[str]:
-    """Names that the certificate is for: those given (comma separated), or the Service's."""
+    """The names in the certificate: those given (comma separated), or the Service's."""
     listed = [name.strip() for name in given.split(",") if name.strip()]
     return listed or [f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local"]

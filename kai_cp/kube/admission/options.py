@@ -15,7 +15,7 @@ DAY: Final = 86_400.0
 
 
 class FailurePolicy(Enum):
-    """What the API server does when no answer comes."""
+    """What the API server does when admission does not answer."""
 
     FAIL = "Fail"
     """Refuse: no pod of ours is created unwired, and none while admission is away."""
@@ -25,7 +25,7 @@ class FailurePolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RegistrationOptions:
-    """What the configurations are made of."""
+    """The options of the webhook configurations."""
 
     failure_policy: Annotated[
         FailurePolicy, Option(help="If no replica answers, Fail refuses the request and Ignore allows it.")
@@ -41,7 +41,7 @@ class RegistrationOptions:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionOptions:
-    """KAI's flags of admission (9.5), and ours of the certificate; times in seconds."""
+    """KAI's flags of admission (9.5), and our flags of the certificate; times in seconds."""
 
     scheduler_name: Annotated[str, Option(help="schedulerName of the pods that are checked.")] = (
         "kai-scheduler"
@@ -87,7 +87,7 @@ class AdmissionOptions:
 
     @property
     def settings(self) -> AdmissionSettings:
-        """What the pure functions are told."""
+        """The settings of the pure functions."""
         default = AdmissionSettings().gpu_fraction_runtime_class_name
         runtime_class = self.gpu_fraction_runtime_class_name
         if self.gpu_pod_runtime_class_name and runtime_class == default:

@@ -1,4 +1,6 @@
-"""``kai-cp admission``: the webhook server's process from start to end. It holds no state and no lease."""
+"""``kai-cp admission``: the process of the webhook server, from start to end. It has no state and no
+lease.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.
 
 
 class AdmissionMetrics:
-    """What one admission process exports."""
+    """The metrics of one admission process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.reviews = Counter(
@@ -61,7 +63,7 @@ class AdmissionMetrics:
 
 
 class FollowedCluster:
-    """Queues and runtime classes as this process follows them: no request ever waits for the API server."""
+    """Queues and runtime classes that this process follows, so that no request waits for the API server."""
 
     def __init__(self, transport: Transport) -> None:
         self.informers = Informers(transport)
@@ -69,7 +71,7 @@ class FollowedCluster:
         self._classes = self.informers.store(r.RUNTIME_CLASSES, transform=_nothing, metadata_only=True)
 
     def facts(self) -> ClusterFacts:
-        """What is known now; nothing until it was listed."""
+        """What is known now; nothing before the first list."""
         queues, classes = map(self.informers.listed, (r.QUEUES, r.RUNTIME_CLASSES))
         return ClusterFacts(
             queues={queue["metadata"]["name"]: queue for queue in self._queues.all()} if queues else None,
@@ -89,7 +91,7 @@ def _nothing(item: Object) -> Object:
 
 
 class ReviewJudging:
-    """What the server calls for each request."""
+    """The function that the server calls for each request."""
 
     def __init__(
         self, settings: AdmissionSettings, cluster: FollowedCluster, metrics: AdmissionMetrics
@@ -116,7 +118,7 @@ class ReviewJudging:
 
 
 def run(connection: Connection, options: AdmissionOptions, life: Lifecycle) -> int:
-    """Run until ended; the exit status."""
+    """Run until the process is told to end; returns the exit status."""
     with serving(life) as parts:
         _run(connection, options, life, parts)
     return life.status

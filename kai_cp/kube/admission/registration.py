@@ -1,4 +1,4 @@
-"""The webhook configurations: which requests the API server sends, and what it does without an answer."""
+"""The webhook configurations: which requests the API server sends, and what it does if none answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ POD_GROUP: Final = ("scheduling.run.ai", "v2alpha2", "podgroups", "Namespaced")
 
 
 def configurations(options: RegistrationOptions) -> list[dict[str, Any]]:
-    """The four objects, with KAI's names; ``caBundle`` is written by the process."""
+    """The four objects, with KAI's names. The process writes ``caBundle`` later."""
     name = f"object.spec.schedulerName == '{options.scheduler_name}'"
     asked = [{"name": "scheduler-name-match", "expression": name}]
     if not options.block_nvidia_visible_devices:

@@ -1,4 +1,4 @@
-"""HTTPS for webhooks: certificates that change while it runs, and limits on what a caller may cost."""
+"""HTTPS for webhooks: replaces certificates while it runs, and limits what a caller may cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JudgeCall = Callable[[str, Any], Any]
 
 
 class TlsServer(ThreadingHTTPServer):
-    """One thread per connection. :meth:`use` takes a new certificate for the connections to come."""
+    """A server with one thread per connection. :meth:`use` sets the certificate for later connections."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -47,21 +47,23 @@ class TlsServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port on which the server listens."""
         return int(self.server_address[1])
 
     @property
     def serving(self) -> bool:
-        """Whether connections are taken."""
+        """Whether the server accepts connections."""
         return self._thread.is_alive()
 
     @property
     def ready(self) -> bool:
-        """Whether it should be called: it has a certificate, takes connections, and is not about to end."""
+        """Whether callers may call: the server has a certificate, accepts connections, and is not
+        stopping.
+        """
         return self._context is not None and self.serving and not self.draining
 
     def use(self, context: ssl.SSLContext) -> None:
-        """Show the certificate of ``context`` from the next connection on."""
+        """Use the certificate of ``context`` from the next connection on."""
         self._context = context
 
     def start(self) -> None:
@@ -69,13 +71,13 @@ class TlsServer(ThreadingHTTPServer):
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         if self.serving:
             self.shutdown()
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a thread, if there is room for one more."""
+        """Start a thread for the connection, unless there are too many."""
         if self._context is None or not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -86,14 +88,14 @@ class TlsServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Handshake and requests of one connection, in its own thread."""
+        """Serve the handshake and the requests of one connection in its own thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Speak TLS, then HTTP; a client that cannot is closed and costs the others nothing."""
+        """Speak TLS, then HTTP. A client that cannot is disconnected at no cost to the others."""
         assert self._context is not None
         request.settimeout(HANDSHAKE_SECONDS)
         request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -104,7 +106,7 @@ class TlsServer(ThreadingHTTPServer):
             LOG.debug("connection ended", extra={"error": str(error)})
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A failure of one connection is logged and over."""
+        """Log the failure of one connection."""
         LOG.exception("connection failed")
 
 
@@ -118,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.settimeout(IDLE_SECONDS)
 
     def parse_request(self) -> bool:
-        """The head of a request; once it has begun it has to come."""
+        """Read the head of a request, which must arrive in time once it has begun."""
         self.connection.settimeout(READ_SECONDS)
         return super().parse_request()
 
@@ -147,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, orjson.dumps(answer), "application/json")
 
     def _read(self, length: int) -> bytes | None:
-        """The body, None when it does not come in time: many small pieces are no reason for patience."""
+        """The body; None if all of it does not arrive in time, however many small pieces do."""
         deadline = time.monotonic() + READ_SECONDS
         pieces, missing = [], length
         try:

@@ -1,1 +1,1 @@
-"""Controllers of one process: a small module says what it wants and reconciles one key."""
+"""The controllers of one process. Each module names the kinds it follows and reconciles one key."""

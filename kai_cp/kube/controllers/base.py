@@ -1,4 +1,4 @@
-"""What a controller is, and what it is given (CONTRIBUTING, "Add a controller")."""
+"""The interface of a controller, and what the host gives it (CONTRIBUTING, "Add a controller")."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from kai_cp.kube.controllers.options import ControllerOptions
 
 
 class NotYet(KubeError):
-    """A key cannot be brought in order now; the text says why."""
+    """A key cannot be reconciled yet; the text says why."""
 
 
 class Want(NamedTuple):
     """One kind that a controller follows.
 
-    ``keys``: which keys to reconcile after a change from the first state to the second; None is absent.
+    ``keys`` returns the keys to reconcile after an object changed from the first state to the second; None
+    means that there is no object.
     Controllers that want the same kind share one watch, so all must want it in the same way.
     """
 
@@ -39,11 +40,11 @@ class Want(NamedTuple):
 
 
 class Controller(Protocol):
-    """Brings the cluster to what it should be, one key at a time.
+    """Brings the cluster to its wanted state, one key at a time.
 
-    :meth:`reconcile` is called by several threads, never by two for the same key. It reads stores, writes by
-    the transport, and answers in how many seconds it wants to be asked again (None: after the next change).
-    What it raises of ``KubeError`` is tried again, later each time.
+    Several threads call :meth:`reconcile`, never two at once for the same key. It reads stores, writes
+    through the transport, and returns after how many seconds it wants to be called again (None: after the
+    next change). After a ``KubeError`` the key is tried again, each time after a longer pause.
     """
 
     workers: int
@@ -51,17 +52,17 @@ class Controller(Protocol):
     """How long a key waits for further changes before it is reconciled."""
 
     def wants(self) -> Sequence[Want]:
-        """What to follow."""
+        """The kinds to follow."""
         ...
 
     def reconcile(self, key: ObjectKey, attempt: int) -> float | None:
-        """Bring ``key`` in order; ``attempt`` counts failures in a row so far."""
+        """Reconcile ``key``; ``attempt`` is the number of failures in a row so far."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a controller is made with. ``enqueue`` asks for keys outside of what its wants say."""
+    """What the host passes to a controller. ``enqueue`` adds keys that no followed change names."""
 
     transport: Transport
     informers: Informers
@@ -77,7 +78,7 @@ Factory = Callable[[Context], Controller]
 def changed(
     keys: Callable[[Object], Iterable[ObjectKey]], relevant: Callable[[Object, Object], bool] = t.any_change
 ) -> Callable[[Object | None, Object | None], Iterable[ObjectKey]]:
-    """Keys of both states of an object, if the change matters."""
+    """The keys of an object's old and new state, if the change matters."""
 
     def found(old: Object | None, new: Object | None) -> Iterable[ObjectKey]:
         if old is not None and new is not None and not relevant(old, new):

@@ -1,4 +1,4 @@
-"""The controllers there are. A new one is a module and a line here, and its rights in ``access.py``."""
+"""The list of all controllers. A new one needs a module, a line here, and its rights in ``access.py``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALL: Final = ",".join(CONTROLLERS)
 
 
 def chosen(text: str) -> list[ControllerName]:
-    """The controllers that ``--controllers`` names; ValueError for one that does not exist."""
+    """The controllers that ``--controllers`` names. Raises ``ValueError`` for an unknown name."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = sorted(set(names) - CONTROLLERS.keys())
     if unknown or not names:
@@ -36,7 +36,7 @@ def chosen(text: str) -> list[ControllerName]:
 
 
 def rights(names: Iterable[ControllerName]) -> frozenset[Grant]:
-    """What a process with these controllers may do."""
+    """The API calls that a process with these controllers may make."""
     found = set(ACCESS["controllers"])
     for name in names:
         found |= ACCESS[name]

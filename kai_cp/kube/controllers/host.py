@@ -1,4 +1,4 @@
-"""Runs controllers: their watches, their queues, their threads."""
+"""Runs controllers with their watches, queues and threads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 
 
 class Metrics(Collector):
-    """What the host counts."""
+    """The metrics of the host."""
 
     def __init__(self, registry: CollectorRegistry, queues: Mapping[str, WorkQueue]) -> None:
         self._queues = queues
@@ -48,7 +48,7 @@ class Metrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Keys that wait now."""
+        """The number of keys that wait now."""
         family = GaugeMetricFamily("kai_cp_controller_waiting", "Keys that wait.", labels=["controller"])
         for name, queue in self._queues.items():
             family.add_metric([name], len(queue))
@@ -84,7 +84,7 @@ class Host:
                 self._follow(want, queue)
 
     def start(self) -> None:
-        """Begin to reconcile. Everything must be listed by now."""
+        """Begin to reconcile. Every followed kind must already be listed."""
         for name, controller in self._controllers.items():
             for i in range(max(1, controller.workers)):
                 thread = threading.Thread(
@@ -94,7 +94,7 @@ class Host:
                 thread.start()
 
     def stop(self) -> None:
-        """End; what is being written is written."""
+        """Stop; writes in progress are finished."""
         self.informers.stop()
         for queue in self._queues.values():
             queue.stop()
@@ -102,17 +102,17 @@ class Host:
             thread.join(2.0)
 
     def hung(self) -> str:
-        """Which controllers' work does not end, or ""."""
+        """The controllers whose work has not ended in time, or ""."""
         found = {name: queue.hung() for name, queue in self._queues.items()}
         return "; ".join(f"{name}: {why}" for name, why in found.items() if why)
 
     def followed(self) -> list[Resource]:
-        """Kinds that the controllers want."""
+        """The kinds that the controllers follow."""
         return [want.resource for controller in self._controllers.values() for want in controller.wants()]
 
     @property
     def idle(self) -> bool:
-        """Whether no controller has anything to do."""
+        """Whether no controller has work."""
         return all(queue.idle for queue in self._queues.values())
 
     def _follow(self, want: Want, queue: WorkQueue) -> None:
@@ -140,7 +140,7 @@ class Host:
                 self._lost()
                 return
             except KubeError as error:
-                # Others write too: that is no news, and the next attempt sees what they wrote.
+                # Other programs write too, so a conflict is normal; the next attempt sees their change.
                 conflict = isinstance(error, ApiError) and error.status == 409
                 early = isinstance(error, NotYet) and not attempt
                 level = logging.DEBUG if conflict or early else logging.WARNING
@@ -158,7 +158,7 @@ class Host:
 
 
 def _keys(want: Want, old: Object | None, new: Object | None) -> Iterable[ObjectKey]:
-    """Keys of a change; a defect in finding them must not end the watch."""
+    """The keys of a change. A defect in ``keys`` must not end the watch."""
     try:
         return list(want.keys(old, new))
     except Exception:

@@ -12,7 +12,7 @@ from kai_cp.workloads.provisioning import ATOMIC
 
 
 def pairs(text: str, flag: str) -> dict[str, str]:
-    """``a=b,c=d`` as a mapping; ValueError names the flag."""
+    """Parse ``a=b,c=d`` into a mapping. Raises ``ValueError`` that names the flag."""
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = part.partition("=")
@@ -23,9 +23,9 @@ def pairs(text: str, flag: str) -> dict[str, str]:
 
 
 def metric_labels(options: ControllerOptions) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """Labels of queues with the labels of metrics they become, and values for queues without them.
+    """The metric label for each queue label, and the value for queues without that label.
 
-    ValueError names the flag that is wrong.
+    Raises ``ValueError`` that names the wrong flag.
     """
     flag = "--queue-label-to-metric-label"
     labels = sorted(pairs(options.queue_label_to_metric_label, flag).items())
@@ -38,7 +38,7 @@ def metric_labels(options: ControllerOptions) -> tuple[list[tuple[str, str]], di
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """What the controllers are told."""
+    """The options of all controllers."""
 
     scheduler_name: Annotated[str, Option(help="schedulerName of the pods served.")] = "kai-scheduler"
     queue_label_key: Annotated[str, Option(help="Label that names the queue.")] = "kai.scheduler/queue"

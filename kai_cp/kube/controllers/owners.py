@@ -1,4 +1,4 @@
-"""A live cluster as the pod grouper reads it, and which pods depend on what was read."""
+"""The live cluster as the pod grouper reads it, and which pods depend on each object that was read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNREAD: Final = frozenset(("containers", "initContainers", "volumes", "ephemera
 
 
 class Seen(NamedTuple):
-    """An object that a pod's group depends on."""
+    """An object on which a pod's group depends."""
 
     group: str
     kind: str
@@ -41,10 +41,10 @@ class Seen(NamedTuple):
 
 
 class OwnerLookup:
-    """Objects from watches where there are any, and by single reads where not.
+    """Reads objects from watches where they exist, and by single requests otherwise.
 
-    The first owner of a kind that can be read begins a watch of that kind: a kind that is not used, or that
-    is not installed, costs nothing. ``dependants``: called with what a change touched.
+    The first readable owner of a kind starts a watch of that kind, so a kind that is unused or not installed
+    costs nothing. ``dependants`` is called with the objects that a change touched.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class OwnerLookup:
         return item_of(raw, reference.api_version, reference.kind)
 
     def _fetch(self, resource: Resource, key: ObjectKey, *, whole: bool) -> Object | None:
-        """One object as it is now; from now on its kind is watched."""
+        """Read one object now, and watch its kind from now on."""
         try:
             raw = self._context.transport.get(resource, *key)
         except NotGranted:
@@ -213,7 +213,7 @@ class OwnerLookup:
         LOG.info("owners are followed", extra={"resource": f"{resource.plural}.{resource.group}"})
 
         def changed(old: Object | None, new: Object | None) -> None:
-            # Pods of an owner that is gone go as well, or stay where they are.
+            # Pods of a deleted owner are deleted soon, or stay in their group.
             if new is not None and (old is None or t.any_change(old, new)):
                 self._dependants(Seen(resource.group, resource.kind, *key_of(new)))
 
@@ -261,7 +261,7 @@ class OwnerLookup:
 
 
 class OwnerAnswer:
-    """A cluster that remembers which owners one pod's group was made from."""
+    """A cluster that remembers from which owners one pod's group was made."""
 
     def __init__(self, cluster: OwnerLookup) -> None:
         self._cluster = cluster
@@ -301,7 +301,7 @@ def _with_status(item: Object) -> Object:
 
 
 def _pruned(value: Any) -> Any:
-    """Without what is large and never read: the containers and volumes of pod templates."""
+    """The object without its large, unread parts: the containers and volumes of pod templates."""
     if isinstance(value, dict):
         return {key: _pruned(inner) for key, inner in value.items() if key not in _UNREAD}
     return value if not isinstance(value, list) else [_pruned(inner) for inner in value]

@@ -1,4 +1,4 @@
-"""The pod-group controller: what the pods of a group ask for and hold, in its status (3)."""
+"""The pod-group controller writes what the pods of a group request and hold into its status (3)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PodGroupController:
         self._nodes: dict[str, tuple[float, Mapping[str, str]]] = {}
 
     def wants(self) -> Sequence[Want]:
-        """Pod groups and their pods; classes and claims, which change what they count for."""
+        """Pod groups and their pods, and the classes and claims that change what a pod counts for."""
         return (
             Want(r.POD_GROUPS, changed(lambda group: (key_of(group),), _group_change)),
             Want(r.PODS, changed(groups_of, _pod_change), transform=t.pod, fields=self._fields),
@@ -48,7 +48,7 @@ class PodGroupController:
         )
 
     def reconcile(self, key: ObjectKey, attempt: int) -> float | None:
-        """Write the sums of one group, if they are others than those it has."""
+        """Write the sums of one group if they differ from its status."""
         group = self._groups.get(key)
         if group is None:
             return None
@@ -81,7 +81,9 @@ class PodGroupController:
         return usage
 
     def _node_labels(self, name: str) -> Mapping[str, str]:
-        """Labels of a node that holds shares of GPU memory; not watched, for nodes report all the time."""
+        """Labels of a node that holds shares of GPU memory. Nodes are not watched because they change all the
+        time.
+        """
         read, labels = self._nodes.get(name, (-NODE_SECONDS, {}))
         now = time.monotonic()
         if now - read >= NODE_SECONDS:
@@ -106,7 +108,7 @@ class PodGroupController:
 
 
 def differing(before: Any, wanted: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """The merge patch between two statuses of resource lists; empty when they are equal."""
+    """The merge patch from one status of resource lists to another; empty when they are equal."""
     found: dict[str, Any] = {}
     for field in FIELDS:
         old, new = before.get(field) or {}, wanted[field]
@@ -132,6 +134,6 @@ def _view(pod: Object) -> tuple[Any, ...]:
 
 
 def _group_change(old: Object, new: Object) -> bool:
-    """Its own words, and its sums, which another program may have overwritten."""
+    """Whether the group's spec changed, or its sums, which another program may have overwritten."""
     sums = [(item.get("status") or {}).get("resourcesStatus") for item in (old, new)]
     return sums[0] != sums[1] or t.spec_change(old, new)

@@ -1,4 +1,4 @@
-"""The pod grouper: a pod group for every workload, and on every pod the name of its group (1)."""
+"""The pod grouper makes a pod group for every workload and writes its name on every pod (1)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def grouping_settings(options: ControllerOptions) -> GroupingSettings:
 
 
 class PodGrouper:
-    """Groups pods as their owners say, and again when an owner changes."""
+    """Groups pods by their owners, and again when an owner changes."""
 
     settle_seconds = 0.0
 
@@ -68,7 +68,7 @@ class PodGrouper:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def wants(self) -> Sequence[Want]:
-        """Pods; groups, for those that a user deletes; what decides about classes and kinds."""
+        """Pods, pod groups (a user may delete one), and the objects that decide about classes and kinds."""
         wants = [
             Want(r.PODS, changed(lambda pod: (key_of(pod),), _pod_change), t.pod, fields=self._fields),
             Want(r.POD_GROUPS, self._orphans),
@@ -94,7 +94,7 @@ class PodGrouper:
             writes = reconcile(pod, looked, self._settings)
         except OwnerMissing as problem:
             if names.GROUP in annotations_of(raw):
-                return None  # Its owner was deleted, and it is about to go, or it stays where it is.
+                return None  # The owner was deleted: the pod is deleted soon, or stays in its group.
             self._refuse(raw, str(problem), attempt)
         except GroupingError as problem:
             self._refuse(raw, str(problem), attempt)
@@ -121,7 +121,7 @@ class PodGrouper:
             raise
 
     def _write_group(self, pod: Item) -> None:
-        """Make the group what it should be now, which another pod of it may have done meanwhile."""
+        """Create or update the group; another of its pods may have done so meanwhile."""
         transport = self._context.transport
         for _ in range(_TRIES):
             writes = reconcile(pod, self._cluster, self._settings)
@@ -153,13 +153,15 @@ class PodGrouper:
         raise NotYet(f"PodGroup {pod.namespace}: others write it at the same time")
 
     def _write_pod(self, pod: Item, patch: Any) -> None:
-        body = {"metadata": {"uid": pod.uid, **patch["metadata"]}}  # Not another pod of the same name.
+        body = {"metadata": {"uid": pod.uid, **patch["metadata"]}}  # never another pod of that name
         answer = self._context.transport.patch(r.PODS, pod.namespace, pod.name, body)
         if answer is not None:
             self._pods.put(answer, ours=True)
 
     def _refuse(self, raw: Object, message: str, attempt: int) -> NoReturn:
-        """Tell the pod from the second failure on: the first may be a matter of order."""
+        """Write an event on the pod from the second failure on; the first may be a matter of arrival
+        order.
+        """
         if attempt:
             self._context.recorder.say(raw, r.PODS, "Warning", WARNING, message)
         raise NotYet(message)
@@ -189,7 +191,7 @@ class PodGrouper:
                 self._seen.pop(key, None)
 
     def _touched(self, seen: Seen) -> None:
-        """An owner changed: look at the pods that were grouped by it."""
+        """Reconcile the pods that were grouped by an owner that changed."""
         with self._indexing:
             keys = list(self._depend.get(seen, ()))
         if keys:

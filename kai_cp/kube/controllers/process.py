@@ -39,7 +39,7 @@ EVENT_WORKERS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ControllersSetup:
-    """Everything the process is started with."""
+    """The settings with which the process starts."""
 
     controllers: tuple[ControllerName, ...]
     connection: Connection = Connection()
@@ -50,10 +50,10 @@ class ControllersSetup:
 def access(
     names: tuple[ControllerName, ...],
 ) -> Callable[[Process, Verb, Resource, str, str], bool]:
-    """What the process may ask with these controllers.
+    """The API calls that the process may make with these controllers.
 
-    The pod grouper may also ask to read kinds that others define, which its table does not name: an
-    administrator grants them, and a refusal is an answer it understands.
+    The pod grouper may also read kinds that other projects define and that its table does not name. An
+    administrator grants those, and the grouper handles a refusal.
     """
     allowed = rights(names)
 
@@ -67,7 +67,7 @@ def access(
 
 
 def run(setup: ControllersSetup, life: Lifecycle) -> int:
-    """Run until ended; the exit status."""
+    """Run until the process is told to end; returns the exit status."""
     with serving(life) as parts:
         _run(setup, life, parts)
     return life.status

@@ -1,4 +1,4 @@
-"""Asks cluster autoscalers for gangs as a whole, where ProvisioningRequests are served."""
+"""Asks cluster autoscalers for whole gangs where the API server serves ProvisioningRequests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS: Final = tuple(r.PROVISIONING_REQUESTS.at(version) for version in VERSION
 
 
 class GangProvisioner:
-    """Keeps one ProvisioningRequest for every gang that found no room."""
+    """Keeps one ProvisioningRequest for every gang that does not fit."""
 
     workers = 1
     settle_seconds = 1.0
@@ -44,7 +44,7 @@ class GangProvisioner:
         self._served = Served(context.transport.raw)
 
     def wants(self) -> Sequence[Want]:
-        """Pod groups, their pods, and what was asked for them."""
+        """Pod groups, their pods, and the ProvisioningRequests made for them."""
         return (
             Want(r.POD_GROUPS, changed(lambda group: (key_of(group),))),
             Want(r.PODS, changed(groups_of), transform=t.pod, fields=self._fields),
@@ -52,12 +52,12 @@ class GangProvisioner:
         )
 
     def reconcile(self, key: ObjectKey, attempt: int) -> float | None:
-        """Ask for one gang, or take back what was asked."""
+        """Create the request of one gang, or delete it when it is no longer needed."""
         group = self._groups.get(key)
         if group is None:
-            return None  # What was made for it is owned by it, and goes with it.
+            return None  # The garbage collector deletes what the group owns.
         uid = group["metadata"].get("uid")
-        # A server with several versions shows every request in each.
+        # A server with several versions serves every request in each of them.
         there = next((items for made in self._made if (items := made.of(key))), [])
         own = [item for item in there if _owned(item, uid)]
         found = step(group, self._members.of(key), own, self._class, time.time())
@@ -77,7 +77,7 @@ class GangProvisioner:
         return found.after
 
     def _version(self) -> str:
-        """The version to write in, "" while none is served."""
+        """The version in which requests are written, "" while none is served."""
         for kind in _KINDS:
             if self._served.resource(kind.api_version, kind.kind) is not None:
                 return kind.version
@@ -100,7 +100,7 @@ class GangProvisioner:
         self._context.recorder.say(group, r.POD_GROUPS, "Normal", "CapacityRequested", text)
 
     def _delete(self, request: Object, version: str) -> None:
-        """Templates first: the request is what tells their names."""
+        """Delete the templates first, because only the request names them."""
         namespace, name = request["metadata"]["namespace"], request["metadata"]["name"]
         transport = self._context.transport
         for template in template_names(request):
@@ -122,7 +122,7 @@ class GangProvisioner:
 
 @contextmanager
 def _fine_if_there() -> Iterator[None]:
-    """The name says what is in an object, so one of that name is the one that is wanted."""
+    """Accept a conflict: names follow from content, so an object of that name is the wanted one."""
     try:
         yield
     except ApiError as error:

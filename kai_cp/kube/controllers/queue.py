@@ -1,4 +1,4 @@
-"""The queue controller: what each queue asks for and holds, in its status and as KAI's metrics (4)."""
+"""The queue controller writes what each queue requests and holds into its status and KAI's metrics (4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DIGITS: Final = 4
 
 
 class QueueController:
-    """Keeps ``status`` of every queue: its children, and sums over every pod group below it."""
+    """Keeps the ``status`` of every queue: its children, and the sums over all pod groups below it."""
 
     workers = 1
     settle_seconds = 0.3
@@ -36,14 +36,14 @@ class QueueController:
         self._metrics = QueueMetrics(context.registry, context.options)
 
     def wants(self) -> Sequence[Want]:
-        """Queues, and pod groups for the queue they name, also for the one they leave."""
+        """Queues, and pod groups, which touch both the queue they name and the one they leave."""
         return (
             Want(r.QUEUES, self._queue_keys),
             Want(r.POD_GROUPS, changed(lambda group: self._line(queue_of(group)), _group_change)),
         )
 
     def reconcile(self, key: ObjectKey, attempt: int) -> float | None:
-        """Write the status of one queue, if it is another than what it has; and its metrics."""
+        """Write the status of one queue if it changed, and its metrics."""
         queue = self._queues.get(key)
         if queue is None:
             self._metrics.forget(key[1])
@@ -79,7 +79,7 @@ class QueueController:
         return found
 
     def _line(self, name: str) -> Iterable[ObjectKey]:
-        """A queue and those above it."""
+        """A queue and its ancestors."""
         found: dict[ObjectKey, None] = {}
         while name and ("", name) not in found and len(found) < _DEEPEST:
             found["", name] = None
@@ -95,7 +95,7 @@ class QueueController:
 
 
 class Sums:
-    """Sums over the pod groups that name a queue, kept up to date with each change of one."""
+    """Sums over the pod groups that name a queue, updated with each change of one."""
 
     def __init__(self, groups: Store) -> None:
         self._parts: dict[ObjectKey, tuple[str, dict[str, Sum]]] = {}
@@ -105,7 +105,7 @@ class Sums:
         groups.listen(self._changed)
 
     def of(self, queue: str) -> dict[str, Sum]:
-        """The sums by field of the status."""
+        """The sums, by field of the status."""
         with self._lock:
             return {field: dict(self._totals[queue][field]) for field in FIELDS}
 
@@ -127,7 +127,7 @@ class Sums:
 
 
 class QueueMetrics:
-    """KAI's metrics of queues, one series a queue, gone when the queue is."""
+    """KAI's metrics of queues: one series per queue, removed with the queue."""
 
     def __init__(self, registry: CollectorRegistry, options: ControllerOptions) -> None:
         self._labels, self._usual = metric_labels(options)
@@ -174,7 +174,7 @@ class QueueMetrics:
             self._gauges[metric].labels(*labels).set(round(value, _DIGITS))
 
     def forget(self, name: str) -> None:
-        """The queue is gone."""
+        """Remove the series of a deleted queue."""
         labels = self._shown.pop(name, None)
         if labels is not None:
             for gauge in self._gauges.values():
@@ -182,7 +182,7 @@ class QueueMetrics:
 
 
 def _quota(spec: Object, resource: str, unit: float) -> float:
-    """A quota in base units; -1 stays."""
+    """A quota in base units; -1 (unlimited) stays."""
     value = ((spec.get("resources") or {}).get(resource) or {}).get("quota") or 0
     return float(value) if value == -1 else float(value) * unit
 
@@ -193,7 +193,7 @@ def _parent(queue: Object) -> str:
 
 
 def _subtree(name: str, children: dict[str, list[str]]) -> list[str]:
-    """A queue and all below it, each once even where the parents form a circle."""
+    """A queue and all its descendants, each once even where the parents form a cycle."""
     found = {name: None}
     waiting = [name]
     while waiting:

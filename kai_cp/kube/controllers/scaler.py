@@ -1,4 +1,4 @@
-"""The node-scale adjuster: shows autoscalers the GPUs that pods with parts of them wait for (5)."""
+"""The node-scale adjuster shows autoscalers how many GPUs the waiting fractional pods need (5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHOLE: Final[ObjectKey] = ("", "cluster")
 
 
 class NodeScaleAdjuster:
-    """Keeps as many scaling pods as the parts of GPUs that wait add up to."""
+    """Keeps as many scaling pods as the GPUs that the waiting fractional pods add up to."""
 
     workers = 1
     settle_seconds = 1.0
@@ -49,7 +49,7 @@ class NodeScaleAdjuster:
         self._cool_until = 0.0
 
     def wants(self) -> Sequence[Want]:
-        """Our pods, the scaling pods, what a quota holds back, and for which pods room was found."""
+        """Our pods, the scaling pods, pods that a quota holds back, and pods that have been given a place."""
         return (
             Want(r.PODS, _always, transform=t.pod, fields=self._ours),
             Want(r.PODS, _always, transform=t.pod, fields=self._theirs),
@@ -58,7 +58,7 @@ class NodeScaleAdjuster:
         )
 
     def reconcile(self, key: ObjectKey, attempt: int) -> float | None:
-        """One pass over all that waits."""
+        """Make one pass over all waiting pods."""
         now = time.monotonic()
         groups = {key_of(group): group for group in self._groups.all()}
         cooling = now < self._cool_until
@@ -97,7 +97,7 @@ class NodeScaleAdjuster:
             self._show(made)
 
     def _show(self, pod: Object) -> None:
-        """Tell autoscalers at once: the default scheduler may take a while to."""
+        """Mark the pod unschedulable at once, since the default scheduler may take a while to do so."""
         condition = {
             "type": "PodScheduled",
             "status": "False",

@@ -1,4 +1,4 @@
-"""Which resource of the API server serves a kind."""
+"""Finds the API resource that serves a kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOK_SECONDS: Final = 5.0
 
 
 class Served:
-    """Kinds by API version, as the server's discovery tells them. ``raw`` fetches a discovery document."""
+    """Kinds by API version, from the server's discovery. ``raw`` fetches a discovery document."""
 
     def __init__(self, raw: Callable[[str], Any], *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._raw = raw
@@ -24,8 +24,8 @@ class Served:
         self._lock = threading.Lock()
 
     def resource(self, api_version: str, kind: str) -> Resource | None:
-        """Where objects of a kind are; None while the API server does not serve it."""
-        with self._lock:  # A caller that comes while it is read waits for it.
+        """The resource of a kind; None while the API server does not serve it."""
+        with self._lock:  # A second caller waits while the document is read.
             found = self._known.get(api_version, {}).get(kind)
             now = self._monotonic()
             if found is not None or now - self._looked.get(api_version, -LOOK_SECONDS) < LOOK_SECONDS:
@@ -35,7 +35,7 @@ class Served:
             return known.get(kind)
 
     def forget(self, api_version: str) -> None:
-        """What was known of a version may not be true any more: look again, unless that was just done."""
+        """Read the discovery of a version again, unless that was just done."""
         with self._lock:
             if self._monotonic() - self._looked.get(api_version, -LOOK_SECONDS) >= LOOK_SECONDS:
                 self._known.pop(api_version, None)

@@ -1,4 +1,4 @@
-"""What a SchedulingShard becomes: a Deployment of our scheduler, from the shard and KAI's Config (6)."""
+"""Makes the Deployment of our scheduler from a SchedulingShard and KAI's Config (6)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARD: Final = "kai.scheduler/shard"
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """The Deployment wanted, and what of the shard could not be followed, one line each."""
+    """The wanted Deployment, and one line for each part of the shard that is not supported."""
 
     deployment: Object
     problems: tuple[str, ...] = ()
@@ -36,9 +36,9 @@ def deployment_name(shard: str) -> str:
 
 
 def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
-    """The Deployment of a shard; Malformed names the field that cannot be read.
+    """The Deployment of a shard. Raises ``Malformed`` that names the unreadable field.
 
-    ``config``: ``spec`` of ``kai-config``, empty where there is none.
+    ``config`` is the ``spec`` of ``kai-config``, empty where there is none.
     """
     meta, spec = object_at(shard, "metadata"), object_at(shard, "spec")
     name = text_at(meta, "name")
@@ -70,7 +70,7 @@ def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
         "uid": text_at(meta, "uid"),
         "controller": True,
     }
-    # A scheduler reads its shard once, at its start: a change of the specification starts it anew.
+    # A scheduler reads its shard at its start only, so a change of the spec restarts it.
     generation = {f"{SHARD}-generation": str(meta.get("generation") or 0)}
     body = {
         "apiVersion": "apps/v1",
@@ -91,7 +91,7 @@ def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
 
 
 def _pod(common: Json, service_account: str, container: Json) -> Json:
-    """The specification of the pod; ``common``: what ``kai-config`` says of all pods (``spec.global``)."""
+    """The pod spec; ``common`` is ``spec.global`` of ``kai-config``, which holds for all pods."""
     pod: dict[str, Any] = {
         "serviceAccountName": service_account,
         "priorityClassName": text_at(common, "priorityClassName") or "system-cluster-critical",
@@ -117,7 +117,7 @@ def _pod(common: Json, service_account: str, container: Json) -> Json:
 
 
 def owned(deployment: Object, shard: Object) -> bool:
-    """Whether a Deployment was made for this shard, and not by another program under the same name."""
+    """Whether a Deployment was made for this shard and not by another program under the same name."""
     owners = deployment["metadata"].get("ownerReferences") or ()
     return any(owner.get("uid") == shard["metadata"].get("uid") for owner in owners)
 
@@ -164,7 +164,7 @@ def _container(image: str, arguments: list[str], resources: Json) -> dict[str, A
 
 
 def contained(wanted: Any, found: Any) -> bool:
-    """Whether everything wanted is there; what the API server filled in besides does not matter."""
+    """Whether all wanted fields are there; defaults that the API server filled in do not matter."""
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(contained(v, found.get(k)) for k, v in wanted.items())
     if isinstance(wanted, list):
@@ -176,7 +176,7 @@ def contained(wanted: Any, found: Any) -> bool:
 def conditions(
     plan_: ShardPlan | None, deployment: Object | None, problem: str, generation: int
 ) -> list[Object]:
-    """KAI's conditions of a shard: Deployed, Available and Ready (1.5), true only where it is so."""
+    """KAI's conditions of a shard: Deployed, Available and Ready (1.5)."""
     deployed = plan_ is not None and deployment is not None and not problem
     available = deployed and deployment is not None and _available(deployment)
     told = problem or "; ".join(plan_.problems if plan_ is not None else ())

@@ -1,7 +1,6 @@
-"""Shards: a SchedulingShard makes, changes and removes a scheduler Deployment (6).
+"""The shard controller keeps one scheduler Deployment for every SchedulingShard (6).
 
-Removal is the garbage collector's: the Deployment is owned by its shard, and by nothing else, so that nothing
-ends because a Config is gone.
+The garbage collector removes the Deployment, which only its shard owns: deleting a Config ends no scheduler.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ class ShardController:
         self._configs = context.informers.store(r.CONFIGS, optional=True)
 
     def wants(self) -> Sequence[Want]:
-        """Shards, and the Config that all of them follow."""
+        """Shards, and the Config that all of them use."""
         return (
             Want(r.SHARDS, changed(lambda shard: (key_of(shard),), _other_spec), optional=True),
             Want(r.CONFIGS, changed(self._all, _other_spec), optional=True),
         )
 
     def reconcile(self, key: ObjectKey, attempt: int) -> float | None:
-        """Make or change the Deployment of one shard, and tell how it is."""
+        """Create or update the Deployment of one shard, and write the shard's conditions."""
         shard = self._shards.get(key)
         if shard is None or "deletionTimestamp" in shard["metadata"]:
             return None
@@ -69,7 +68,7 @@ class ShardController:
         return LOOK_SECONDS if told[-1]["status"] == "True" else WAITING_SECONDS
 
     def _keep(self, shard: Object, wanted: Object) -> Object | None:
-        """The Deployment as it is now; None where another one has its name, which is left alone."""
+        """The Deployment as it is now; None where another program's Deployment has that name."""
         namespace, name = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
         transport = self._context.transport
         stored = transport.get(r.DEPLOYMENTS, namespace, name)

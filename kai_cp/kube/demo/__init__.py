@@ -1,1 +1,1 @@
-"""A real control plane on loopback with fake nodes: for ``kai-cp demo-cluster`` and the tests."""
+"""A real control plane on loopback with fake nodes, for ``kai-cp demo-cluster`` and the tests."""

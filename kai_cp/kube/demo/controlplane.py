@@ -1,7 +1,7 @@
 """Start etcd, kube-apiserver, kube-controller-manager and kwok as processes on loopback.
 
-All are parts of one binary (``tests/kubetest``); ``$KUBEBUILDER_ASSETS`` may give the first two. Every child
-ends when this process does: the binary's parts watch their standard input, whose other end is here.
+All are parts of one binary (``tests/kubetest``); ``$KUBEBUILDER_ASSETS`` may provide the first two. Every
+child ends with this process, because it watches its standard input, a pipe from here.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ STAGES = Path(__file__).with_name("kwok.yaml")
 
 
 class ControlPlaneError(Exception):
-    """A part of the control plane did not start; the text has the end of its log."""
+    """A part of the control plane did not start; the text shows the end of its log."""
 
 
 def free_port() -> int:
-    """A TCP port on loopback that is not in use now."""
+    """A free TCP port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -46,7 +46,7 @@ def free_port() -> int:
 class ControlPlane:
     """A control plane; use it as a context manager.
 
-    ``users``: further user names and their groups; each gets the token ``<name>-token``, and no rights.
+    ``users`` are more user names with their groups; each gets the token ``<name>-token`` and no rights.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ControlPlane:
         return f"{user}-token"
 
     def kubeconfig(self, user: str = ADMIN, *, url: str = "") -> Path:
-        """A kubeconfig file of ``user``, for the API server or for another address in front of it."""
+        """A kubeconfig file of ``user``, for the API server or for a proxy in front of it."""
         path = self.directory / f"{user}-{(url or self.url).rsplit(':', 1)[-1]}.kubeconfig"
         cluster = {"server": url or self.url, "certificate-authority": str(self.ca)}
         document = {
@@ -147,7 +147,7 @@ class ControlPlane:
             process.stdin.close()
 
     def pause(self, name: str, *, resume: bool = False) -> None:
-        """Stop a part without ending it, as a machine that hangs would; ``resume`` lets it go on."""
+        """Freeze a part as if its machine hung; ``resume`` lets it go on."""
         self._processes[name].send_signal(signal.SIGCONT if resume else signal.SIGSTOP)
 
     def log(self, name: str, lines: int = 30) -> str:

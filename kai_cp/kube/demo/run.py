@@ -1,4 +1,4 @@
-"""``kai-cp demo-cluster``: a control plane, fake GPU nodes, our processes and a story, on one terminal."""
+"""``kai-cp demo-cluster``: a control plane, fake GPU nodes, our processes and a story in one terminal."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ BUILDER: Final = Path("tests/kubetest/build.py")
 
 
 class NoControlPlane(Exception):
-    """There is no control plane binary, and nothing here to build it from."""
+    """There is no control plane binary, and no source here to build it from."""
 
 
 def control_plane_binary(console: Console, *, yes: bool) -> Path:
-    """``$KUBETEST_BINARY``, the binary built before, or one that the repository builds now.
+    """The binary from ``$KUBETEST_BINARY``, from an earlier build, or built now from the repository.
 
     Building takes long, so on a terminal the function asks first (unless ``yes``) and shows progress. Raises
     ``NoControlPlane`` if there is no binary and it cannot be built.
@@ -63,7 +63,7 @@ def _agreed(console: Console) -> bool:
 
 
 def _built(console: Console) -> Path:
-    """Build it; every half minute a line says that it goes on."""
+    """Build the binary; a line every half minute shows that the build goes on."""
     command = [sys.executable, "-m", "tests.kubetest.build"]
     began = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -93,7 +93,7 @@ def _start(command: str, plane: ControlPlane) -> subprocess.Popen[bytes]:
 
 
 def run(nodes: int, *, stay: bool, yes: bool = False, console: Console | None = None) -> int:
-    """Run the demonstration; with ``stay`` until interrupted, otherwise until the story is over."""
+    """Run the demonstration until the story is over, or until interrupted if ``stay``."""
     console = console or Console()
     binary = control_plane_binary(console, yes=yes)
     console.print("[2/3] starting it on loopback …")

@@ -1,4 +1,4 @@
-"""The demonstration's cluster and workload: racks of GPU nodes, departments, gangs that come and go."""
+"""The demonstration's cluster and workload: racks of GPU nodes, departments, and gangs over time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUEUES: Final = (
 
 
 def create_cluster(api: Transport, nodes: int) -> None:
-    """Namespaces, nodes in racks of five, their topology, queues and priorities."""
+    """Create namespaces, nodes in racks of five, their topology, queues and priorities."""
     for name in (NAMESPACE, "kai-scheduler", "kai-resource-reservation"):
         api.create(r.NAMESPACES, "", {"metadata": {"name": name}})
     for i in range(nodes):
@@ -65,7 +65,9 @@ def create_gang(
     rack: bool = False,
     fraction: str = "",
 ) -> None:
-    """A pod group with its pods. ``rack``: all in one rack. ``fraction``: of a GPU, instead of whole ones."""
+    """Create a pod group with its pods: all in one rack if ``rack``, with a ``fraction`` of a GPU if
+    given.
+    """
     spec: Object = {
         "queue": queue,
         "minMember": pods if minimum is None else minimum,
@@ -95,7 +97,7 @@ def create_gang(
 
 
 def tell(api: Transport, nodes: int) -> Iterator[tuple[str, float]]:
-    """The story: what happens now, and how long to watch it [s]."""
+    """Tell the story: yields what happens now and how long to watch it, in seconds."""
     yield f"{nodes} nodes with {GPUS} GPUs each in racks of {RACK_NODES}, and nothing to do", 3
     create_gang(api, "llm", "language", 64)
     yield "research/language trains a model on 64 GPUs: all pods or none", 6

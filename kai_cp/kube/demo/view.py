@@ -22,14 +22,14 @@ EVENTS: Final = 8
 
 
 def gpus_of(pod: Object) -> float:
-    """GPUs a pod asks for."""
+    """The number of GPUs that a pod requests."""
     if names.GPU_FRACTION in api_objects.annotations_of(pod):
         return float(api_objects.annotations_of(pod)[names.GPU_FRACTION])
     return sum(float(needs.get(names.GPU) or 0) for needs in api_objects.limits(pod))
 
 
 class DemoView:
-    """Draws the state of a cache."""
+    """Draws the content of a cache."""
 
     def __init__(self, cache: ClusterCache, api: Transport) -> None:
         self._cache = cache
@@ -107,12 +107,12 @@ class DemoView:
         table = Table("about", "reason", "message", title="Last events", expand=True)
         items = (self._api.raw(r.EVENTS.path(NAMESPACE)) or {}).get("items") or []
         items.sort(key=lambda e: (e.get("lastTimestamp") or "", int(e["metadata"]["resourceVersion"])))
-        # The newest words about each thing.
+        # The newest event about each object.
         newest = {(event["involvedObject"]["name"], event["reason"]): event for event in items}
         said: dict[tuple[str, str], list[str]] = {}
         for event in newest.values():
             key = (event["reason"], event["message"])
-            # What is said last comes last, once for everything that it is said of.
+            # The latest event comes last; equal events about several objects are one line.
             said[key] = [*said.pop(key, []), event["involvedObject"]["name"]]
         for (reason, message), about in list(said.items())[-EVENTS:]:
             more = f" and {len(about) - 1} more" if len(about) > 1 else ""

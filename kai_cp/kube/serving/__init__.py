@@ -1,1 +1,1 @@
-"""What every long-running process has: options, logs, HTTP, signals and one way to end."""
+"""The shared parts of every long-running process: options, logs, HTTP, signals and shutdown."""

@@ -1,4 +1,4 @@
-"""Command line flags stated once: the fields of a dataclass are the options of a command."""
+"""Command line flags from dataclasses: each field is one option of a command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from kai_cp.reader.times import duration as go_duration
 
 
 def seconds(text: str | float) -> float:
-    """Seconds of a Go duration (``1m30s``) or a plain number; anything else is a ``BadParameter``."""
+    """The seconds of a Go duration (``1m30s``) or a plain number. Raises ``BadParameter`` for anything
+    else.
+    """
     try:
         return float(text)
     except ValueError:
@@ -54,7 +56,7 @@ LeaseFlag = Annotated[
 
 
 def _grouped(hint: Any, bundle: Any) -> Any:
-    """The annotation of a field, shown in the help under the name of its dataclass (``Binder options``)."""
+    """The annotation of a field; the help shows it under its dataclass's name (``Binder options``)."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", bundle.__name__.removesuffix("Options"))
     for option in getattr(hint, "__metadata__", ()):
         if isinstance(option, OptionInfo):
@@ -63,9 +65,9 @@ def _grouped(hint: Any, bundle: Any) -> Any:
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with one option per field in place of each parameter that is annotated with a dataclass.
+    """The command with each dataclass parameter replaced by one option per field.
 
-    A field's annotation may carry a ``typer.Option`` as a parameter's may; its default is the option's.
+    A field's annotation may carry a ``typer.Option``; the field's default is the option's default.
     """
     signature = inspect.signature(command, eval_str=True)
     bundles: dict[str, Any] = {}

@@ -1,9 +1,8 @@
-"""HTTP of a process: health and metrics for anyone, data for users of the same machine (11.3).
+"""The HTTP server of a process: health and metrics for all, data for users of the same machine (11.3).
 
-A client of a port must not be able to keep others from it: connections are counted, one that waits or
-reads slowly gives way to a new one (first those of the client that has most), and few answers are made at
-once. A port of this machine alone answers only to its own names, so that no page in a browser reads it under
-another.
+One client cannot keep others from a port: connections are limited, an idle or slow one is closed for a new
+one (first those of the client with most connections), and few answers are made at once. A loopback port
+answers only to loopback host names, so a page in a browser cannot read it through DNS rebinding.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ LOOPBACK: Final = frozenset(["localhost", "127.0.0.1", "::1"])
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a path answers; ``body`` may be a stream, which is then sent in chunks."""
+    """The answer of a path. A ``body`` that is a stream is sent in chunks."""
 
     body: bytes | Iterable[bytes]
     content: str = TEXT
@@ -50,7 +49,7 @@ Route = Callable[[str], Response | None]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A path that is asked with parameters, or with a JSON body of at most ``most_bytes``."""
+    """A path that takes parameters, or a JSON body of at most ``most_bytes`` bytes."""
 
     asked: Callable[[Mapping[str, str]], Response] | None = None
     posted: Callable[[bytes], Response] | None = None
@@ -67,7 +66,7 @@ def as_json(value: Any, status: int = 200) -> Response:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server of ``routes`` with a limit of connections; ``loopback``: asked by its local names only."""
+    """A server of ``routes`` with limited connections. If ``loopback``, it answers to local names only."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -90,7 +89,7 @@ class _Server(ThreadingHTTPServer):
         return None
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Make room for a connection; False when there is none."""
+        """Close an idle connection for a new one if needed; False if none is idle."""
         with self._counting:
             if len(self._waiting) + len(self._busy) >= MOST_CONNECTIONS:
                 if not self._waiting:
@@ -105,7 +104,7 @@ class _Server(ThreadingHTTPServer):
 
     @contextlib.contextmanager
     def busy(self, request: Any) -> Iterator[None]:
-        """While an answer is made its connection does not give way."""
+        """Protect a connection from being closed for another while its answer is made."""
         with self._counting:
             client = self._waiting.pop(request, "")
             self._busy.add(request)
@@ -117,13 +116,13 @@ class _Server(ThreadingHTTPServer):
                 self._waiting[request] = client
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget a connection that ends."""
+        """Forget a closed connection."""
         with self._counting:
             self._waiting.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no error of ours."""
+        """Ignore clients that disconnect."""
         LOG.debug("connection ended", extra={"client": str(client_address)}, exc_info=True)
 
 
@@ -141,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """Answer when it is this request's turn."""
+        """Answer once it is this request's turn."""
         if self.server.loopback and _named(self.headers.get("Host") or "") not in LOOPBACK:
             self._send(Response(b"this port answers to localhost only\n", status=421))
         elif self.server.answering.acquire(timeout=ANSWER_SECONDS):
@@ -149,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
                 with self.server.busy(self.request):
                     answer = self._answer()
                 if not isinstance(answer.body, bytes):
-                    self._send(answer)  # It is made while it is sent.
+                    self._send(answer)  # The body is made while it is sent.
             finally:
                 self.server.answering.release()
             if isinstance(answer.body, bytes):
@@ -158,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(Response(b"too many requests at once\n", status=503))
 
     def do_POST(self) -> None:
-        """As GET; what the path takes decides."""
+        """Answer as GET does; the path decides what it takes."""
         self.do_GET()
 
     def _answer(self) -> Response:
@@ -181,11 +180,11 @@ class _Handler(BaseHTTPRequestHandler):
         return Response(b"this path takes GET\n", status=405)
 
     def _asked(self, query: Query) -> Response:
-        """What a path with parameters or a body answers; a body is read whole or not at all."""
+        """The answer of a path with parameters or a body. A body is read completely or not at all."""
         length = self.headers.get("Content-Length") or "0"
         size = int(length) if length.isdecimal() and len(length) < len(str(2**63)) else -1
         if size or "Transfer-Encoding" in self.headers:
-            # What is not read must not be taken for the next request.
+            # An unread body must not be taken for the next request.
             self.close_connection = True
         if self.command == "GET":
             if query.asked is None:
@@ -218,12 +217,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Into our log, at its lowest level."""
+        """Write to our log at debug level."""
         LOG.debug("http", extra={"request": format % args})
 
 
 class HttpServer:
-    """Serves routes by longest prefix. ``address`` is ``host:port``; an empty host is every interface."""
+    """Serves routes by longest prefix. ``address`` is ``host:port``; an empty host means every interface."""
 
     def __init__(self, address: str, routes: Mapping[str, Route]) -> None:
         host, _, port = address.rpartition(":")
@@ -233,7 +232,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port on which the server listens."""
         return int(self._server.server_address[1])
 
     def start(self) -> None:
@@ -247,6 +246,6 @@ class HttpServer:
 
 
 def _named(host: str) -> str:
-    """The name in a Host header, without its port."""
+    """The host name in a Host header, without the port."""
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdecimal() else host).strip("[]").lower()

@@ -1,4 +1,4 @@
-"""Logs as one JSON object a line on standard error, or as plain text."""
+"""Logs on standard error, as one JSON object per line or as plain text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asct
 
 
 class JsonFormatter(logging.Formatter):
-    """Time, level, logger, message, and whatever else the caller added."""
+    """Time, level, logger, message, and the caller's extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line of JSON."""
@@ -33,7 +33,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """The same for people: time, level, message, and what the caller added as ``key=value``."""
+    """Plain text: time, level, message, and the caller's extra fields as ``key=value``."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s")

@@ -1,4 +1,4 @@
-"""What every long-running process here has: signals, a lease, HTTP, and one way to end."""
+"""The shared parts of every long-running process: signals, a lease, HTTP, and shutdown."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Logging:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What every process that serves a cluster is told.
+    """The options of every process that serves a cluster.
 
     ``qps`` differs from KAI's default: 0 leaves the rate to the server's own priority and fairness.
     """
@@ -74,9 +74,9 @@ class Service:
 
 
 class Lifecycle:
-    """The life of one process: a reason to end it, and what waits for one.
+    """The life of one process: the reason to end it, and callbacks that wait for one.
 
-    ``hard_exit`` is called with the status when the end is forced and does not come in time.
+    ``hard_exit`` is called with the status if the process must end and does not in time.
     """
 
     def __init__(self, hard_exit: Callable[[int], object] | None = None) -> None:
@@ -86,11 +86,11 @@ class Lifecycle:
         self.status = 0
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Call when the end is decided."""
+        """Register a callback for the end."""
         self._callbacks.append(callback)
 
     def end(self, status: int = 0) -> None:
-        """Decide the end; the first status counts."""
+        """End the process; the first status counts."""
         if not self._over.is_set():
             self.status = status
             self._over.set()
@@ -103,12 +103,12 @@ class Lifecycle:
 
     @property
     def over(self) -> bool:
-        """Whether the end is decided."""
+        """Whether the process is ending."""
         return self._over.is_set()
 
     @property
     def event(self) -> threading.Event:
-        """Set when the end is decided."""
+        """The event that is set when the process is ending."""
         return self._over
 
     def handle_signals(self) -> None:
@@ -126,7 +126,7 @@ class Lifecycle:
         self.end(UNAUTHORIZED)
 
     def lease_lost(self) -> None:
-        """End at once: another leader may be at work."""
+        """End at once, because another leader may be at work."""
         LOG.error("lease lost, ending")
         self.end(LOST_LEASE)
 
@@ -142,7 +142,7 @@ def connect(
 
 @contextlib.contextmanager
 def serving(life: Lifecycle) -> Iterator[ExitStack]:
-    """The parts of a process: each is ended, the last one first, however the process ends.
+    """The parts of a process; each is stopped, the last one first, however the process ends.
 
     An error of the API server, or the loss of the lease, becomes the exit status of ``life``.
     """
@@ -163,7 +163,7 @@ def probes(
 ) -> dict[str, Route]:
     """``/metrics``, ``/healthz`` and ``/readyz`` of a process that is ready once nothing is ``missing``.
 
-    ``hung`` says what does not end, or "": a process that hangs is started anew.
+    ``hung`` names work that does not end, or ""; the kubelet restarts a process that hangs.
     """
 
     def healthz(_rest: str) -> Response:
@@ -184,7 +184,7 @@ def probes(
 
 
 def listen(parts: ExitStack, address: str, routes: Mapping[str, Route]) -> None:
-    """Serve ``routes`` on ``address`` while the process lives; an empty address: not at all."""
+    """Serve ``routes`` on ``address`` while the process lives; an empty address serves nothing."""
     if address:
         server = HttpServer(address, routes)
         parts.callback(server.stop)
@@ -201,10 +201,10 @@ def candidate(
     life: Lifecycle,
     transport: Transport,
 ) -> LeaderLease:
-    """The lease ``name``, not asked for yet; ``transport`` writes only while it is held.
+    """The lease ``name``, not yet requested; ``transport`` writes only while it is held.
 
-    It is given back after the parts that begin later have ended, so that this process never writes beside the
-    next one. It has a connection of its own: a busy writer cannot delay its renewal.
+    The lease is released after the parts that begin later have ended, so that this process never writes
+    beside the next leader. It has a connection of its own, so a busy writer cannot delay its renewal.
     """
     times = service.lease_times
     own = Transport(
@@ -223,7 +223,7 @@ def candidate(
 
 
 def lead(lease: LeaderLease, life: Lifecycle) -> bool:
-    """Wait for the lease, then keep it in a thread; False when the end of life came first."""
+    """Wait for the lease, then keep it in a thread; False if the process is ending first."""
     if not lease.acquire():
         return False
     threading.Thread(target=lease.keep, args=(life.lease_lost,), name="lease", daemon=True).start()

@@ -1,1 +1,1 @@
-"""What is counted and kept for those that look: metrics and the last cycles."""
+"""Metrics, and the records of the last cycles."""

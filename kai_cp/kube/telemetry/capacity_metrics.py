@@ -1,4 +1,4 @@
-"""GPUs by state and the largest gangs that fit, worked out from the last cycle when asked for."""
+"""GPUs by state and the largest gangs that fit, computed from the last cycle at each scrape."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ CLUSTER: Final = "cluster"
 
 
 def gpu_states(snapshot: Snapshot, plan: Plan, report: Report) -> Mapping[str, float]:
-    """Every GPU of the snapshot in one state; shared GPUs count whole.
+    """The number of GPUs in each state; a shared GPU counts as a whole one.
 
-    *used*: held by a pod, also by one on its way out. *reserved*: idle and promised to a pod that waits for
-    the rest of its gang or for victims. *fragmented*: idle on a node of which something is used or reserved.
-    *free*: idle on a node without either. *unavailable*: idle on a node that takes no pods.
+    *used*: held by a pod, which may be terminating. *reserved*: idle and promised to a pod that waits for the
+    rest of its gang or for victims. *fragmented*: idle on a node that has used or reserved GPUs. *free*: idle
+    on a node that has neither. *unavailable*: idle on a node that accepts no pods.
     """
     promised: defaultdict[str, float] = defaultdict(float)
     for decision in plan.decisions:
@@ -46,7 +46,7 @@ def gpu_states(snapshot: Snapshot, plan: Plan, report: Report) -> Mapping[str, f
 
 
 def largest_gangs(report: Report) -> Mapping[tuple[str, int], int]:
-    """By level (its label, or *cluster*) and GPUs a pod: the most pods that one domain takes now."""
+    """The most pods that one domain can take now, by level (its label, or *cluster*) and GPUs per pod."""
     found: dict[tuple[str, int], int] = {}
     for tree in report.trees:
         for capacity in report.largest_gangs(tree):
@@ -65,7 +65,7 @@ class CapacityMetrics(Collector):
         registry.register(self)
 
     def observe(self, cycle: CycleRecord) -> None:
-        """Take a cycle; it is worked through when asked for."""
+        """Keep a cycle for the next scrape."""
         with self._lock:
             self._cycle, self._report = cycle, None
 

@@ -1,4 +1,4 @@
-"""The last cycles, kept for ``/debug/cycles``: what was seen, what was decided, what came of it."""
+"""The last cycles, kept for ``/debug/cycles``: the snapshot, the decisions and their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEPT: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class CycleRecord:
-    """One cycle. ``seconds``: time by phase (snapshot, prepare, solve, check, write, report)."""
+    """One cycle. ``seconds`` is the time by phase (snapshot, prepare, solve, check, write, report)."""
 
     number: int
     started: float
@@ -36,7 +36,7 @@ class CycleRecord:
     """Historic usage of queues that it was decided with."""
 
     def summary(self) -> dict[str, Any]:
-        """What ``/debug/cycles`` lists."""
+        """The entry of the cycle in ``/debug/cycles``."""
         return {
             "cycle": self.number,
             "started": rfc3339(self.started),
@@ -78,5 +78,5 @@ class CycleLog:
             return list(self._cycles)
 
     def get(self, number: int) -> CycleRecord | None:
-        """The cycle of that number, while it is remembered."""
+        """The cycle with that number, or None if it is no longer kept."""
         return next((cycle for cycle in self.all() if cycle.number == number), None)

@@ -1,4 +1,4 @@
-"""How much is disturbed for what is given, over the last hour."""
+"""The ratio of GPUs taken by evictions to GPUs given, over the last hour."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ HOUR: Final = 3600.0
 
 
 class DisruptionTotals:
-    """GPUs that evictions and moves took, and GPUs given to the pod groups they were for."""
+    """GPUs that evictions and moves took, and GPUs given to the pod groups that caused them."""
 
     def __init__(self) -> None:
         self._cycles: deque[tuple[float, float, float]] = deque()
         """When, GPUs taken, GPUs given."""
 
     def note(self, cycle: CycleRecord) -> None:
-        """Take a cycle. What is evicted for no other group, a stale gang, does not count."""
+        """Add a cycle. Evictions that serve no other group, as of a stale gang, do not count."""
         pods = cycle.snapshot.pod_by_key
         evicted = {
             result.decision.pod: result.decision

@@ -1,4 +1,4 @@
-"""KAI's metrics under KAI's names and meanings, for the dashboards that ask for them (11.4)."""
+"""KAI's metrics with KAI's names and meanings, for existing dashboards (11.4)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ UNLIMITED: Final = -1.0
 
 
 class KaiMetrics:
-    """What KAI's scheduler exports. ``prefix``: KAI's metrics namespace.
+    """The metrics of KAI's scheduler. ``prefix`` is KAI's metrics namespace.
 
-    Quota and allocation of queues are the queue controller's, ours or KAI's: one process counts them.
+    The queue controller (ours or KAI's) exports quota and allocation of queues.
     """
 
     def __init__(self, registry: CollectorRegistry, prefix: str) -> None:
@@ -43,7 +43,7 @@ class KaiMetrics:
             buckets=LATENCIES,
             registry=registry,
         )
-        # Counters by meaning; as gauges they keep KAI's names, which lack the suffix a counter would get.
+        # These are counters, but exported as gauges: a counter's name would get a suffix that KAI's lack.
         self._scheduled_by = gauge("podgroups_scheduled_by_action", "Pod groups given places.", ("action",))
         self._acted_on_by = gauge("podgroups_acted_on_by_action", "Pod groups changed.", ("action",))
         self._preemptions = gauge("total_preemption_attempts", "Cycles that evicted.")
@@ -63,7 +63,7 @@ class KaiMetrics:
         self._query = gauge("usage_query_latency_milliseconds", "Time of the last usage query [ms].")
 
     def usage_query(self, milliseconds: Callable[[], float]) -> None:
-        """Where the time of the last usage query is asked for."""
+        """Register a function that returns the time of the last usage query."""
         self._query.set_function(milliseconds)
 
     def observe(self, cycle: CycleRecord) -> None:

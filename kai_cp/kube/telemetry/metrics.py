@@ -1,4 +1,4 @@
-"""Our own metrics, and KAI's beside them; docs/in-a-cluster.md says what each means."""
+"""Our own metrics beside KAI's; docs/in-a-cluster.md explains each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600
 
 
 class SchedulerMetrics:
-    """What one scheduler process exports. ``prefix``: KAI's metrics namespace."""
+    """The metrics of one scheduler process. ``prefix`` is KAI's metrics namespace."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class SchedulerMetrics:
         )
         self._observed = counter("observed_total", "Others' placements, compared with our plan.", "outcome")
         self._aside = gauge("set_aside_objects", "Objects that cannot be used.")
-        # From the start at 0: what appears first with 1 is no increase to an alert.
+        # Each series starts at 0, since an alert sees no increase in a series that starts at 1.
         for result in ("done", "failed"):
             self._cycles.labels(result)
         for action in get_args(ActionName):
@@ -94,11 +94,11 @@ class SchedulerMetrics:
         self._queues_seen: set[str] = set()
 
     def compared(self, outcome: str, count: int) -> None:
-        """Record placements of another scheduler, compared with our plan."""
+        """Record how another scheduler's placements compare with our plan."""
         self._observed.labels(outcome).inc(count)
 
     def failed(self) -> None:
-        """Record a cycle that did not come to its end."""
+        """Record a cycle that failed."""
         self._cycles.labels("failed").inc()
 
     def observe(self, cycle: CycleRecord) -> None:
@@ -153,7 +153,7 @@ class SchedulerMetrics:
         for queue in self._queues_seen - oldest.keys():
             self._oldest.remove(queue)
         for queue, created in oldest.items():
-            # Without a change there is no cycle, and yet the wait grows.
+            # The wait grows even while nothing changes and no cycle runs.
             self._oldest.labels(queue).set_function(_age(created, self._clock))
         self._queues_seen = set(oldest)
         self._shortfall.show(
@@ -164,7 +164,7 @@ class SchedulerMetrics:
         )
 
     def _decision(self, cycle: CycleRecord, result: WriteResult, moved: Set[PodKey]) -> bool:
-        """Record what became of a decision; whether it evicted a group that was evicted not long ago."""
+        """Record the result of a decision; returns whether it evicted a recently evicted group again."""
         decision, outcome, _ = result
         groups, pod = cycle.snapshot.group_by_key, cycle.snapshot.pod_by_key[decision.pod]
         group = groups.get(decision.group) if decision.group is not None else None

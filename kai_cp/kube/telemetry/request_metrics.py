@@ -1,4 +1,4 @@
-"""Requests to the API server and waiting reports as metrics."""
+"""Metrics of requests to the API server and of waiting reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kai_cp.kube.api.transport import Transport
 
 
 class RequestMetrics(Collector):
-    """Reads the transport's own counts when asked."""
+    """Reads the transport's counters at each scrape."""
 
     def __init__(self, registry: CollectorRegistry, transport: Transport, writer: BackgroundWriter) -> None:
         self._transport = transport

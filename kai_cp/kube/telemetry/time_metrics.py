@@ -1,4 +1,4 @@
-"""Metrics of the time axis by queue: promises, what stands idle for them, backfill, declared run times."""
+"""Metrics of the time axis by queue: promises, GPUs idle for them, backfill, declared run times."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ RATIOS: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 4.0, 10.0)
 
 
 def reserved_idle(snapshot: Snapshot, plan: Plan, free: Mapping[str, float]) -> dict[str, float]:
-    """GPUs by queue that are idle because they are promised, to nominated pods first, then to reservations.
+    """The GPUs of each queue that are idle because they are promised: to nominated pods first, then to
+    reservations.
 
-    ``free``: idle GPUs by node.
+    ``free`` is the number of idle GPUs by node.
     """
     left = dict(free)
     found: defaultdict[str, float] = defaultdict(float)
@@ -50,7 +51,7 @@ def reserved_idle(snapshot: Snapshot, plan: Plan, free: Mapping[str, float]) -> 
 
 
 class ReservedIdle(Collector):
-    """What is promised and idle, summed over time, and now (queues above included)."""
+    """GPUs promised and idle, now and summed over time; a queue's figures include its descendants."""
 
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -62,7 +63,7 @@ class ReservedIdle(Collector):
         registry.register(self)
 
     def observe(self, cycle: CycleRecord) -> None:
-        """Take a cycle. Only one that promises room is worked through."""
+        """Add a cycle; one without promises costs nothing."""
         snapshot, plan = cycle.snapshot, cycle.plan
         found: dict[str, float] = {}
         if plan.reservations or any(decision.kind == "Nominate" for decision in plan.decisions):
@@ -99,7 +100,7 @@ class ReservedIdle(Collector):
 
 
 class TimeMetrics:
-    """What became of promises, what backfills, and how true declared run times are."""
+    """Counts kept and broken promises, backfill, and how exact declared run times are."""
 
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float]) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -168,7 +169,7 @@ class TimeMetrics:
             return
         late = cycle.started - entry.promised
         if entry.state == "started":
-            # Nominated pods wait for room; the start that counts is the one that was decided.
+            # Nominated pods still wait for a place; the start counts from the decision.
             if any(d.kind == "Nominate" and d.group == entry.group for d in cycle.plan.decisions):
                 return
             result = "kept" if abs(late) <= KEPT_SECONDS else "broken" if late > 0 else "earlier"
@@ -181,7 +182,7 @@ class TimeMetrics:
         self._promises.labels(entry.queue, result, (said or "Unknown") if result == "broken" else "").inc()
 
     def _backfill(self, cycle: CycleRecord) -> None:
-        """Pods bound in room that another group holds, and those that a start evicted."""
+        """Count pods bound on places that another group holds, and pods that a start evicted."""
         held: defaultdict[str, set[GroupKey]] = defaultdict(set)
         for entry in cycle.plan.reservations or ():
             for node in entry.nodes if entry.state in HOLDING else ():
@@ -199,7 +200,7 @@ class TimeMetrics:
                 self._lost.labels(group.queue).inc(work)
 
     def _ends(self, cycle: CycleRecord) -> None:
-        """A group that ran in the last cycle and does not now, unless evicted, shows how long it took."""
+        """Record the run time of each group that ran in the last cycle, does not now, and was not evicted."""
         snapshot = cycle.snapshot
         running = {
             group.key: (group, group.last_start)
