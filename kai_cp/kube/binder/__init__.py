@@ -1,1 +1,1 @@
-"""The binder's process: from BindRequest to bound pod, one step at a time."""
+"""The binder's process: it turns each BindRequest into a bound pod, step by step."""

@@ -1,7 +1,7 @@
-"""BindRequest to bound pod (9.2): one request at a time per pod, many pods at once.
+"""Turns a BindRequest into a bound pod (9.2): one request at a time per pod, many pods at once.
 
-Retries are stored: every failed attempt is written to the request, so a new leader goes on where the last one
-stopped, and ``PodBound`` says what is true now.
+Every failed attempt is written to the request, so a new leader continues where the last one stopped. The
+pod's condition ``PodBound`` shows the present state.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BINDING_SECONDS: Final = 1.0
 
 
 class Wait(NamedTuple):
-    """A bind that waits for something, and what is to be undone if that never comes."""
+    """A bind that waits for an object, and the steps to undo if it never comes."""
 
     step: BindStep
     since: float
@@ -54,7 +54,7 @@ class Wait(NamedTuple):
 
 @dataclass
 class BinderState:
-    """What the binder remembers of a request it is busy with. Nothing in it is needed after a restart."""
+    """What the binder remembers of a request in progress. A restart loses nothing that is needed."""
 
     looks: int = 0
     """How often the node was looked for in vain."""
@@ -64,9 +64,9 @@ class BinderState:
 
 
 class Binder:
-    """Carries BindRequests out. ``steps`` are what must be true before a pod is bound, in order.
+    """Carries out BindRequests. ``steps`` run in order before a pod is bound.
 
-    Namespaces take turns. ``workers``: threads; none is held by a bind that waits.
+    Namespaces take turns. ``workers`` is the number of threads; a bind that waits holds none.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Binder:
         ]
 
     def start(self, lease_lost: Callable[[], None]) -> None:
-        """Begin: every request known, and every one that comes."""
+        """Begin with every known request, and take each new one."""
         self._lease_lost = lease_lost
         self._requests.listen(self._changed)
         self._pods.listen(self._pod_changed)
@@ -120,15 +120,15 @@ class Binder:
             thread.start()
 
     def busy(self) -> bool:
-        """Whether pods are being bound now, or were just: reports can wait meanwhile."""
+        """Whether pods are being bound now, or were a moment ago; reports can wait meanwhile."""
         return time.monotonic() - self._bound_at < BINDING_SECONDS
 
     def hung(self) -> str:
-        """Which bind does not end, or ""."""
+        """The bind that has not ended in time, or ""."""
         return self._queue.hung()
 
     def stop(self) -> None:
-        """Begin nothing new; what is being written is written."""
+        """Begin no new bind; writes in progress are finished."""
         self._queue.stop()
         end = time.monotonic() + STOP_SECONDS
         for thread in self._threads:
@@ -136,7 +136,9 @@ class Binder:
                 thread.join(max(0.0, end - time.monotonic()))
 
     def _changed(self, old: Object | None, new: Object | None) -> None:
-        """Take up an order that is new, or gone while it waits; other changes of it are our reports."""
+        """Take up a new request, or one that was deleted while it waits; other changes are our own
+        reports.
+        """
         if new is None:
             if old is not None and key_of(old) in self._states:
                 self._queue.add([key_of(old)])
@@ -144,9 +146,9 @@ class Binder:
             self._queue.add([key_of(new)])
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
-        """Take up the request of a pod that is seen after it: the watch of pods may hang."""
+        """Take up the request of a pod whose watch event arrives after its request's."""
         if new is not None and (old is None or old["metadata"]["uid"] != new["metadata"]["uid"]):
-            request = self._requests.get(key_of(new))  # it has its pod's name (1.3)
+            request = self._requests.get(key_of(new))  # a request has its pod's name (1.3)
             if request is not None:
                 self._changed(None, request)
 
@@ -176,7 +178,7 @@ class Binder:
             self._queue.done(key, pause)
 
     def _attempt(self, key: ObjectKey, state: BinderState) -> float | None:
-        """Try once; seconds until the next attempt, or None when there is to be none."""
+        """Try once; returns the seconds until the next attempt, or None if there is none."""
         order = self._order(key)
         wait = state.wait
         if wait is not None and (order is None or _ordered(order[0]) != _ordered(wait.request)):
@@ -199,12 +201,12 @@ class Binder:
             return self._failure(request, pod, error.message or str(error), retry=True)
 
     def _order(self, key: ObjectKey) -> tuple[Object, Object] | None:
-        """A request that is to be carried out, and its pod."""
+        """The request to carry out, and its pod."""
         request = self._requests.get(key)
         if request is None or api_objects.finished(request) or "deletionTimestamp" in request["metadata"]:
             return None
         pod = self._pods.get((key[0], request["spec"]["podName"]))
-        # A pod that is not there yet is waited for; without one the garbage collector takes the request.
+        # Wait for a pod that is not seen yet; if it was deleted, the garbage collector deletes the request.
         if pod is None or not api_objects.belongs_to(request, pod) or not self._serves(pod):
             return None
         return request, pod
@@ -213,7 +215,7 @@ class Binder:
         return not self._scheduler_name or pod["spec"].get("schedulerName") == self._scheduler_name
 
     def _bind(self, request: Object, pod: Object, state: BinderState) -> float | None:
-        """Carry the steps out and bind; seconds that the bind may wait for what has not come, or None."""
+        """Run the steps and bind; returns how many seconds the bind may still wait for an object, or None."""
         now = time.monotonic()
         wait, state.wait = state.wait, None
         started, reached = (wait.started, wait.reached) if wait is not None else (now, 0)
@@ -235,7 +237,7 @@ class Binder:
                     return left if self.waiting.park(key_of(request), what) else 0.0
             self._post(request, pod, node_name)
         except LeaseLost:
-            raise  # another leader goes on; undoing would be a write
+            raise  # the next leader continues; undoing would be a write
         except KubeError:
             self._roll_back(reached, pod, request)
             raise
@@ -257,7 +259,7 @@ class Binder:
         zones = request["spec"].get("predictedNUMAZones")
         if zones:
             annotations[names.NUMA_PREDICTED] = orjson.dumps(zones).decode()
-        # The server copies a binding's annotations to the pod: one write instead of two.
+        # The server copies a binding's annotations to the pod, which saves a second write.
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -281,7 +283,7 @@ class Binder:
             raise
 
     def _is_bound_to(self, pod: Object, node: str) -> bool:
-        """Whether the pod is where we want it: an answer may be lost, or an earlier leader bound it."""
+        """Whether the pod is bound to our node already: an answer was lost, or an earlier leader bound it."""
         end = time.monotonic() + 2.0
         while time.monotonic() < end:
             known = self._pods.get(key_of(pod))
@@ -338,11 +340,11 @@ class Binder:
         try:
             self._close(request, pod)
         except (ApiError, NotReachable):
-            self._queue.add([key_of(request)])  # the pod is found bound then, and reported again
+            self._queue.add([key_of(request)])  # the next attempt finds the pod bound and reports it again
             raise
 
     def _close(self, request: Object, pod: Object) -> None:
-        """Report a bound pod. The request is closed last: while it is open, a new leader reports again."""
+        """Report a bound pod. The request is closed last, so that a new leader reports again until then."""
         node = _node_of(request)
         if (pod["spec"].get("nodeName") or node) == node:
             self._say_bound(pod, node)
@@ -370,7 +372,7 @@ class Binder:
 
 
 def bound_to(node: str) -> str:
-    """What is said of a bound pod."""
+    """The message about a bound pod."""
     return f"pod bound to node {node}"
 
 
@@ -379,5 +381,5 @@ def _node_of(request: Object) -> str:
 
 
 def _ordered(request: Object) -> tuple[object, object]:
-    """What makes a request another order."""
+    """The fields that make a request a different one."""
     return request["metadata"].get("uid"), request["spec"]

@@ -1,4 +1,4 @@
-"""Dynamic resource allocation: the scheduler's choice is written to the claims and reserved for the pod."""
+"""Dynamic resource allocation: writes the scheduler's choice to the claims and reserves them for the pod."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_CONSUMERS: Final = 256
 
 
 class Claims:
-    """The step that writes allocation and ``reservedFor`` of every claim of a pod."""
+    """The step that writes the allocation and ``reservedFor`` of every claim of a pod."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -35,14 +35,14 @@ class Claims:
             self.reserve(pod, name, allocations.get(inside))
 
     def undo(self, pod: Object, request: Object) -> None:
-        """Take the reservation back, and with the last one our allocation."""
+        """Remove the reservation, and after the last one our allocation."""
         allocated = {entry["name"] for entry in request["spec"].get("resourceClaimAllocations") or ()}
         for inside, name in claim_names(pod):
             if name is not None:
                 self.release(pod, name, deallocate=inside in allocated)
 
     def reserve(self, pod: Object, name: str, allocation: Mapping[str, Any] | None) -> None:
-        """Reserve a claim for the pod; one that is not allocated yet gets ``allocation``.
+        """Reserve a claim for the pod; an unallocated claim gets ``allocation``.
 
         Raises ``BindError`` if that fails.
         """
@@ -72,7 +72,7 @@ class Claims:
         raise BindError(f"resourceclaim {name!r} keeps changing")
 
     def release(self, pod: Object, name: str, *, deallocate: bool) -> None:
-        """Take the pod's reservation back; ``deallocate``: with the last one the allocation, too."""
+        """Remove the pod's reservation, and with ``deallocate`` also the allocation after the last one."""
         meta = pod["metadata"]
         for _ in range(CONFLICTS):
             claim = self._transport.get(resources.RESOURCE_CLAIMS, meta["namespace"], name)
@@ -90,7 +90,7 @@ class Claims:
                 return
 
     def _protect(self, claim: Object) -> Object | None:
-        """The claim with the finalizer that keeps it while allocated; None when it changed meanwhile."""
+        """The claim with the finalizer that keeps it while it is allocated; None if it changed meanwhile."""
         meta = claim["metadata"]
         finalizers = [*(meta.get("finalizers") or ()), FINALIZER]
         body = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": finalizers}}
@@ -115,7 +115,7 @@ class Claims:
 
 
 def claim_names(pod: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """(name inside the pod, name of the ResourceClaim or None while its template has made none)."""
+    """Pairs (name inside the pod, name of the ResourceClaim or None while the template has made none)."""
     statuses = {
         entry["name"]: entry.get("resourceClaimName")
         for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()

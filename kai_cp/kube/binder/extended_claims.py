@@ -1,4 +1,4 @@
-"""Extended resources that a device class backs: the claim behind them is made here (2.5, 9.2)."""
+"""Makes the claim behind extended resources that a device class backs (2.5, 9.2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARK: Final = "resource.kubernetes.io/extended-resource-claim"
 
 
 class ExtendedClaims:
-    """The step that makes, allocates and names the synthetic claim of a pod."""
+    """The step that creates and allocates the synthetic claim of a pod, and names it in the pod."""
 
     def __init__(self, transport: Transport, pods: Store, claims: Claims) -> None:
         self._transport = transport
@@ -24,7 +24,7 @@ class ExtendedClaims:
         self._claims = claims
 
     def prepare(self, pod: Object, _node: Object, request: Object) -> None:
-        """Make the claim with the ordered allocation, reserve it, and name it in the pod for the kubelet.
+        """Create the claim with the requested allocation, reserve it, and name it in the pod for the kubelet.
 
         Raises ``BindError`` if that fails.
         """
@@ -48,7 +48,7 @@ class ExtendedClaims:
         self._pods.put(changed, ours=True)
 
     def undo(self, pod: Object, request: Object) -> None:
-        """Take the claim away."""
+        """Delete the claim."""
         if not request["spec"].get("extendedResourceClaimAllocation"):
             return
         name = claim_name(pod)
@@ -73,6 +73,6 @@ class ExtendedClaims:
 
 
 def claim_name(pod: Object) -> str:
-    """Name of the claim behind a pod's extended resources; another pod of the name has another one."""
+    """Name of the claim behind a pod's extended resources; a later pod of the same name gets another."""
     meta = pod["metadata"]
     return f"{meta['name'][:220]}-extended-resources-{meta['uid'][-5:]}"

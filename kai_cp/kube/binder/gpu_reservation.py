@@ -1,4 +1,4 @@
-"""``kai-cp gpu-reservation``: in a reservation pod, find which GPU it was given and write it (9.3)."""
+"""``kai-cp gpu-reservation``: runs in a reservation pod, finds the pod's GPU and writes it down (9.3)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(
     pod: str,
     find: Callable[[], str] = device_uuid,
 ) -> int:
-    """Write the device to the pod's annotation, then hold the GPU until told to end."""
+    """Write the device to the pod's annotation, then hold the GPU until the process is told to end."""
     uuid = find()
     transport = connect(connection, "gpu-reservation", life)
     annotation = {"metadata": {"annotations": {names.RESERVED_DEVICE: uuid}}}

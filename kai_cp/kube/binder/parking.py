@@ -1,4 +1,4 @@
-"""Binds that wait for an object: none holds a thread, so thousands that wait delay no other bind."""
+"""Binds that wait for an object. None of them holds a thread, so thousands delay no other bind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Awaited = tuple[Store, ObjectKey]
 
 
 class Parking:
-    """Which binds wait for which objects. ``wake`` is called with those whose object changed."""
+    """Which binds wait for which objects. ``wake`` is called with the binds whose object changed."""
 
     def __init__(self, wake: Callable[[Iterable[ObjectKey]], None]) -> None:
         self._wake = wake
@@ -24,7 +24,7 @@ class Parking:
         self._lock = threading.Lock()
 
     def park(self, bind: ObjectKey, what: Awaits) -> bool:
-        """Have a bind woken when an object changes; False when one has changed since the step looked."""
+        """Wake a bind when one of the objects changes; False if one has changed since the step looked."""
         objects = [(what.store, key) for key in what.seen]
         with self._lock:
             new = what.store not in self._stores
@@ -37,7 +37,7 @@ class Parking:
         return all(what.store.get(key) is seen for key, seen in what.seen.items())
 
     def leave(self, bind: ObjectKey) -> None:
-        """A bind waits no more."""
+        """Forget a bind that waits."""
         with self._lock:
             for awaited in self._objects.pop(bind, ()):
                 binds = self._binds.get(awaited, {})
@@ -46,7 +46,7 @@ class Parking:
                     self._binds.pop(awaited, None)
 
     def __len__(self) -> int:
-        """Binds that wait."""
+        """The number of binds that wait."""
         return len(self._objects)
 
     def _changed(self, store: Store, old: Object | None, new: Object | None) -> None:

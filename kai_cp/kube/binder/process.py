@@ -1,4 +1,4 @@
-"""``kai-cp binder``: the binder's process from start to end."""
+"""``kai-cp binder``: the binder's process, from start to end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LEASE: Final = "kai-cp-binder"
 
 @dataclass(frozen=True, slots=True)
 class BinderSetup:
-    """Everything the process is started with."""
+    """The settings with which the process starts."""
 
     connection: Connection = Connection()
     service: Service = Service()
@@ -58,7 +58,7 @@ class BinderSetup:
 
 
 class BinderMetrics:
-    """What one binder process exports."""
+    """The metrics of one binder process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.latency = Histogram("kai_cp_bind_seconds", "Time of a bind.", buckets=SECONDS, registry=registry)
@@ -75,7 +75,7 @@ def followed(informers: Informers) -> dict[Resource, Store]:
 
 
 def run(setup: BinderSetup, life: Lifecycle) -> int:
-    """Run until ended; the exit status."""
+    """Run until the process is told to end; returns the exit status."""
     with serving(life) as parts:
         _run(setup, life, parts)
     return life.status
@@ -119,7 +119,7 @@ def _binder(
     *,
     metrics: BinderMetrics,
 ) -> Binder:
-    """The binder with its steps, in the order in which they prepare a pod (9.2)."""
+    """The binder with its steps in the order in which they prepare a pod (9.2)."""
     pods = stores[r.PODS]
     recorder = Recorder(transport, writer, "binder")
     claims = Claims(transport)
@@ -148,7 +148,7 @@ def _binder(
 
 
 def _sync_nodes(reservations: GpuReservations, pods: Store, life: Lifecycle) -> None:
-    """Give up reservations that are not used: once at the start, then whenever a fractional pod leaves."""
+    """Delete unused reservations once at the start, and whenever a fractional pod leaves."""
     due: SimpleQueue[str] = SimpleQueue()
     reservations.watch_departures(due.put)
     for node in {pod["spec"]["nodeName"] for pod in pods.all() if pod["spec"].get("nodeName")}:

@@ -31,7 +31,7 @@ def reservation_name(node: str, group: str) -> str:
 
 
 def groups_of(pod: Mapping[str, Any]) -> list[str]:
-    """GPU groups that a pod's labels name."""
+    """The GPU groups that a pod's labels name."""
     labels = api_objects.labels_of(pod)
     several = [value for key, value in labels.items() if key.startswith(LABEL_PREFIX)]
     return several or ([labels[names.GPU_GROUP]] if names.GPU_GROUP in labels else [])
@@ -44,7 +44,7 @@ def phase(pod: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What is on a node, by GPU group."""
+    """The pods on a node by GPU group."""
 
     sharers: Mapping[str, list[Object]]
     reservations: Mapping[str, Object]
@@ -66,9 +66,9 @@ class GpuReservations:
         self._scaling = pods.index(self._scaling_app)
 
     def acquire(self, pod: Object, node: str, groups: Iterable[str]) -> list[str]:
-        """UUIDs of the groups' devices, from their reservation pods, which are made where there are none.
+        """UUIDs of the groups' devices, from their reservation pods. Missing reservation pods are created.
 
-        Raises ``Awaits`` for those that name no device yet, ``BindError`` while a scaling pod waits.
+        Raises ``Awaits`` while a pod names no device yet, and ``BindError`` while a scaling pod waits.
         """
         devices: list[str] = []
         missing: dict[ObjectKey, Object | None] = {}
@@ -92,7 +92,9 @@ class GpuReservations:
         return devices
 
     def give_up(self, node: str, groups: Iterable[str]) -> None:
-        """Delete reservation pods that have named no device: the next attempt begins with new ones."""
+        """Delete reservation pods that have named no device, so that the next attempt starts with new
+        ones.
+        """
         for group in groups:
             with self._lock(group):
                 found = self._find(group, node)
@@ -100,8 +102,8 @@ class GpuReservations:
                     self._delete(found, "it has named no device", grace=0)
 
     def sync(self, node: str) -> None:
-        """Bring a node's reservation pods and fractional pods together again (9.2, step 1)."""
-        promised = {  # before the pods are looked at: a pod that is bound meanwhile counts as both
+        """Make a node's reservation pods and fractional pods agree again (9.2, step 1)."""
+        promised = {  # read before the pods, so that a pod bound meanwhile counts twice and not zero times
             group
             for request in self._requests_for(node)
             if self._is_open(request)
@@ -120,14 +122,14 @@ class GpuReservations:
                     self._delete(reservation, "no pod shares its GPU any more", grace=0)
 
     def _is_open(self, request: Object) -> bool:
-        """Whether a request may still bring its pod; the pod tells before the request's status does."""
+        """Whether a request may still bind its pod; the pod shows it before the request's status does."""
         if (request.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             return False
         pod = self._pods.get((request["metadata"]["namespace"], request["spec"]["podName"]))
         return pod is not None and not pod["spec"].get("nodeName")
 
     def watch_departures(self, sync: Callable[[str], None]) -> None:
-        """Call ``sync(node)`` when a fractional pod has left a node, or will not come to it."""
+        """Call ``sync(node)`` when a fractional pod has left a node, or will not be bound to it."""
 
         def left(old: Object | None, new: Object | None) -> None:
             if old is None or not groups_of(old) or not old["spec"].get("nodeName"):
@@ -172,7 +174,7 @@ class GpuReservations:
             raise BindError("a scaling pod is not scheduled yet; no GPU is reserved until it is")
 
     def _scaling_app(self, pod: Object) -> tuple[str, ...]:
-        """The scaling pods' label of one that is not scheduled yet."""
+        """The scaling pods' label if one of them is not scheduled yet."""
         waits = (
             pod["metadata"].get("namespace") == self._options.scale_adjust_namespace
             and api_objects.labels_of(pod).get("app") == names.SCALING_APP
@@ -181,7 +183,7 @@ class GpuReservations:
         return (names.SCALING_APP,) if waits else ()
 
     def _create(self, pod: Object, node: str, group: str) -> Object | None:
-        """The new reservation pod; where there is one of the same name already, what is known of it."""
+        """Create the reservation pod; if one of its name exists, return that one as far as it is known."""
         options = self._options
         container: Object = {
             "name": "reservation",

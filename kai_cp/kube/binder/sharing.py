@@ -1,8 +1,8 @@
 """GPU sharing for one pod: reservation, group labels, and the ConfigMaps its containers read (9.2, 9.4).
 
-A pod with annotation ``mps`` reaches the MPS server of its node through a directory that it mounts, and
-needs nothing but its device. The server holds a client to a share of threads and memory only when its
-environment says so, which is what ``--mps-limits`` has written here; KAI writes no such limits.
+A pod with annotation ``mps`` reaches the MPS server of its node through a mounted directory and needs only
+its device. The server limits a client's threads and memory only if the client's environment says so; with
+``--mps-limits`` the binder writes those limits here. KAI writes none.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Sharing:
         self._wire(pod, node, request, devices)
 
     def undo(self, pod: Object, request: Object) -> None:
-        """Take labels and ConfigMaps back, and give up reservations that are not used."""
+        """Remove labels and ConfigMaps, and delete unused reservations."""
         if request["spec"].get("receivedResourceType") != "Fraction":
             return
         groups = request["spec"].get("selectedGPUGroups") or []
@@ -160,7 +160,7 @@ class Sharing:
         raise BindError(f"the pod has no container {wanted!r}", final=True)
 
     def _refers(self, pod: Object) -> bool:
-        """Whether the container takes its devices from the first ConfigMap by name."""
+        """Whether the container takes its devices from the ConfigMap whose name comes first."""
         entries = self._container(pod)[1].get("env") or ()
         return any(
             entry.get("name") == VISIBLE_DEVICES and "configMapKeyRef" in (entry.get("valueFrom") or {})
@@ -173,9 +173,9 @@ def _wants_mps(pod: Object) -> bool:
 
 
 def _share_mib(node: Object, portion: str) -> int:
-    """Memory of a part of one of the node's GPUs."""
+    """Memory in MiB of a fraction of one of the node's GPUs."""
     label = api_objects.labels_of(node).get(names.GPU_MEMORY_LABEL, "")
     if not label.isdigit():
         raise BindError(f"node {node['metadata']['name']} has no label {names.GPU_MEMORY_LABEL}")
-    # 0 would mean that there is no limit.
+    # 0 would mean no limit.
     return max(1, int(int(label) * float(portion)))

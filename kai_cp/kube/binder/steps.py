@@ -1,4 +1,6 @@
-"""What a step before binding is (9.2): something made true for one pod on one node, and undone on failure."""
+"""The interface of a step before binding (9.2): it prepares one pod for one node, and undoes that on
+failure.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from kai_cp.kube.api.store import ObjectKey, Store
 
 
 class BindError(KubeError):
-    """A pod cannot be bound as ordered; ``final``: no later attempt can succeed either."""
+    """A pod cannot be bound as requested. If ``final``, no later attempt can succeed either."""
 
     def __init__(self, reason: str, *, final: bool = False) -> None:
         super().__init__(reason)
@@ -20,10 +22,10 @@ class BindError(KubeError):
 
 
 class Awaits(KubeError):
-    """What a step needs has not come. No thread waits for it: the steps run again when an object changes.
+    """A step waits for an object. No thread waits with it: the steps run again when the object changes.
 
-    ``seen``: the objects of ``store`` that are waited for, as the step saw them (None: absent). After
-    ``seconds`` the bind fails for ``reason``.
+    ``seen`` has the awaited objects of ``store`` as the step saw them (None: absent). After ``seconds`` the
+    bind fails with ``reason``.
     """
 
     def __init__(
@@ -37,12 +39,12 @@ class Awaits(KubeError):
 
 
 class BindStep(Protocol):
-    """One step. Both methods are safe to repeat, and neither waits for anything but answers of the server."""
+    """One step. Both methods are safe to repeat, and wait only for answers of the API server."""
 
     def prepare(self, pod: Object, node: Object, request: Object) -> None:
-        """Make it true, or raise: :class:`Awaits` where that takes time."""
+        """Prepare the pod. Raises ``BindError`` if that fails, and :class:`Awaits` if it takes time."""
         ...
 
     def undo(self, pod: Object, request: Object) -> None:
-        """Take back what :meth:`prepare` may have done."""
+        """Undo what :meth:`prepare` may have done."""
         ...

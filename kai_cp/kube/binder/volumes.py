@@ -1,4 +1,4 @@
-"""Volumes of one pod: claims that wait for their first consumer are told the node, and waited for (9.2)."""
+"""Volumes of one pod: tells claims that wait for their first consumer the node, and waits for them (9.2)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 
 
 class Volumes:
-    """The step that has every claim of a pod bound before the pod is."""
+    """The step that gets every claim of a pod bound before the pod."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Volumes:
         self._lock = threading.Lock()
 
     def prepare(self, pod: Object, node: Object, _request: Object) -> None:
-        """Have unbound claims bound; raises ``Awaits`` until they are, ``BindError`` if they cannot be."""
+        """Bind unbound claims. Raises ``Awaits`` until they are bound, ``BindError`` if they cannot be."""
         keys = []
         for name in claim_names(pod):
             key = (pod["metadata"]["namespace"], name)
@@ -61,7 +61,7 @@ class Volumes:
             raise Awaits(f"claims not bound within {seconds:g} s: {names}", self._claims, missing, seconds)
 
     def undo(self, pod: Object, request: Object) -> None:
-        """Take our node back from claims that are still unbound."""
+        """Remove our node from claims that are still unbound."""
         for name in claim_names(pod):
             claim = self._claims.get((pod["metadata"]["namespace"], name))
             if claim is None or _bound(claim):
@@ -93,7 +93,7 @@ class Volumes:
             self._claims.put(changed, ours=True)
 
     def _take_volume(self, claim: Object, node: Object) -> None:
-        """Promise the smallest fitting local volume of the node to the claim."""
+        """Bind the smallest fitting local volume of the node to the claim."""
         with self._lock:
             mine = [v for v in self._volumes.all() if _claimed_by(v, claim)]
             if mine:
@@ -128,7 +128,7 @@ class Volumes:
 
 
 def claim_names(pod: Mapping[str, Any]) -> Iterator[str]:
-    """Names of the PersistentVolumeClaims a pod mounts; an ephemeral volume's claim has a name of both."""
+    """Names of the PersistentVolumeClaims that a pod mounts; an ephemeral one's name joins pod and volume."""
     for volume in pod["spec"].get("volumes") or ():
         if "persistentVolumeClaim" in volume:
             yield volume["persistentVolumeClaim"]["claimName"]
@@ -162,7 +162,7 @@ def _size(amounts: Mapping[str, str] | None) -> int:
 
 
 def _reachable(volume: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
-    """Whether the node can use a volume; one whose affinity cannot be read is out of reach."""
+    """Whether the node can use a volume; one with unreadable affinity cannot be used."""
     try:
         affinity = object_at(volume["spec"], "nodeAffinity", "spec")
         terms = read_node_terms(affinity, "required", "spec.nodeAffinity")

@@ -1,1 +1,1 @@
-"""The scheduler's process: look, decide, act, and say why."""
+"""The scheduler's process: observe, decide, act and explain."""

@@ -1,10 +1,10 @@
 """Snapshots without names: the same plan up to renaming.
 
-What is not on the keep-list gets a new name, equal texts an equal one. New names sort as the old ones did,
-because ties are broken by name. The keep-list is what a plan depends on and what tells no names: the words of
-the API, amounts and times, keys of labels, resource names, what devices say of themselves, plugins'
-arguments.
-What no rule reads and what may hold anything (commands, environment, drivers' parameters) is left out.
+Every text that is not on the keep-list gets a new name; equal texts get equal names. New names sort as the
+old ones did, because ties are broken by name. The keep-list has what a plan depends on and what reveals no
+names: the API's own words, amounts and times, label keys, resource names, device attributes, plugin
+arguments. Fields that no rule reads and that may hold anything (commands, environment, driver parameters) are
+removed.
 """
 
 from __future__ import annotations
@@ -140,11 +140,11 @@ class Anonymizer:
         _Walk(raw, note).snapshot()
         width = len(str(len(found)))
         self._names = {text: f"x{i:0{width}d}" for i, text in enumerate(sorted(found))}
-        # A uid may order equals, a namespace may hold them: both follow the same table.
+        # Uids and namespaces may break ties, so they follow the same table.
         return _Walk(raw, self._names.__getitem__).snapshot()
 
     def decisions(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """The ``decisions/1`` of the snapshot renamed last, without its messages."""
+        """The ``decisions/1`` of the last renamed snapshot, renamed, without messages."""
         result: dict[str, Any] = self._document(document)
         result["queues"] = {self._name(key): value for key, value in (result.get("queues") or {}).items()}
         return result
@@ -163,7 +163,7 @@ class Anonymizer:
 
 
 class _Walk:
-    """One pass over a snapshot, in which every text is kept, renamed or left out."""
+    """One pass over a snapshot that keeps, renames or removes every text."""
 
     def __init__(self, raw: Mapping[str, Any], rename: Rename) -> None:
         self._raw = raw
@@ -174,7 +174,7 @@ class _Walk:
         self._products = _products(raw["rawObjects"])
 
     def snapshot(self) -> dict[str, Any]:
-        """All of it."""
+        """Walk the whole snapshot."""
         lists = self._raw["rawObjects"]
         objects = {
             key: None if items is None else [self._item(item, key) for item in items]
@@ -199,7 +199,7 @@ class _Walk:
         return found
 
     def _keep_endings(self, metadata: Any, renamed: Any) -> None:
-        """A ReplicaSet still ends with the hash of its pods, which tells the workload of a revision."""
+        """Keep the hash at the end of a ReplicaSet's name, which relates a revision to its workload."""
         labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
         hashes = [labels[label] for _, label in HASHED if labels.get(label)] if labels else []
         owners = (metadata.get("ownerReferences") or ()) if hashes else ()
@@ -210,7 +210,7 @@ class _Walk:
                     new["name"] = f"{self._rename(name.removesuffix(f'-{ending}'))}-{self._rename(ending)}"
 
     def _value(self, value: Any, key: str, inside: str) -> Any:
-        """``inside``: the nearest key above that says what all below it is."""
+        """Rename a value. ``inside`` is the nearest key above that decides about everything below it."""
         if key in _WHOLE:
             return value
         inside = _inside(key, inside)
@@ -257,7 +257,7 @@ class _Walk:
         return value if _says_an_amount(text) else self._rename(text)
 
     def _noted(self, value: Any, key: str, names_below: str) -> Any:
-        """A value inside an annotation that is JSON."""
+        """Rename a value inside a JSON annotation."""
         if isinstance(value, Mapping):
             if key == names_below:
                 return {self._noted_name(k): self._noted(v, f"{key}.", names_below) for k, v in value.items()}
@@ -297,7 +297,7 @@ def _says_an_amount(text: str) -> bool:
 
 
 def _products(lists: Mapping[str, Any]) -> set[str]:
-    """The kinds of GPUs that nodes' labels and devices' attributes name; both stay as they are."""
+    """The GPU kinds in node labels and device attributes, which are kept."""
     found = {"unknown"}
     for node in lists.get("nodes") or ():
         labels = (node.get("metadata") or {}).get("labels") if isinstance(node, Mapping) else None
@@ -310,7 +310,7 @@ def _products(lists: Mapping[str, Any]) -> set[str]:
 
 
 def _compared(value: Any) -> Iterator[str]:
-    """Labels whose values are compared as numbers (Gt, Lt)."""
+    """Labels whose values selectors compare as numbers (Gt, Lt)."""
     if isinstance(value, Mapping):
         if value.get("operator") in ("Gt", "Lt"):
             yield str(value.get("key"))

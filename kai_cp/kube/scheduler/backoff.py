@@ -1,7 +1,7 @@
-"""Pods whose bind keeps failing step back, so that they do not starve others (issue AS-55).
+"""Holds back pods whose bind keeps failing, so that they do not starve others (issue AS-55).
 
-A held pod shows as gated in the snapshot: a gang that cannot be complete without it is then not ready, and
-the room it would have taken goes to others.
+A held pod is gated in the snapshot. A gang that cannot be complete without it is then not ready, and its
+places go to others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REMEMBERED: Final = 20_000
 
 
 class BindBackoff:
-    """Failures by pod uid, and until when each pod is held. Times are seconds since the epoch."""
+    """Failures by pod uid, and until when each pod is held. Times are in seconds since the epoch."""
 
     def __init__(
         self,
@@ -35,10 +35,10 @@ class BindBackoff:
         self._lock = threading.Lock()
 
     def failed(self, uid: str, now: float) -> float:
-        """A bind of the pod failed; until when it is held from now on.
+        """Record a failed bind; returns until when the pod is held.
 
-        A first failure holds nothing back: KAI's binder fails now and then when several pods come to a GPU
-        that was not reserved yet, and the next order finds the reservation.
+        The first failure holds nothing back: KAI's binder sometimes fails when several pods share a GPU that
+        is not reserved yet, and the next attempt finds the reservation.
         """
         with self._lock:
             count = self._failures.pop(uid, (0, 0.0))[0] + 1
@@ -50,14 +50,14 @@ class BindBackoff:
             return until
 
     def ordered(self, uid: str) -> None:
-        """The pod is ordered to be bound; ``retried`` is called when an order for it failed before."""
+        """Record a request to bind the pod; calls ``retried`` if an earlier one failed."""
         with self._lock:
             again = uid in self._failures
         if again:
             self._retried()
 
     def succeeded(self, uid: str) -> None:
-        """The pod is bound, or gone."""
+        """Forget a pod that is bound or deleted."""
         with self._lock:
             self._failures.pop(uid, None)
 
@@ -67,12 +67,12 @@ class BindBackoff:
         return entry is not None and now < entry[1]
 
     def next_release(self, now: float) -> float | None:
-        """When the next held pod is released, or None when none is held."""
+        """When the next held pod is released; None if none is held."""
         with self._lock:
             return min((until for _, until in self._failures.values() if until > now), default=None)
 
     def mask(self, raw: Mapping[str, Any], now: float) -> Mapping[str, Any]:
-        """The snapshot with held pods gated; the same object when none is held."""
+        """The snapshot with held pods gated; the same object if none is held."""
         if not self._failures:
             return raw
         pods = raw["rawObjects"]["pods"]
@@ -83,10 +83,10 @@ class BindBackoff:
 
 
 def gated(pod: Object) -> Object:
-    """The pod with our scheduling gate, if it waits for a place."""
+    """The pod, with our scheduling gate if it waits for a place."""
     if pod["spec"].get("nodeName"):
         return pod
     gates = [*(pod["spec"].get("schedulingGates") or ()), {"name": names.HELD_GATE}]
-    # Readers remember objects by version, and this one reads differently.
+    # Readers cache objects by version, so the changed pod needs another one.
     meta = {**pod["metadata"], "resourceVersion": f"{pod['metadata'].get('resourceVersion', '')}-held"}
     return {**pod, "metadata": meta, "spec": {**pod["spec"], "schedulingGates": gates}}

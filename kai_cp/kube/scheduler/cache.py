@@ -1,4 +1,4 @@
-"""The cluster as this process knows it: one store and reflector a kind, assembled into KAI's snapshot."""
+"""The cluster as this process knows it: one store and reflector per kind, assembled into KAI's snapshot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from kai_cp.kube.scheduler.options import SchedulerOptions
 
 @dataclass(frozen=True, slots=True)
 class FollowedKind:
-    """How one kind is followed. ``key``: its list in ``rawObjects``; ``pooled``: filtered by node pool."""
+    """How one kind is followed: ``key`` is its list in ``rawObjects``; ``pooled`` kinds are filtered by node
+    pool.
+    """
 
     key: str
     resource: Resource
@@ -51,7 +53,7 @@ KINDS: Final = (
     FollowedKind("deviceClasses", r.DEVICE_CLASSES, optional=True),
     FollowedKind("topologies", r.TOPOLOGIES, optional=True),
     FollowedKind("nodeResourceTopologies", r.NODE_TOPOLOGIES, optional=True),
-    # Beyond KAI's own lists, whose readers pass over them: for rules that KAI lacks or reads elsewhere.
+    # Lists beyond KAI's own, for rules that KAI lacks or reads elsewhere; KAI's readers ignore them.
     FollowedKind("namespaces", r.NAMESPACES, relevant=t.spec_change, metadata_only=True),
     FollowedKind("podDisruptionBudgets", r.DISRUPTION_BUDGETS),
     FollowedKind("csiNodes", r.CSI_NODES, relevant=t.spec_change),
@@ -60,9 +62,9 @@ KINDS: Final = (
 
 
 class ClusterCache:
-    """Follows everything a snapshot needs.
+    """Follows every kind that a snapshot needs.
 
-    ``wake``: set after a change that may change a decision; the thread that waits on it clears it.
+    ``wake`` is set after a change that may change a decision; the thread that waits on it clears it.
     """
 
     def __init__(self, transport: Transport, options: SchedulerOptions, config: Mapping[str, Any]) -> None:
@@ -96,11 +98,11 @@ class ClusterCache:
         self._informers.stop()
 
     def wait_synced(self, seconds: float, stopping: threading.Event | None = None) -> bool:
-        """Wait until every kind was listed; whether it was."""
+        """Wait until every kind is listed; returns whether it is."""
         return self._informers.wait(seconds, stopping)
 
     def unsynced(self) -> list[str]:
-        """Kinds that were not listed yet, or that the server has not spoken of for long."""
+        """Kinds that are not listed yet, or about which the server has sent nothing for long."""
         return self._informers.silent()
 
     def snapshot(self) -> dict[str, Any]:
@@ -129,5 +131,5 @@ class ClusterCache:
             ]
             lists = [self._transport.raw(f"/apis/{name}") for name in served]
         except KubeError:
-            return  # what is served shows in the lists; discovery is for the snapshot's reader
+            return  # the lists show what is served; discovery is for the reader of the snapshot
         self._discovery = {"serverVersion": version, "resources": [entry for entry in lists if entry]}

@@ -1,4 +1,4 @@
-"""When to look again although nothing changed: rules that depend on the time alone."""
+"""When the scheduler looks again although nothing changed, for rules that depend on the time alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ UNPROVED_LONGEST_SECONDS = 60.0
 def next_look(snapshot: Snapshot, plan: Plan, stuck_seconds: float) -> float | None:
     """The next instant (seconds since the epoch) at which time alone may change a decision, or None.
 
-    Delays, protections and grace periods that end; pods that become stuck while they terminate; what the
-    time axis waits for.
+    These are the ends of delays, protections and grace periods, pods that get stuck while they terminate, and
+    the instants of the time axis.
     """
     now = snapshot.now
     waiting = bool(plan.unscheduled)
@@ -39,7 +39,7 @@ def _stale(snapshot: Snapshot, plan: Plan) -> Iterator[float]:
         since = snapshot.now if group.stale_since is None else group.stale_since
         due = next_eviction(snapshot, group, since)
         if due is not None:
-            # An annotation has whole seconds; a little later the grace period is over by both clocks.
+            # Annotations have whole seconds; a little later the grace period is over by both clocks.
             yield due + 0.05
 
 
@@ -63,7 +63,7 @@ def _protections(snapshot: Snapshot) -> Iterator[float]:
 
 def _stuck(snapshot: Snapshot, stuck_seconds: float) -> Iterator[float]:
     if any(pod.status is PodStatus.RELEASING for pod in snapshot.pods):
-        # When each began to terminate is not in the record; one look a threshold is enough.
+        # The record does not show when each began to terminate; one look per threshold is enough.
         yield snapshot.now + stuck_seconds
 
 

@@ -1,4 +1,4 @@
-"""What another scheduler did beside our plan: the record of *observe* and *advise*."""
+"""Compares another scheduler's decisions with our plan, in modes *observe* and *advise*."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PLACED: Final = (PodStatus.BINDING, PodStatus.BOUND, PodStatus.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What happened since the last look.
+    """The comparison since the last look.
 
-    ``counts`` by outcome. A pod got a place: *same_node* as in our last plan, *other_node*, *we_would_wait*.
-    A pod was evicted: *evicted_too* as we would have, *we_would_keep* it. ``differences``: in words, the
-    first few that were not ours.
+    ``counts`` is by outcome. For a pod that got a place: *same_node* as in our last plan, *other_node*,
+    *we_would_wait*. For an evicted pod: *evicted_too* as we would have, *we_would_keep*. ``differences``
+    describes the first few that differ from our plan.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Comparison:
         """Pods that ran: whether we would have evicted them, and their group's last eviction until then."""
 
     def compare(self, snapshot: Snapshot, plan: Plan) -> Compared:
-        """What others did since the last call; ``plan`` is remembered for the next one."""
+        """Compare what others did since the last call; ``plan`` is kept for the next call."""
         counts: Counter[str] = Counter()
         differences: list[str] = []
         for pod in snapshot.pods:
@@ -64,7 +64,7 @@ class Comparison:
         if pod.status is not PodStatus.RELEASING or group is None:
             return "", ""
         entry = self._running.get((pod.key, pod.uid))
-        # A scheduler that evicts says so on the pod group; other pods end for their owners' reasons.
+        # A scheduler marks the pod group when it evicts; other pods end for their owners' reasons.
         if entry is None or group.last_eviction == entry[1]:
             return "", ""
         del self._running[pod.key, pod.uid]
@@ -84,4 +84,4 @@ class Comparison:
                 group = snapshot.group_by_key[pod.group]
                 self._running[identity] = (pod.key in evicted, group.last_eviction)
             elif pod.status is PodStatus.RELEASING and identity in ran:
-                self._running[identity] = ran[identity]  # the word about it may come later
+                self._running[identity] = ran[identity]  # the mark may arrive later

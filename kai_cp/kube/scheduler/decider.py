@@ -1,4 +1,4 @@
-"""From a raw snapshot to a plan, within a budget."""
+"""The interface that turns a raw snapshot into a plan within a budget."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kai_cp_models.snapshot import Plan, Snapshot
 class Decided:
     """A snapshot as it was read, the plan for it, and the seconds from raw snapshot to plan.
 
-    ``problem``: set when the engine failed; the plan is then the last checked one. ``unfinished``: whether
-    objects wait for a later cycle because others took what this one could spend on them. ``again_at``: when
-    what gave way to others is looked at; ``dear``: the namespaces that give way when others are new.
+    ``problem`` is set if the engine failed; the plan is then the last checked one. ``unfinished`` tells
+    whether objects wait for a later cycle because this one had no time left for them. ``again_at`` is when
+    objects that gave way to others are read; ``dear`` has the namespaces that give way to new pods of others.
     """
 
     snapshot: Snapshot
@@ -28,7 +28,7 @@ class Decided:
 
 
 class Decider(Protocol):
-    """Whatever turns a snapshot into a plan."""
+    """Turns a snapshot into a plan."""
 
     def __call__(self, raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None) -> Decided:
         """Plan for ``raw`` at the instant ``now``."""

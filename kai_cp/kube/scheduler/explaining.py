@@ -1,7 +1,7 @@
 """Explanations in a cluster: ``GET /explain`` and ``POST /what-if`` on the loopback port, and conditions.
 
-Both work on the last cycle's snapshot, in a process of their own that stands back for everything else, one at
-a time. What waits is explained in a small part of the time; its condition then names the cheapest fix.
+All use the last cycle's snapshot, one at a time, in a low-priority process of their own. Waiting pod groups
+are explained in a small part of the spare time; their conditions then name the cheapest fix.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ CHEAP: Final = ("repair", "wait", "uncordon", "enable-action", "raise-limit", "r
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What is told of a pod group that waits with ``reason`` and ``message``; "" after ``tries`` in vain."""
+    """The condition's text for a pod group that waits with ``reason`` and ``message``; "" after ``tries``
+    failed.
+    """
 
     reason: str
     message: str
@@ -53,12 +55,12 @@ class _Told:
     tries: int
 
     def fits(self, entry: Unscheduled) -> bool:
-        """Whether the group still waits with the same words."""
+        """Whether the group still waits with the same reason and message."""
         return (self.reason, self.message) == (entry.reason, entry.message)
 
 
 class Explaining:
-    """One worker and its users."""
+    """The worker that explains, and its callers."""
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class Explaining:
         anonymize: bool = False,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """``wake``: look at the cluster again, so that conditions say what was found out."""
+        """``wake`` starts another cycle, so that conditions show what was found."""
         self._cycles = cycles
         self._settings = settings
         self._anonymize = anonymize
@@ -87,18 +89,18 @@ class Explaining:
         }
 
     def start(self) -> None:
-        """Begin to explain what waits."""
+        """Begin to explain waiting pod groups."""
         self._thread = threading.Thread(target=self._run, name="explain", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End, whatever is being worked out."""
+        """Stop, and abandon the explanation in progress."""
         self._stopping.set()
         self._worker.stop()
 
     def words(self, entry: Unscheduled) -> str:
-        """The sentence of the explanation and the cheapest fix where they are known for what the cycle says
-        now, else the cycle's message.
+        """The explanation's sentence and the cheapest fix if they match what the cycle says now, else the
+        cycle's message.
         """
         known = self._said.get(entry.group)
         if known is None or not known.fits(entry) or not known.words:
@@ -108,7 +110,7 @@ class Explaining:
     # --- on the port -----------------------------------------------------------------------------
 
     def explain(self, parameters: Mapping[str, str]) -> Response:
-        """``explanation/1`` of ``podGroup``; ``kinds``: fixes of these kinds alone."""
+        """The ``explanation/1`` of ``podGroup``, with fixes of ``kinds`` only."""
         name = parameters.get("podGroup", "")
         if not name or not set(parameters) <= {"podGroup", "kinds"}:
             return _refused("ask with ?podGroup=NAMESPACE/NAME, and &kinds=A,B for fixes of these kinds", 400)
@@ -174,11 +176,11 @@ class Explaining:
                 self.explain_next()
             except Exception:
                 LOG.exception("explaining for conditions failed")
-            # The rest of the time belongs to others.
+            # The rest of the time is for others.
             pause = max(LOOK_SECONDS, (time.monotonic() - began) * (1 - SHARE) / SHARE)
 
     def explain_next(self) -> None:
-        """Explain one pod group whose situation changed; where there is none, one that was tried in vain."""
+        """Explain one pod group whose situation changed, or else one whose last try failed."""
         cycles = self._cycles.all()
         if not cycles:
             return
@@ -205,7 +207,7 @@ class Explaining:
             self._wake()
 
     def remember(self, entry: Unscheduled, found: str) -> None:
-        """What is told of a pod group that waits like this; "" where nothing was found out in time."""
+        """Keep the text for a pod group in its present situation; "" if none was found in time."""
         known = self._said.get(entry.group)
         tries = known.tries if known is not None and known.fits(entry) else 0
         self._said[entry.group] = _Told(entry.reason, entry.message, found, tries + 1)
@@ -213,12 +215,12 @@ class Explaining:
             self._said.popitem(last=False)
 
     def next_of(self, waiting: Sequence[Unscheduled]) -> Unscheduled | None:
-        """Which of those that wait is to be explained: fewest tries first, then in their order."""
+        """The waiting pod group to explain next: fewest tries first, then in their order."""
         open_ones = [(tries, i) for i, one in enumerate(waiting) if (tries := self._tries(one)) < MOST_TRIES]
         return waiting[min(open_ones)[1]] if open_ones else None
 
     def _tries(self, entry: Unscheduled) -> int:
-        """How often it was explained in vain as it waits now; ``MOST_TRIES`` where no try is needed."""
+        """The number of failed tries in the group's present situation; ``MOST_TRIES`` if no try is needed."""
         known = self._said.get(entry.group)
         if known is None or not known.fits(entry):
             return 0
@@ -226,12 +228,12 @@ class Explaining:
 
 
 def told(entry: Mapping[str, Any]) -> str:
-    """What a condition says: the sentence of an explanation, and its cheapest fix; "" without explanation."""
+    """The text of a condition: the explanation's sentence and its cheapest fix; "" without explanation."""
     return "; ".join(part for part in (entry.get("message", ""), remedy(entry)) if part)
 
 
 def remedy(entry: Mapping[str, Any]) -> str:
-    """The cheapest fix of an explanation, or its start, in a few words; "" when neither is known."""
+    """The cheapest fix of an explanation, or its start, in a few words; "" if neither is known."""
     fixes = entry.get("fixes") or []
     if fixes:
         return (

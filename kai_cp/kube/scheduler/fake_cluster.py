@@ -1,8 +1,9 @@
 """A cluster in memory that behaves like the real one with its binder and kubelets.
 
-Bind makes a BindRequest; after ``bind_seconds`` the pod is bound, after ``start_seconds`` more it runs. Evict
-starts a pod's graceful termination; when its grace period is over it is gone, and with ``recreate`` its
-controller makes a new pending pod in its place. Time moves only by :meth:`FakeCluster.advance`.
+A bind creates a BindRequest; after ``bind_seconds`` the pod is bound, and after ``start_seconds`` more it
+runs. An eviction starts the pod's graceful termination; after its grace period the pod is gone, and with
+``recreate`` its controller creates a new pending pod in its place. Only :meth:`FakeCluster.advance` moves the
+time.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ DEFAULT_GRACE_SECONDS: Final = 30.0
 class FakeCluster:
     """A twin of a live cluster, started from a raw KAI snapshot.
 
-    ``now``: its clock [s since the epoch]. ``recreate``: whether an evicted pod comes back as a pending one
-    (its ``metadata.name`` gets a suffix, as a controller's would, unless ``same_name``). ``fails``: asked for
-    every bind; a text makes the bind fail with it, as a webhook or a lost race would.
+    ``now`` is its clock in seconds since the epoch. With ``recreate`` an evicted pod comes back as a pending
+    one (its ``metadata.name`` gets a suffix, as from a controller, unless ``same_name``). ``fails`` is called
+    for every bind; a returned text makes the bind fail with it, like a webhook or a lost race.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class FakeCluster:
         """What happened: (time, *bound* | *running* | *evicted* | *gone* | *failed*, namespace/name)."""
 
     def snapshot(self) -> dict[str, Any]:
-        """The cluster now. Objects are replaced, never changed, so a snapshot stays as it was."""
+        """The cluster now. Objects are replaced and never changed, so a snapshot stays as it is."""
         lists = {
             "pods": [self._pods[key] for key in sorted(self._pods)],
             "podGroups": [self._groups[key] for key in sorted(self._groups)],
@@ -71,12 +72,12 @@ class FakeCluster:
         return {**self._raw, "rawObjects": {**self._raw["rawObjects"], **lists}}
 
     def apply(self, plan: Plan) -> Sequence[WriteResult]:
-        """Carry the plan out at the present time."""
+        """Carry out the plan at the present time."""
         self._clean()
         return [self._act(decision, plan) for decision in plan.decisions]
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; bindings, starts and terminations that fall due happen in order."""
+        """Let time pass; bindings, starts and terminations happen in the order of their times."""
         end = self.now + seconds
         while self._agenda and self._agenda[0][0] <= end:
             self.now, _, happen = heapq.heappop(self._agenda)
@@ -84,26 +85,26 @@ class FakeCluster:
         self.now = end
 
     def next_event(self) -> float | None:
-        """When something happens next by itself, or None."""
+        """The time of the next event, or None."""
         return self._agenda[0][0] if self._agenda else None
 
     def add_pod(self, pod: Object) -> None:
-        """A new pod, and with it nothing else."""
+        """Add a pod."""
         self._pods[_key(pod)] = copy.deepcopy(pod)
 
     def add_group(self, group: Object) -> None:
-        """A new pod group."""
+        """Add a pod group."""
         self._groups[_key(group)] = copy.deepcopy(group)
 
     def finish(self, namespace: str, name: str) -> None:
-        """A running pod ends by itself, with success."""
+        """End a running pod successfully."""
         pod = self._pods.get((namespace, name))
         if pod is not None and (pod.get("status") or {}).get("phase") == "Running":
             self._change_pod(pod, status={"phase": "Succeeded"})
             self._requests.pop((namespace, name), None)
 
     def remove(self, namespace: str, name: str) -> None:
-        """A pod leaves at once."""
+        """Remove a pod at once."""
         self._pods.pop((namespace, name), None)
         self._requests.pop((namespace, name), None)
 
@@ -246,7 +247,7 @@ class FakeCluster:
         self._pods[_key(pod)] = changed
 
     def _changed(self, item: Object, **meta: Any) -> Object:
-        """The metadata of a changed object: readers know by its version that it is another one."""
+        """The metadata of a changed object, with a new version so that readers notice."""
         return {**item["metadata"], **meta, "resourceVersion": f"changed-{next(self._versions)}"}
 
     def _at(self, when: float, happen: Callable[[], None]) -> None:

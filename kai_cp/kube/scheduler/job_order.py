@@ -1,4 +1,4 @@
-"""``/get-job-order``: the order in which pod groups would be looked at, nothing simulated (11.3)."""
+"""``/get-job-order``: the order in which pod groups would be considered, without simulation (11.3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kai_cp_models.snapshot import Snapshot
 
 
 def job_order(snapshot: Snapshot) -> dict[str, Any]:
-    """Waiting pod groups in KAI's form: over all queues, and by queue."""
+    """The waiting pod groups in KAI's format, over all queues and by queue."""
     groups = snapshot.group_by_key
     everywhere: list[dict[str, Any]] = []
     by_queue: dict[str, list[dict[str, Any]]] = defaultdict(list)

@@ -56,7 +56,7 @@ BUDGETS: Final[Mapping[str, Any]] = {
 
 
 class BadConfiguration(ValueError):
-    """A scheduler configuration that cannot be used; the text names the file or object, and the key."""
+    """An unusable scheduler configuration; the text names the file or object, and the key."""
 
 
 class Mode(Enum):
@@ -72,7 +72,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """KAI's flags that mean something here, with KAI's names and defaults (11.1); times in seconds."""
+    """The flags of KAI that have a meaning here, with KAI's names and defaults (11.1); times in seconds."""
 
     mode: Annotated[
         Mode,
@@ -129,7 +129,9 @@ class SchedulerOptions:
 
     @property
     def pool_selector(self) -> str:
-        """Label selector of the nodes, queues and pod groups served: an empty value means label absent."""
+        """Label selector of the served nodes, queues and pod groups; an empty value means that the label is
+        absent.
+        """
         if not self.nodepool_label_key:
             return ""
         if not self.partition_label_value:
@@ -164,12 +166,12 @@ class SchedulerOptions:
 
 
 def default_config() -> dict[str, Any]:
-    """The configuration of a shard that says nothing."""
+    """The configuration of an empty shard."""
     return shard_config({})
 
 
 def shard_config(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The scheduler configuration that a SchedulingShard's ``spec`` means (1.5)."""
+    """The scheduler configuration of a SchedulingShard's ``spec`` (1.5)."""
     strategy = spec.get("placementStrategy") or {}
     gpu, cpu = strategy.get("gpu") or "binpack", strategy.get("cpu") or "binpack"
     actions = dict(ACTIONS)
@@ -222,7 +224,7 @@ def _by_priority(table: Mapping[str, int]) -> list[str]:
 
 
 def load_config(path: Path) -> dict[str, Any]:
-    """The scheduler ConfigMap's file (11.1); what it leaves out is filled from the default.
+    """Load the scheduler ConfigMap's file (11.1); missing values come from the default.
 
     Raises ``BadConfiguration``, which names the field.
     """

@@ -1,9 +1,9 @@
-"""Another scheduler that binds our pods: noticed, said loudly, and not competed with.
+"""Detects another scheduler that binds our pods, reports it, and stops our own writes.
 
-Two schedulers that bind pods of one pool, each by its own account, overfill nodes between them; KAI's
-scheduler beside ours, or two of ours without leases. Orders carry the mark of the process that wrote them, so
-an order that appears while we are at work and has another mark is another scheduler's, and so is a binding
-that was not ordered. From then on nothing is bound or evicted until the other has been silent for a while.
+Two schedulers that bind pods of one pool independently overfill nodes: KAI's scheduler beside ours, or two of
+ours without leases. Each BindRequest has the mark of the process that wrote it. A new request with another
+mark comes from another scheduler, and so does a binding without a request. From then on we bind and evict
+nothing until the other scheduler has been silent for a while.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HOLD_SECONDS: Final = 30.0
 class Rivals:
     """Watches orders and bindings from :meth:`begin` on, when this process alone should write them.
 
-    ``served``: whether a pod, or an order for it, is this scheduler's to place.
+    ``served`` tells whether this scheduler places a pod, or the pod of a BindRequest.
     """
 
     def __init__(
@@ -62,22 +62,22 @@ class Rivals:
         pods.listen(self._pod_changed)
 
     def begin(self) -> None:
-        """Another writer from now on is a rival; what is there was written by a process before this one."""
+        """Treat every other writer as a rival from now on; existing objects come from an earlier process."""
         self._begun = True
 
     def mark(self, request: Object) -> Object:
-        """The order with our mark; it is ours from now on, before it is sent."""
+        """The request with our mark; it counts as ours before it is sent."""
         meta, spec = request["metadata"], request["spec"]
         self._ordered[meta.get("namespace", ""), spec["podName"]] = spec["selectedNode"]
         annotations = {**(meta.get("annotations") or {}), names.ORDERED_BY: self.instance}
         return {**request, "metadata": {**meta, "annotations": annotations}}
 
     def present(self) -> str:
-        """What the other one did, while it may do more; "" when there is none."""
+        """What the other scheduler did, while it may still be active; "" if there is none."""
         return self._text if self.hold_seconds_left() else ""
 
     def hold_seconds_left(self) -> float:
-        """Seconds until binding goes on, if the other one stays silent; 0 when there is none."""
+        """Seconds until binding resumes if the other scheduler stays silent; 0 if there is none."""
         return max(0.0, self._held_until - time.monotonic())
 
     def _request_changed(self, old: Object | None, new: Object | None) -> None:

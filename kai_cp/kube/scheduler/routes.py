@@ -1,4 +1,4 @@
-"""The scheduler's HTTP paths (11.3): public ones, and those that show objects."""
+"""The scheduler's HTTP paths (11.3): public paths, and paths that show objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USAGE = "usage"
 
 
 def public_routes(registry: CollectorRegistry, cache: ClusterCache, scheduler: Scheduler) -> dict[str, Route]:
-    """``/metrics``, ``/healthz`` and ``/readyz``: nothing here names an object but queues."""
+    """``/metrics``, ``/healthz`` and ``/readyz``; of all objects they name only queues."""
     return probes(registry, cache.unsynced, lambda: "" if scheduler.alive() else "a cycle does not end")
 
 
@@ -39,7 +39,7 @@ def data_routes(
     explain: Explain | None = None,
     settings: Settings | None = None,
 ) -> dict[str, Route]:
-    """``/get-snapshot``, ``/get-job-order``, ``/debug/cycles`` and the page, which asks ``explain``."""
+    """``/get-snapshot``, ``/get-job-order``, ``/debug/cycles``, and the page, which calls ``explain``."""
 
     def shown(raw: Mapping[str, Any]) -> Mapping[str, Any]:
         return Anonymizer().snapshot(raw) if anonymize else raw

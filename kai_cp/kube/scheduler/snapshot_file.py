@@ -1,4 +1,4 @@
-"""Snapshots as the zip that KAI serves: one deflated entry ``snapshot.json``, written while it is made."""
+"""Snapshots as the zip that KAI serves: one deflated entry ``snapshot.json``, streamed while it is made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DECISIONS: Final = "decisions.json"
 
 
 class _Drain(io.RawIOBase):
-    """A stream that cannot seek: what is written to it is taken from it piece by piece."""
+    """A stream without seek, whose content is taken from it piece by piece."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -38,7 +38,7 @@ class _Drain(io.RawIOBase):
 
 
 def pieces(raw: Mapping[str, Any]) -> Iterator[bytes]:
-    """A raw snapshot as JSON, a few objects at a time, so that it is never whole in memory."""
+    """A raw snapshot as JSON, a few objects at a time, so that memory never holds all of it."""
     first = True
     for key, value in raw.items():
         yield (b"{" if first else b",") + orjson.dumps(key) + b":"
@@ -65,7 +65,7 @@ def _lists(lists: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def archive(raw: Mapping[str, Any], decisions: Mapping[str, Any] | None = None) -> Iterator[bytes]:
-    """The zip, as a stream; with ``decisions`` it has a second entry, which KAI's reader ignores."""
+    """The zip as a stream; ``decisions`` become a second entry, which KAI's reader ignores."""
     drain = _Drain()
     with zipfile.ZipFile(drain, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as container:
         with container.open(SNAPSHOT, "w", force_zip64=True) as entry:

@@ -1,4 +1,4 @@
-"""Which gangs run below their minimum, as the annotations that time their eviction say it (4.8)."""
+"""Finds gangs below their minimum, and when the annotations say that they are evicted (4.8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kai_cp_models.snapshot import (
 
 
 def stale_groups(snapshot: Snapshot, plan: Plan) -> frozenset[GroupKey]:
-    """Groups that are stale once the plan is carried out: some pod active, the minimum not reached."""
+    """Groups that are stale after the plan: some pods are active, but fewer than the minimum."""
     placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
     return frozenset(group.key for group in snapshot.groups if _is_stale(snapshot, group, placed))
 
@@ -40,7 +40,7 @@ def _satisfied(subgroup: Subgroup, active: Counter[str]) -> bool:
 
 
 def next_eviction(snapshot: Snapshot, group: PodGroup, since: float) -> float | None:
-    """When a stale group's grace period ends, or None when it never does."""
+    """When a stale group's grace period ends; None if it never does."""
     grace = group.staleness_grace_seconds
     if grace is None:
         grace = snapshot.policy.default_staleness_grace_seconds

@@ -1,4 +1,4 @@
-"""Historic usage of queues from Prometheus (3.4): a thread that asks, and the last answer for the cycles."""
+"""Historic usage of queues from Prometheus (3.4): a thread queries, and cycles use the last answer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ UsageByQueue = dict[str, dict[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class UsageOptions:
-    """``usageDBConfig``, read. Times in seconds; ``half_life`` of 0: all of the window counts alike."""
+    """The parsed ``usageDBConfig``. Times in seconds; with ``half_life`` 0 the whole window counts
+    equally.
+    """
 
     address: str
     window: float = 604_800.0
@@ -65,14 +67,14 @@ RESERVED_IDLE: Final = "max by (queue_name) (kai_cp_reserved_idle_gpus)"
 
 
 def with_reserved(metric: str) -> str:
-    """Allocated GPUs together with those that stand idle because they are promised to the same queue."""
+    """Allocated GPUs plus those that are idle because they are promised to the same queue."""
     return f"(({metric}) + on (queue_name) {RESERVED_IDLE}) or on (queue_name) ({metric})"
 
 
 def usage_options(config: Mapping[str, Any] | None, *, charge_idle: bool = False) -> UsageOptions | None:
     """The options of a ``usageDBConfig``, or None if it is off.
 
-    ``charge_idle``: GPUs that are promised and idle count as used by the queue that they are promised to.
+    With ``charge_idle``, promised idle GPUs count as used by the queue to which they are promised.
     Raises ``BadConfiguration``, which names the field.
     """
     if not config or not config.get("clientType"):
@@ -123,7 +125,7 @@ def _seconds(text: str | None, default: float) -> float:
 
 
 def window_seconds(options: UsageOptions, now: float) -> float:
-    """How far back usage counts at ``now``."""
+    """How far back usage counts at ``now``, in seconds."""
     if options.window_type == "tumbling":
         return max(1.0, now - last_tumbling(options.tumbling_start, options.window, now))
     if options.window_type == "cron":
@@ -132,14 +134,16 @@ def window_seconds(options: UsageOptions, now: float) -> float:
 
 
 def query(options: UsageOptions, metric: str, now: float) -> str:
-    """The expression that sums a metric over the window, older samples weighing less with a half-life."""
+    """The PromQL expression that sums a metric over the window; a half-life gives older samples less
+    weight.
+    """
     if options.half_life > 0:
         metric = f"({metric}) * (0.5 ^ (({now:.0f} - time()) / {options.half_life:g}))"
     return f"sum_over_time(({metric})[{round(window_seconds(options, now))}s:{options.resolution}])"
 
 
 class UsageClient:
-    """Asks Prometheus every ``fetch_interval``. A stale answer is still used, and complained about."""
+    """Queries Prometheus every ``fetch_interval``. A stale answer is still used, with a warning."""
 
     def __init__(
         self, options: UsageOptions, *, clock: Callable[[], float] = time.time, changed: Callable[[], None]
@@ -156,7 +160,7 @@ class UsageClient:
         self.query_milliseconds = 0.0
 
     def start(self) -> None:
-        """Begin, and wait for the first answer for at most ``wait``."""
+        """Begin, and wait at most ``wait`` seconds for the first answer."""
         self._thread.start()
         if not self._first.wait(self._options.wait):
             LOG.warning("no usage data yet: fair shares count present use alone")
@@ -166,23 +170,23 @@ class UsageClient:
         self._stopping.set()
 
     def __call__(self) -> Mapping[str, Any] | None:
-        """Usage by queue and resource, or None while nothing was ever fetched."""
+        """Usage by queue and resource; None before the first answer."""
         if self._usage is not None and self._clock() - self._fetched > self._options.staleness:
             LOG.error("usage data is stale", extra={"age": round(self._clock() - self._fetched)})
         return self._usage
 
     def age(self) -> float:
-        """Seconds since the figures were fetched; infinite while there are none."""
+        """Seconds since the last answer; infinite before the first."""
         return self._clock() - self._fetched if self._usage is not None else math.inf
 
     def recorded(self) -> dict[str, Any] | None:
-        """The figures and when they were fetched, as a snapshot shows them; None while there are none."""
+        """The last answer and its time, as a snapshot shows them; None before the first."""
         if self._usage is None:
             return None
         return {"fetchedAt": rfc3339(self._fetched), "queues": self._usage}
 
     def fetch(self) -> UsageByQueue:
-        """Ask now."""
+        """Query now."""
         now = self._clock()
         began = time.monotonic()
         usage: UsageByQueue = {}
@@ -196,7 +200,7 @@ class UsageClient:
         return usage
 
     def _ask(self, expression: str, now: float) -> dict[str, float]:
-        """Values of an instant vector by ``queue_name`` ("" where there is none)."""
+        """The values of an instant vector by ``queue_name`` ("" if it has none)."""
         body = urllib.parse.urlencode({"query": expression, "time": f"{now:.3f}"}).encode()
         request = urllib.request.Request(f"{self._options.address}/api/v1/query", data=body)
         with self._opener.open(request, timeout=self._options.query_timeout) as answer:

@@ -1,7 +1,7 @@
-"""The page on the loopback port: ``/`` is the page, ``/view/data`` what it shows, both of the last cycle.
+"""The page on the loopback port: ``/`` is the page, and ``/view/data`` its data from the last cycle.
 
-``/view/fixes?podGroup=NAMESPACE/NAME`` says in words what would help, where the scheduler explains. All only
-read. The page may be shown by no other page, asks no host but its own, and is kept by no cache.
+``/view/fixes?podGroup=NAMESPACE/NAME`` describes what would help, where the scheduler explains. All paths
+only read. No other page may frame the page; it contacts no other host, and caches do not keep it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FRAMES: Final = "; frame-ancestors 'none'"
 
 
 class LastView:
-    """The document of the last cycle, made once a cycle and by one request at a time."""
+    """The document of the last cycle, made once per cycle by one request at a time."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ def view_routes(last: Callable[[], bytes | None], explain: Explain | None = None
 
 
 def _in_words(answer: Response) -> Response:
-    """The fixes of an explanation as lines; a refusal stays as it is."""
+    """The fixes of an explanation as lines of text; an error answer is passed on."""
     from kai_cp.explain.text import fix_lines
 
     if answer.status != 200:

@@ -1,4 +1,4 @@
-"""When the present usage window began: tumbling windows, and resets by a cron expression (3.4)."""
+"""Computes when the present usage window began: tumbling windows, and cron windows (3.4)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ FIELDS: Final = 5
 
 
 def last_tumbling(start: float, length: float, now: float) -> float:
-    """Begin of the window that ``now`` is in, of windows of ``length`` seconds since ``start``."""
+    """The start of the window that contains ``now``, with windows of ``length`` seconds since ``start``."""
     if length <= 0 or now < start:
         return min(start, now)
     return start + (now - start) // length * length
 
 
 def last_cron(expression: str, now: float) -> float:
-    """The latest instant (UTC) up to ``now`` that the five-field expression names; ValueError if bad."""
+    """The latest instant (UTC) up to ``now`` that the five-field expression matches. Raises
+    ``ValueError``.
+    """
     if len(expression.split()) != FIELDS:
         raise ValueError(f"cron expression {expression!r} has not five fields")
     after = datetime.fromtimestamp(int(now), UTC) + timedelta(seconds=1)

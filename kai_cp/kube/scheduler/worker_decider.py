@@ -1,7 +1,7 @@
-"""The engine in a process of its own, which is told only what changed.
+"""Runs the engine in a process of its own and sends it only what changed.
 
-A solver that overruns its budget or dies takes nothing with it: the last checked plan counts, and a fresh
-process begins with the whole snapshot.
+If a solver overruns its budget or dies, the last checked plan counts, and a fresh process gets the whole
+snapshot.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ LONGEST_STRETCH: Final = 16.0
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """One list of ``rawObjects``: objects that are new or changed (a JSON list), and keys that left.
+    """The changes of one list of ``rawObjects``: new or changed objects (a JSON list), and keys that were
+    removed.
 
-    Text crosses the pipe: what an object looks like inside does not matter to the sender.
+    Text crosses the pipe, so the depth of an object does not matter to the sender.
     """
 
     upserts: bytes
@@ -44,7 +45,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class CycleTask:
-    """A snapshot as its difference from the one before; ``fresh``: from nothing."""
+    """A snapshot as its difference from the one before, or from nothing if ``fresh``."""
 
     fresh: bool
     rest: Mapping[str, Any]
@@ -58,7 +59,7 @@ class CycleTask:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What the worker found while reading, and only it can: the selectors of claims are evaluated there."""
+    """Findings that only the worker can make while reading, since it alone evaluates claim selectors."""
 
     set_aside: tuple[SetAside, ...]
     waiting: tuple[Unscheduled, ...]
@@ -69,14 +70,14 @@ class Noted:
 
 @dataclass
 class SnapshotMirror:
-    """The worker's copy of the snapshot, and what it remembers of having read it."""
+    """The worker's copy of the snapshot, and its cache of parsed objects."""
 
     lists: dict[str, dict[ObjectKey, Object] | None] = field(default_factory=dict)
     memo: ParseMemo = field(default_factory=ParseMemo)
     turns: Turns = field(default_factory=Turns)
 
     def apply(self, task: CycleTask) -> dict[str, Any]:
-        """The whole snapshot after a task's changes."""
+        """Apply a task's changes; returns the whole snapshot."""
         if task.fresh:
             self.lists.clear()
         for name, changes in task.lists.items():
@@ -99,11 +100,11 @@ _MIRROR: Final = SnapshotMirror()
 
 
 def job(task: CycleTask, channel: Channel) -> None:
-    """The worker's side: take the changes in, read, decide; every checked plan is sent."""
+    """The worker's side: apply the changes, read, decide, and send every checked plan."""
     from kai_cp_models.engine import decide
 
     memory.bound(task.settings.limits.memory_bytes)
-    # Most of a cluster stays as it was first read; what leaves is freed without the collector.
+    # Most objects live as long as the process; reference counts free the others without the collector.
     with no_collection(for_good=task.fresh):
         snapshot = parse(
             _MIRROR.apply(task),
@@ -122,7 +123,7 @@ def job(task: CycleTask, channel: Channel) -> None:
 
 
 class Differ:
-    """What changed since the last call; objects are compared by identity, as they are never changed."""
+    """Finds what changed since the last call. Objects are compared by identity because they are immutable."""
 
     def __init__(self) -> None:
         self._lists: dict[str, Any] = {}
@@ -130,7 +131,7 @@ class Differ:
         self._fresh = True
 
     def forget(self) -> None:
-        """The process that was told knows nothing any more."""
+        """Forget what was sent: the next process knows nothing."""
         self._lists.clear()
         self._items.clear()
         self._fresh = True
@@ -143,7 +144,7 @@ class Differ:
         settings: Settings,
         budget: float = 1.0,
     ) -> CycleTask:
-        """The task for ``raw``, which counts as told from now on."""
+        """The task for ``raw``, which counts as sent from now on."""
         lists: dict[str, Changes | None] = {}
         for name, items in raw["rawObjects"].items():
             if not self._fresh and items is self._lists.get(name):
@@ -163,9 +164,9 @@ class Differ:
 
 
 def stretched(stretch: float, plan: Plan, problem: str) -> float:
-    """By how much the next budget is longer than the settings': doubled while a budget brings nothing about.
+    """The factor by which the next budget exceeds the setting; doubled while a budget brings no progress.
 
-    A cluster that is too large for its budget, or a machine too busy, must still make progress.
+    A cluster too large for its budget, or a machine too busy, must still make progress.
     """
     undecided = bool(problem) or any(entry.reason == "NotDecidedInTime" for entry in plan.unscheduled)
     if undecided and not plan.decisions:
@@ -174,7 +175,7 @@ def stretched(stretch: float, plan: Plan, problem: str) -> float:
 
 
 class WorkerDecider:
-    """Decides in a worker process; reads the snapshot here as well meanwhile, for the reports."""
+    """Decides in a worker process, and meanwhile reads the snapshot here too, for the reports."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -191,7 +192,7 @@ class WorkerDecider:
         self._aside.shutdown(wait=False, cancel_futures=True)
 
     def __call__(self, raw: Mapping[str, Any], now: float, usage: Mapping[str, Any] | None) -> Decided:
-        """Plan for ``raw``; when the engine fails or is late, the last plan it had checked."""
+        """Plan for ``raw``; if the engine fails or is late, return its last checked plan."""
         started = time.monotonic()
         budget = self._settings.solver.budget_seconds * self._stretch
         task = self._differ.task(raw, now, usage, self._settings, budget)
