@@ -29,7 +29,7 @@ WRITERS: Final = 8
 """Orders that are sent at a time."""
 LOOK_SECONDS: Final = 0.05
 """How often it is looked whether pods of others are new."""
-Closed = Callable[[GroupKey, Sequence[WriteResult]], None]
+OrderClosed = Callable[[GroupKey, Sequence[WriteResult]], None]
 
 
 class Sending:
@@ -37,7 +37,9 @@ class Sending:
     its decisions have one.
     """
 
-    def __init__(self, decisions: Sequence[Decision] = (), closed: Closed = lambda _group, _results: None):
+    def __init__(
+        self, decisions: Sequence[Decision] = (), closed: OrderClosed = lambda _group, _results: None
+    ):
         self._closed = closed
         self._sizes = Counter(decision.group for decision in decisions)
         self._results: defaultdict[GroupKey | None, dict[int, WriteResult]] = defaultdict(dict)
