@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Literal, TypeAlias
@@ -137,7 +137,7 @@ def _solve_packing(
         return first, solver
     started = time.monotonic()
     try:
-        known = _values(model, solver) if first.status == "solved" else _hints(model)
+        known = list(solver.response_proto.solution) if first.status == "solved" else _hints(model)
         found = solve_packing(model, LIMITS.packing_share * left, gap, known, seconds=ends - time.monotonic())
     except NotLinear:
         found = None
@@ -154,9 +154,7 @@ def _solve_packing(
     if found.values is None:
         # In floating point that is no proof, but it is reason enough to stop.
         return Outcome("infeasible", False, work=done), solver
-    model.clear_hints()  # type: ignore[no-untyped-call]
-    for index, value in enumerate(found.values):
-        model.add_hint(model.get_int_var_from_proto_index(index), value)
+    _hint(model, found.values)
     fixed, taken = solve(model, settings, left, seconds=ends - time.monotonic(), fixed=True)
     done += fixed.work
     better = fixed.status == "solved" and (first.status != "solved" or fixed.objective <= first.objective)
@@ -204,7 +202,7 @@ def lexicographic(
                 results.append(StageResult(goal.name, value, value, True, 0.0))
                 model.add(goal.cost <= value)
                 continue
-            _hint(model, best)
+            _hint(model, best.response_proto.solution)
         share = allowance.left() / max(1, min(3, len(goals) - position))
         model.minimize(goal.cost)
         packing = goal.packing and len(model.proto.variables) > LIMITS.packing_variables
@@ -247,15 +245,8 @@ def start_from(
     outcome, solver = solve(trial, settings, allowance.left(), seconds=allowance.budget.seconds_left())
     allowance.spend(outcome.work)
     if outcome.status == "solved":
-        _hint(model, solver)
+        _hint(model, solver.response_proto.solution)
     return outcome.status == "solved"
-
-
-def _values(model: cp_model.CpModel, solver: cp_model.CpSolver) -> list[int]:
-    """The solution that the solver holds, variable by variable."""
-    return [
-        solver.value(model.get_int_var_from_proto_index(index)) for index in range(len(model.proto.variables))
-    ]
 
 
 def _hints(model: cp_model.CpModel) -> list[int] | None:
@@ -265,7 +256,9 @@ def _hints(model: cp_model.CpModel) -> list[int] | None:
     return [hint[index] for index in range(count)] if len(hint) == count else None
 
 
-def _hint(model: cp_model.CpModel, solver: cp_model.CpSolver) -> None:
+def _hint(model: cp_model.CpModel, values: Iterable[int]) -> None:
+    """Let the next solve start from these values of all variables, in the order of the model."""
     model.clear_hints()  # type: ignore[no-untyped-call]
-    for index, value in enumerate(_values(model, solver)):
-        model.add_hint(model.get_int_var_from_proto_index(index), value)
+    # Variable by variable through the model's own methods this takes longer than many a solve.
+    model.proto.solution_hint.vars.extend(range(len(model.proto.variables)))
+    model.proto.solution_hint.values.extend(values)
