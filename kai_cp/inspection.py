@@ -100,8 +100,7 @@ def _by_kind(document: dict[str, Any], snapshot: Snapshot) -> None:
             "nonPreemptible": holding.firm,
         }
         rows[holding.queue].setdefault("gpuKinds", {})[holding.kind] = {
-            name: UNLIMITED if value == UNLIMITED else _plain(value / MILLI)
-            for name, value in amounts.items()
+            name: UNLIMITED if value is None else _plain(value / MILLI) for name, value in amounts.items()
         }
 
 

@@ -5,30 +5,27 @@ From here on the hierarchical fair share, the order and the rules of eviction ar
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from kai_cp.reader.fields import Malformed, shown
 from kai_cp.reader.notes import Notes
-from kai_cp_models.snapshot import UNLIMITED, GroupKey, PodGroup, Queue, Shares
+from kai_cp_models.records.annotations import Fields, NoteDocument
+from kai_cp_models.snapshot import UNLIMITED, GroupKey, PodGroup, Queue, SetAside, Shares
 
 NOTE: Final = "kai-cp/users"
 EVERY: Final = "*"
 """In the annotation: each user that it does not name."""
 NO_USER: Final = "(none)"
 """User of pod groups without the label; no label can be equal to it."""
-_MOST: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a queue grants a user: weight beside the others, and most GPUs; -1: any number."""
+    """What a queue grants a user: weight beside the others, and most GPUs; None: any number."""
 
     weight: float = 1.0
-    gpu_limit: float = UNLIMITED
+    gpu_limit: float | None = None
 
 
 _PLAIN: Final = Terms()
@@ -39,7 +36,7 @@ def divided(
 ) -> tuple[dict[GroupKey, PodGroup], dict[str, Queue]]:
     """Pod groups and queues with a queue for each user of a leaf queue, called ``QUEUE/USER``."""
     parents = {queue.parent for queue in queues.values()}
-    terms = {name: _terms(queue, notes) for name, queue in sorted(queues.items()) if _note(queue) is not None}
+    terms = {name: _terms(queue, notes) for name, queue in sorted(queues.items())}
     found, theirs = dict(groups), dict(queues)
     for key, group in sorted(groups.items()):
         if group.queue not in queues or group.queue in parents:
@@ -60,47 +57,23 @@ def _queue(name: str, parent: str, user: str, created: float, terms: Mapping[str
         name,
         parent,
         created,
-        limit=Shares(UNLIMITED, UNLIMITED, mine.gpu_limit),
+        limit=Shares(UNLIMITED, UNLIMITED, UNLIMITED if mine.gpu_limit is None else mine.gpu_limit),
         weight=Shares(mine.weight, mine.weight, mine.weight),
         user=user,
     )
 
 
-def _note(queue: Queue) -> str | None:
-    return dict(queue.notes).get(NOTE)
-
-
 def _terms(queue: Queue, notes: Notes) -> dict[str, Terms]:
-    field = f"metadata.annotations[{NOTE}]"
-    try:
-        document = json.loads(_note(queue) or "")
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        notes.aside(f"Queue {queue.name}", f"{field}: is not a JSON object of users; treated as absent")
-        return {}
-    found: dict[str, Terms] = {}
-    for user, entry in sorted(document.items()):
-        try:
-            found[user] = _read(entry, f"{field}.{user}")
-        except Malformed as problem:
-            notes.aside(f"Queue {queue.name}", f"{problem}; treated as absent")
+    """What a queue grants its users, by their names."""
+    aside: list[SetAside] = []
+    said = Fields(f"Queue {queue.name}", queue.notes, aside)
+    found = said.entries(NOTE, "users", "is not an object with weight or gpuLimit", _read)
+    for one in aside:
+        notes.aside(one.item, one.reason)
     return found
 
 
-def _read(entry: Any, field: str) -> Terms:
-    if not isinstance(entry, dict):
-        raise Malformed(field, f"{shown(entry)} is not an object with weight or gpuLimit")
-    for name in entry:
-        if name not in ("weight", "gpuLimit"):
-            raise Malformed(field, f"there is no {shown(name)}, only weight and gpuLimit")
-    weight, limit = entry.get("weight", 1.0), entry.get("gpuLimit", UNLIMITED)
-    if not _number(weight) or not 0 < weight <= _MOST:
-        raise Malformed(f"{field}.weight", f"{shown(weight)} is not a number above 0")
-    if not _number(limit) or not (limit == UNLIMITED or 0 <= limit <= _MOST):
-        raise Malformed(f"{field}.gpuLimit", f"{shown(limit)} is not a number of GPUs; -1 is any number")
-    return Terms(float(weight), float(limit))
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _read(entry: NoteDocument) -> Terms:
+    entry.only("weight", "gpuLimit")
+    weight = entry.number("weight", "is not a number above 0", default=1.0, above=True)
+    return Terms(weight, entry.bound("gpuLimit"))

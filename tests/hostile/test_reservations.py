@@ -6,6 +6,7 @@ No admission policy is asked here: what it forbids is there already, and gives n
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -27,6 +28,11 @@ HOSTILE = [
     ("an unknown node", stored(30, {"n1": 8, "n9": 8})),
     ("expired in the future", json.dumps({"schema": "reservation/1", "expired": written(1)})),
     ("nodes are a list", json.dumps({**json.loads(stored(30, {})), "nodes": ["n1"]})),
+    ("too deep", "[" * 100_000),
+    ("a list as made", json.dumps({**json.loads(stored(30, {})), "made": []})),
+    ("an object as start", json.dumps({**json.loads(stored(30, {})), "start": {}})),
+    ("more GPUs than a float holds", json.dumps({**json.loads(stored(30, {})), "nodes": {"n1": 10**400}})),
+    ("endless GPUs", stored(30, {"n1": math.inf}).replace("Infinity", "1e999")),
 ]
 
 

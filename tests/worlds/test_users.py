@@ -180,8 +180,8 @@ def test_a_queue_with_children_has_no_users() -> None:
 @pytest.mark.parametrize(
     ("terms", "words"),
     [
-        ("[1]", ": is not a JSON object of users"),
-        ("{", ": is not a JSON object of users"),
+        ("[1]", ": is not an object of users"),
+        ("{", ": is not JSON"),
         ('{"a": 2}', ".a: 2 is not an object with weight or gpuLimit"),
         ('{"a": {"limit": 2}}', '.a: there is no "limit", only weight and gpuLimit'),
         ('{"a": {"weight": 0}}', ".a.weight: 0 is not a number above 0"),

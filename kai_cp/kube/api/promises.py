@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kai_cp.kube.api import api_objects
-from kai_cp_models.records.annotations import RESERVATION, SCHEMA
+from kai_cp_models.records.annotations import RESERVATION, SCHEMA, NoteDocument, Unreadable
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodGroup, Reservation, Snapshot
 
 CAUSES: Final = frozenset(("NodeLost", "Overrun", "HigherPriority", "LimitLowered", "BeyondShare", "Expired"))
@@ -51,11 +51,10 @@ def _is_over(
 def noted_cause(group: PodGroup) -> str | None:
     """Why the start of a group is later than promised, as its annotation says."""
     try:
-        found = json.loads(dict(group.notes).get(RESERVATION) or "null")
-    except ValueError:
+        cause = NoteDocument.of(dict(group.notes).get(RESERVATION, ""), "a reservation").text("cause")
+    except Unreadable:
         return None
-    cause = found.get("cause") if isinstance(found, dict) else None
-    return cause if isinstance(cause, str) and cause in CAUSES else None
+    return cause if cause in CAUSES else None
 
 
 def _text(entry: Reservation, noted: str | None) -> str:
@@ -81,9 +80,9 @@ def moved_note(before: str | None, now: float, count: int, pods: int) -> str:
     """The note of ``count`` more restarts for defragmentation, after which ``pods`` shall run again."""
     hour = api_objects.rfc3339(now - 3600)
     try:
-        found = json.loads(before or "{}").get("at") or []
+        found = NoteDocument.of(before or "", "restarts").values("at")
         recent = [at for at in found if isinstance(at, str) and at > hour]
-    except (ValueError, AttributeError, TypeError):
+    except Unreadable:
         recent = []
     stamps = [*recent, *[api_objects.rfc3339(now)] * count]
     return json.dumps({"pods": pods, "at": stamps}, separators=(",", ":"))

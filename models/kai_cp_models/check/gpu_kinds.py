@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.rules.stateful.gpu_kinds import kinds_of, read
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, UNLIMITED, Pod
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, Pod
 
 _Sums = Counter[tuple[str, str, bool]]
 """Milli-GPUs by queue, kind, and whether only non-preemptible pod groups count."""
@@ -33,8 +33,8 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     added = _sums(world, kinds, ((world.pod(key), world.placed[key].node) for key in world.added))
     for (name, kind, firm), arriving in sorted(placed.items()):
         at = bounds.get(name, {}).get(kind)
-        most = UNLIMITED if at is None else at.quota if firm else at.limit
-        if most == UNLIMITED or not arriving:
+        most = None if at is None else at.quota if firm else at.limit
+        if most is None or not arriving:
             continue
         cell = name, kind, firm
         end, now = before[cell] - leaving[cell] + arriving, before[cell] + bound[cell]

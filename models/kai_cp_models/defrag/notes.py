@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Final
 
-from kai_cp_models.records.annotations import Unreadable, instant
+from kai_cp_models.records.annotations import NoteDocument, Unreadable, instant
 from kai_cp_models.snapshot import PodGroup
 
 MOVED: Final = "kai-cp/moved"
@@ -28,10 +27,10 @@ def moved(group: PodGroup, now: float) -> Moved | None:
     if text is None:
         return None
     try:
-        document = json.loads(text)
-        at = [instant(one) for one in document["at"]][:_MOST]
-        pods = int(document["pods"])
-    except (ValueError, TypeError, KeyError, Unreadable):
+        document = NoteDocument.of(text, "restarts")
+        at = [instant(one) for one in document.values("at")[:_MOST]]
+        pods = int(document.number("pods", "is not a number of pods"))
+    except Unreadable:
         return None
     recent = tuple(one for one in at if now - HOUR < one <= now)
-    return Moved(pods, recent) if recent and pods >= 0 else None
+    return Moved(pods, recent) if recent else None

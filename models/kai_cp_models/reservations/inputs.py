@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from kai_cp_models.records.annotations import (
     AFTER,
@@ -20,6 +19,7 @@ from kai_cp_models.records.annotations import (
     RESERVE,
     SCHEMA,
     Fields,
+    NoteDocument,
     Unreadable,
     duration,
     instant,
@@ -137,64 +137,53 @@ class Reader:
 
     def _stored(self, group: PodGroup, text: str) -> Stored | Closed | float:
         """The reservation, the closed places, or when it expired."""
-        try:
-            document = json.loads(text)
-        except ValueError:
-            raise Unreadable("is not JSON") from None
-        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        document = NoteDocument.of(text, "a reservation")
+        if document.text("schema") != SCHEMA:
             raise Unreadable(f"is not of schema {SCHEMA}")
         now = self._snapshot.now
         if "expired" in document:
-            expired = instant(document["expired"])
+            expired = document.instant("expired")
             if expired > now:
-                raise Unreadable("expired: lies in the future")
+                raise document.refusal("lies in the future", "expired")
             return expired
-        made = instant(document.get("made"))
+        made = document.instant("made")
         if made > now:
-            raise Unreadable("made: lies in the future")
+            raise document.refusal("lies in the future", "made")
         if made < group.created:
-            raise Unreadable("made: lies before the pod group's creation")
+            raise document.refusal("lies before the pod group's creation", "made")
         if "idle" in document:
-            nodes = self._nodes(group, document.get("nodes"))
-            return Closed(made, nodes, _idle(document["idle"], made, now, sum(nodes.values())))
-        start, promised = instant(document.get("start")), instant(document.get("promised"))
+            nodes = self._nodes(group, document.inner("nodes"))
+            return Closed(made, nodes, _idle(document.inner("idle"), made, now, sum(nodes.values())))
+        start, promised = document.instant("start"), document.instant("promised")
         if start < made:
-            raise Unreadable("start: lies before made")
+            raise document.refusal("lies before made", "start")
         if start > now + self._horizon:
             # Nothing that we write does: time only brings a start closer.
-            raise Unreadable("start: lies beyond the horizon")
-        return Stored(start, promised, made, self._nodes(group, document.get("nodes")))
+            raise document.refusal("lies beyond the horizon", "start")
+        return Stored(start, promised, made, self._nodes(group, document.inner("nodes")))
 
-    def _nodes(self, group: PodGroup, nodes: Any) -> Mapping[str, float]:
-        if not isinstance(nodes, dict):
-            raise Unreadable("nodes: is not an object")
-        total = 0.0
-        for name, gpus in nodes.items():
+    def _nodes(self, group: PodGroup, nodes: NoteDocument) -> Mapping[str, float]:
+        """GPUs by node: of nodes that there are, and no more than the gang needs."""
+        for name in nodes:
             if name not in self._snapshot.node_index:
-                raise Unreadable(f"nodes: there is no node {shown(name)}")
-            number = isinstance(gpus, int | float) and not isinstance(gpus, bool)
-            if not number or not 0 < gpus < math.inf:
-                raise Unreadable(f"nodes: {shown(gpus)} is not a number of GPUs")
-            total += gpus
+                raise nodes.refusal(f"there is no node {shown(name)}")
+        found = {name: nodes.number(name, "is not a number of GPUs", above=True) for name in sorted(nodes)}
+        total = sum(found.values())
         need = sum(pod.spec.requests[GPU] for pod in self._snapshot.members[group.key]) / MILLI
         if total > need:
-            raise Unreadable(f"nodes: {total:g} GPUs are more than the gang's {need:g}")
-        return {str(name): float(gpus) for name, gpus in sorted(nodes.items())}
+            raise nodes.refusal(f"{total:g} GPUs are more than the gang's {need:g}")
+        return found
 
 
-def _idle(found: Any, made: float, now: float, most: float) -> IdleSoFar:
+def _idle(found: NoteDocument, made: float, now: float, most: float) -> IdleSoFar:
     """What stood idle on closed places, which hold ``most`` GPUs since ``made``."""
-    if not isinstance(found, dict):
-        raise Unreadable("idle: is not an object")
-    since = instant(found.get("since"))
+    since = found.instant("since")
     if not made <= since <= now:
-        raise Unreadable("idle.since: lies before made or in the future")
-    amounts = []
-    for key, limit in (("gpus", most), ("gpuHours", most * (since - made) / 3600.0 + 0.01)):
-        value = found.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= limit:
-            raise Unreadable(f"idle.{key}: {shown(value)} is not between 0 and {limit:g}")
-        amounts.append(float(value))
+        raise found.refusal("lies before made or in the future", "since")
+    limits = {"gpus": most, "gpuHours": most * (since - made) / 3600.0 + 0.01}
+    amounts = [
+        found.number(key, f"is not between 0 and {limit:g}", most=limit) for key, limit in limits.items()
+    ]
     return IdleSoFar(since, *amounts)
 
 

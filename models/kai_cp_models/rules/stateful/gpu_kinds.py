@@ -9,7 +9,6 @@ together.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -20,17 +19,15 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Mask
 from kai_cp_models.fairness import amounts
 from kai_cp_models.marking import marked
-from kai_cp_models.records.annotations import Fields, Unreadable
+from kai_cp_models.records.annotations import Fields, NoteDocument
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
 from kai_cp_models.rules.static.table import NodeTable, accepting
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.shown import shown
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
     GPU,
     MILLI,
-    UNLIMITED,
     GpuKind,
     Pod,
     PodKey,
@@ -46,18 +43,18 @@ REASON: Final = "OverGpuKind"
 UNKNOWN: Final = "unknown"
 """Kind of GPUs whose product neither label nor driver tells."""
 
-_MOST_GPUS: Final = 1e9
 _ANY: Final = 2**62
 """More than all GPUs there are."""
 _FIELDS: Final = ("limit", "quota")
+_FORM: Final = "is not an object with limit or quota"
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a queue may hold of a kind, in milli-GPUs; -1: any number. ``quota``: if not preemptible."""
+    """What a queue may hold of a kind, in milli-GPUs; None: any number. ``quota``: if not preemptible."""
 
-    limit: int = UNLIMITED
-    quota: int = UNLIMITED
+    limit: int | None = None
+    quota: int | None = None
 
 
 QueueBounds = Mapping[str, Mapping[str, Bounds]]
@@ -107,18 +104,12 @@ def read(snapshot: Snapshot, problems: list[SetAside]) -> QueueBounds:
     known = {*kinds_of(snapshot), UNKNOWN}
     for queue in snapshot.queues:
         item = f"Queue {queue.name}"
-        said = Fields(item, queue.notes, problems).read(NOTE, _document)
-        bounds = {}
-        for kind, entry in sorted((said or {}).items()):
+        said = Fields(item, queue.notes, problems)
+        bounds = said.entries(NOTE, "kinds", _FORM, _bounds)
+        for kind in sorted(bounds.keys() - known):
+            there = ", ".join(sorted(known - {UNKNOWN})) or "none that is known"
             field = f"metadata.annotations[{NOTE}].{kind}"
-            try:
-                bounds[kind] = _bounds(entry)
-            except Unreadable as problem:
-                problems.append(SetAside(item, f"{field}: {problem}; treated as absent", field))
-                continue
-            if kind not in known:
-                there = ", ".join(sorted(known - {UNKNOWN})) or "none that is known"
-                problems.append(SetAside(item, f"{field}: no node has such GPUs; there are {there}", field))
+            problems.append(SetAside(item, f"{field}: no node has such GPUs; there are {there}", field))
         if bounds:
             found[queue.name] = bounds
     return found
@@ -158,30 +149,13 @@ def _note(notes: Iterable[tuple[str, str]]) -> bool:
     return any(name == NOTE for name, _ in notes)
 
 
-def _document(text: str) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        raise Unreadable("is not JSON") from None
-    if not isinstance(document, dict):
-        raise Unreadable("is not an object of kinds")
-    return document
-
-
-def _bounds(entry: Any) -> Bounds:
-    if not isinstance(entry, dict) or not entry:
-        raise Unreadable(f"{shown(entry)} is not an object with limit or quota")
-    for name in entry:
-        if name not in _FIELDS:
-            raise Unreadable(f"there is no {shown(name)}, only limit and quota")
-    return Bounds(*(_milli(name, entry.get(name, UNLIMITED)) for name in _FIELDS))
-
-
-def _milli(name: str, value: Any) -> int:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not (value == UNLIMITED or 0 <= value <= _MOST_GPUS):
-        raise Unreadable(f"{name}: {shown(value)} is not a number of GPUs; -1 is any number")
-    return UNLIMITED if value == UNLIMITED else int(value * MILLI + 1e-6)
+def _bounds(entry: NoteDocument) -> Bounds:
+    """The bounds that an annotation states for one kind."""
+    if not list(entry):
+        raise entry.refusal(f"{{}} {_FORM}")
+    entry.only(*_FIELDS)
+    limit, quota = (None if gpus is None else int(gpus * MILLI + 1e-6) for gpus in map(entry.bound, _FIELDS))
+    return Bounds(limit, quota)
 
 
 class KindState(LeavingState):
@@ -267,7 +241,7 @@ class KindState(LeavingState):
     def _bound(self, cell: Cell) -> int:
         bounds = self._bounds[cell.queue][cell.kind]
         found = bounds.quota if cell.firm else bounds.limit
-        return _ANY if found == UNLIMITED else found
+        return _ANY if found is None else found
 
     def _room(self, cell: Cell, pod: Pod | None = None, *, now: bool = False) -> int:
         """The amount still free under a bound; negative where it is exceeded.

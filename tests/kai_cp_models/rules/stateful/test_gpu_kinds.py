@@ -223,9 +223,9 @@ NO_AMOUNT = " is not a number of GPUs; -1 is any number" + ABSENT
         ("[]", "", "is not an object of kinds" + ABSENT),
         ('{"H100": 2}', ".H100", "2 is not an object with limit or quota" + ABSENT),
         ('{"H100": {"limt": 2}}', ".H100", 'there is no "limt", only limit and quota' + ABSENT),
-        ('{"H100": {"limit": "2"}}', ".H100", 'limit: "2"' + NO_AMOUNT),
-        ('{"H100": {"quota": -2}}', ".H100", "quota: -2" + NO_AMOUNT),
-        ('{"H100": {"limit": NaN}}', ".H100", "limit: NaN" + NO_AMOUNT),
+        ('{"H100": {"limit": "2"}}', ".H100.limit", '"2"' + NO_AMOUNT),
+        ('{"H100": {"quota": -2}}', ".H100.quota", "-2" + NO_AMOUNT),
+        ('{"H100": {"limit": NaN}}', ".H100.limit", "NaN" + NO_AMOUNT),
         ('{"H200": {"limit": 1}}', ".H200", "no node has such GPUs; there are A100, H100"),
     ],
 )
