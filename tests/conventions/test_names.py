@@ -80,8 +80,8 @@ def test_the_glossary_has_words() -> None:
     assert len(GLOSSARY) > 15
 
 
-NUMBERS_OF_USERS = {"Terms", "NodeDrain", "Bounds"}
-"""Records that keep a bound as its object or setting writes it; KAI's own word for none is ``UNLIMITED``."""
+NUMBERS_OF_USERS = {"NodeDrain"}
+"""Records that keep a bound as its setting writes it; KAI's own word for none is ``UNLIMITED``."""
 
 TEXTS = {
     "AskClass": "missing",

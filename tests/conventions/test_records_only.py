@@ -56,3 +56,8 @@ def test_selectors_have_one_matcher_beside_the_checkers() -> None:
         "models/kai_cp_models/selectors.py",
         "kai_cp/reader/affinity.py",
     ]
+
+
+def test_annotations_have_one_reader() -> None:
+    """JSON that users write is decoded in one module of models/, so one place knows what it may hold."""
+    assert [path.name for path in MODELS if "json.loads" in path.read_text()] == ["annotations.py"]
