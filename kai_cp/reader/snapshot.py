@@ -42,7 +42,7 @@ from kai_cp_models.snapshot import (
 
 _MOST_SPECS: Final = 200_000
 
-_LISTS: Final = frozenset(
+LISTS: Final = frozenset(
     (
         *KINDS,
         "pods",
@@ -55,7 +55,9 @@ _LISTS: Final = frozenset(
         "topologies",
     )
 )
-_TOP: Final = frozenset(("config", "schedulerParams", "rawObjects", "discovery", "usage"))
+"""Lists of ``rawObjects`` that are read."""
+PARTS: Final = frozenset(("config", "schedulerParams", "rawObjects", "discovery", "usage"))
+"""Parts of a snapshot that are known."""
 
 
 @dataclass
@@ -181,8 +183,8 @@ def _objects(raw: Mapping[str, Any], notes: Notes) -> Mapping[str, Any]:
     objects = raw.get("rawObjects") if isinstance(raw, Mapping) else None
     if not isinstance(objects, Mapping):
         raise UnreadableSnapshot("this is not a KAI snapshot: it has no rawObjects")
-    notes.unknown(raw, _TOP, "")
-    notes.unknown(objects, _LISTS, "rawObjects")
+    notes.unknown(raw, PARTS, "")
+    notes.unknown(objects, LISTS, "rawObjects")
     return objects
 
 

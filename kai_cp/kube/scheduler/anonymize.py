@@ -4,13 +4,13 @@ Every text that is not on the keep-list gets a new name; equal texts get equal n
 old ones did, because ties are broken by name. The keep-list has what a plan depends on and what reveals no
 names: the API's own words, amounts and times, label keys, resource names, device attributes, plugin
 arguments. Fields that no rule reads and that may hold anything (commands, environment, driver parameters) are
-removed.
+removed, and so are lists of objects that the reader does not know.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import suppress
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import orjson
 
 from kai_cp.kube.api import names
 from kai_cp.reader.revisions import HASHED
+from kai_cp.reader.snapshot import LISTS, PARTS
 from kai_cp_topology.records import PRODUCT_LABEL
 
 _SPELLED: Final = """True False true false
@@ -83,8 +84,17 @@ _LABEL_KEYS: Final = frozenset(
 )
 """Keys whose text is the key of a label or of a device's attribute, or says which driver or scheduler."""
 _TIMES: Final = re.compile(r".*(Timestamp|Time|fetchedAt)").fullmatch
-_WHOLE: Final = frozenset({"attributes", "expression", "tiers", "actions", "discovery"})
-"""Keys whose values stay whole: what devices say, what is asked about them, how the scheduler is set up."""
+_WHOLE: Final = {
+    "config": frozenset(("tiers", "actions")),
+    "discovery": frozenset(("serverVersion", "resources")),
+    "resourceSlices": frozenset(("attributes", "expression")),
+    "deviceClasses": frozenset(("expression",)),
+    "resourceClaims": frozenset(("expression",)),
+    "deviceTaintRules": frozenset(("expression",)),
+}
+"""Keys whose values stay whole, by kind or part of the snapshot: the scheduler's setup, device attributes and
+the expressions about them.
+"""
 _VALUE_MAPS: Final = frozenset({"labels", "nodeSelector", "matchLabels"})
 """Keys of mappings from label keys to values."""
 _FREE_MAPS: Final = _NUMBERS | _VALUE_MAPS | {"annotations"}
@@ -93,8 +103,15 @@ _DROPPED: Final = frozenset(
     [
         *("message", "displayName", "managedFields", "reason", "data", "binaryData", "stringData", "command"),
         *("args", "parameters", "volumeAttributes", "opaque", "lastAppliedConfiguration", "usageDBConfig"),
+        *("items", "options", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe"),
     ]
 )
+_ONLY: Final = {
+    "env": frozenset(("name", "valueFrom")),
+    "valueFrom": frozenset(("configMapKeyRef",)),
+    "configMapKeyRef": frozenset(("name", "optional")),
+}
+"""Keys of mappings that keep these fields alone."""
 _NAMED: Final = frozenset(
     ("namespace", "pod", "podGroup", "queue", "parent", "node", "gpuGroups", "for", "object")
 )
@@ -119,6 +136,13 @@ _VERBATIM: Final = frozenset({"deviceClasses", "csiDrivers"})
 _SPOKEN: Final = frozenset({"", "0.0.0.0"})
 
 _ZONE_RESOURCES: Final = "resources of a zone"
+_ZONE_FIELDS: Final = frozenset(
+    (
+        *("name", "zone", "type", "parent", "costs", "value", "resources"),
+        *("amount", "capacity", "allocatable", "available", "zones"),
+    )
+)
+"""Fields of a zone and of its resources."""
 
 Rename = Callable[[str], str]
 
@@ -172,16 +196,25 @@ class _Walk:
         self._read = {pools.get("NodePoolLabelKey"), *_compared(raw["rawObjects"].get("pods"))}
         """Labels whose values this snapshot's scheduler reads."""
         self._products = _products(raw["rawObjects"])
+        self._whole: Set[str] = frozenset()
+        """Keys whose values stay whole in the part that is walked."""
 
     def snapshot(self) -> dict[str, Any]:
         """Walk the whole snapshot."""
         lists = self._raw["rawObjects"]
-        objects = {
-            key: None if items is None else [self._item(item, key) for item in items]
-            for key, items in lists.items()
+        objects = {key: self._part(items, key) for key, items in lists.items() if key in LISTS}
+        return {
+            key: objects if key == "rawObjects" else self._part(value, key)
+            for key, value in self._raw.items()
+            if key in PARTS
         }
-        rest = {key: self._value(value, key, "") for key, value in self._raw.items() if key != "rawObjects"}
-        return {key: objects if key == "rawObjects" else rest[key] for key in self._raw}
+
+    def _part(self, value: Any, kind: str) -> Any:
+        """A part of the snapshot, or a list of its objects."""
+        self._whole = _WHOLE.get(kind, frozenset())
+        if kind in LISTS and isinstance(value, list):
+            return [self._item(item, kind) for item in value]
+        return self._value(value, kind, "")
 
     def _rename(self, text: str) -> str:
         return text if text in _SPOKEN else self._to(text)
@@ -211,7 +244,7 @@ class _Walk:
 
     def _value(self, value: Any, key: str, inside: str) -> Any:
         """Rename a value. ``inside`` is the nearest key above that decides about everything below it."""
-        if key in _WHOLE:
+        if key in self._whole:
             return value
         inside = _inside(key, inside)
         if isinstance(value, Mapping):
@@ -227,13 +260,13 @@ class _Walk:
             return {k: self._annotation(k, v) for k, v in value.items() if _ANNOTATIONS.match(k)}
         if key == "queues" and inside == "usage":
             return {self._rename(k): self._value(v, "", inside) for k, v in value.items()}
-        if key == "env":
-            value = {k: v for k, v in value.items() if k != "value"}
         meant = self._means(str(value.get("key") or ""))
         return {
             k: v if meant and k in ("values", "value") else self._value(v, k, inside)
             for k, v in value.items()
-            if k not in _DROPPED and (_FIELD(k) or key in _FREE_MAPS or inside in _NUMBERS)
+            if k not in _DROPPED
+            and k in _ONLY.get(key, value)
+            and (_FIELD(k) or key in _FREE_MAPS or inside in _NUMBERS)
         }
 
     def _means(self, label: str) -> bool:
@@ -275,6 +308,8 @@ class _Walk:
 def _inside(key: str, inside: str) -> str:
     if inside == "zones" and key == "resources":
         return _ZONE_RESOURCES
+    if inside in ("zones", _ZONE_RESOURCES) and key not in _ZONE_FIELDS:
+        return ""
     return key if key in _NUMBERS | {"zones"} and inside != _ZONE_RESOURCES else inside
 
 

@@ -12,6 +12,7 @@ import pytest
 from kai_cp.decisions import to_json
 from kai_cp.kube.scheduler.anonymize import Anonymizer
 from kai_cp.reader import parse
+from kai_cp.reader.snapshot import LISTS
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
 from tests.kai_cp.reader.raw import NOW
@@ -30,6 +31,19 @@ def full() -> Raw:
     raw["config"]["usageDBConfig"] = {"clientType": "prometheus", "connectionString": "http://u:p@host"}
     raw["usage"] = {"queues": {"q": {"gpu": 0.5}}, "fetchedAt": "2026-11-20T11:59:00Z"}
     lists = raw["rawObjects"]
+    raw["schedulerParams"]["kubeconfig"] = "/home/me/.kube/config"
+    raw["discovery"] = {"serverVersion": {"gitVersion": "v1.34"}, "resources": [], "host": "api.example"}
+    raw["elsewhere"] = {"host": "h"}
+    lists["deviceTaintRules"] = [
+        {
+            "metadata": {"name": "r"},
+            "spec": {
+                "deviceSelector": {"driver": "gpu.x", "pool": "n1"},
+                "taint": {"key": "k", "value": "v", "effect": "NoSchedule"},
+            },
+        }
+    ]
+    lists["csiNodes"] = [{"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "p", "nodeID": "i-1"}]}}]
     lists["persistentVolumes"][0]["spec"] |= {
         "csi": {"driver": "p", "volumeHandle": "vol-1", "volumeAttributes": {"share": "//nas/x"}},
         "nfs": {"server": "10.0.0.1", "path": "/export"},
@@ -60,16 +74,57 @@ def full() -> Raw:
         "name": "main",
         "image": "registry.example/app:1",
         "command": ["run", "--password=1"],
-        "env": [{"name": "TOKEN", "value": "1"}],
+        "env": [
+            {"name": "TOKEN", "value": "1"},
+            {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "root-key"}}},
+            {"name": "MAP", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "map-key"}}},
+        ],
+        "envFrom": [{"prefix": "P", "configMapRef": {"name": "m"}}],
+        "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "Authorization", "value": "Bearer"}]}},
         "volumeMounts": [{"name": "v", "mountPath": "/data", "subPath": "x"}],
     }
+    lists["pods"][0]["spec"]["volumes"] = [
+        {"name": "n", "nfs": {"server": "10.0.0.1", "path": "/x"}},
+        {"name": "s", "secret": {"secretName": "s", "items": [{"key": "secret-key", "path": "p"}]}},
+        {"name": "i", "csi": {"driver": "p", "volumeAttributes": {"share": "//nas/x"}}},
+        {"name": "f", "flexVolume": {"driver": "p", "options": {"share": "//nas/x"}}},
+    ]
     lists["pods"][0]["status"] |= {"hostIP": "10.0.0.1", "podIP": "10.1.0.1", "message": "m", "reason": "r"}
     lists["configMaps"][0]["data"] = {"key": "value"}
-    lists["storageClasses"][0]["parameters"] = {"pool": "secret"}
+    lists["storageClasses"][0]["parameters"] = {"pool": "inner-pool"}
+    lists["priorityClasses"][0]["description"] = "for me"
+    lists["queues"][0]["spec"]["displayName"] = "mine"
     lists["resourceClaims"][0]["spec"]["devices"]["config"] = [
         {"opaque": {"driver": "gpu.x", "parameters": {"a": "b"}}}
     ]
     return raw
+
+
+UNREAD: Raw = {
+    "owner": "me",
+    "connectionString": "http://u:p@host",
+    "attributes": {"owner": "me"},
+    "expression": "me",
+    "actions": ["me"],
+    "tiers": [{"name": "me"}],
+    "discovery": "me",
+    "resources": {"owner": "me", "list": ["me"]},
+    "nested": {"list": [{"host": "h", "data": {"a": "b"}}]},
+}
+"""Fields that no kind has, among them such as other kinds keep."""
+DEVICE_KINDS = ("resourceSlices", "deviceClasses", "resourceClaims", "deviceTaintRules")
+
+
+def beset(value: Any, foreign: Raw) -> Any:
+    """The value with foreign fields, which a mark tells, in every mapping that is no map of labels."""
+    if isinstance(value, list):
+        return [beset(inner, foreign) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        **planted(foreign),
+        **{k: v if k == "attributes" else beset(v, foreign) for k, v in value.items()},
+    }
 
 
 def planted(value: Any) -> Any:
@@ -126,7 +181,34 @@ def test_of_a_mark_in_every_text_only_the_keep_list_is_left() -> None:
         "storageClasses/provisioner",
         "exactly/deviceClassName",
         "spec/extendedResourceName",
+        "deviceSelector/driver",
+        "taint/key",
+        "flexVolume/driver",
+        # What the API server serves.
+        "serverVersion/gitVersion",
     }
+
+
+def test_every_list_that_is_read_was_planted() -> None:
+    assert full()["rawObjects"].keys() == LISTS
+
+
+@pytest.mark.parametrize("kind", sorted(LISTS))
+def test_no_field_that_is_not_read_comes_through(kind: str) -> None:
+    """Anywhere in any object: what other kinds keep, and what none keeps."""
+    about_devices = ("attributes", "expression") if kind in DEVICE_KINDS else ()
+    foreign = {key: value for key, value in UNREAD.items() if key not in about_devices}
+    raw = full()
+    raw["rawObjects"] = {kind: beset(raw["rawObjects"][kind], foreign)}
+    assert marked(Anonymizer().snapshot(raw), ()) == set()
+
+
+def test_no_object_of_a_kind_that_is_not_read_comes_through() -> None:
+    secret = {"metadata": {"name": "s"}, "type": "Opaque", "stringData": {"password": "1"}, **UNREAD}
+    raw = full()
+    raw["rawObjects"] |= {"secrets": [planted(secret)], "events": [planted(secret)]}
+    assert Anonymizer().snapshot(raw) == Anonymizer().snapshot(full())
+    assert "elsewhere" not in Anonymizer().snapshot(raw)
 
 
 def test_no_name_and_no_secret_is_left() -> None:
@@ -139,10 +221,11 @@ def test_no_name_and_no_secret_is_left() -> None:
             "TOKEN",
             "corp.example",
             "/data",
-            "secret",
+            "inner-pool",
             "pull",
             "uid-",
             "generate-",
+            *("root-key", "secret-key", "map-key", "Bearer", "/home/me", "api.example", "elsewhere", "i-1"),
         ),
     )
     assert [secret for secret in secrets if secret in text] == []
