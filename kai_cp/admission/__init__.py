@@ -1,1 +1,3 @@
-"""Admission as pure functions: what a pod becomes, and which objects are refused (components, section 2)."""
+"""Admission as pure functions: how a pod is changed, and which objects are refused (components, section
+2).
+"""

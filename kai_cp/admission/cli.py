@@ -1,4 +1,4 @@
-"""``kai-cp admit``: what admission says to objects in files."""
+"""``kai-cp admit``: runs admission on objects in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AdmissionReview ``admission.k8s.io/v1``: the envelope that the API server sends and wants back."""
+"""AdmissionReview ``admission.k8s.io/v1``: the envelope that the API server sends and expects back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATHS: Final[Mapping[str, tuple[str, Callable[[AdmissionRequest], Verdict]]]] = 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What is known of the cluster beyond the request; None: not known, and not asked for."""
+    """What is known of the cluster beyond the request; None if it was not looked up."""
 
     queues: Mapping[str, Json] | None = field(default_factory=dict)
     runtime_classes: frozenset[str] | None = None
@@ -39,7 +39,9 @@ class ClusterFacts:
 def answer(
     path: str, document: Any, settings: AdmissionSettings, facts: ClusterFacts
 ) -> tuple[Json, AdmissionRequest, Verdict]:
-    """The review that answers ``document``; Malformed when it is no AdmissionReview v1 for this path."""
+    """The review that answers ``document``. Raises ``Malformed`` if it is no AdmissionReview v1 for this
+    path.
+    """
     if not isinstance(document, dict):
         raise Malformed("body", "is not an object")
     if document.get("apiVersion") != API_VERSION or document.get("kind") != "AdmissionReview":

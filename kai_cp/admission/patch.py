@@ -1,4 +1,4 @@
-"""The JSON patch (RFC 6902) that makes one document of another."""
+"""The JSON patch (RFC 6902) from one document to another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 
 def difference(old: Any, new: Any, path: str = "") -> Iterator[dict[str, Any]]:
-    """Operations in order. Members change one by one; a list grows at its end, or is replaced whole."""
+    """The operations in order. Members change one by one; a list grows at its end or is replaced as a
+    whole.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old.keys() | new.keys():
             where = f"{path}/{_escaped(key)}"

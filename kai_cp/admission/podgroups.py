@@ -1,4 +1,4 @@
-"""Pod groups at admission: subgroups form a tree, and every leaf says how many it needs (1.2)."""
+"""Admission of pod groups: subgroups form a tree, and every leaf has a minimum (1.2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EITHER: Final = (
 
 
 def review(request: AdmissionRequest) -> Verdict:
-    """Refuse what is no tree or lacks a minimum; a minimum that cannot be reached is a warning."""
+    """Refuse subgroups that form no tree or lack a minimum; warn of a minimum that cannot be reached."""
     if request.operation == "DELETE":
         return Verdict(allowed=True)
     spec = object_at(request.object, "spec")
@@ -25,7 +25,8 @@ def review(request: AdmissionRequest) -> Verdict:
         warnings = _check(request, spec)
     except Refused as problem:
         if request.operation == "UPDATE" and request.old is not None and request.old.get("spec") == spec:
-            # It was stored like this, perhaps before it was checked: labels and finalizers still change.
+            # The spec was stored like this, perhaps before admission ran; labels and finalizers may still
+            # change.
             return Verdict(allowed=True, warnings=(*problem.warnings, str(problem)))
         raise
     return Verdict(allowed=True, warnings=warnings)
@@ -53,7 +54,7 @@ def _check(request: AdmissionRequest, spec: Json) -> tuple[str, ...]:
 
 
 def _tree(spec: Json) -> Mapping[str, Json]:
-    """Subgroups by name; refused unless each name is there once and every path ends at the root."""
+    """Subgroups by name. Refuses duplicate names, and paths that do not end at the root."""
     groups: dict[str, Json] = {}
     for group in objects_at(spec, "subGroups", "spec"):
         name = text_at(group, "name", "spec.subGroups")

@@ -1,4 +1,4 @@
-"""A pod at admission: changed once when it is created, checked then and at each change (9.5)."""
+"""Admission of pods: a pod is changed once at creation, and checked then and at each change (9.5)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ HARMLESS: Final = ("", "void", "none")
 
 
 def review(request: AdmissionRequest) -> Verdict:
-    """Mutate and validate at creation, validate at a change; pods of other schedulers pass as they are."""
+    """Mutate and validate at creation, validate at a change. Pods of other schedulers pass unchanged."""
     pod = mutate(request).object
     assert pod is not None
     return check(replace(request, object=pod))
 
 
 def mutate(request: AdmissionRequest) -> Verdict:
-    """What the pod becomes at creation; later, and for other schedulers, it stays as it is."""
+    """Change the pod at creation; later, and for other schedulers, it stays unchanged."""
     if request.operation != "CREATE" or not _ours(request):
         return Verdict(allowed=True, object=request.object)
     return Verdict(allowed=True, object=mutated(request))
 
 
 def check(request: AdmissionRequest) -> Verdict:
-    """Validate the pod as it is."""
+    """Validate the pod without changing it."""
     pod = request.object
     over = request.operation == "DELETE" or not _ours(request)
     if over or (request.operation == "UPDATE" and _judged_before(request)):
@@ -44,7 +44,7 @@ def _ours(request: AdmissionRequest) -> bool:
 
 
 def _judged_before(request: AdmissionRequest) -> bool:
-    """Whether nothing that is judged here changes: a pod that is stored badly can be labelled and ended."""
+    """Whether no judged field changes, so that an invalid stored pod can still be labelled and deleted."""
     if object_at(request.object, "metadata").get("deletionTimestamp"):
         return True
     return request.old is not None and _judged(request.old) == _judged(request.object)
@@ -84,7 +84,7 @@ def mutated(request: AdmissionRequest) -> dict[str, Any]:
 
 
 def validate(request: AdmissionRequest, pod: Json) -> None:
-    """Refuse a pod that cannot work, or that would reach a GPU past the scheduler."""
+    """Refuse a pod that cannot work, or that would use a GPU without the scheduler."""
     sharing.validate(request, pod)
     if not request.settings.block_nvidia_visible_devices:
         return
@@ -95,7 +95,7 @@ def validate(request: AdmissionRequest, pod: Json) -> None:
 
 
 def _block(pod: dict[str, Any]) -> None:
-    """Containers that ask for no GPU see none, whatever the image says. A limit is a request."""
+    """Hide GPUs from containers that request none, whatever the image says. A limit counts as a request."""
     shared = sharing.fraction_container(pod)
     for ref, container in sharing.containers_of(pod):
         if ref != shared and not sharing.devices_asked(container):
@@ -127,7 +127,7 @@ def _refuse_devices(container: Json) -> None:
 
 
 def _warnings(request: AdmissionRequest, pod: Json) -> tuple[str, ...]:
-    """What is allowed and will not work: a runtime class that the cluster does not have."""
+    """Warnings about what is allowed but will not work: a runtime class that the cluster does not have."""
     name = text_at(object_at(pod, "spec"), "runtimeClassName", "spec")
     known = request.runtime_classes
     if known is None or not name or name in known or not sharing.wants_fraction(pod):

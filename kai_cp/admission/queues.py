@@ -1,4 +1,4 @@
-"""Queues at admission: resources must be there, quotas should add up, parents are not deleted (1.1, 9.5)."""
+"""Admission of queues: resources are required, quotas should add up, parents stay (1.1, 9.5)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def review(request: AdmissionRequest) -> Verdict:
 
 
 def children(queues: Mapping[str, Json], queue: Json) -> list[str]:
-    """Names of child queues: those that status lists, and those that are known to name this queue."""
+    """Names of child queues: those in the status, and known queues that name this one as parent."""
     name = _name(queue)
     listed = texts_at(object_at(queue, "status"), "childQueues", "status.childQueues")
     known = (n for n, q in queues.items() if object_at(q, "spec").get("parentQueue") == name)
@@ -107,7 +107,7 @@ def _total(quotas: Iterable[float]) -> float:
 
 
 def _exceeds(quota: float, limit: float) -> bool:
-    """-1 is not an amount but no limit: nothing exceeds it, and it exceeds everything else."""
+    """Whether one amount exceeds another; -1 means unlimited and exceeds every other amount."""
     if limit == UNLIMITED:
         return False
     return quota == UNLIMITED or quota - limit > _TOLERANCE

@@ -1,4 +1,4 @@
-"""What admission is asked, and what it answers."""
+"""The request and the answer of admission."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AdmissionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer. ``object`` is what an allowed pod becomes; None where nothing is ever changed."""
+    """The answer. ``object`` is the changed pod; None for kinds that are never changed."""
 
     allowed: bool
     message: str = ""
@@ -49,13 +49,13 @@ class Verdict:
     object: Json | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As the recorded cases have it."""
+        """The verdict in the format of the recorded cases."""
         found = {"allowed": self.allowed, "message": self.message, "warnings": list(self.warnings)}
         return found if self.object is None else {**found, "object": self.object}
 
 
 class Refused(Exception):
-    """The request is refused; the text says why, and what to write instead."""
+    """The request is refused; the text gives the reason and what to write instead."""
 
     def __init__(self, message: str, warnings: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ class Refused(Exception):
 
 
 def read_settings(raw: Json) -> AdmissionSettings:
-    """Settings by their recorded names; what is absent has KAI's default."""
+    """Settings by their recorded names; absent ones have KAI's defaults."""
     default = AdmissionSettings()
     runtime_class = raw.get("gpuFractionRuntimeClassName")
     return AdmissionSettings(
@@ -79,7 +79,7 @@ def read_settings(raw: Json) -> AdmissionSettings:
 
 
 def read_request(raw: Json) -> AdmissionRequest:
-    """A recorded request; Malformed names the field that cannot be read."""
+    """A recorded request. Raises ``Malformed`` that names the unreadable field."""
     operation = text_at(raw, "operation") or "CREATE"
     if operation not in OPERATIONS:
         raise Malformed("operation", f"{operation!r} is not {', '.join(OPERATIONS)}")

@@ -1,4 +1,4 @@
-"""One request, one verdict: which kind is judged where."""
+"""Passes each request to the judge of its kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS: Final[Mapping[str, Callable[[AdmissionRequest], Verdict]]] = {
 
 
 def review(request: AdmissionRequest) -> Verdict:
-    """The verdict; a kind that is not known here is allowed as it is."""
+    """The verdict; an unknown kind is allowed unchanged."""
     kind = request.object.get("kind")
     judge = KINDS.get(kind) if isinstance(kind, str) else None
     if not isinstance(kind, str) or judge is None:
@@ -27,7 +27,7 @@ def review(request: AdmissionRequest) -> Verdict:
 
 
 def judged(kind: str, judge: Callable[[AdmissionRequest], Verdict], request: AdmissionRequest) -> Verdict:
-    """The verdict of one judge; what it cannot read is refused, and named."""
+    """The verdict of one judge; an unreadable field is refused and named."""
     try:
         return judge(request)
     except Refused as problem:

@@ -1,4 +1,6 @@
-"""Pods that ask for a part of a GPU: what is refused, and how containers learn of their device (9.4, 9.5)."""
+"""Pods that request a fraction of a GPU: what is refused, and how containers learn their device (9.4,
+9.5).
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,14 @@ INSTEAD: Final = f"write the annotation {FRACTION}, {MEMORY}, or a limit of {GPU
 
 
 class ContainerRef(NamedTuple):
-    """A container of a pod: the field that lists it (``containers``, ``initContainers``), and where there."""
+    """A container of a pod: the field that lists it (``containers``, ``initContainers``), and its index."""
 
     field: str
     place: int
 
     @property
     def suffix(self) -> str:
-        """How names of its ConfigMaps end: ``0``, or ``i0`` for an init container."""
+        """The end of its ConfigMaps' names: ``0``, or ``i0`` for an init container."""
         return f"i{self.place}" if self.field == "initContainers" else str(self.place)
 
 
@@ -65,7 +67,7 @@ def containers_of(pod: Json) -> Iterator[tuple[ContainerRef, Json]]:
 
 
 def wants_fraction(pod: Json) -> bool:
-    """Whether the pod asks for a part of a GPU, with a good value or a bad one."""
+    """Whether the pod requests a fraction of a GPU, with a valid or an invalid value."""
     annotations = annotations_of(pod)
     return FRACTION in annotations or MEMORY in annotations
 
@@ -98,7 +100,7 @@ def amount(container: Json, kind: str, name: str) -> int:
 
 
 def devices_asked(container: Json) -> tuple[str, ...]:
-    """Names of whole GPU and MIG resources of which the container requests, or limits, more than none."""
+    """Names of whole GPU and MIG resources with a positive request or limit in the container."""
     resources = object_at(container, "resources")
     names = {
         name
@@ -181,7 +183,7 @@ def _validate_fraction(text: str) -> None:
 
 
 def _portion(text: str) -> float | None:
-    """The float, NaN for what is a number but not a decimal one, None for what is none."""
+    """The float; NaN for a number that is not decimal; None for any other text."""
     if len(text) > _LONGEST_NUMBER:
         return None
     if _FLOAT.fullmatch(text):
@@ -194,7 +196,7 @@ def _positive(text: str) -> bool:
 
 
 def _refuse_mixture(pod: Json) -> None:
-    """MIG devices, and whole GPUs that are requested without a limit, never come with a part of a GPU."""
+    """Refuse a fraction of a GPU beside MIG devices, or beside whole GPUs requested without a limit."""
     for _, container in containers_of(pod):
         for name in devices_asked(container):
             raise Refused(
@@ -226,7 +228,7 @@ def mutate(request: AdmissionRequest, pod: dict[str, Any]) -> None:
 
 
 def base_name(pod: Json, index: int) -> str:
-    """What the ConfigMaps of a pod are named after: its owner, itself, or what its name is made from."""
+    """The base of a pod's ConfigMap names: its owner's name, its own, or its ``generateName``."""
     meta = object_at(pod, "metadata")
     owners = objects_at(meta, "ownerReferences", "metadata")
     name = (text_at(owners[0], "name") if owners else "") or text_at(meta, "name")
@@ -246,6 +248,6 @@ def _from_config(variable: str, config: str, *, optional: bool = False) -> dict[
 
 
 def set_variable(container: dict[str, Any], variable: dict[str, Any]) -> None:
-    """Put a variable in place of one of the same name, at the end."""
+    """Append a variable, and remove an earlier one of the same name."""
     others = [e for e in objects_at(container, "env") if e.get("name") != variable["name"]]
     container["env"] = [*others, variable]

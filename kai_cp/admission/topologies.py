@@ -1,4 +1,4 @@
-"""Topologies at admission: an alias means one level (1.4, 9.5)."""
+"""Admission of topologies: each alias names one level (1.4, 9.5)."""
 
 from __future__ import annotations
 

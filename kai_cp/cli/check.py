@@ -1,4 +1,4 @@
-"""``kai-cp check``: the independent checker alone, on decisions that anyone made."""
+"""``kai-cp check``: runs only the independent checker, on decisions of any scheduler."""
 
 from __future__ import annotations
 

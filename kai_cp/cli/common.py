@@ -1,4 +1,4 @@
-"""What several commands share: reading options, and ending with a clear line."""
+"""Shared by several commands: read options and inputs, and end with a clear message."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ OFFLINE: Final = {"solver.budget_seconds": 30.0}
 
 
 def complain(text: str) -> None:
-    """One line (or a few) to standard error."""
+    """Write one or a few lines to standard error."""
     from kai_cp.printable import one_line
 
     print("\n".join(map(one_line, f"kai-cp: {text}".split("\n"))), file=sys.stderr, flush=True)
 
 
 def fail(text: str, status: int) -> NoReturn:
-    """Complain and end."""
+    """Write a message to standard error and end the program."""
     complain(text)
     raise typer.Exit(status)
 
@@ -53,9 +53,9 @@ def fail(text: str, status: int) -> NoReturn:
 def settings_or_exit(
     path: Path | None, overrides: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Settings of file and options, and the memory that they allow; wrong ones end the program.
+    """Settings from file and options, with the memory limit applied; wrong settings end the program.
 
-    ``defaults``: where neither says.
+    ``defaults`` hold where neither names a value.
     """
     from kai_cp.memory import bound
     from kai_cp.settings import BadSettings, load
@@ -72,7 +72,7 @@ def settings_or_exit(
 
 
 def instant_or_exit(text: str | None) -> float | None:
-    """The instant of ``--now``; None without it: the time at which the snapshot was taken."""
+    """The instant of ``--now``; None without it, which means the time at which the snapshot was taken."""
     from kai_cp.decisions import from_rfc3339
 
     if text is None:
@@ -84,7 +84,7 @@ def instant_or_exit(text: str | None) -> float | None:
 
 
 def part_or_exit(text: str | None) -> tuple[int, int]:
-    """The part that ``--part I/N`` names, all by default."""
+    """The part that ``--part I/N`` names; everything by default."""
     if text is None:
         return 0, 1
     index, _, count = text.partition("/")
@@ -94,7 +94,7 @@ def part_or_exit(text: str | None) -> tuple[int, int]:
 
 
 def writable_or_exit(option: str, path: Path | None) -> None:
-    """That a file can be written, before the work whose result it shall hold."""
+    """Check that a file can be written before the work on its content begins."""
     if path is None:
         return
     new = not path.exists()
@@ -107,7 +107,7 @@ def writable_or_exit(option: str, path: Path | None) -> None:
 
 
 def usage_or_exit(path: Path | None) -> Mapping[str, Any] | None:
-    """The file of ``--usage``: shares from 0 to 1 by queue and resource; None without a path."""
+    """The content of ``--usage``: shares from 0 to 1 by queue and resource; None without a path."""
     found = mapping_or_exit(path, "--usage")
     for queue, shares in (found or {}).items():
         if not isinstance(shares, dict):
@@ -122,11 +122,11 @@ def usage_or_exit(path: Path | None) -> Mapping[str, Any] | None:
 
 
 def documents(file: Path) -> list[Any]:
-    """Every document of a file: the one of a ``.json``, or those of YAML.
+    """Every document of a file: one in a ``.json`` file, any number in YAML.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: It is none; the text says why.
+        OSError: The file cannot be read.
+        ValueError: The content is no such document; the text says why.
     """
     import orjson
     import yaml
@@ -141,7 +141,7 @@ def documents(file: Path) -> list[Any]:
 
 
 def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
-    """A YAML or JSON file that holds keys and values; None without a path."""
+    """The mapping in a YAML or JSON file; None without a path."""
     import yaml
 
     from kai_cp import files, yaml_text
@@ -204,6 +204,6 @@ def snapshot_or_exit(
 
 
 def empty_world(nodes: int, pods: int) -> str:
-    """What is said of a snapshot without nodes or pods: most likely the wrong file."""
+    """The warning about a snapshot without nodes or pods, which is most likely the wrong file."""
     missing = [word for word, count in (("nodes", nodes), ("pods", pods)) if not count]
     return f"the snapshot has no {' and no '.join(missing)}; is it the right one?"

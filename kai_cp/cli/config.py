@@ -1,4 +1,4 @@
-"""``kai-cp config``: what every setting means, and what is in force."""
+"""``kai-cp config``: explains every setting and shows those in force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kai-cp defrag``: what moving pods would free, at how many restarts, and in which order."""
+"""``kai-cp defrag``: what moving pods would free, with how many restarts and in which order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kai-cp diff``: two answers, or two snapshots, side by side."""
+"""``kai-cp diff``: compares two answers or two snapshots."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _documents(a: str, b: str, settings: Settings) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Pairs of documents to compare: raw snapshots first, then answers."""
+    """The pairs of documents to compare: raw snapshots first, then answers."""
     one, two = _read(a, settings), _read(b, settings)
     pairs = [(one[key], two[key]) for key in ("snapshot", "decisions") if key in one and key in two]
     if not pairs:

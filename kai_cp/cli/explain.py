@@ -1,4 +1,4 @@
-"""``kai-cp explain``: why a pod group waits, what was tried and would help, and when it starts."""
+"""``kai-cp explain``: why a pod group waits, which tried changes would help, and when it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kai-cp inspect``: the first look at a snapshot."""
+"""``kai-cp inspect``: an overview of a snapshot."""
 
 from __future__ import annotations
 

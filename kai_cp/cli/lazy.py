@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class LazyCommand(NamedTuple):
-    """Where a command lives: ``module`` has a Typer ``app``; ``help`` is its one line in the overview.
+    """The location of a command: ``module`` has a Typer ``app``; ``help`` is its line in the overview.
 
     An app with several commands either has one of the wanted name or becomes a group of that name.
     """
@@ -34,7 +34,7 @@ class LazyGroup(TyperGroup):
         for (
             name,
             entry,
-        ) in self.table.items():  # Stand-ins: enough for overview, completion and typing errors.
+        ) in self.table.items():  # Stand-ins serve overview, completion and typing errors.
             self.commands[name] = TyperCommand(name, help=entry.help)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -1,4 +1,4 @@
-"""``-o``: the forms in which a command gives its result."""
+"""``-o``: the output formats of a command."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class OutputFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command found, in every form; only the one that is asked for is made.
+    """The result of a command in every format; only the chosen one is made.
 
-    ``names``: what ``-o name`` prints, a line each; ``table``: for ``-o csv``; ``show``: prints it for people
-    (given True: *wide*).
+    ``names`` are the lines of ``-o name``; ``table`` is for ``-o csv``; ``show`` prints the report (*wide* if
+    called with True).
     """
 
     documents: Sequence[Document]
@@ -42,7 +42,7 @@ class CommandResult:
 
 
 def answer(result: CommandResult, format: OutputFormat) -> None:
-    """Print a result in one form."""
+    """Print a result in one format."""
     match format:
         case OutputFormat.JSON:
             write(as_json(result.documents))
@@ -57,7 +57,7 @@ def answer(result: CommandResult, format: OutputFormat) -> None:
 
 
 def write(text: str | bytes) -> None:
-    """To standard output, as it is."""
+    """Write text unchanged to standard output."""
     if isinstance(text, bytes):
         sys.stdout.flush()
         sys.stdout.buffer.write(text)
@@ -67,7 +67,7 @@ def write(text: str | bytes) -> None:
 
 
 def as_json(documents: Sequence[Document]) -> bytes:
-    """One document indented; of several, each on one line."""
+    """One document, indented; several documents, one per line."""
     import orjson
 
     if len(documents) == 1:

@@ -1,4 +1,4 @@
-"""``kai-cp reserve``: what would hold room from when, what it costs, and when the others might start."""
+"""``kai-cp reserve``: which starts would be promised, what they cost, and when other groups might start."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class SchemaFormat(StrEnum):
-    """How the schemas are shown."""
+    """The format of the schemas."""
 
     JSON = "json"
     MARKDOWN = "markdown"

@@ -1,4 +1,4 @@
-"""``kai-cp solve``: snapshots in, decisions out, each within its budget."""
+"""``kai-cp solve``: decides on snapshots, each within its budget."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def solve(
 def _answers(
     inputs: Sequence[Source], most_bytes: int, task: Callable[[Source, bytes | None], SolvingTask]
 ) -> Iterator[SolvingResult]:
-    """What comes of the inputs, one after the other; an interrupted one is the last."""
+    """The answers to the inputs, one after the other; an interrupted one is the last."""
     if not inputs:
         return
     with Worker(job) as worker, _progress(inputs) as watched:
@@ -194,7 +194,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _inputs(arguments: Sequence[str], output_dir: Path | None) -> tuple[list[Source], int]:
-    """The inputs that are there, and how many arguments named none; usage errors end the program."""
+    """The existing inputs, and the number of arguments that name none; usage errors end the program."""
     found, problems = reading.inputs(arguments)
     for problem in problems:
         complain(problem)
@@ -213,7 +213,7 @@ def _inputs(arguments: Sequence[str], output_dir: Path | None) -> tuple[list[Sou
 
 @contextmanager
 def _progress(inputs: Sequence[Source]) -> Iterator[Iterable[tuple[Source, Watch | None]]]:
-    """The inputs one by one; on a terminal a line says how far the decision has come."""
+    """The inputs one by one; on a terminal a line shows the progress of the decision."""
     if not sys.stderr.isatty():
         yield ((source, None) for source in inputs)
         return
@@ -237,7 +237,7 @@ def _progress(inputs: Sequence[Source]) -> Iterator[Iterable[tuple[Source, Watch
 
 
 class Look(NamedTuple):
-    """How much of the answers is shown."""
+    """How much of the answers to show."""
 
     everything: bool
     stages: bool
@@ -246,7 +246,7 @@ class Look(NamedTuple):
 
 
 def _show(results: Sequence[SolvingResult], format: OutputFormat, selection: Selection, look: Look) -> None:
-    """The answers on standard output."""
+    """Print the answers to standard output."""
     rows: list[tuple[SolvingResult, dict[str, Any] | None]] = []
     for result in results:
         document = None if result.document is None else orjson.loads(result.document)
@@ -274,7 +274,7 @@ def _show(results: Sequence[SolvingResult], format: OutputFormat, selection: Sel
 def _print_tables(
     rows: Sequence[tuple[SolvingResult, dict[str, Any] | None]], look: Look, *, wide: bool
 ) -> None:
-    """A report for every input, or one row for each."""
+    """Print a report for every input, or one row for each."""
     summary = look.summary if look.summary is not None else len(rows) > 1
     if not summary:
         for result, document in rows:

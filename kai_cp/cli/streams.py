@@ -1,4 +1,4 @@
-"""How a command ends: standard output that any terminal can show, and a sentence for whatever goes wrong."""
+"""How a command ends: output that any terminal can show, and one sentence for every error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def guarded(body: Callable[[], object]) -> int:
-    """Run ``body``, which may end in SystemExit; the exit status, with all output written."""
+    """Run ``body``, which may raise ``SystemExit``, and flush all output; returns the exit status."""
     codecs.register_error("plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):
@@ -52,7 +52,7 @@ def guarded(body: Callable[[], object]) -> int:
         complain("the input takes more memory than there may be used (limits.memory_bytes)")
         status = BAD_INPUT
     except BrokenPipeError:
-        status = _without_output(0)  # The reader has read enough, such as head.
+        status = _without_output(0)  # The reader of the pipe has closed it, as head does.
     except OSError as error:
         where = f"{error.filename}: " if error.filename else "output cannot be written: "
         complain(f"{where}{error.strerror or error}")
@@ -76,7 +76,7 @@ def guarded(body: Callable[[], object]) -> int:
 
 
 def _without_output(status: int) -> int:
-    """Nothing more can be written; the interpreter shall not try at its end."""
+    """Discard further output, so that the interpreter does not try to write it at its end."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status

@@ -1,4 +1,4 @@
-"""A snapshot together with what was decided on it: from a file, from the zip of a cycle, or decided now."""
+"""A snapshot with the decisions on it: from a file, from the zip of a cycle, or decided now."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DecisionsArgument = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class DecidedSnapshot:
-    """A snapshot, and the plan for it; ``plan`` None: nothing was asked to be decided."""
+    """A snapshot and its plan; ``plan`` is None if no decisions were wanted."""
 
     name: str
     digest: str
@@ -47,7 +47,7 @@ class DecidedSnapshot:
     settings: Settings
 
     def facts(self) -> SnapshotDetails:
-        """What the questions are asked of; the fair order is worked out once."""
+        """The input of the questions. The fair order is computed once."""
         from kai_cp.files import within
 
         with within(self.settings.limits.read_seconds, self.name):
@@ -83,7 +83,7 @@ def world_or_exit(
     config: Path | None,
     undecided: bool = False,
 ) -> DecidedSnapshot:
-    """The world that the arguments mean; bad ones end the program."""
+    """The snapshot and decisions that the arguments name; bad ones end the program."""
     if snapshot == "-":
         fail("name the snapshot's file: it is read twice, so standard input will not do", WRONG_USAGE)
     settings = settings_or_exit(config, {"solver.budget_seconds": budget}, defaults=OFFLINE)
@@ -114,7 +114,7 @@ def decisions_or_exit(path: Path, text: bytes | None = None) -> tuple[Mapping[st
 def _plan(
     snapshot: str, decisions: Path | None, settings: Settings, instant: float | None
 ) -> tuple[Plan, float | None]:
-    """The plan that is meant, and the time for which it was made."""
+    """The plan of the arguments, and the time for which it was made."""
     from kai_cp.decisions import BadDecisions, recorded
     from kai_cp.files import within
 
@@ -126,7 +126,7 @@ def _plan(
     except OSError as error:
         fail(f"{given}: {error.strerror or error}", BAD_INPUT)
     except BadDecisions:
-        text = _decided(snapshot, settings, instant)  # a snapshot that holds none
+        text = _decided(snapshot, settings, instant)  # a snapshot without decisions
     with within(settings.limits.read_seconds, given):
         document, plan = decisions_or_exit(given, text)
     said = document.get("now")
@@ -134,7 +134,7 @@ def _plan(
 
 
 def _decided(snapshot: str, settings: Settings, instant: float | None) -> bytes:
-    """What the engine decides on the snapshot, as ``decisions/1``."""
+    """The engine's decisions on the snapshot, as ``decisions/1``."""
     from kai_cp.worker import ENGINE, Worker, warm_up
 
     warm_up(ENGINE)

@@ -1,5 +1,5 @@
-"""From workloads to pod groups: which group a pod belongs to, and what that group asks for.
+"""From workloads to pod groups: which group a pod belongs to, and what that group requests.
 
-Pure values in, pure values out: objects as JSON, read through :class:`kai_cp.workloads.reads.Reads`. What a
-kind of workload means is one row of ``kinds.yaml``, with a function in ``shapes`` where a row cannot say it.
+All functions are pure: they read objects as JSON through :class:`kai_cp.workloads.reads.Reads`. One row of
+``kinds.yaml`` describes a kind of workload, with a function in ``shapes`` where a row is not enough.
 """

@@ -1,4 +1,4 @@
-"""Grouping of objects in files: a cluster played in memory, in stages, as recorded cases describe it."""
+"""Grouping of objects in files: simulates a cluster in memory, in the stages of the recorded cases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP_VERSION: Final = "scheduling.run.ai/v2alpha2"
 
 
 class BatchObjects:
-    """Objects by kind and name, answering what the grouper asks."""
+    """Objects by kind and name, with the reads that the grouper needs."""
 
     def __init__(self, options: Json | None = None) -> None:
         options = options or {}
@@ -47,7 +47,7 @@ class BatchObjects:
             self.pod_keys.append(key)
 
     def patch(self, key: BatchKey, patch: Json) -> None:
-        """Merge a patch into an object that is there."""
+        """Merge a patch into an existing object."""
         self._items[key] = merge_patch(self._items[key], patch)
 
     def all(self, api_version: str, kind: str) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ class BatchObjects:
         return [item for key, item in self._items.items() if key[:2] == (api_version, kind)]
 
     def item(self, key: BatchKey) -> Item | None:
-        """An object, read."""
+        """An object as an item."""
         raw = self._items.get(key)
         if raw is None:
             return None
@@ -91,12 +91,12 @@ class BatchObjects:
             try:
                 pod = self.item(key) if key[2] == namespace else None
             except GroupingError:
-                continue  # It is told about itself.
+                continue  # its own reconcile reports the fault
             if pod is not None and labels.items() <= pod.labels.items():
                 yield pod
 
     def has_priority_class(self, name: str) -> bool:
-        """Whether a PriorityClass is there or was shipped."""
+        """Whether a PriorityClass exists or is built in."""
         return name in self._shipped or ("scheduling.k8s.io/v1", "PriorityClass", "", name) in self._items
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
@@ -121,7 +121,7 @@ class BatchObjects:
 
 
 def group_documents(documents: Sequence[Json], settings: GroupingSettings) -> dict[str, Any]:
-    """PodGroups, pods and errors after every stage; each stage reconciles every pod twice."""
+    """The PodGroups, pods and errors after every stage; each stage reconciles every pod twice."""
     options: Json = {}
     if documents and documents[0].get("kind") == "GroupingSettings":
         options = documents[0].get("spec") or {}
@@ -146,7 +146,7 @@ def group_documents(documents: Sequence[Json], settings: GroupingSettings) -> di
 
 
 def group_pods(objects: BatchObjects, settings: GroupingSettings, stage: int = 1) -> list[dict[str, Any]]:
-    """Reconcile every pod twice; what could not be grouped, as ``pod``, ``stage`` and ``message``."""
+    """Reconcile every pod twice; returns the failures as ``pod``, ``stage`` and ``message``."""
     errors: dict[BatchKey, str] = {}
     for _round in range(2):
         errors.clear()

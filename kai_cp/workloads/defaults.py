@@ -11,7 +11,7 @@ from kai_cp.json_types import Json
 
 @dataclass(frozen=True, slots=True)
 class KindDefault:
-    """What workloads of one kind get when they say nothing; "" is nothing."""
+    """The defaults of workloads of one kind; "" is none."""
 
     priority_class: str = ""
     preemptibility: str = ""
@@ -24,13 +24,13 @@ class KindDefaults:
     entries: Mapping[str, KindDefault] = field(default_factory=dict)
 
     def of(self, kind: str, group: str) -> KindDefault:
-        """The entry of a kind: the one with the group first."""
+        """The entry of a kind; ``Kind.group`` comes before ``Kind``."""
         found = self.entries.get(f"{kind}.{group}") if group else None
         return found or self.entries.get(kind) or KindDefault()
 
 
 def read_defaults(config_map: Json | None) -> KindDefaults:
-    """The defaults in a ConfigMap's ``types``; ValueError says what is wrong with it."""
+    """The defaults in a ConfigMap's ``types``. Raises ``ValueError`` that names the fault."""
     data = (config_map or {}).get("data")
     text = data.get("types") if isinstance(data, dict) else None
     if not isinstance(text, str):

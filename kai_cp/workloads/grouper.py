@@ -1,4 +1,4 @@
-"""One pod in, what to write out: the whole of one reconcile of the pod grouper (10.1)."""
+"""One reconcile of the pod grouper: from one pod to everything that must be written (10.1)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POD: Final = ("", "v1", "Pod")
 
 
 class Note(NamedTuple):
-    """Something to tell the user once; ``about_group``: of the pod group, not of the pod."""
+    """An event to write once, about the pod group if ``about_group``, otherwise about the pod."""
 
     reason: str
     text: str
@@ -32,10 +32,10 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """What a pod's reconcile writes; empty when everything is as it should be.
+    """What a pod's reconcile writes; empty if nothing has to change.
 
-    ``create``: a PodGroup to make. ``change``: a merge patch for the PodGroup ``group``. ``pod``: a merge
-    patch for the pod. ``owners``: uids of the owners that were looked at. ``notes``: what to tell the user.
+    ``create`` is a PodGroup to create, ``change`` a merge patch for the PodGroup ``group``, ``pod`` a merge
+    patch for the pod. ``owners`` are the uids of the owners that were read. ``notes`` are the events.
     """
 
     group: str = ""
@@ -53,14 +53,14 @@ class Writes:
 
 @dataclass(frozen=True, slots=True)
 class FoundWorkload:
-    """Where a pod belongs, or None when it is left alone; and the owners on the way."""
+    """The group of a pod, or None if it is left alone, and the owners on the way to it."""
 
     grouped: Grouped | None
     chain: Chain = field(default_factory=Chain)
 
 
 def reconcile(pod: Item, reads: Reads, settings: GroupingSettings) -> Writes:
-    """What to write for ``pod``; GroupingError when it cannot be grouped."""
+    """What to write for ``pod``. Raises ``GroupingError`` if it cannot be grouped."""
     found = group_of(pod, reads, settings)
     owners = frozenset(owner.uid for owner in found.chain.owners)
     if found.grouped is None:
@@ -82,7 +82,7 @@ def reconcile(pod: Item, reads: Reads, settings: GroupingSettings) -> Writes:
 
 
 def group_of(pod: Item, reads: Reads, settings: GroupingSettings) -> FoundWorkload:
-    """The pod's group; none for pods of other schedulers, skipped ones, and bare ones that name a group."""
+    """The pod's group; None for pods of other schedulers, skipped pods, and bare pods that name a group."""
     if not _ours(pod, reads, settings):
         return FoundWorkload(None)
     try:
@@ -124,7 +124,7 @@ def _grouped(pod: Item, chain: Chain, reads: Reads, settings: GroupingSettings) 
 def _by_kind(
     pod: Item, owner: Item, owners: tuple[Item, ...], kind: Kind, reads: Reads, *, settings: GroupingSettings
 ) -> Grouped:
-    """The group by one row of the table, looking through owners that leave the decision to the one below."""
+    """The group by one row of the table; owners that leave the decision to the object below are skipped."""
     if kind.look_through and owner is not pod:
         below = owners[:-1]
         child = below[-1] if below else pod
@@ -159,14 +159,14 @@ def _whole(owner: Item, reads: Reads) -> Item:
 
 
 def _defaults(owner: Item, child: Item, reads: Reads) -> dict[str, str]:
-    """What the ConfigMap says about a kind that is looked through, as labels below its explicit ones."""
+    """The ConfigMap's defaults of a skipped kind, as labels that its explicit ones override."""
     usual = reads.kind_defaults().of(owner.reference.kind, owner.reference.group)
     found = {keys.PRIORITY_CLASS: usual.priority_class, keys.PREEMPTIBILITY: usual.preemptibility.lower()}
     return {key: value for key, value in found.items() if value}
 
 
 def pod_patch(pod: Item, group: str, subgroup: str) -> Json | None:
-    """The merge patch that tells a pod its group and subgroup, and takes away a subgroup it is not in."""
+    """The merge patch that writes a pod's group and subgroup, and removes a wrong subgroup."""
     meta: dict[str, Any] = {}
     if pod.annotations.get(keys.POD_GROUP) != group:
         meta["annotations"] = {keys.POD_GROUP: group}
@@ -178,7 +178,7 @@ def pod_patch(pod: Item, group: str, subgroup: str) -> Json | None:
 def _notes(
     pod: Item, group: Group, chain: Chain, before: Json | None, settings: GroupingSettings
 ) -> tuple[Note, ...]:
-    """What users of KAI took long to find out: said once, as an event."""
+    """Events about common mistakes that users of KAI find hard to notice."""
     found: list[Note] = []
     key = settings.queue_label_key
     if chain.forbidden:

@@ -1,4 +1,4 @@
-"""A pod group as a workload wants it: the values that become a PodGroup object (10.2, 10.5)."""
+"""The values that a workload gives its PodGroup object (10.2, 10.5)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SPEC_KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GroupTopology:
-    """Where pods must or should be together: a Topology's name and levels of it; "" is absent."""
+    """Where pods must or should be together: a Topology's name and its levels; "" is absent."""
 
     name: str = ""
     required: str = ""
     preferred: str = ""
 
     def json(self) -> dict[str, str]:
-        """As ``topologyConstraint``; empty when there is nothing."""
+        """The ``topologyConstraint``; empty if there is none."""
         values = {
             "topology": self.name,
             "requiredTopologyLevel": self.required,
@@ -45,7 +45,7 @@ NOWHERE: Final = GroupTopology()
 
 @dataclass(frozen=True, slots=True)
 class GroupSubgroup:
-    """A part of the gang: pods (``min_member``), or further parts (``min_subgroup``)."""
+    """A subgroup of the gang, of pods (``min_member``) or of further subgroups (``min_subgroup``)."""
 
     name: str
     min_member: int | None = None
@@ -54,7 +54,7 @@ class GroupSubgroup:
     topology: GroupTopology = NOWHERE
 
     def json(self) -> dict[str, Any]:
-        """As an entry of ``subGroups``."""
+        """The entry of ``subGroups``."""
         found: dict[str, Any] = {"name": self.name}
         if self.min_subgroup is not None:
             found["minSubGroup"] = self.min_subgroup
@@ -69,7 +69,7 @@ class GroupSubgroup:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One pod group. Durations are Go's (``1m30s``); "" is absent."""
+    """One pod group. Durations have Go's format (``1m30s``); "" is absent."""
 
     namespace: str
     name: str
@@ -89,7 +89,7 @@ class Group:
     """Whether ``queue`` is written again when the workload's changes."""
 
     def spec(self) -> dict[str, Any]:
-        """As ``spec`` of a PodGroup, without what is absent."""
+        """The ``spec`` of a PodGroup, without absent fields."""
         values: dict[str, Any] = {
             "queue": self.queue,
             "priorityClassName": self.priority_class,
@@ -109,7 +109,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Where one pod belongs: its group and its subgroup; "" is none."""
+    """The group and the subgroup of one pod; "" is none."""
 
     group: Group
     subgroup: str = ""

@@ -1,4 +1,4 @@
-"""Objects of the cluster as the grouper reads them, and the one error for what cannot be read in them."""
+"""Objects as the grouper reads them, and the one error for unreadable fields."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GroupingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A link from an object to an owner of it."""
+    """A reference from an object to its owner."""
 
     api_version: str
     kind: str
@@ -42,13 +42,13 @@ class Reference:
         return self.api_version.rpartition("/")[2]
 
     def json(self) -> dict[str, str]:
-        """As an entry of ``ownerReferences``; neither ``controller`` nor ``blockOwnerDeletion`` (10.2)."""
+        """The entry of ``ownerReferences``, without ``controller`` and ``blockOwnerDeletion`` (10.2)."""
         return {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One object. ``raw`` is all that was read of it, which may be its metadata alone."""
+    """One object. ``raw`` is everything that was read of it, which may be only its metadata."""
 
     reference: Reference
     namespace: str
@@ -59,12 +59,12 @@ class Item:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name."""
         return self.reference.name
 
     @property
     def uid(self) -> str:
-        """Its uid."""
+        """The uid."""
         return self.reference.uid
 
     @property
@@ -74,15 +74,15 @@ class Item:
 
     @property
     def deleted(self) -> bool:
-        """Whether it is about to go."""
+        """Whether the object is being deleted."""
         return bool((self.raw.get("metadata") or EMPTY).get("deletionTimestamp"))
 
     def bad(self, field: str, problem: str) -> GroupingError:
-        """The error about one of its fields."""
+        """The error about one field of the object."""
         return GroupingError(self.what, field, problem)
 
     def inheriting(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Item:
-        """A copy with the given labels and annotations where it has none of its own."""
+        """A copy with the given labels and annotations where the object has none of its own."""
         return replace(
             self, labels={**labels, **self.labels}, annotations={**annotations, **self.annotations}
         )
@@ -132,7 +132,7 @@ def _reference(raw: Json, where: str) -> Reference:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A field of an object: keys joined by dots, with keys that hold dots in brackets.
+    """A field of an object: keys joined by dots; keys that contain dots are in brackets.
 
     ``spec.worker.replicas``, ``metadata.annotations[kai.scheduler/segment-size]``.
     """
@@ -149,12 +149,12 @@ class Path:
         return text
 
     def below(self, *keys: str) -> Path:
-        """A field further down."""
+        """A field below this one."""
         return Path(self.keys + keys)
 
 
 def path(text: str) -> Path:
-    """Parse a path; ValueError when it is none."""
+    """Parse a path. Raises ``ValueError`` if it is invalid."""
     keys: list[str] = []
     rest = text
     while rest:
@@ -179,9 +179,9 @@ def path(text: str) -> Path:
 
 
 def value_at(item: Item, where: Path) -> Any:
-    """What is there, or None; GroupingError where something on the way is no object.
+    """The value at the path, or None. Raises ``GroupingError`` if something on the way is no object.
 
-    Labels and annotations are those that count, which an owner above may have added to.
+    Labels and annotations include those inherited from an owner above.
     """
     if where.keys[0] == "metadata" and len(where.keys) == 3 and where.keys[1] in ("labels", "annotations"):
         return (item.labels if where.keys[1] == "labels" else item.annotations).get(where.keys[2])
@@ -196,7 +196,7 @@ def value_at(item: Item, where: Path) -> Any:
 
 
 def object_in(item: Item, where: Path) -> Json | None:
-    """The object there, or None."""
+    """The object at the path, or None."""
     value = value_at(item, where)
     if value is None or isinstance(value, Mapping):
         return value
@@ -204,7 +204,7 @@ def object_in(item: Item, where: Path) -> Json | None:
 
 
 def objects_in(item: Item, where: Path) -> Sequence[Json]:
-    """The list of objects there, empty when absent."""
+    """The list of objects at the path; empty if absent."""
     value = value_at(item, where)
     if value is None:
         return ()
@@ -217,7 +217,7 @@ def objects_in(item: Item, where: Path) -> Sequence[Json]:
 
 
 def text_in(item: Item, where: Path) -> str | None:
-    """The string there, or None."""
+    """The string at the path, or None."""
     value = value_at(item, where)
     if value is None or isinstance(value, str):
         return value
@@ -225,12 +225,12 @@ def text_in(item: Item, where: Path) -> str | None:
 
 
 def integer_in(item: Item, where: Path) -> int | None:
-    """The whole number (32 bits) there, or None."""
+    """The 32-bit integer at the path, or None."""
     return checked_integer(item, str(where), value_at(item, where))
 
 
 def checked_integer(item: Item, where: str, value: Any) -> int | None:
-    """A value as a whole number of 32 bits, or None when there is none."""
+    """A value as a 32-bit integer, or None if absent."""
     if value is None:
         return None
     if type(value) is not int or value not in INT32:
@@ -239,7 +239,7 @@ def checked_integer(item: Item, where: str, value: Any) -> int | None:
 
 
 def spelled_integer(item: Item, where: str, text: str) -> int:
-    """A whole number written as text, as labels and annotations hold them (Go's ``Atoi``)."""
+    """An integer written as text, as in labels and annotations (Go's ``Atoi``)."""
     body = text[1:] if text[:1] in ("+", "-") else text
     if not body.isascii() or not body.isdigit() or int(text) not in INT32:
         raise item.bad(where, f"{shown(text)} is not a whole number")
@@ -247,10 +247,10 @@ def spelled_integer(item: Item, where: str, text: str) -> int:
 
 
 def annotation(name: str) -> str:
-    """The field of an annotation, for messages."""
+    """The path of an annotation, for messages."""
     return f"metadata.annotations[{name}]"
 
 
 def label(name: str) -> str:
-    """The field of a label, for messages."""
+    """The path of a label, for messages."""
     return f"metadata.labels[{name}]"

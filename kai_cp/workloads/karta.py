@@ -25,14 +25,14 @@ _LONGEST: Final = 1000
 
 
 class BadKarta(ValueError):
-    """A Karta that cannot be used; the text names the field."""
+    """An unusable Karta; the text names the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
     """A part of a workload's structure.
 
-    ``type_path`` and ``instance_path`` are jq over the pod, the other paths over the root object.
+    ``type_path`` and ``instance_path`` are jq expressions on the pod, the other paths on the root object.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A component whose pods form groups: split by the values of ``group_by``, if all ``filters`` hold."""
+    """A component whose pods form groups, split by the values of ``group_by`` if all ``filters`` hold."""
 
     component: str
     group_by: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A usable Karta. ``group``: name of a workload's one group; "" where ``members`` divide its pods."""
+    """A usable Karta. ``group`` names a workload's only group; "" if ``members`` divide its pods."""
 
     components: Mapping[str, Component]
     root: str
@@ -68,11 +68,11 @@ class Structure:
     members: tuple[Member, ...] = ()
 
     def below(self, name: str) -> list[Component]:
-        """Direct parts of a component."""
+        """The direct children of a component."""
         return [component for component in self.components.values() if component.parent == name]
 
     def subtree(self, name: str) -> list[Component]:
-        """A component and everything below it."""
+        """A component and all its descendants."""
         found = [self.components[name]]
         for child in self.below(name):
             found += self.subtree(child.name)
@@ -154,7 +154,7 @@ class _Reader:
         raise BadKarta("no member of a pod group takes the pod")
 
     def _scale(self, name: str) -> int:
-        """Pods of a component and what is below it."""
+        """The number of pods of a component and its descendants."""
         if not any(component.scaled for component in self._structure.components.values()):
             leaves = [component for component in self._structure.subtree(name) if component.leaf]
             return sum(max(1, len(self._instances(component))) for component in leaves)
@@ -226,7 +226,7 @@ class _Reader:
 
 @lru_cache(maxsize=4096)
 def program(text: str) -> Any:
-    """A jq expression, compiled; ValueError when it is none, or one whose end cannot be foreseen."""
+    """A compiled jq expression. Raises ``ValueError`` if it is invalid or its run time has no bound."""
     import jq
 
     found = _ENDLESS.search(text)
@@ -238,7 +238,7 @@ def program(text: str) -> Any:
 
 
 def structure_of(raw: Json) -> Structure | None:
-    """What a Karta says about gangs; None when it says nothing, BadKarta when it is not valid."""
+    """The gang structure of a Karta; None if it has none. Raises ``BadKarta`` if it is invalid."""
     try:
         spec = object_at(raw, "spec")
         gang = object_at(object_at(spec, "optimizationInstructions", "spec"), "gangScheduling", "spec")

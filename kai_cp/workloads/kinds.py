@@ -1,4 +1,4 @@
-"""The table of kinds: what each kind of workload means, as rows that a file can hold (10.3)."""
+"""The table of workload kinds, with rows that a file can hold (10.3)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TRAIN: Final = "train"
 
 
 class BadKinds(ValueError):
-    """A file of kinds that cannot be used; the text names the file and the field."""
+    """An unusable file of kinds; the text names the file and the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Roles as a map at ``at``, each with ``replicas``; those in ``required`` must be there."""
+    """Roles as a map at path ``at``, each with ``replicas``; the map must have those in ``required``."""
 
     at: Path
     required: tuple[str, ...] = ()
@@ -36,9 +36,10 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class KindPart:
-    """A subgroup: pods with all of ``pods`` as labels, at least as many as the first of ``min_member`` says.
+    """A subgroup of the pods that have all labels of ``pods``. The first existing path of ``min_member`` is
+    its minimum.
 
-    ``template``: where the pod template is whose annotations may constrain its topology.
+    ``template`` is the path of the pod template whose annotations may constrain its topology.
     """
 
     name: str
@@ -51,9 +52,9 @@ class KindPart:
 class Kind:
     """One row.
 
-    ``shape``: the function that says what the other fields cannot. ``look_through``: the object below
-    decides, with this one's labels and annotations. ``chain``: labels of owners in between count as well.
-    ``required``: it is an error when no ``min_member`` is there.
+    ``shape`` is the function for what the other fields cannot express. With ``look_through`` the object below
+    decides, with this object's labels and annotations. With ``chain`` the labels of owners in between count
+    too. With ``required`` a missing ``min_member`` is an error.
     """
 
     group: str
@@ -72,7 +73,7 @@ class Kind:
 
     @property
     def reads_all(self) -> bool:
-        """Whether more of the object than its metadata is needed."""
+        """Whether the grouper needs more of the object than its metadata."""
         paths = [*self.min_member, *(p for part in self.parts for p in part.min_member), *self.cluster]
         inner = any(found.keys[0] != "metadata" for found in paths)
         return inner or self.roles is not None or self.shape in READ_ALL
@@ -85,7 +86,7 @@ DEFAULT: Final = Kind("", "", chain=True)
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """Rows by kind; of several the first counts. A row without versions holds for every version."""
+    """Rows by kind; the first match counts. A row without versions holds for every version."""
 
     rows: tuple[Kind, ...] = ()
     _named: Mapping[tuple[str, str], list[Kind]] = field(init=False, repr=False, compare=False)
@@ -97,14 +98,14 @@ class Kinds:
         object.__setattr__(self, "_named", named)
 
     def of(self, group: str, version: str, name: str) -> Kind | None:
-        """The row of a kind on top of the owners."""
+        """The row of a kind at the top of the owners."""
         rows = self._named.get((group, name), ())
         return next((row for row in rows if not row.versions or version in row.versions), None)
 
     def below(self, group: str, version: str, name: str) -> Kind | None:
-        """The row of a kind below one that is looked through.
+        """The row of a kind below a skipped one.
 
-        As in KAI, a kind that is itself looked through in every version ends the walk there.
+        As in KAI, the walk ends at a kind that is itself skipped in every version.
         """
         row = self.of(group, version, name)
         return None if row is not None and row.look_through and not row.versions else row
@@ -167,7 +168,7 @@ class _KindRow(_Row):
     _check = field_validator("minMember", "cluster", mode="before")(_paths)
 
     def kind_row(self) -> Kind:
-        """As the grouper uses it."""
+        """The row as the grouper uses it."""
         name, _, group = self.kind.partition(".")
         roles = Roles(path(self.roles.at), tuple(self.roles.required)) if self.roles else None
         return Kind(
@@ -201,7 +202,7 @@ class _File(_Row):
 
 
 def parse_kinds(text: str, where: str) -> tuple[Kind, ...]:
-    """The rows of a file; BadKinds names ``where`` and the field."""
+    """The rows of a file. Raises ``BadKinds`` that names ``where`` and the field."""
     try:
         document = yaml_text.load(text)
         return tuple(row.kind_row() for row in _File.model_validate(document).kinds)
@@ -224,7 +225,7 @@ def builtin_kinds() -> Kinds:
 
 
 def builtin_reads() -> list[tuple[str, str]]:
-    """(group, kind) of everything but pods that the rows of the program make the grouper read."""
+    """The (group, kind) of all objects except pods that the built-in rows make the grouper read."""
     between = _File.model_validate(yaml.safe_load(_builtin())).reads
     found = {(row.group, row.name) for row in builtin_kinds().rows if row.group}
     for text in between:
@@ -234,7 +235,9 @@ def builtin_reads() -> list[tuple[str, str]]:
 
 
 def load_kinds(added: Iterable[File]) -> Kinds:
-    """The rows of files of one's own before those of the program; BadKinds when one cannot be read."""
+    """The rows of the operator's files before the built-in rows. Raises ``BadKinds`` for an unreadable
+    file.
+    """
     rows: list[Kind] = []
     for file in added:
         try:

@@ -1,4 +1,4 @@
-"""What a row of the table says without a function of its own: minimum, roles, subgroups, one group a pod."""
+"""Evaluates a row of the table without a shape: minimum, roles, subgroups, one group per pod."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TEMPLATE_ANNOTATIONS = ("metadata", "annotations")
 
 
 def by_row(workload: Workload) -> Grouped:
-    """The group of a kind that needs no shape."""
+    """The group of a kind without a shape."""
     group = inherited(workload)
     if workload.kind.group_per == "pod":
         pod = workload.pod
@@ -32,7 +32,9 @@ def by_row(workload: Workload) -> Grouped:
 
 
 def minimum(workload: Workload) -> int | None:
-    """The first of the row's paths that is there, else the sum of its roles; None when it names neither."""
+    """The value at the first existing path of the row, else the sum of its roles; None if it names
+    neither.
+    """
     kind, owner = workload.kind, workload.owner
     found = first_integer(owner, kind.min_member)
     if found is None and kind.roles is not None:
@@ -45,7 +47,7 @@ def minimum(workload: Workload) -> int | None:
 
 
 def first_integer(item: Item, paths: tuple[Path, ...]) -> int | None:
-    """The whole number at the first path that is there. Labels and annotations spell theirs as text."""
+    """The integer at the first existing path. Labels and annotations have it as text."""
     for where in paths:
         value = value_at(item, where)
         if value is None:
@@ -57,7 +59,7 @@ def first_integer(item: Item, paths: tuple[Path, ...]) -> int | None:
 
 
 def replicas_by_role(owner: Item, roles: Roles) -> dict[str, int]:
-    """Replicas of every role; each has at least one, and those required are there."""
+    """Replicas of every role: at least one each. Required roles must exist."""
     found = object_in(owner, roles.at)
     if found is None:
         raise owner.bad(str(roles.at), "is missing")
@@ -81,7 +83,7 @@ def template_annotations(item: Item, template: Path) -> dict[str, str]:
 
 
 def strings(item: Item, where: str, values: Json | None) -> dict[str, str]:
-    """A map of strings; GroupingError where a value is none."""
+    """A map of strings. Raises ``GroupingError`` for a value that is no string."""
     found = dict(values or {})
     for name, value in found.items():
         if not isinstance(value, str):
@@ -90,7 +92,7 @@ def strings(item: Item, where: str, values: Json | None) -> dict[str, str]:
 
 
 def template_placement(item: Item, template: Path) -> GroupTopology:
-    """The topology constraint of a pod template: a level without the name of a topology is an error."""
+    """The topology constraint of a pod template. A level without a topology name is an error."""
     wanted = placement(template_annotations(item, template))
     if not wanted.required and not wanted.preferred:
         return NOWHERE

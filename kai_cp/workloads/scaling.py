@@ -1,7 +1,7 @@
-"""Demand that parts of GPUs hide from cluster autoscalers, and the pods that show it (components, section 5).
+"""The GPU demand of fractional pods, and the pods that show it to autoscalers (components, section 5).
 
-An autoscaler counts resources, and a pod with a part of a GPU asks for none. So for such pods that found no
-room, pods are shown that ask for whole GPUs: as many GPUs as the parts add up to, and no more.
+An autoscaler counts resources, and a pod with a fraction of a GPU requests none. For fractional pods without
+a place, scaling pods request whole GPUs: as many as the fractions add up to, and no more.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COOL_DOWN_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ScalingSetup:
-    """What scaling pods are made of. ``memory_ratio``: part of a GPU that a ``gpu-memory`` pod counts for."""
+    """The settings of scaling pods. A ``gpu-memory`` pod counts as ``memory_ratio`` of a GPU."""
 
     namespace: str = "kai-scale-adjust"
     image: str = "kai-cp"
@@ -46,7 +46,7 @@ class ScalingSetup:
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """What to do now: names of scaling pods to delete, scaling pods to create, and the GPUs asked for."""
+    """What to do now: names of scaling pods to delete, scaling pods to create, and the GPUs requested."""
 
     delete: tuple[str, ...] = ()
     create: tuple[Json, ...] = ()
@@ -54,7 +54,7 @@ class Adjustment:
 
 
 def unschedulable(pod: Json) -> bool:
-    """Whether the scheduler looked for room for the pod and found none."""
+    """Whether the scheduler looked for a place for the pod and found none."""
     condition = scheduled_condition(pod)
     waits = condition is not None and condition.get("status") == "False"
     return waits and condition is not None and condition.get("reason") == "Unschedulable"
@@ -77,7 +77,7 @@ def held_back(group: Json | None) -> bool:
 
 
 def demand(pod: Json, setup: ScalingSetup) -> tuple[int, int] | None:
-    """Devices and hundredths of GPUs that a pod asks for in parts; None when it asks for none."""
+    """Devices and hundredths of GPUs that a pod requests as fractions; None if it requests none."""
     asked = read_gpu(strings_at(object_at(pod, "metadata"), "annotations", "metadata"), {})
     if asked.kind is GpuKind.FRACTION:
         return asked.devices, asked.milli_portion // 10 * asked.devices
@@ -97,8 +97,8 @@ def adjust(
 ) -> Adjustment:
     """What to do. ``pods``: those of our scheduler; ``scaling``: those in the scaling namespace.
 
-    ``groups`` by namespace and name. ``cooling``: a scaling pod went a short while ago, so ask for nothing.
-    ``ordered``: pods that the scheduler has found room for, and that the binder may be holding back because a
+    ``groups`` are by namespace and name. While ``cooling``, because a scaling pod was just deleted, nothing
+    is requested. ``ordered`` are pods with a place from the scheduler that the binder may hold back because a
     scaling pod waits.
     """
     waiting = {key: found for key, *found in _waiting(pods, groups, setup) if key not in ordered}
@@ -143,7 +143,7 @@ def _waiting(
             if asked is not None and not held_back(groups.get((namespace, group))):
                 yield (namespace, text_at(meta, "name")), pod, *asked
         except Malformed:
-            continue  # The scheduler says what is wrong with it; here it only asks for nothing.
+            continue  # The scheduler reports the fault; such a pod adds no demand here.
 
 
 def _with_meta(pods: Iterable[Json]) -> Iterable[tuple[Json, Json]]:
@@ -156,7 +156,7 @@ def over(pod: Json) -> bool:
 
 
 def _placed(pod: Json) -> bool:
-    """Whether the pod found room; one that no scheduler looked at yet did not."""
+    """Whether the pod has a place; a pod that no scheduler has seen yet has none."""
     condition = scheduled_condition(pod)
     looked = condition is not None and not unschedulable(pod)
     return bool(object_at(pod, "spec").get("nodeName")) or looked
@@ -178,7 +178,7 @@ def _devices(pod: Json) -> int:
 
 
 def scaling_pod(pod: Json, devices: int, setup: ScalingSetup) -> dict[str, Any]:
-    """A pod for the default scheduler that asks for whole GPUs where ``pod`` could run."""
+    """A pod for the default scheduler that requests whole GPUs where ``pod`` could run."""
     meta, spec = object_at(pod, "metadata"), object_at(pod, "spec")
     namespace, name = text_at(meta, "namespace"), text_at(meta, "name")
     amounts: dict[str, str] = {GPU: str(devices)}
@@ -223,7 +223,7 @@ def scaling_pod(pod: Json, devices: int, setup: ScalingSetup) -> dict[str, Any]:
 
 
 def scaling_name(namespace: str, name: str) -> str:
-    """``<namespace>-<name>``; one that would be too long ends with a hash instead."""
+    """``<namespace>-<name>``; a name that is too long ends with a hash instead."""
     whole = f"{namespace}-{name}"
     if len(whole) <= LONGEST_NAME:
         return whole

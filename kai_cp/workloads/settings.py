@@ -1,4 +1,4 @@
-"""What an operator may configure of the pod grouper: KAI's flags (10.1), and kinds of their own."""
+"""The operator's settings of the pod grouper: KAI's flags (10.1), and additional kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pod group as it is stored against what is wanted now: what is kept, and what is written (10.5)."""
+"""Compares the stored pod group with the wanted one: what is kept, and what is written (10.5)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def metadata(group: Group) -> dict[str, Any]:
 
 
 def merged(before: Json, group: Group, settings: GroupingSettings) -> dict[str, Any]:
-    """The PodGroup that should be there: the wanted one, with what the stored one keeps.
+    """The wanted PodGroup, with the fields that the stored one keeps.
 
     The queue stays, so that a group can be moved by editing it; so does the node pool, a queue label, and a
     topology constraint where the workload names no topology.
@@ -55,7 +55,7 @@ def merged(before: Json, group: Group, settings: GroupingSettings) -> dict[str, 
 
 
 def difference(before: Json, wanted: Json) -> Json | None:
-    """The merge patch from the stored PodGroup to the wanted one; None when there is nothing to write."""
+    """The merge patch from the stored PodGroup to the wanted one; None if they agree."""
     meta, spec = before.get("metadata") or {}, before.get("spec") or {}
     changes: dict[str, Any] = {}
     for key in ("labels", "annotations"):
@@ -77,7 +77,7 @@ def difference(before: Json, wanted: Json) -> Json | None:
 
 
 def _patch(old: Any, new: Any) -> Any:
-    """A value for a merge patch: keys of an object that are gone become null."""
+    """A value for a merge patch: removed keys become null."""
     if not _present(new):
         return None
     if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -101,7 +101,7 @@ def _alike(key: str, old: Any, new: Any) -> bool:
 
 
 def _bare(value: Any) -> Any:
-    """The value without what is absent, wherever it is."""
+    """The value without absent fields at any depth."""
     if isinstance(value, Mapping):
         return {key: _bare(inner) for key, inner in value.items() if _present(inner)}
     if isinstance(value, list):

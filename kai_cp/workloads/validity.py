@@ -1,4 +1,4 @@
-"""What the API server and the PodGroup webhook would refuse, found before it is sent (1.2)."""
+"""Finds what the API server or the PodGroup webhook would refuse, before it is sent (1.2)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST_LABEL: Final = 63
 
 
 def refuse_invalid(body: Json, group: Group) -> None:
-    """GroupingError when a PodGroup like this cannot be written; it names the PodGroup and its field."""
+    """Raise ``GroupingError`` that names PodGroup and field if this PodGroup cannot be written."""
     problem = _metadata_problem(body["metadata"]) or spec_problem(body["spec"])
     if problem:
         raise GroupingError(f"PodGroup {group.namespace}/{group.name}", *problem)
@@ -41,7 +41,7 @@ def _metadata_problem(meta: Json) -> tuple[str, str] | None:
 
 
 def spec_problem(spec: Json) -> tuple[str, str] | None:
-    """The first thing in a spec that would be refused, as field and problem."""
+    """The first field of a spec that would be refused, with the problem."""
     found = _minimum_problem(spec, "spec")
     if found:
         return found

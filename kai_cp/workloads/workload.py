@@ -1,4 +1,4 @@
-"""One pod and the workload it belongs to, and what every kind of workload gives its pod group (10.2)."""
+"""One pod and its workload, and what every kind of workload gives its pod group (10.2)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SECOND: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a pod group is made of. ``owner`` is the workload itself, which is the pod for a bare one.
+    """The objects behind a pod group. ``owner`` is the workload, or the pod itself if it is bare.
 
     ``chain``: the owners whose labels and annotations count, the pod's direct owner first.
     """
@@ -40,12 +40,12 @@ class Workload:
     settings: GroupingSettings
 
     def about(self, owner: Item) -> Workload:
-        """The same pod as part of another workload, whose word alone counts."""
+        """The same pod as part of another workload, which alone counts."""
         return replace(self, owner=owner, chain=(owner,))
 
     @property
     def counted(self) -> Sequence[Item]:
-        """Owners that may name class, preemptibility and delays."""
+        """Owners that may set priority class, preemptibility and delays."""
         return self.chain if self.kind.chain and self.chain else (self.owner,)
 
 
@@ -55,7 +55,7 @@ def group_name(item: Item) -> str:
 
 
 def inherited(workload: Workload) -> Group:
-    """The pod group that any workload gets; shapes change what is theirs."""
+    """The pod group that any workload gets; shapes change parts of it."""
     owner, pod = workload.owner, workload.pod
     counted = workload.counted
     defaults = workload.reads.kind_defaults()
@@ -89,7 +89,7 @@ def queue_of(workload: Workload) -> str:
 
 
 def top_owner_metadata(reference: Reference) -> str:
-    """YAML about the workload, as KAI's other parts read it."""
+    """YAML about the workload, in the format that KAI's other components read."""
     values = {
         "name": reference.name,
         "uid": reference.uid,
@@ -111,7 +111,7 @@ def _scalar(text: str) -> str:
 
 
 def placement(annotations: Mapping[str, str]) -> GroupTopology:
-    """The topology constraint that annotations ask for."""
+    """The topology constraint from annotations."""
     return GroupTopology(
         annotations.get(keys.TOPOLOGY, ""),
         annotations.get(keys.TOPOLOGY_REQUIRED, ""),
@@ -141,7 +141,7 @@ def _deadline(owner: Item) -> dict[str, str]:
 
 
 def _priority_class(workload: Workload, counted: Sequence[Item], defaults: KindDefaults) -> str:
-    """The first class that exists: said by an owner, or the pod where an owner is silent; then by default."""
+    """The first existing class: an owner's, the pod's if an owner names none, or the default."""
     pod = workload.pod
     spec = pod.raw.get("spec")
     in_spec = spec.get("priorityClassName") if isinstance(spec, Mapping) else None
@@ -167,7 +167,7 @@ def _preemptibility(pod: Item, counted: Sequence[Item], defaults: KindDefaults) 
 
 
 def _duration(key: str, items: Sequence[Item], *, negative: bool) -> str:
-    """The first annotation that can be read, in Go's canonical form."""
+    """The first readable annotation, in Go's canonical form."""
     for item in items:
         text = item.annotations.get(key)
         if text is None:
@@ -182,7 +182,7 @@ def _duration(key: str, items: Sequence[Item], *, negative: bool) -> str:
 
 
 def canonical_duration(nanoseconds: int) -> str:
-    """A duration as Go writes it: ``1m30s``, ``1.5s``, ``250ms``, ``0s``."""
+    """A duration in Go's format: ``1m30s``, ``1.5s``, ``250ms``, ``0s``."""
     if not nanoseconds:
         return "0s"
     sign, rest = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
