@@ -53,7 +53,7 @@ def solve_packing(
     ``gap``: the search ends at this relative gap. ``known``: a solution to start from. ``seconds``: until the
     deadline. Raises ``NotLinear`` for constraints that have no linear form here.
     """
-    # The import takes a tenth of a second, and most snapshots never need it.
+    # The import takes a tenth of a second, and most snapshots never need it. ``loaded`` does it beforehand.
     from ortools.math_opt.python import mathopt  # type: ignore[import-untyped]
 
     proto = _translate(model)
