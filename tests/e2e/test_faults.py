@@ -12,7 +12,7 @@ import pytest
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane
 from tests.e2e.proxy import Fault, FaultyProxy
-from tests.e2e.world import PATIENCE_SECONDS, POLICIES, POLICY_BINDINGS, World, condition
+from tests.e2e.world import PATIENCE_SECONDS, World, condition
 
 
 def binds(proxy: FaultyProxy) -> Counter[str]:
@@ -370,9 +370,9 @@ def test_a_bind_refused_for_ever_starves_nobody(world: World) -> None:
             ],
         },
     }
-    world.api.create(POLICIES, "", policy)
+    world.api.create(r.ADMISSION_POLICIES, "", policy)
     world.api.create(
-        POLICY_BINDINGS,
+        r.ADMISSION_POLICY_BINDINGS,
         "",
         {
             "metadata": {"name": f"{world.name}-refuse"},
@@ -399,8 +399,8 @@ def test_a_bind_refused_for_ever_starves_nobody(world: World) -> None:
         assert said["status"] == "False"
         assert "cursed pods stay unbound" in said["message"]
     finally:
-        world.api.delete(POLICY_BINDINGS, "", f"{world.name}-refuse")
-        world.api.delete(POLICIES, "", f"{world.name}-refuse")
+        world.api.delete(r.ADMISSION_POLICY_BINDINGS, "", f"{world.name}-refuse")
+        world.api.delete(r.ADMISSION_POLICIES, "", f"{world.name}-refuse")
         world.api.delete(r.PRIORITY_CLASSES, "", f"{world.name}-high")
 
 

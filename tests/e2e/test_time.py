@@ -137,6 +137,28 @@ def test_nobody_else_writes_a_reservation(world: World, tmp_path: Path) -> None:
     assert again["nodes"] == {first: 8, second: 8}
 
 
+def test_what_a_maximum_ended_stays_ended_for_its_owner(world: World, tmp_path: Path) -> None:
+    """a runs for its 5 seconds and is ended: its owner can neither forget that nor say when it was."""
+    world.add_nodes(1)
+    queue = world.add_queue()
+    settings = tmp_path / "settings.yaml"
+    maximum = {"enforce": True, "requeue_delay_seconds": 3600}
+    settings.write_text(yaml.safe_dump({"max_runtime": maximum}))
+    world.scheduler(f"--settings={settings}")
+    world.binder()
+    add_group(world, "a", queue, 1, 8, notes={"kai-cp/max-runtime": "5s"})
+    world.until(lambda: world.annotations("a").get("kai-cp/ended"), "the maximum ends it")
+    before = world.annotations("a")
+    for note, text in (
+        ("kai-cp/ended", None),
+        ("kai.scheduler/last-eviction-timestamp", "2020-01-01T00:00:00Z"),
+    ):
+        with pytest.raises(ApiError, match="only the scheduler changes when it ended a pod group"):
+            world.api.patch(r.POD_GROUPS, world.namespace, "a", {"metadata": {"annotations": {note: text}}})
+    world.api.patch(r.POD_GROUPS, world.namespace, "a", {"metadata": {"annotations": {"own": "note"}}})
+    assert world.annotations("a")["kai-cp/ended"] == before["kai-cp/ended"]
+
+
 def test_a_pod_is_moved_for_the_goal_unless_somebody_needs_room(world: World, tmp_path: Path) -> None:
     """a and b on two nodes, one of which shall be free. While big waits nothing moves, then a does."""
     first, second = world.add_nodes(2)

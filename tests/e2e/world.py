@@ -43,16 +43,6 @@ KINDS = {
     "ServiceAccount": Resource("", "v1", "serviceaccounts", "ServiceAccount"),
 }
 NAMESPACE = Resource("", "v1", "namespaces", "Namespace", False)
-POLICIES = Resource(
-    "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False
-)
-POLICY_BINDINGS = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingadmissionpolicybindings",
-    "ValidatingAdmissionPolicyBinding",
-    False,
-)
 JOBS = Resource("batch", "v1", "jobs", "Job")
 Object = dict[str, Any]
 PATIENCE_SECONDS = 180.0
@@ -82,7 +72,9 @@ def prepare(plane: ControlPlane) -> None:
         kind = KINDS[document["kind"]]
         api.create(kind, document["metadata"].get("namespace", ""), document)
     for document in policies(made):
-        resource = POLICY_BINDINGS if document["kind"].endswith("Binding") else POLICIES
+        resource = (
+            r.ADMISSION_POLICY_BINDINGS if document["kind"].endswith("Binding") else r.ADMISSION_POLICIES
+        )
         api.create(resource, "", document)
 
 

@@ -260,3 +260,12 @@ def test_what_a_queue_says_is_not_heard_of_a_pod_group() -> None:
     )
     plan = solved(cluster(nodes=(node("n1"),), **members), settings(reservations={"hero": True}))
     assert (holds(plan), [d for d in plan.decisions if d.action == "reservation"]) == ({}, [])
+
+
+def test_a_last_start_after_its_newest_pod_gives_no_more_time() -> None:
+    """a may run for an hour and did for two. It writes that it started just now: it is ended."""
+    running, its_pods = runs("a", "n1", since=120)
+    forged = replace(running, last_start=at(-1), notes=(("kai-cp/max-runtime", "1h"),))
+    members = world((forged, its_pods))
+    plan = solved(cluster(nodes=TWO, **members), settings(max_runtime={"enforce": True}))
+    assert [(d.pod.name, d.action) for d in plan.decisions] == [("a-0", "maxruntime")]

@@ -107,6 +107,7 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
     "scheduler": frozenset(
         [
             *grants("list watch", *READ),
+            *grants("list", r.ADMISSION_POLICIES, r.ADMISSION_POLICY_BINDINGS),
             *grants("create delete", r.BIND_REQUESTS),
             *grants("delete", r.PODS),
             *grants("patch", r.PODS, subresource="status"),

@@ -22,6 +22,7 @@ from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
 from kai_cp.kube.scheduler.decider import Decider
 from kai_cp.kube.scheduler.explaining import Explaining
+from kai_cp.kube.scheduler.guards import unguarded
 from kai_cp.kube.scheduler.loop import Scheduler
 from kai_cp.kube.scheduler.options import (
     BadConfiguration,
@@ -136,6 +137,8 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
             usage.start()
         if engine is not None and options.mode is not Mode.OBSERVE:
             explaining.start()
+        if danger := unguarded(transport, setup.settings):
+            LOG.warning(danger)
         LOG.info("scheduling", extra={"mode": options.mode.value, "pods": len(cache.stores[resources.PODS])})
         scheduler.run()
 

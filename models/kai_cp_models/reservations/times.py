@@ -116,11 +116,11 @@ class Times:
         return any(pod.status in ACTIVE_ALLOCATED for pod in self.snapshot.members[group.key])
 
     def start(self, group: PodGroup) -> float:
-        """When a running group started."""
+        """When a running group started: no later than its newest pod, whatever its annotation says."""
+        started = [pod.started for pod in self._active(group) if pod.started is not None]
         if group.last_start is not None and group.last_start <= self.now:
-            return group.last_start
-        started = (pod.started for pod in self._active(group))
-        return min((one for one in started if one is not None), default=self.now)
+            return min(group.last_start, max(started, default=group.last_start))
+        return min(started, default=self.now)
 
     def entered(self, group: PodGroup) -> float:
         """When a running group took its places: its annotation cannot say before its first pod started."""
